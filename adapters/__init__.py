@@ -1,0 +1,1 @@
+"""Adapters: how frameworks reach the door. They know only `core.protocol`."""

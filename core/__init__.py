@@ -1,0 +1,1 @@
+"""The runtime: everything behind the door. Importing it loads nothing heavy."""

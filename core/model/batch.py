@@ -1,0 +1,95 @@
+"""What one step computes, as plain integers: the word that scheduler and runner share.
+
+It knows nothing of torch, of models or of the radix tree. Token positions count from 0; a slot is
+the place of one token's keys and values in the pool.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """How one token is drawn from one row of logits.
+
+    seed, index: the random number is a function of these two alone, so that a call's answer does
+      not depend on its batch; `index` counts the sequence's generated tokens.
+    generated, prompt: token ids so far, only where a penalty needs them.
+    banned: token ids that must not be drawn (end tokens before min_tokens).
+    """
+
+    temperature: float = 0.0
+    seed: int = 0
+    index: int = 0
+    top_k: int = -1
+    top_p: float = 1.0
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    banned: tuple[int, ...] = ()
+    generated: Ints | None = None
+    prompt: Ints | None = None
+    logprobs: int | None = None
+
+
+GREEDY = Draw()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One forward pass over S sequences with T new tokens in all, one sequence after another.
+
+    ids, positions, slots: [T] token, its position in its sequence, and where its KV is written.
+    rows: [S] row of each sequence in `table`.
+    starts, lens: [S] tokens already in the pool, and new tokens. Sequence s reads the slots
+      `table[rows[s], : starts[s] + lens[s]]`, the new tokens' own included.
+    table: [max_running, context_len] the slot table, owned and mutated by the scheduler.
+    sampled: [N] indices into `ids` of the tokens after which a token is drawn, ascending.
+    draws: N, how each of these is drawn.
+    scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
+    targets: [M] these successors' token ids.
+    score_tops: how many rivals each scored position reports (0 for most).
+    """
+
+    ids: Longs
+    positions: Longs
+    slots: Ints
+    rows: Ints
+    starts: Ints
+    lens: Ints
+    table: Ints
+    sampled: Ints
+    draws: tuple[Draw, ...]
+    scored: Ints = field(default_factory=lambda: np.empty(0, np.int32))
+    targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    score_tops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one forward pass gave.
+
+    tokens: [N] drawn token ids.
+    logprobs: [N] their log-probabilities under the model's own distribution (temperature 1, no
+      penalty, no filter); NaN where the draw asked for none.
+    tops: for each drawn token its best rivals (token id, log-probability), best first.
+    scores: [M] log-probability of each target.
+    score_tops: for each target its best rivals; empty unless the batch asked.
+    """
+
+    tokens: Longs
+    logprobs: Floats
+    tops: tuple[tuple[tuple[int, float], ...], ...] = ()
+    scores: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    score_tops: tuple[tuple[tuple[int, float], ...], ...] = ()

@@ -1,0 +1,157 @@
+"""The returning half of the door: a stream of chunks that ends exactly once.
+
+One `Mailbox` may be read by threads and by asyncio tasks; its producer is the backend. It knows
+nothing of engines: it only carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from typing import Any
+
+from .protocol import Call, Chunk, Completion, Reply
+
+_Wake = Callable[[], object]
+
+
+class Mailbox:
+    """The `Reply` of a backend in this process: what is put in on one side is read on the other.
+
+    cancel: called with the mailbox when a reader asks to end the call early.
+    """
+
+    def __init__(self, call: Call, cancel: Callable[[Mailbox], object] | None = None) -> None:
+        self.call = call
+        self._cancel = cancel
+        self._lock = threading.Lock()
+        self._chunks: list[Chunk] = []
+        self._completion: Completion | None = None
+        self._error: BaseException | None = None
+        self._is_done = False
+        self._chunk_wakes: list[_Wake] = []
+        self._done_wakes: list[_Wake] = []
+
+    def put(self, chunk: Chunk) -> None:
+        """Producer: add a chunk. Ignored after the end."""
+        with self._lock:
+            if self._is_done:
+                return
+            self._chunks.append(chunk)
+            wakes, self._chunk_wakes = self._chunk_wakes, []
+        _wake(wakes)
+
+    def finish(self, completion: Completion) -> None:
+        """Producer: end with this completion. Only the first ending counts."""
+        self._end(completion, None)
+
+    def fail(self, error: BaseException) -> None:
+        """Producer: end with this error. Only the first ending counts."""
+        self._end(None, error)
+
+    def done(self) -> bool:
+        """Whether the call has ended."""
+        return self._is_done
+
+    def cancel(self) -> None:
+        """Ask the backend to end the call early; a no-op once it has ended."""
+        if self._cancel is not None and not self._is_done:
+            self._cancel(self)
+
+    def error(self) -> BaseException | None:
+        """The error that ended the call, or None; does not wait."""
+        return self._error
+
+    def result(self, timeout: float | None = None) -> Completion:
+        """As `Reply.result`."""
+        if not self._is_done:
+            event = threading.Event()
+            if self._register(event.set) and not event.wait(timeout):
+                raise TimeoutError(f"the call has not ended within timeout={timeout} s")
+        return self._outcome()
+
+    def when_done(self, action: Callable[[Reply], object]) -> None:
+        """Call `action(self)` once at the end, in the producer's thread (or now, if ended)."""
+        if not self._register(lambda: action(self)):
+            action(self)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        index = 0
+        while True:
+            while index < len(self._chunks):
+                yield self._chunks[index]
+                index += 1
+            event = threading.Event()
+            if self._register(event.set, index):
+                event.wait()
+            elif self._is_done and index >= len(self._chunks):
+                self._outcome()
+                return
+
+    def __await__(self) -> Generator[Any, None, Completion]:
+        return self._wait().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Chunk]:
+        index = 0
+        while True:
+            while index < len(self._chunks):
+                yield self._chunks[index]
+                index += 1
+            wake, woken = _loop_wake()
+            if self._register(wake, index):
+                await woken.wait()
+            elif self._is_done and index >= len(self._chunks):
+                self._outcome()
+                return
+
+    async def _wait(self) -> Completion:
+        wake, woken = _loop_wake()
+        if self._register(wake):
+            await woken.wait()
+        return self._outcome()
+
+    def _register(self, wake: _Wake, index: int | None = None) -> bool:
+        """Whether `wake` will be called: not if the end (or chunk `index`) is already here."""
+        with self._lock:
+            if self._is_done or (index is not None and index < len(self._chunks)):
+                return False
+            if index is None:
+                self._done_wakes.append(wake)
+            else:
+                self._chunk_wakes.append(wake)
+            return True
+
+    def _end(self, completion: Completion | None, error: BaseException | None) -> None:
+        with self._lock:
+            if self._is_done:
+                return
+            self._completion = completion
+            self._error = error
+            self._is_done = True
+            wakes = self._chunk_wakes + self._done_wakes
+            self._chunk_wakes, self._done_wakes = [], []
+        _wake(wakes)
+
+    def _outcome(self) -> Completion:
+        if self._error is not None:
+            raise self._error
+        assert self._completion is not None
+        return self._completion
+
+
+def _wake(wakes: list[_Wake]) -> None:
+    for wake in wakes:
+        wake()
+
+
+def _loop_wake() -> tuple[_Wake, asyncio.Event]:
+    """An event of the running loop, and a function that sets it from any thread."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+
+    def wake() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    return wake, event
