@@ -1,0 +1,99 @@
+"""Short essays with visible merits, and their judgment in the words of `examples/essay_judge.py`."""
+
+import json
+import random
+from dataclasses import dataclass
+
+from ..examples.essay_judge import DIMENSIONS, NOT_RELATED, QUESTION, RUBRIC
+from .facts import Words
+
+THEMES = (
+    "public gardens", "evening classes", "free libraries", "night trains", "small markets", "music lessons",
+    "safe bicycle lanes", "clean rivers", "open museums", "shared kitchens", "summer camps", "street lamps",
+    "school lunches", "old bridges", "city bees", "quiet parks", "early buses", "sports clubs",
+)  # fmt: skip
+PEOPLE = ("families", "workers", "children", "visitors", "students", "shops", "nurses", "neighbours")
+GAINS = ("save time", "save money", "bring joy", "lower the noise", "make friends", "keep people healthy")
+MARKS = {
+    "Clarity": (" poor, the points come in no order.", " good, the points come in order."),
+    "Style": (" poor, the essay shouts.", " good, the tone is calm."),
+}
+ADJECTIVES = {
+    "Clarity": ("muddled", "clear"),
+    "Evidence": ("unsupported", "supported"),
+    "Style": ("loud", "calm"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Essay:
+    """An essay as it is given to the judge, and the marks (1 good, 0 poor) that its text earns."""
+
+    topic: str
+    text: str
+    related: bool
+    marks: dict[str, int]
+    count: str  # what the essay counts, such as "38 parents"
+
+    @property
+    def question(self) -> str:
+        return QUESTION.format(topic=self.topic, essay=self.text)
+
+    def judgment(self, dimension: str) -> str:
+        """The judge's line on one dimension, with its leading space and without its newline."""
+        if dimension == "Evidence":
+            return f" good, it counts {self.count}." if self.marks[dimension] else " poor, it only claims."
+        return MARKS[dimension][self.marks[dimension]]
+
+    @property
+    def summary(self) -> str:
+        clarity, evidence, style = (ADJECTIVES[d][self.marks[d]] for d in DIMENSIONS)
+        return f" The essay is {clarity}, {evidence} and {style}."
+
+    @property
+    def grade(self) -> str:
+        return "DCBA"[sum(self.marks.values())]
+
+    @property
+    def verdict(self) -> dict[str, str]:
+        return {"grade": self.grade, "summary": self.summary.strip()}
+
+
+def write_essay(rng: random.Random, words: Words) -> Essay:
+    """Draw a topic and marks, and write an essay that earns them; one in five is about something else."""
+    theme, other = rng.sample(THEMES, 2)
+    town, related = words.town(), rng.random() < 0.8
+    marks = {dimension: rng.randrange(2) for dimension in DIMENSIONS}
+    count = f"{rng.randrange(12, 99)} {rng.choice(PEOPLE)}"
+    subject, place = (theme, town) if related else (other, words.town())
+    text = _essay_text(rng, subject, place, marks, count)
+    return Essay(f"{theme} in {town}", text, related, marks, count)
+
+
+def _essay_text(rng: random.Random, subject: str, town: str, marks: dict[str, int], count: str) -> str:
+    gains = rng.sample(GAINS, 2)
+    end = "." if marks["Style"] else "!!!"
+    points = [
+        rng.choice((f"{subject} help the {rng.choice(PEOPLE)} of {town}", f"{subject} are good for {town}")),
+        f"a survey of {count} showed that {subject} {gains[0]}"
+        if marks["Evidence"]
+        else f"everyone in {town} knows that {subject} {gains[0]}",
+        rng.choice((f"{town} should try {subject}", f"{subject} {gains[1]} in {town}")),
+    ]
+    if rng.random() < 0.4:
+        points.insert(2, f"{subject} also {gains[1]}")
+    if marks["Clarity"]:
+        openers = ["First, ", "Then, ", "Also, ", "Finally, "] if len(points) == 4 else ["First, ", "Then, ", "Finally, "]
+        return " ".join(f"{opener}{point}{end}" for opener, point in zip(openers, points, strict=True))
+    rng.shuffle(points)
+    loud = "Wow, " if not marks["Style"] else ""
+    sentences = [f"{point}{end}" for point in [loud + points[0], *points[1:]]]
+    return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+
+
+def verdict_json(essay: Essay, compact: bool) -> str:
+    """The verdict as JSON, with or without spaces after the separators."""
+    return json.dumps(essay.verdict, separators=(",", ":") if compact else None)
+
+
+__all__ = ["DIMENSIONS", "NOT_RELATED", "RUBRIC", "Essay", "verdict_json", "write_essay"]
