@@ -1,0 +1,238 @@
+"""RadixAttention's cache (paper, section 3): which tokens already have keys and values, and where.
+
+Cached tokens and running sequences share one pool of slots without a fixed split. Who owns a slot:
+
+    free             the pool                          allocate ->
+    running          the sequence that computes it     commit -> | free -> the pool
+    cached, locked   the tree; leases hold the path    release of the last lease ->
+    cached           the tree, until it is evicted     acquire -> locked | evict -> the pool
+
+It knows nothing of models, text or scheduling, and is used by one thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .node import Node, NodeView
+from .pages import Ints, SlotPool
+from .tree import Tree
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How many tokens are cached, and the id of the node at whose end they end: -1 where they end
+    inside an edge or the namespace holds nothing."""
+
+    length: int
+    node: int
+
+
+class Counters(NamedTuple):
+    """Totals since the start, in tokens except for acquires and splits.
+
+    asked, matched: tokens that `acquire` was asked for, and found.
+    inserted, duplicated: tokens committed that the tree did not hold, and that it did.
+    """
+
+    acquires: int
+    asked: int
+    matched: int
+    inserted: int
+    duplicated: int
+    evicted: int
+    splits: int
+
+
+class Lease:
+    """A locked path of the tree: its tokens stay cached until it is released.
+
+    namespace: whose tokens.
+    slots: [length] where the path's keys and values are; read-only.
+    """
+
+    __slots__ = ("_end", "is_released", "namespace", "slots")
+
+    def __init__(self, namespace: str, slots: Ints, end: Node | None) -> None:
+        self.namespace = namespace
+        self.slots = slots
+        self.is_released = False
+        self._end = end
+
+    @property
+    def length(self) -> int:
+        """Tokens covered."""
+        return len(self.slots)
+
+    @property
+    def node(self) -> int:
+        """Id of the deepest node of the path; -1 in a cache that is not enabled."""
+        return -1 if self._end is None else self._end.id
+
+
+class RadixCache:
+    """Slots of one pool, and the tree that remembers what is in them.
+
+    capacity: slots in all.
+    is_enabled: False remembers nothing (for ablations): leases stay empty and `commit` leaves the
+      slots with the caller, who frees them.
+    """
+
+    def __init__(self, capacity: int, is_enabled: bool = True) -> None:
+        self.capacity = capacity
+        self.is_enabled = is_enabled
+        self._pool = SlotPool(capacity)
+        self._tree = Tree()
+        self._acquires = self._asked = self._matched = 0
+        self._inserted = self._duplicated = self._evicted = 0
+
+    @property
+    def num_free(self) -> int:
+        """Slots that hold nothing."""
+        return self._pool.num_free
+
+    @property
+    def num_cached(self) -> int:
+        """Slots of cached tokens, locked or not."""
+        return self._tree.num_cached
+
+    @property
+    def num_locked(self) -> int:
+        """Slots of cached tokens that a lease holds."""
+        return self._tree.num_cached - self._tree.num_evictable
+
+    @property
+    def num_available(self) -> int:
+        """The most that `allocate` can give now: free slots and those of evictable tokens."""
+        return self._pool.num_free + self._tree.num_evictable
+
+    @property
+    def counters(self) -> Counters:
+        """Totals since the start."""
+        return Counters(
+            self._acquires,
+            self._asked,
+            self._matched,
+            self._inserted,
+            self._duplicated,
+            self._evicted,
+            self._tree.num_splits,
+        )
+
+    def match(self, namespace: str, tokens: Ints, limit: int) -> Match:
+        """How much of tokens[:limit] is cached. Changes nothing, not even what is evicted next."""
+        found = self._tree.find(namespace, _key(tokens, limit))
+        if found is None:
+            return Match(0, -1)
+        return Match(found.length, found.node.id if found.edge is None else -1)
+
+    def acquire(self, namespace: str, tokens: Ints, limit: int) -> Lease:
+        """Lock the longest cached prefix of tokens[:limit]; it counts as used until its release."""
+        if not self.is_enabled:
+            return Lease(namespace, _sealed([]), None)
+        key = _key(tokens, limit)
+        end = self._tree.take(namespace, key)
+        self._acquires += 1
+        self._asked += min(limit, len(tokens))
+        self._matched += end.end
+        return Lease(namespace, _sealed(self._tree.path_slots(end)), end)
+
+    def commit(self, lease: Lease, tokens: Ints, slots: Ints) -> Ints:
+        """Cache computed tokens and let `lease` (mutated) cover them all.
+
+        tokens, slots: [n], n >= lease.length; the first lease.length of both are the lease's own.
+        The tree takes over slots[lease.length:]. Tokens that it holds already, because another
+        sequence committed them meanwhile, keep the tree's slots, and the caller's duplicates become
+        free. Returns the n slots that are valid now (read-only).
+        """
+        end = _live(lease)
+        if end is None:
+            return slots
+        assert len(tokens) == len(slots) >= lease.length, "one slot for each token of the lease"
+        assert np.array_equal(slots[: lease.length], lease.slots), "not the slots of this lease"
+        growth = self._tree.extend(end, _key(tokens, len(tokens)), slots)
+        if growth.held > end.end:
+            self._pool.release(slots[end.end : growth.held])
+        lease.slots = _sealed([lease.slots, *self._tree.path_slots(growth.node, end)])
+        lease._end = growth.node
+        self._duplicated += growth.held - end.end
+        self._inserted += len(slots) - growth.held
+        return lease.slots
+
+    def share(self, lease: Lease) -> Lease:
+        """A second lease on the same path, to be released on its own."""
+        end = _live(lease)
+        if end is not None:
+            self._tree.lock(end)
+        return Lease(lease.namespace, lease.slots, end)
+
+    def release(self, lease: Lease) -> None:
+        """Unlock the path, which stays cached until it is evicted. Once for each lease: raises
+        RuntimeError the second time."""
+        end = _live(lease)
+        lease.is_released = True
+        if end is not None:
+            self._tree.unlock(end)
+
+    def allocate(self, count: int) -> Ints | None:
+        """`count` slots for tokens to compute, now the caller's until `commit` or `free`. Evicts
+        least recently used leaves as needed; None, and nothing evicted, when that is not enough."""
+        if count > self.num_available:
+            return None
+        if count > self._pool.num_free:
+            self._take_back(self._tree.evict(count - self._pool.num_free))
+        return self._pool.allocate(count)
+
+    def free(self, slots: Ints) -> None:
+        """Give back slots that were allocated and never committed."""
+        self._pool.release(slots)
+
+    def clear(self, namespace: str | None = None) -> int:
+        """Evict all that is not locked, of one namespace or of all; returns how many tokens."""
+        tree = self._tree
+        gone = tree.evict(self.capacity) if namespace is None else tree.evict_namespace(namespace)
+        self._take_back(gone)
+        return len(gone)
+
+    def snapshot(self) -> tuple[NodeView, ...]:
+        """Every node of the tree, roots included, parents before children: for pictures."""
+        return self._tree.snapshot()
+
+    def check(self, num_running: int) -> None:
+        """Assert that free + cached + running slots are the whole pool, that no slot is both cached
+        and free or cached twice, and every invariant of tree and pool.
+
+        num_running: slots that callers hold: allocated, neither committed nor freed.
+        """
+        self._pool.check()
+        self._tree.check()
+        total = self.num_free + self.num_cached + num_running
+        assert total == self.capacity, (
+            f"free {self.num_free} + cached {self.num_cached} + running {num_running}"
+            f" are {total} slots of {self.capacity}"
+        )
+        owned = np.concatenate([self._pool.free_slots(), self._tree.all_slots()])
+        assert np.bincount(owned, minlength=1).max() <= 1, "a slot has two owners"
+
+    def _take_back(self, slots: Ints) -> None:
+        self._pool.release(slots)
+        self._evicted += len(slots)
+
+
+def _key(tokens: Ints, limit: int) -> bytes:
+    return np.asarray(tokens[:limit], np.int32).tobytes()
+
+
+def _live(lease: Lease) -> Node | None:
+    if lease.is_released:
+        raise RuntimeError(f"the lease on node {lease.node} is released already")
+    return lease._end
+
+
+def _sealed(parts: list[Ints]) -> Ints:
+    slots = np.concatenate([np.empty(0, np.int32), *parts])
+    slots.flags.writeable = False
+    return slots

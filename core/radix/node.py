@@ -1,0 +1,141 @@
+"""One node of the radix tree, and what can be said of it without changing it.
+
+Edges are compared as bytes (four for each token), so that a whole edge costs one `memcmp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .pages import Ints
+
+WIDTH = 4  # bytes of one token in a key
+
+
+class Node:
+    """One edge and the node at its lower end.
+
+    key, slots: the edge's tokens (as bytes) and where their keys and values are.
+    end: depth of the node in tokens, its own edge included.
+    children: first token (as bytes) of an edge -> its node.
+    lock_count: leases whose path runs through this node.
+    last_used: the tree's clock when it was last locked or unlocked.
+    hits: how often it was found again.
+    """
+
+    __slots__ = (
+        "children", "end", "hits", "id", "key", "last_used", "lock_count", "parent", "slots",
+    )  # fmt: skip
+
+    def __init__(self, id: int, parent: Node | None, key: bytes, slots: Ints, end: int) -> None:
+        self.id = id
+        self.parent = parent
+        self.key = key
+        self.slots = slots
+        self.end = end
+        self.children: dict[bytes, Node] = {}
+        self.lock_count = 0
+        self.last_used = 0
+        self.hits = 0
+
+
+class Root(Node):
+    """The node of no tokens, above everything that one namespace has cached."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, id: int, namespace: str) -> None:
+        super().__init__(id, None, b"", np.empty(0, np.int32), 0)
+        self.namespace = namespace
+
+
+class Descent(NamedTuple):
+    """Where a key leads: to the end of `node`, then `inside` bytes into `edge` (if not None)."""
+
+    node: Node
+    edge: Node | None
+    inside: int
+
+    @property
+    def length(self) -> int:
+        """Tokens found."""
+        return self.node.end + self.inside // WIDTH
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as a picture shows it; parent is -1 for a root, children are ids in edge order."""
+
+    id: int
+    parent: int
+    namespace: str
+    tokens: tuple[int, ...]
+    end: int
+    lock_count: int
+    hits: int
+    last_used: int
+    children: tuple[int, ...]
+
+
+def descend(node: Node, key: bytes) -> Descent:
+    """Follow `key` down from the end of `node`, through which it passes. Changes nothing."""
+    at, size = node.end * WIDTH, len(key)
+    while at < size:
+        child = node.children.get(key[at : at + WIDTH])
+        if child is None:
+            break
+        if not key.startswith(child.key, at):
+            return Descent(node, child, _common(key, at, child.key))
+        node = child
+        at += len(child.key)
+    return Descent(node, None, 0)
+
+
+def _common(key: bytes, start: int, edge: bytes) -> int:
+    """Bytes of whole tokens that key[start:] and an edge that it leaves have in common: bisection,
+    as each comparison is one `memcmp`."""
+    low, high = WIDTH, min(len(key) - start, len(edge))
+    if key.startswith(edge[:high], start):
+        return high
+    while high - low > WIDTH:  # the first `low` bytes agree, the first `high` do not
+        middle = (low + high) // (2 * WIDTH) * WIDTH
+        if key.startswith(edge[low:middle], start + low):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def below(root: Root) -> Iterator[Node]:
+    """Every node below a root, parents before children."""
+    waiting = list(root.children.values())
+    while waiting:
+        node = waiting.pop()
+        waiting.extend(node.children.values())
+        yield node
+
+
+def view(node: Node, namespace: str) -> NodeView:
+    return NodeView(
+        id=node.id,
+        parent=-1 if node.parent is None else node.parent.id,
+        namespace=namespace,
+        tokens=tuple(np.frombuffer(node.key, np.int32).tolist()),
+        end=node.end,
+        lock_count=node.lock_count,
+        hits=node.hits,
+        last_used=node.last_used,
+        children=tuple(child.id for child in node.children.values()),
+    )
+
+
+def check_edge(node: Node) -> None:
+    assert node.parent is not None
+    assert len(node.slots) > 0, f"the edge of node {node.id} is empty"
+    assert len(node.key) == len(node.slots) * WIDTH, f"node {node.id} has not one slot a token"
+    assert node.end == node.parent.end + len(node.slots), f"the end of node {node.id} is wrong"
+    assert node.parent.children[node.key[:WIDTH]] is node, f"node {node.id} is not its parent's"

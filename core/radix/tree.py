@@ -1,0 +1,223 @@
+"""The radix tree of the paper's section 3: token sequences -> slots, one root for each namespace.
+
+It knows nothing of free slots or sequences: it says which slots it holds, and which it gave up.
+
+Why no heap is needed: a node is used until it is unlocked, and unlocking walks upwards. So a list
+of the unlocked nodes in the order of their unlocking holds every child before its parent, and its
+first node is always a leaf: the least recently used one.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+import numpy as np
+
+from .node import WIDTH, Descent, Node, NodeView, Root, below, check_edge, descend, view
+from .pages import Ints
+
+
+class Growth(NamedTuple):
+    """What `extend` did: the node at the key's end, and how many tokens the tree held before."""
+
+    node: Node
+    held: int
+
+
+class Tree:
+    """Cached tokens of all namespaces under one least-recently-used order.
+
+    num_cached, num_evictable: tokens held, and tokens held by unlocked nodes.
+    num_splits: edges cut in two since the start.
+    """
+
+    def __init__(self) -> None:
+        self.num_cached = 0
+        self.num_evictable = 0
+        self.num_splits = 0
+        self._roots: dict[str, Root] = {}
+        self._unlocked: OrderedDict[Node, None] = OrderedDict()  # least recently used first
+        self._clock = 0
+        self._next_id = 0
+
+    def find(self, namespace: str, key: bytes) -> Descent | None:
+        """How far `key` is known; None in a namespace that holds nothing. Changes nothing."""
+        root = self._roots.get(namespace)
+        return None if root is None else descend(root, key)
+
+    def take(self, namespace: str, key: bytes) -> Node:
+        """Lock the longest known prefix of `key` and give the node at its end, which is made by a
+        split where the prefix ended inside an edge."""
+        root = self._roots.get(namespace) or self._new_root(namespace)
+        node = self._settle(descend(root, key))
+        self.lock(node)
+        return node
+
+    def extend(self, node: Node, key: bytes, slots: Ints) -> Growth:
+        """Make the whole of `key` known below the locked `node`, whose end it passes through, and
+        move one lock from `node`'s path to the path of the key's end. `slots` (one for each token
+        of `key`) are copied for the tokens that the tree did not hold."""
+        descent = descend(node, key)
+        lowest = self._settle(descent)
+        self.lock(lowest, node)
+        if lowest.end * WIDTH < len(key):
+            lowest = self._add_leaf(lowest, key, slots)
+        return Growth(lowest, descent.length)
+
+    def lock(self, node: Node, above: Node | None = None) -> None:
+        """Lock the path from `node` up to its root, or to below `above` where that is given."""
+        self._clock = now = self._clock + 1
+        at: Node | None = node
+        while at is not above and at is not None:
+            if at.lock_count == 0 and at.parent is not None:
+                self._unlocked.pop(at, None)  # a node fresh from a split is not listed
+                self.num_evictable -= len(at.slots)
+            at.lock_count += 1
+            at.last_used = now
+            at.hits += 1
+            at = at.parent
+
+    def unlock(self, node: Node) -> None:
+        """Undo one `lock(node)`; a namespace without tokens and locks is dropped."""
+        self._clock = now = self._clock + 1
+        at = node
+        while at.parent is not None:
+            at.lock_count -= 1
+            at.last_used = now
+            if at.lock_count == 0:
+                self._unlocked[at] = None
+                self.num_evictable += len(at.slots)
+            at = at.parent
+        at.lock_count -= 1
+        at.last_used = now
+        self._drop_bare(at)
+
+    def path_slots(self, node: Node, above: Node | None = None) -> list[Ints]:
+        """Slots of the edges from the root (or from the end of `above`) to the end of `node`."""
+        parts: list[Ints] = []
+        at: Node | None = node
+        while at is not above and at is not None:
+            parts.append(at.slots)
+            at = at.parent
+        parts.reverse()
+        return parts
+
+    def evict(self, count: int) -> Ints:
+        """Give up the least recently used unlocked leaves until `count` tokens are gone (or nothing
+        is left to evict), and return their slots. The last leaf only loses its tail: as much as is
+        needed, and a 64th of it at least, so that shortening a long leaf bit by bit stays cheap."""
+        taken = [np.empty(0, np.int32)]
+        while count > 0 and self._unlocked:
+            leaf = next(iter(self._unlocked))
+            size = len(leaf.slots)
+            surplus = size - max(count, size // 64)
+            taken.append(self._shorten(leaf, surplus) if surplus > 0 else self._remove(leaf))
+            count -= len(taken[-1])
+        return np.concatenate(taken)
+
+    def evict_namespace(self, namespace: str) -> Ints:
+        """Give up all that is not locked in one namespace, and return its slots."""
+        taken = [np.empty(0, np.int32)]
+        nodes = list(below(self._roots[namespace])) if namespace in self._roots else []
+        taken += [self._remove(node) for node in reversed(nodes) if node.lock_count == 0]
+        return np.concatenate(taken)
+
+    def snapshot(self) -> tuple[NodeView, ...]:
+        """Every node, parents before children."""
+        return tuple(
+            view(node, namespace)
+            for namespace, root in self._roots.items()
+            for node in (root, *below(root))
+        )
+
+    def check(self) -> None:
+        """Assert every invariant of the tree."""
+        nodes = [node for root in self._roots.values() for node in below(root)]
+        for node in nodes:
+            check_edge(node)
+        for above in (*self._roots.values(), *nodes):
+            locks = sum(child.lock_count for child in above.children.values())
+            assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
+            assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
+        self._check_unlocked({node for node in nodes if node.lock_count == 0})
+        assert self.num_cached == sum(len(node.slots) for node in nodes), "num_cached is wrong"
+
+    def all_slots(self) -> Ints:
+        """Slots of all cached tokens, in no promised order."""
+        nodes = (node for root in self._roots.values() for node in below(root))
+        return np.concatenate([np.empty(0, np.int32), *(node.slots for node in nodes)])
+
+    def _check_unlocked(self, expected: set[Node]) -> None:
+        listed = list(self._unlocked)
+        assert set(listed) == expected, "the eviction order is not that of the unlocked nodes"
+        times = [node.last_used for node in listed]
+        assert times == sorted(times), "the eviction order is not the order of last use"
+        order = {node: index for index, node in enumerate(listed)}
+        for node, index in order.items():
+            under = [order[child] for child in node.children.values()]
+            assert max(under, default=-1) < index, f"node {node.id} goes before its child"
+        evictable = sum(len(node.slots) for node in listed)
+        assert self.num_evictable == evictable, "num_evictable is wrong"
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _new_root(self, namespace: str) -> Root:
+        root = self._roots[namespace] = Root(self._new_id(), namespace)
+        return root
+
+    def _add_leaf(self, parent: Node, key: bytes, slots: Ints) -> Node:
+        edge = key[parent.end * WIDTH :]
+        leaf = Node(self._new_id(), parent, edge, slots[parent.end :].copy(), len(slots))
+        leaf.lock_count = 1
+        leaf.last_used = self._clock
+        parent.children[edge[:WIDTH]] = leaf
+        self.num_cached += len(leaf.slots)
+        return leaf
+
+    def _settle(self, descent: Descent) -> Node:
+        """The node at the end of a descent. One that is new here is not yet in the eviction order:
+        the caller locks it."""
+        if descent.edge is None:
+            return descent.node
+        return self._split(descent.edge, descent.inside)
+
+    def _split(self, lower: Node, cut: int) -> Node:
+        """Cut an edge `cut` bytes below its upper end. The lower half stays the node that it was,
+        for leases hold on to its end; the new upper half has the same locks."""
+        above, size = lower.parent, cut // WIDTH
+        assert above is not None
+        upper = Node(
+            self._new_id(), above, lower.key[:cut], lower.slots[:size].copy(), above.end + size
+        )
+        upper.lock_count = lower.lock_count
+        upper.last_used, upper.hits = lower.last_used, lower.hits
+        above.children[upper.key[:WIDTH]] = upper
+        lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
+        upper.children[lower.key[:WIDTH]] = lower
+        self.num_splits += 1
+        return upper
+
+    def _shorten(self, leaf: Node, size: int) -> Ints:
+        gone = leaf.slots[size:]
+        leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
+        leaf.end -= len(gone)
+        self.num_cached -= len(gone)
+        self.num_evictable -= len(gone)
+        return gone
+
+    def _remove(self, leaf: Node) -> Ints:
+        above = leaf.parent
+        assert above is not None and not leaf.children and leaf.lock_count == 0
+        del self._unlocked[leaf]
+        del above.children[leaf.key[:WIDTH]]
+        self.num_cached -= len(leaf.slots)
+        self.num_evictable -= len(leaf.slots)
+        self._drop_bare(above)
+        return leaf.slots
+
+    def _drop_bare(self, node: Node) -> None:
+        if isinstance(node, Root) and not node.children and node.lock_count == 0:
+            del self._roots[node.namespace]
