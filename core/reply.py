@@ -7,12 +7,14 @@ nothing of engines: it only carries.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
 from .protocol import Call, Chunk, Completion, Reply
 
+_log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
 
 
@@ -142,7 +144,10 @@ class Mailbox:
 
 def _wake(wakes: list[_Wake]) -> None:
     for wake in wakes:
-        wake()
+        try:
+            wake()
+        except Exception:  # a reader's fault must not harm the producer
+            _log.exception("a reader of a reply failed")
 
 
 def _loop_wake() -> tuple[_Wake, asyncio.Event]:

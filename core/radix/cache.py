@@ -105,6 +105,11 @@ class RadixCache:
         return self._tree.num_cached - self._tree.num_evictable
 
     @property
+    def num_nodes(self) -> int:
+        """Nodes of the tree, roots not counted."""
+        return self._tree.num_nodes
+
+    @property
     def num_available(self) -> int:
         """The most that `allocate` can give now: free slots and those of evictable tokens."""
         return self._pool.num_free + self._tree.num_evictable

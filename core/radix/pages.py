@@ -39,23 +39,25 @@ class SlotPool:
         """`count` slots, now the caller's; None, and nothing changed, when fewer are free."""
         if count > self._num_free:
             return None
-        if self._num_returned * 4 > self.capacity:
+        if self._num_returned * 2 > self.capacity:
             self._tidy()
         rest = self._num_free - count
         slots = self._stack[rest : self._num_free][::-1].copy()
-        self._is_free[slots] = False
+        self._is_free[slots.astype(np.intp)] = False
         self._num_free = rest
         return slots
 
     def release(self, slots: Ints) -> None:
         """Take slots back. Raises ValueError, and takes none, when one of them is free already; a
         slot that is named twice in one call is found by `check`."""
-        if self._is_free[slots].any():
-            twice = slots[self._is_free[slots]]
+        index = slots.astype(np.intp)
+        is_twice = self._is_free.take(index)
+        if is_twice.any():
+            twice = slots[is_twice]
             raise ValueError(f"slots={twice[:8].tolist()} are free already; released twice")
         top = self._num_free + slots.size
         self._stack[self._num_free : top] = slots[::-1]
-        self._is_free[slots] = True
+        self._is_free[index] = True
         self._num_free = top
         self._num_returned += slots.size
 

@@ -29,12 +29,13 @@ class Tree:
     """Cached tokens of all namespaces under one least-recently-used order.
 
     num_cached, num_evictable: tokens held, and tokens held by unlocked nodes.
-    num_splits: edges cut in two since the start.
+    num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
     def __init__(self) -> None:
         self.num_cached = 0
         self.num_evictable = 0
+        self.num_nodes = 0
         self.num_splits = 0
         self._roots: dict[str, Root] = {}
         self._unlocked: OrderedDict[Node, None] = OrderedDict()  # least recently used first
@@ -142,6 +143,7 @@ class Tree:
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
         self._check_unlocked({node for node in nodes if node.lock_count == 0})
         assert self.num_cached == sum(len(node.slots) for node in nodes), "num_cached is wrong"
+        assert self.num_nodes == len(nodes), "num_nodes is wrong"
 
     def all_slots(self) -> Ints:
         """Slots of all cached tokens, in no promised order."""
@@ -175,6 +177,7 @@ class Tree:
         leaf.last_used = self._clock
         parent.children[edge[:WIDTH]] = leaf
         self.num_cached += len(leaf.slots)
+        self.num_nodes += 1
         return leaf
 
     def _settle(self, descent: Descent) -> Node:
@@ -197,6 +200,7 @@ class Tree:
         above.children[upper.key[:WIDTH]] = upper
         lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower
+        self.num_nodes += 1
         self.num_splits += 1
         return upper
 
@@ -215,6 +219,7 @@ class Tree:
         del above.children[leaf.key[:WIDTH]]
         self.num_cached -= len(leaf.slots)
         self.num_evictable -= len(leaf.slots)
+        self.num_nodes -= 1
         self._drop_bare(above)
         return leaf.slots
 

@@ -1,0 +1,125 @@
+"""One token's effect on a sequence: text grows, stop rules are asked, chunks and outputs come out.
+
+Text is bytes until it is shown: a stop string is found wherever it begins, also across tokens, and
+what is shown never splits a character nor shows the beginning of a stop. It knows nothing of
+scheduling, caches or tensors.
+"""
+
+from __future__ import annotations
+
+from .protocol import Chunk, OptionScore, Output, Segment, Text, TokenLogprob
+from .sequence import Ending, Sequence
+from .tokenizer import Tokenizer
+
+
+class Advancer:
+    """Applies tokens to sequences with one tokenizer's bytes."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._token_bytes = tokenizer.token_bytes
+
+    def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
+        """Append a drawn token (mutates the sequence); sets its `ending` if this was the last."""
+        sequence.append(token)
+        if logprob is not None:
+            sequence.logprobs.append(logprob)
+        rules = sequence.rules
+        if token in rules.end_ids and sequence.num_new > rules.min_new:
+            sequence.ending = Ending("stop", token, len(sequence.text))
+            return
+        before = len(sequence.text)
+        sequence.text += self._bytes_of(token)
+        if rules.stops and sequence.num_new >= rules.min_new:
+            sequence.ending = _find_stop(sequence, before)
+        if sequence.ending is None and sequence.num_new >= rules.max_new:
+            sequence.ending = Ending("length", None, len(sequence.text))
+
+    def chunk(self, sequence: Sequence) -> Chunk | None:
+        """What can be shown now and was not shown yet; None for nothing."""
+        end = len(sequence.text) - _held_back(sequence)
+        if sequence.ending is not None:
+            end = sequence.ending.text_len
+        is_last = sequence.ending is not None
+        text = sequence.decoder.push(bytes(sequence.text[sequence.num_shown : end]), is_last)
+        sequence.num_shown = max(end, sequence.num_shown)
+        if not text and not (is_last and sequence.num_told < sequence.num_new):
+            return None
+        told, sequence.num_told = sequence.num_told, sequence.num_new
+        ids = tuple(sequence.generated[told:].tolist())
+        return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[told:]))
+
+    def output(self, sequence: Sequence) -> Output:
+        """The answer of an ended sequence."""
+        ending = sequence.ending or Ending("abort", None, len(sequence.text))
+        ids = tuple(sequence.generated.tolist())
+        text = bytes(sequence.text[: ending.text_len]).decode("utf-8", "replace")
+        kept = ids[:-1] if isinstance(ending.matched, int) else ids
+        return Output(
+            text=text,
+            ids=ids,
+            finish_reason=ending.reason,
+            matched=ending.matched,
+            segments=self._segments(text, kept, ending.text_len),
+            logprobs=tuple(sequence.logprobs),
+        )
+
+    def option(self, sequence: Sequence, text: str) -> OptionScore:
+        """The score of an ended scoring sequence."""
+        assert sequence.score_start is not None
+        ids = tuple(sequence.tokens[sequence.score_start :].tolist())
+        return OptionScore(text, ids, tuple(sequence.scores), (Text(text),))
+
+    def _segments(self, text: str, ids: tuple[int, ...], text_len: int) -> tuple[Segment, ...]:
+        """Tokens that lie wholly within the text keep their ids; a cut token's rest is text."""
+        if not ids:
+            return (Text(text),) if text else ()
+        ends, size = [0], 0
+        for token in ids:
+            size += len(self._bytes_of(token))
+            ends.append(size)
+        if size <= text_len:
+            return (Text(text, ids),)
+        data = b"".join([self._bytes_of(token) for token in ids])[:text_len]
+        for count in range(len(ids), -1, -1):
+            head, tail = data[: ends[count]], data[ends[count] :]
+            if ends[count] <= text_len and _is_text(head) and _is_text(tail):
+                first = (Text(head.decode(), ids[:count]),) if count else ()
+                return (*first, Text(tail.decode())) if tail else first
+        return (Text(text),)
+
+    def _bytes_of(self, token: int) -> bytes:
+        return self._token_bytes[token] if token < len(self._token_bytes) else b""
+
+
+def _find_stop(sequence: Sequence, before: int) -> Ending | None:
+    """The earliest stop that ends in what came after `before`."""
+    rules = sequence.rules
+    start = max(0, before - rules.longest_stop + 1)
+    found = [(sequence.text.find(stop, start), stop) for stop in rules.stops]
+    places = [(place, -len(stop), stop) for place, stop in found if place >= 0]
+    if not places:
+        return None
+    place, _, stop = min(places)
+    return Ending("stop", stop.decode(), place)
+
+
+def _held_back(sequence: Sequence) -> int:
+    """How many last bytes may be the beginning of a stop."""
+    if not sequence.rules.stops:
+        return 0
+    longest = 0
+    tail = bytes(sequence.text[-sequence.rules.longest_stop :])
+    for stop in sequence.rules.stops:
+        for size in range(min(len(stop) - 1, len(tail)), longest, -1):
+            if tail.endswith(stop[:size]):
+                longest = size
+                break
+    return longest
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,100 @@
+"""The engine's settings, as one frozen value.
+
+Read only by the composition root and the command line, which hand each room the numbers it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .protocol import InvalidCall
+
+ORDERS = ("lpm", "dfs", "fcfs", "random")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine runs. Unset sizes (None) are filled in by `resolve`.
+
+    num_slots: tokens of KV that the pool holds, cache and running sequences together.
+    max_running: sequences in one batch at most.
+    max_waiting: calls that may wait; one more ends in Overloaded.
+    chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
+    context_len: tokens of one sequence at most; None: what the model was trained for.
+    order: of the waiting calls: "lpm" (longest matched prefix first), "dfs" (of the radix tree that
+      the waiting calls form), "fcfs", or "random" (for ablation).
+    ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
+    cache: whether finished KV is kept for later calls.
+    hints: whether fork hints are followed.
+    root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
+    hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
+    seed: from which calls without a seed draw theirs.
+    """
+
+    dtype: str = "auto"
+    device: str = "cpu"
+    num_slots: int | None = None
+    max_running: int = 64
+    max_waiting: int = 10_000
+    chunk_tokens: int = 1024
+    context_len: int | None = None
+    order: str = "lpm"
+    ageing: int = 16
+    cache: bool = True
+    hints: bool = True
+    root_timeout: float = 10.0
+    hold_min: int = 8
+    seed: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> EngineConfig:
+        """A checked config. Raises InvalidCall for an unknown key or a value not allowed."""
+        known = [item.name for item in fields(cls)]
+        for key, value in settings.items():
+            if key not in known:
+                raise InvalidCall(key, value, "one of the settings " + ", ".join(known))
+        config = cls(**settings)
+        config.check()
+        return config
+
+    def check(self) -> None:
+        """Raise InvalidCall for the first setting whose value is not allowed."""
+        for name, low in _LEAST.items():
+            value = getattr(self, name)
+            if value is None and name in ("num_slots", "context_len"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, int) or value < low:
+                raise InvalidCall(name, value, f"an integer >= {low}")
+        if self.order not in ORDERS:
+            raise InvalidCall("order", self.order, ", ".join(ORDERS))
+        if self.dtype not in DTYPES:
+            raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
+        if not 0 < self.root_timeout < float("inf"):
+            raise InvalidCall("root_timeout", self.root_timeout, "a finite number of seconds > 0")
+
+    def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
+        """A new config with every size set.
+
+        model_context: the model's own context length. kv_bytes_per_token: over all layers.
+        memory: bytes that the pool may take where `num_slots` is unset.
+        """
+        context = min(self.context_len or model_context, model_context)
+        slots = self.num_slots or min(
+            max(memory // kv_bytes_per_token, context), self.max_running * context
+        )
+        return replace(self, context_len=context, num_slots=slots)
+
+
+_LEAST = {
+    "num_slots": 1,
+    "max_running": 1,
+    "max_waiting": 1,
+    "chunk_tokens": 1,
+    "context_len": 2,
+    "ageing": 1,
+    "hold_min": 1,
+    "seed": 0,
+}

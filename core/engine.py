@@ -1,0 +1,312 @@
+"""The engine: admit, schedule, run, advance, emit.
+
+One thread calls `step` in a loop; scheduler and runner are arguments, so that the whole of it runs
+without a model in tests. Nothing here knows what a tensor, a framework or a file is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from .advance import Advancer
+from .forks import Roots
+from .model.batch import Batch, Outcome
+from .protocol import (
+    BackendClosed,
+    CallFailed,
+    Completion,
+    DeadlineExceeded,
+    ForkHint,
+    Overloaded,
+    TokenLogprob,
+    Usage,
+)
+from .radix.cache import RadixCache
+from .scheduler import Part, Scheduler
+from .sequence import Ending, Job, Sequence
+
+
+class Runner(Protocol):
+    """Whatever computes a batch."""
+
+    def run(self, batch: Batch) -> Outcome:
+        """One forward pass; writes the KV of the batch's tokens into their slots."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start. Seconds are of wall time; the rest counts what its name says.
+
+    prompt_tokens counts those of every sequence; cached_tokens of these were not computed.
+    """
+
+    calls: int = 0
+    failed_calls: int = 0
+    steps: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    computed_tokens: int = 0
+    retracted: int = 0
+    run_seconds: float = 0.0
+    step_seconds: float = 0.0
+
+
+class Engine:
+    """Runs jobs over one scheduler and one runner.
+
+    clock: seconds, monotonic. max_waiting: sequences that may wait.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        cache: RadixCache,
+        roots: Roots,
+        advancer: Advancer,
+        *,
+        max_waiting: int,
+        hints: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._cache = cache
+        self._roots = roots
+        self._advancer = advancer
+        self._max_waiting = max_waiting
+        self._hints = hints
+        self._clock = clock
+        self._jobs: dict[Job, None] = {}
+        self.counters = Counters()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call is open."""
+        return bool(self._jobs)
+
+    def admit(self, job: Job) -> None:
+        """Take a job in; it waits for its turn, or fails at once when too many wait."""
+        self.counters.calls += 1
+        if self._scheduler.num_waiting + len(job.sequences) > self._max_waiting:
+            self._jobs[job] = None
+            self._fail(job, Overloaded(f"{self._max_waiting} calls are waiting (max_waiting)"))
+            return
+        if job.call.deadline is not None:
+            job.expires = self._clock() + job.call.deadline
+        self._jobs[job] = None
+        for sequence in job.sequences:
+            self._scheduler.add(sequence)
+
+    def step(self) -> None:
+        """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
+        started = self._clock()
+        self._expire(started)
+        parts = self._scheduler.schedule()
+        if parts:
+            self._run(parts)
+        self._emit()
+        self.counters.steps += 1
+        self.counters.retracted = self._scheduler.num_retracted
+        self.counters.step_seconds += self._clock() - started
+
+    def abort(self, job: Job) -> None:
+        """End a job early; its outputs so far are its completion. Nothing if it has ended."""
+        if job not in self._jobs:
+            return
+        for sequence in job.sequences:
+            if sequence.ending is None:
+                sequence.ending = Ending("abort", None, len(sequence.text))
+                self._close(sequence)
+        self._complete(job)
+
+    def fail_all(self, error: BaseException) -> None:
+        """End every open job in this error."""
+        for job in list(self._jobs):
+            self._fail(job, error)
+
+    def clear_cache(self) -> int:
+        """Forget what no running call uses; returns how many tokens."""
+        return self._cache.clear()
+
+    def next_event(self) -> float | None:
+        """The clock's second at which an idle engine has something to do; None: never."""
+        return self._roots.next_expiry()
+
+    def expire_roots(self) -> None:
+        """Release pinned roots whose time is over."""
+        self._roots.expire(self._clock())
+
+    def check(self) -> None:
+        """Assert that slots are conserved and the tree is sound. For tests, between steps."""
+        self._cache.check(self._scheduler.num_held_slots())
+        if not self._jobs and not len(self._roots):
+            assert self._cache.num_locked == 0, "a lease outlived its call"
+
+    # --- running -----------------------------------------------------------------------------
+
+    def _run(self, parts: list[Part]) -> None:
+        """Run the parts together; if that raises, each by itself, so that only the guilty fail."""
+        started = self._clock()
+        try:
+            outcome = self._runner.run(self._scheduler.build(parts))
+        except Exception as error:
+            if len(parts) == 1:
+                self._blame(parts[0].sequence.job, error)
+                return
+            for part in parts:
+                if part.sequence.job in self._jobs:
+                    self._run([part])
+            return
+        finally:
+            self.counters.run_seconds += self._clock() - started
+        self._advance(parts, outcome)
+
+    def _advance(self, parts: list[Part], outcome: Outcome) -> None:
+        """Every sequence of the step takes what it was given."""
+        self._scheduler.computed(parts)
+        drawn = scored = 0
+        for part in parts:
+            sequence = part.sequence
+            self.counters.computed_tokens += part.count
+            scored += self._take_scores(part, outcome, scored)
+            if not (part.is_last and sequence.is_generating):
+                continue
+            token = int(outcome.tokens[drawn])
+            if token >= 0:
+                self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
+            else:
+                self._blame(sequence.job, ValueError("the model gave logits that are no numbers"))
+            drawn += 1
+
+    def _take_scores(self, part: Part, outcome: Outcome, offset: int) -> int:
+        """Give the sequence its share of the scored positions; how many these are."""
+        sequence = part.sequence
+        if sequence.score_start is None:
+            return 0
+        first = max(part.start, sequence.score_start - 1)
+        count = max(0, min(part.start + part.count, sequence.prompt_len - 1) - first)
+        sequence.scores += outcome.scores[offset : offset + count].tolist()
+        return count
+
+    # --- endings -----------------------------------------------------------------------------
+
+    def _emit(self) -> None:
+        """Chunks to those who stream; endings to all."""
+        for sequence in list(self._scheduler.running):
+            job = sequence.job
+            if job not in self._jobs:
+                continue
+            if sequence.num_pending == 0 and not sequence.is_generating:
+                sequence.ending = Ending("length", None, 0)
+            if sequence.ending is None:
+                self._stream(sequence)
+                continue
+            self._close(sequence)
+            if job.num_open == 0:
+                self._complete(job)
+
+    def _stream(self, sequence: Sequence) -> None:
+        job = sequence.job
+        if job.call.stream and sequence.is_generating:
+            chunk = self._advancer.chunk(sequence)
+            if chunk is not None:
+                job.mailbox.put(chunk)
+
+    def _close(self, sequence: Sequence) -> None:
+        """Take an ended sequence out of the scheduler, and count it."""
+        self._stream(sequence)
+        self._scheduler.finish(sequence)
+        sequence.job.num_open -= 1
+        if sequence.cached_len is not None:
+            self.counters.prompt_tokens += sequence.prompt_len
+            self.counters.cached_tokens += sequence.cached_len
+            self.counters.completion_tokens += sequence.num_new
+            self._pin(sequence)
+
+    def _complete(self, job: Job) -> None:
+        del self._jobs[job]
+        self._leave(job)
+        job.mailbox.finish(self._completion(job))
+
+    def _completion(self, job: Job) -> Completion:
+        usage = _usage(job)
+        if job.call.options:
+            pairs = zip(job.sequences, job.call.options, strict=True)
+            if any(s.ending is not None and s.ending.reason == "abort" for s in job.sequences):
+                return Completion(usage=usage)
+            scores = tuple(self._advancer.option(sequence, text) for sequence, text in pairs)
+            return Completion(usage=usage, scores=scores)
+        return Completion(tuple(map(self._advancer.output, job.sequences)), usage)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        del self._jobs[job]
+        self.counters.failed_calls += 1
+        for sequence in job.sequences:
+            if sequence.ending is None:
+                self._scheduler.finish(sequence)
+        self._leave(job)
+        job.mailbox.fail(error)
+
+    def _blame(self, job: Job, cause: Exception) -> None:
+        if job in self._jobs:
+            error = CallFailed(f"the runtime failed while it ran this call: {cause!r}")
+            error.__cause__ = cause
+            self._fail(job, error)
+
+    def _expire(self, now: float) -> None:
+        self._roots.expire(now)
+        for job in [j for j in self._jobs if j.expires is not None and j.expires <= now]:
+            self._fail(job, DeadlineExceeded(f"deadline={job.call.deadline} s is over"))
+
+    # --- forks -------------------------------------------------------------------------------
+
+    def _hint(self, job: Job) -> ForkHint | None:
+        return job.call.hint if self._hints else None
+
+    def _pin(self, sequence: Sequence) -> None:
+        """Pin what this sequence leaves in the cache, if it is a root that branches wait for."""
+        job = sequence.job
+        hint = self._hint(job)
+        length = sequence.prompt_len if job.is_plant else job.root_len
+        if hint is None or not length or sequence.index or _is_aborted(sequence):
+            return
+        namespace = job.call.namespace
+        if job.is_plant or not self._roots.has(namespace, hint.root):
+            lease = self._cache.acquire(namespace, sequence.ids[:length], length)
+            self._roots.pin(namespace, hint.root, lease, hint.branches, self._clock())
+
+    def _leave(self, job: Job) -> None:
+        hint = self._hint(job)
+        if hint is not None and not job.is_plant:
+            self._roots.leave(job.call.namespace, hint.root, self._clock())
+
+
+def closed() -> BackendClosed:
+    """The error of calls that a closing engine leaves open."""
+    return BackendClosed("the backend was closed before the call ended")
+
+
+def _is_aborted(sequence: Sequence) -> bool:
+    return sequence.ending is not None and sequence.ending.reason == "abort"
+
+
+def _logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob | None:
+    if sequence.job.call.sampling.logprobs is None:
+        return None
+    top = outcome.tops[index] if outcome.tops else ()
+    return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
+
+
+def _usage(job: Job) -> Usage:
+    """Samples share one prompt; each scored option has its own."""
+    sequences = job.sequences if job.call.options else job.sequences[:1]
+    return Usage(
+        prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
+        cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
+        completion_tokens=sum(sequence.num_new for sequence in job.sequences),
+    )

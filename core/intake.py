@@ -1,0 +1,201 @@
+"""From a call to the sequences that run it: checked, tokenized, sized.
+
+Runs in the caller's thread, so that a long prompt delays nobody else. Every refusal is a typed
+error that names the field, its value and what is allowed. It knows nothing of batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from .protocol import (
+    Call,
+    CallTooLarge,
+    Chat,
+    InvalidCall,
+    Prompt,
+    Sampling,
+    Text,
+    UnsupportedCall,
+)
+from .reply import Mailbox
+from .sequence import Job, Sequence, StopRules
+from .tokenizer import Tokenizer
+
+_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive numbers
+
+
+@dataclass(slots=True)
+class Intake:
+    """What a runtime can take.
+
+    context_len: tokens of a sequence at most. num_slots: of the whole pool.
+    vocabulary_size: of the model. end_ids: its own end tokens.
+    seed: from which calls without a seed draw theirs.
+    """
+
+    tokenizer: Tokenizer
+    context_len: int
+    num_slots: int
+    vocabulary_size: int
+    end_ids: frozenset[int]
+    seed: int = 0
+    _drawn: Iterator[int] = field(default_factory=itertools.count)
+
+    def job(self, call: Call, mailbox: Mailbox) -> Job:
+        """The job of a call. Raises InvalidCall and its kin."""
+        call.check()
+        if call.constraint is not None:
+            kind = type(call.constraint).__name__
+            raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
+        self._check_token_ids(call.sampling)
+        prompt = self.tokenizer.encode_prompt(call.prompt)
+        self._check_ids(prompt)
+        job = Job(call, mailbox)
+        if call.options:
+            self._add_options(job, prompt)
+        else:
+            self._add_samples(job, prompt)
+        job.num_open = len(job.sequences)
+        job.root_len = self._root_len(call, prompt)
+        return job
+
+    def _add_samples(self, job: Job, prompt: list[int]) -> None:
+        if not prompt:
+            raise InvalidCall("prompt", "", "at least one token")
+        sampling = job.call.sampling
+        max_new = self._max_new(sampling, len(prompt))
+        rules = StopRules(
+            end_ids=frozenset(sampling.stop_token_ids)
+            | (frozenset() if sampling.ignore_eos else self.end_ids),
+            stops=tuple(stop.encode() for stop in sampling.stop),
+            min_new=sampling.min_tokens,
+            max_new=max_new,
+        )
+        seed = self._seed(sampling.seed)
+        for index in range(sampling.n):
+            self._add(job, prompt, rules, seed=(seed + index * _GOLDEN) % 2**63)
+
+    def _add_options(self, job: Job, prompt: list[int]) -> None:
+        """One sequence for each option; all are scored from the first token that any of them, or
+        the bare prompt, does not share with the others."""
+        encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
+        start = min(_common(prompt, ids) for ids in encoded) if prompt else 0
+        if start == 0:
+            lead = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
+            if not lead:
+                raise InvalidCall("prompt", "", "at least one token")
+            if encoded[0][:1] != lead:
+                encoded = [lead + ids for ids in encoded]
+            start = 1
+        rules = StopRules(frozenset(), (), 0, 0)
+        for ids in encoded:
+            self._add(job, ids, rules, score_start=max(1, min(start, len(ids) - 1)))
+
+    def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
+        if not isinstance(prompt, Chat):
+            return self.tokenizer.encode_prompt((*prompt, Text(text)))
+        last = prompt.messages[-1]
+        if prompt.open_last:
+            opened = replace(last, content=(*last.content, Text(text)))
+            return self.tokenizer.encode_prompt(
+                replace(prompt, messages=(*prompt.messages[:-1], opened))
+            )
+        return self.tokenizer.encode_prompt(prompt) + self.tokenizer.encode(text)
+
+    def _add(
+        self,
+        job: Job,
+        ids: list[int],
+        rules: StopRules,
+        seed: int = 0,
+        score_start: int | None = None,
+    ) -> None:
+        self._check_size(len(ids), rules.max_new)
+        room = np.empty(len(ids) + rules.max_new, np.int32)
+        room[: len(ids)] = ids
+        sampling = job.call.sampling
+        is_plain = replace(sampling, **_PLAIN_GREEDY) == sampling
+        job.sequences.append(
+            Sequence(
+                job=job,
+                index=len(job.sequences),
+                ids=room,
+                num_ids=len(ids),
+                prompt_len=len(ids),
+                rules=rules,
+                seed=seed,
+                is_plain_greedy=is_plain,
+                score_start=score_start,
+            )
+        )
+
+    def _max_new(self, sampling: Sampling, prompt_len: int) -> int:
+        """Tokens to generate at most: what was asked, as far as the context holds it."""
+        room = self.context_len - prompt_len
+        if room <= 0 and sampling.max_tokens != 0:
+            raise CallTooLarge(
+                "prompt", f"{prompt_len} tokens", f"at most {self.context_len - 1} tokens (context)"
+            )
+        if sampling.max_tokens is None:
+            return max(1, min(room, self.num_slots - prompt_len + 1))
+        return min(sampling.max_tokens, room)
+
+    def _check_size(self, prompt_len: int, max_new: int) -> None:
+        if prompt_len > self.context_len:
+            raise CallTooLarge(
+                "prompt", f"{prompt_len} tokens", f"at most {self.context_len} tokens (context)"
+            )
+        needed = prompt_len + max(0, max_new - 1)
+        if needed > self.num_slots:
+            raise CallTooLarge(
+                "prompt",
+                f"{prompt_len} tokens and {max_new} to generate",
+                f"{self.num_slots} slots in all (num_slots), {needed} would be needed",
+            )
+
+    def _check_ids(self, ids: list[int]) -> None:
+        for token in (min(ids, default=0), max(ids, default=0)):
+            if not 0 <= token < self.vocabulary_size:
+                raise InvalidCall("prompt", token, f"token ids 0 to {self.vocabulary_size - 1}")
+
+    def _check_token_ids(self, sampling: Sampling) -> None:
+        for name in ("logit_bias", "stop_token_ids"):
+            for token in getattr(sampling, name):
+                if token >= self.vocabulary_size:
+                    raise InvalidCall(name, token, f"token ids 0 to {self.vocabulary_size - 1}")
+
+    def _root_len(self, call: Call, prompt: list[int]) -> int:
+        """Tokens of the shared prefix that the call's hint marks in its prompt; 0 for none."""
+        hint = call.hint
+        if hint is None or hint.prefix_end is None or hint.prefix_end <= 0:
+            return 0
+        if isinstance(call.prompt, Chat):
+            messages = call.prompt.messages[: hint.prefix_end]
+            shared: Prompt = replace(call.prompt, messages=messages, open_last=True)
+        else:
+            shared = call.prompt[: hint.prefix_end]
+        return _common(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
+
+    def _seed(self, seed: int | None) -> int:
+        return (self.seed + next(self._drawn) * _GOLDEN) % 2**63 if seed is None else seed
+
+
+_PLAIN_GREEDY = {
+    "temperature": 0,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+    "repetition_penalty": 1,
+    "logit_bias": {},
+    "logprobs": None,
+}
+
+
+def _common(first: list[int], second: list[int]) -> int:
+    """Length of the common prefix."""
+    pairs = zip(first, second, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

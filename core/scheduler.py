@@ -1,0 +1,347 @@
+"""Cache-aware scheduling with continuous batching (paper, Algorithm 1).
+
+Decides which sequences run in the next step and which of their tokens are computed; owns the slot
+table and the leases of running sequences. Works on integers: it knows nothing of text or tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .forks import Roots
+from .model.batch import Batch, Ints
+from .radix.cache import RadixCache
+from .sequence import Sequence
+from .waiting import WaitingQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sequence's share of a step: `count` tokens from position `start` on."""
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def is_last(self) -> bool:
+        """Whether all of the sequence's tokens are computed after this part."""
+        return self.start + self.count == self.sequence.num_ids
+
+
+@dataclass(slots=True)
+class Growth:
+    """How much of a call's unknown length is set aside when it is admitted: an estimate between
+    `low` and 1 that falls while all goes well and rises when a sequence had to be retracted."""
+
+    ratio: float = 0.4
+    low: float = 0.1
+
+    def relax(self) -> None:
+        """A step went well."""
+        self.ratio = max(self.low, self.ratio * 0.999)
+
+    def tighten(self) -> None:
+        """A sequence had to be retracted."""
+        self.ratio = min(1.0, self.ratio + 0.2)
+
+    def expected(self, sequence: Sequence) -> int:
+        """Slots that generated tokens of this sequence will still take."""
+        return int(self.ratio * max(0, sequence.rules.max_new - sequence.num_new))
+
+
+class Scheduler:
+    """Waiting and running sequences over one cache.
+
+    max_running: rows of the slot table. context_len: its columns, and a sequence's longest length.
+    chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
+    """
+
+    def __init__(
+        self,
+        cache: RadixCache,
+        roots: Roots,
+        queue: WaitingQueue,
+        *,
+        max_running: int,
+        context_len: int,
+        chunk_tokens: int,
+    ) -> None:
+        self._cache = cache
+        self._roots = roots
+        self._queue = queue
+        self._chunk_tokens = chunk_tokens
+        self._growth = Growth()
+        self._rows = list(range(max_running - 1, -1, -1))
+        self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self.table: Ints = np.zeros((max_running, context_len), np.int32)
+        self.running: list[Sequence] = []
+        self.num_retracted = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait."""
+        return len(self._queue)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its turn."""
+        self._queue.add(sequence)
+
+    def schedule(self) -> list[Part]:
+        """Admit waiting sequences and choose what the next step computes; slots are allocated.
+
+        May retract running sequences. Empty only when nothing runs, or when all that was admitted
+        is cached already (a planted prefix).
+        """
+        self._admit()
+        decodes = self._place_decodes()
+        parts = decodes + self._place_prefills(self._chunk_tokens)
+        while not parts and any(sequence.num_pending for sequence in self.running):
+            if not self._roots.give_way():
+                self.retract(self._victim())
+            parts = self._place_decodes() + self._place_prefills(self._chunk_tokens)
+        self._growth.relax()
+        return parts
+
+    def build(self, parts: list[Part]) -> Batch:
+        """The forward pass over these parts, whose slots are in the table already."""
+        if all(part.count == 1 for part in parts):
+            return self._build_decode(parts)
+        return self._build_mixed(parts)
+
+    def computed(self, parts: list[Part]) -> None:
+        """These parts' KV is in the pool now: prompt tokens are committed, so that others share
+        them while the sequence goes on."""
+        for part in parts:
+            sequence = part.sequence
+            sequence.num_computed += part.count
+            if part.start < sequence.prompt_len:
+                self._commit(sequence)
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out; what it computed stays in the cache."""
+        if sequence.row < 0:
+            self._queue.remove(sequence)
+            return
+        self._commit(sequence)
+        assert sequence.lease is not None
+        held = sequence.lease.length
+        rest = self.table[sequence.row, held : sequence.num_placed]
+        if len(rest):
+            self._cache.free(rest.copy())
+        self._cache.release(sequence.lease)
+        self._rows.append(sequence.row)
+        self.running.remove(sequence)
+        sequence.lease, sequence.row = None, -1
+        sequence.num_computed = sequence.num_placed = 0
+
+    def retract(self, sequence: Sequence) -> None:
+        """Send a running sequence back to wait, because memory ran out; its work stays cached."""
+        self.finish(sequence)
+        sequence.scores.clear()
+        self._growth.tighten()
+        self.num_retracted += 1
+        self._queue.add_first(sequence)
+
+    def num_held_slots(self) -> int:
+        """Slots that running sequences hold beside the tree's."""
+        return sum(
+            sequence.num_placed - sequence.lease.length
+            for sequence in self.running
+            if sequence.lease is not None
+        )
+
+    # --- admission -------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Algorithm 1: by rank, whatever fits beside what already runs."""
+        budget = self._chunk_tokens - sum(s.num_pending for s in self.running if s.num_pending > 1)
+        if not self._queue or not self._rows or budget <= 0:
+            return
+        room = self._cache.num_available - sum(map(self._outstanding, self.running))
+        self._note_in_flight()
+        for sequence in self._queue.ranked(self._cache):
+            if not self._rows or budget <= 0:
+                return
+            if self._is_held(sequence):
+                continue
+            left = self._try_start(sequence, room)
+            if left is not None:
+                room = left
+                budget -= sequence.num_pending
+            elif self._queue.is_overdue(sequence):
+                return
+
+    def _try_start(self, sequence: Sequence, room: int) -> int | None:
+        """Start the sequence if it fits into `room` slots; the room that is left, else None."""
+        cache = self._cache
+        before = cache.num_available
+        lease = cache.acquire(sequence.job.call.namespace, sequence.tokens, sequence.match_limit)
+        left = room - (before - cache.num_available)
+        left -= sequence.num_ids - lease.length + self._growth.expected(sequence)
+        if left < 0 and (self.running or self._roots.give_way()):
+            cache.release(lease)
+            return None
+        self._queue.admit(sequence)
+        sequence.lease = lease
+        sequence.row = self._rows.pop()
+        sequence.num_computed = sequence.num_placed = lease.length
+        if sequence.cached_len is None:
+            sequence.cached_len = lease.length
+        self.table[sequence.row, : lease.length] = lease.slots
+        self.running.append(sequence)
+        self._note(sequence)
+        return max(left, 0)
+
+    def _outstanding(self, sequence: Sequence) -> int:
+        return sequence.num_pending + self._growth.expected(sequence)
+
+    # --- in-batch sharing ------------------------------------------------------------------
+
+    def _note_in_flight(self) -> None:
+        self._in_flight.clear()
+        for sequence in self.running:
+            self._note(sequence)
+
+    def _note(self, sequence: Sequence) -> None:
+        """Remember where in the tree this sequence's uncommitted prompt tokens will hang."""
+        lease = sequence.lease
+        if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
+            key = lease.node, int(sequence.ids[lease.length])
+            self._in_flight.setdefault(key, []).append(sequence)
+
+    def _is_held(self, sequence: Sequence) -> bool:
+        """Whether a running sequence computes a prefix that this one would compute again."""
+        if sequence.match_node < 0:
+            self._queue.match(sequence, self._cache)  # an admission of this step may have split it
+        start, limit = sequence.match_len, sequence.match_limit
+        if start >= limit or sequence.match_node < 0:
+            return False
+        rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
+        wanted = sequence.ids[start:limit]
+        return any(
+            _common(wanted, rival.tokens[start:]) >= self._queue.hold_min for rival in rivals
+        )
+
+    # --- placing ---------------------------------------------------------------------------
+
+    def _place_decodes(self) -> list[Part]:
+        """One token for each sequence that generates; retracts until these fit."""
+        while True:
+            ready = [s for s in self.running if s.num_ids - s.num_computed == 1]
+            slots = self._cache.allocate(len(ready)) if ready else None
+            if slots is not None or not ready:
+                break
+            if not self._roots.give_way():
+                self.retract(self._victim())
+        if slots is None:
+            return []
+        rows = [s.row for s in ready]
+        starts = [s.num_computed for s in ready]
+        self.table[rows, starts] = slots
+        for sequence in ready:
+            sequence.num_placed += 1
+        return [Part(s, start, 1) for s, start in zip(ready, starts, strict=True)]
+
+    def _place_prefills(self, budget: int) -> list[Part]:
+        """Chunks of the prompts that are not computed yet, at most `budget` tokens in all."""
+        parts = []
+        for sequence in self.running:
+            if budget <= 0 or sequence.num_pending < 2:
+                continue
+            count = min(sequence.num_pending, budget, self._cache.num_available)
+            slots = self._cache.allocate(count) if count else None
+            if slots is None:
+                continue
+            start = sequence.num_computed
+            self.table[sequence.row, start : start + count] = slots
+            sequence.num_placed += count
+            parts.append(Part(sequence, start, count))
+            budget -= count
+        return parts
+
+    def _victim(self) -> Sequence:
+        """Who is retracted first: the least urgent, of these the least progressed, the newest."""
+        return min(self.running, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+
+    def _commit(self, sequence: Sequence) -> None:
+        lease = sequence.lease
+        assert lease is not None
+        count = sequence.num_computed
+        if lease.length >= count:
+            return
+        row = self.table[sequence.row]
+        row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
+
+    # --- batches ---------------------------------------------------------------------------
+
+    def _build_decode(self, parts: list[Part]) -> Batch:
+        sequences = [part.sequence for part in parts]
+        rows = np.array([s.row for s in sequences], np.int32)
+        starts = np.array([part.start for part in parts], np.int32)
+        ids = [s.ids[part.start] for s, part in zip(sequences, parts, strict=True)]
+        return self._finish_build(
+            parts, np.array(ids, np.int64), starts, rows, starts, np.ones(len(parts), np.int32)
+        )
+
+    def _build_mixed(self, parts: list[Part]) -> Batch:
+        spans = [(part.sequence, part.start, part.start + part.count) for part in parts]
+        return self._finish_build(
+            parts,
+            np.concatenate([s.ids[start:end] for s, start, end in spans]).astype(np.int64),
+            np.concatenate([np.arange(start, end, dtype=np.int32) for _, start, end in spans]),
+            np.array([s.row for s, _, _ in spans], np.int32),
+            np.array([start for _, start, _ in spans], np.int32),
+            np.array([part.count for part in parts], np.int32),
+        )
+
+    def _finish_build(
+        self,
+        parts: list[Part],
+        ids: np.ndarray,
+        positions: Ints,
+        rows: Ints,
+        starts: Ints,
+        lens: Ints,
+    ) -> Batch:
+        ends = np.cumsum(lens, dtype=np.int32)
+        drawing = [i for i, p in enumerate(parts) if p.is_last and p.sequence.is_generating]
+        scored, targets = _score_plan(parts, ends - lens)
+        return Batch(
+            ids=ids,
+            positions=positions.astype(np.int64),
+            slots=self.table[np.repeat(rows, lens), positions],
+            rows=rows,
+            starts=starts,
+            lens=lens,
+            table=self.table,
+            sampled=ends[drawing] - 1,
+            draws=tuple([parts[i].sequence.draw() for i in drawing]),
+            scored=scored,
+            targets=targets,
+        )
+
+
+def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray]:
+    """Which tokens of the batch have a successor to be scored, and these successors."""
+    scored: list[np.ndarray] = [np.empty(0, np.int32)]
+    targets: list[np.ndarray] = [np.empty(0, np.int64)]
+    for part, offset in zip(parts, offsets, strict=True):
+        if part.sequence.score_start is None:
+            continue
+        first = max(part.start, part.sequence.score_start - 1)
+        last = min(part.start + part.count, part.sequence.prompt_len - 1)
+        if first < last:
+            scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
+            targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
+    return np.concatenate(scored), np.concatenate(targets)
+
+
+def _common(first: Ints, second: Ints) -> int:
+    """Length of the common prefix."""
+    size = min(len(first), len(second))
+    differs = first[:size] != second[:size]
+    place = int(differs.argmax()) if size else 0
+    return place if size and differs[place] else size

@@ -1,0 +1,171 @@
+"""The one mutable record of a sequence: a call being run.
+
+A call runs as one sequence, as `n` of them, or as one for each option that it scores; its `Job`
+holds them together. It knows nothing of batches, trees or tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from .model.batch import GREEDY, Draw
+from .protocol import Call, FinishReason, TokenLogprob
+from .radix.cache import Lease
+from .reply import Mailbox
+from .tokenizer import StreamDecoder
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """When a sequence ends.
+
+    end_ids: tokens that end it; `stops`: byte strings of its text that end it.
+    min_new, max_new: generated tokens before which no rule counts, and at most.
+    """
+
+    end_ids: frozenset[int]
+    stops: tuple[bytes, ...]
+    min_new: int
+    max_new: int
+
+    @property
+    def longest_stop(self) -> int:
+        """Bytes of the longest stop."""
+        return max(map(len, self.stops), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a sequence ended; `text_len` is how many bytes of its text count."""
+
+    reason: FinishReason
+    matched: str | int | None
+    text_len: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens on their way through the engine.
+
+    ids: [room] prompt, then generated tokens; the first `num_ids` count.
+    score_start: position of the first token to be scored; None: none.
+    seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
+    index: which of the job's sequences it is.
+    num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot.
+    row: of the slot table, while it runs.
+    cached_len: tokens that the cache gave when it first ran; None before.
+    arrival: the scheduler's count of admissions when it came.
+    """
+
+    job: Job
+    index: int
+    ids: Ints
+    num_ids: int
+    prompt_len: int
+    rules: StopRules
+    seed: int
+    is_plain_greedy: bool = False
+    score_start: int | None = None
+    num_computed: int = 0
+    num_placed: int = 0
+    row: int = -1
+    lease: Lease | None = None
+    cached_len: int | None = None
+    arrival: int = 0
+    match_len: int = 0
+    match_node: int = -1
+    text: bytearray = field(default_factory=bytearray)
+    num_shown: int = 0
+    num_told: int = 0
+    decoder: StreamDecoder = field(default_factory=StreamDecoder)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    ending: Ending | None = None
+
+    @property
+    def num_new(self) -> int:
+        """Generated tokens so far."""
+        return self.num_ids - self.prompt_len
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose KV is still to be computed."""
+        return self.num_ids - self.num_computed
+
+    @property
+    def match_limit(self) -> int:
+        """Tokens that may be taken from the cache; what follows is computed for its logits."""
+        if self.score_start is not None:
+            return self.score_start - 1
+        return self.num_ids - self.is_generating
+
+    @property
+    def is_generating(self) -> bool:
+        """Whether a token is drawn once all tokens are computed."""
+        return self.rules.max_new > 0
+
+    @property
+    def tokens(self) -> Ints:
+        """Prompt and generated tokens."""
+        return self.ids[: self.num_ids]
+
+    @property
+    def generated(self) -> Ints:
+        """Generated tokens."""
+        return self.ids[self.prompt_len : self.num_ids]
+
+    def draw(self) -> Draw:
+        """How its next token is drawn."""
+        sampling = self.job.call.sampling
+        if self.is_plain_greedy and self.num_new >= self.rules.min_new:
+            return GREEDY
+        is_penalised = sampling.frequency_penalty or sampling.presence_penalty
+        is_repeating = sampling.repetition_penalty != 1.0
+        return Draw(
+            temperature=sampling.temperature,
+            seed=self.seed,
+            index=self.num_new,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=tuple(sampling.logit_bias.items()),
+            banned=tuple(self.rules.end_ids) if self.num_new < self.rules.min_new else (),
+            generated=self.generated if is_penalised or is_repeating else None,
+            prompt=self.ids[: self.prompt_len] if is_repeating else None,
+            logprobs=sampling.logprobs,
+        )
+
+    def append(self, token: int) -> None:
+        """Add a generated token."""
+        self.ids[self.num_ids] = token
+        self.num_ids += 1
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A call in the engine: its sequences and where its answer goes.
+
+    root_len: tokens of the hinted root that this call brings along; 0: none.
+    expires: the clock's second at which the call fails; None: never.
+    """
+
+    call: Call
+    mailbox: Mailbox
+    sequences: list[Sequence] = field(default_factory=list)
+    num_open: int = 0
+    root_len: int = 0
+    expires: float | None = None
+
+    @property
+    def is_plant(self) -> bool:
+        """Whether the call only puts its prompt into the cache."""
+        return self.call.sampling.max_tokens == 0 and not self.call.options
