@@ -1,0 +1,122 @@
+"""forkroot: language model programs that share what they have in common.
+
+The light face: importing it loads the standard library only. `connect` gives a runtime; the native
+language (`function`, `gen`, `select`, `fork`, ...) runs on any runtime.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .adapters.native import (
+        Program,
+        ProgramState,
+        assistant,
+        function,
+        gen,
+        gen_int,
+        gen_string,
+        get_default_backend,
+        image,
+        select,
+        set_default_backend,
+        system,
+        user,
+        video,
+    )
+    from .core.protocol import (
+        Backend,
+        Call,
+        Chat,
+        Completion,
+        ForkHint,
+        ForkrootError,
+        Message,
+        Sampling,
+        Text,
+        Tokens,
+    )
+
+__version__ = "0.1.0"
+
+_PROTOCOL = "core.protocol"
+_NATIVE = "adapters.native"
+_HOMES = {
+    "Backend": _PROTOCOL,
+    "Call": _PROTOCOL,
+    "Chat": _PROTOCOL,
+    "Completion": _PROTOCOL,
+    "ForkHint": _PROTOCOL,
+    "ForkrootError": _PROTOCOL,
+    "Message": _PROTOCOL,
+    "Program": _NATIVE,
+    "ProgramState": _NATIVE,
+    "Sampling": _PROTOCOL,
+    "Text": _PROTOCOL,
+    "Tokens": _PROTOCOL,
+    "assistant": _NATIVE,
+    "function": _NATIVE,
+    "gen": _NATIVE,
+    "gen_int": _NATIVE,
+    "gen_string": _NATIVE,
+    "get_default_backend": _NATIVE,
+    "image": _NATIVE,
+    "select": _NATIVE,
+    "set_default_backend": _NATIVE,
+    "system": _NATIVE,
+    "user": _NATIVE,
+    "video": _NATIVE,
+}
+
+__all__ = [
+    "Backend",
+    "Call",
+    "Chat",
+    "Completion",
+    "ForkHint",
+    "ForkrootError",
+    "Message",
+    "Program",
+    "ProgramState",
+    "Sampling",
+    "Text",
+    "Tokens",
+    "assistant",
+    "connect",
+    "function",
+    "gen",
+    "gen_int",
+    "gen_string",
+    "get_default_backend",
+    "image",
+    "select",
+    "set_default_backend",
+    "system",
+    "user",
+    "video",
+]
+
+
+def connect(model: str | Path = "tiny", **settings: Any) -> Backend:
+    """A runtime for a model, in this process: a checkpoint folder, or "tiny" for the embedded one.
+
+    settings: as in `core.config.EngineConfig`. Raises InvalidModel or InvalidCall.
+    """
+    local = import_module(".core.local", __name__)
+    backend: Backend = local.LocalBackend.from_folder(model, **settings)
+    return backend
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
