@@ -118,8 +118,6 @@ class Intake:
         self._check_size(len(ids), rules.max_new)
         room = np.empty(len(ids) + rules.max_new, np.int32)
         room[: len(ids)] = ids
-        sampling = job.call.sampling
-        is_plain = replace(sampling, **_PLAIN_GREEDY) == sampling
         job.sequences.append(
             Sequence(
                 job=job,
@@ -129,7 +127,7 @@ class Intake:
                 prompt_len=len(ids),
                 rules=rules,
                 seed=seed,
-                is_plain_greedy=is_plain,
+                is_plain_greedy=_is_plain_greedy(job.call.sampling),
                 score_start=score_start,
             )
         )
@@ -185,14 +183,11 @@ class Intake:
         return (self.seed + next(self._drawn) * _GOLDEN) % 2**63 if seed is None else seed
 
 
-_PLAIN_GREEDY = {
-    "temperature": 0,
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "repetition_penalty": 1,
-    "logit_bias": {},
-    "logprobs": None,
-}
+def _is_plain_greedy(sampling: Sampling) -> bool:
+    """Whether nothing but the likeliest token is wanted of the logits."""
+    is_penalised = sampling.frequency_penalty or sampling.presence_penalty
+    is_changed = is_penalised or sampling.repetition_penalty != 1 or sampling.logit_bias
+    return sampling.temperature == 0 and not is_changed and sampling.logprobs is None
 
 
 def _common(first: list[int], second: list[int]) -> int:

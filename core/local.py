@@ -17,14 +17,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from .advance import Advancer
 from .config import EngineConfig
 from .engine import Counters, Engine, Runner, closed
 from .forks import Roots
 from .intake import Intake
+from .model.config import ModelConfig
+from .model.llama import load_model
+from .model.parallel import Ranks
+from .model.runner import ModelRunner
 from .protocol import BackendClosed, BackendInfo, Call, CallFailed, ForkrootError, InvalidModel
 from .radix.cache import RadixCache
-from .radix.tree import NodeView
+from .radix.node import NodeView
 from .reply import Mailbox
 from .scheduler import Scheduler
 from .sequence import Job
@@ -75,19 +81,19 @@ class LocalBackend:
 
         Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
         """
-        from .model.config import ModelConfig
-        from .model.llama import load_model
-        from .model.runner import ModelRunner
-
         config = EngineConfig.from_settings(settings)
         folder = model_folder(model)
         described = ModelConfig.from_folder(folder)
         tokenizer = Tokenizer.from_folder(folder)
-        loaded = load_model(folder, described, config.dtype, config.device)
-        config = config.resolve(described.context_len, loaded.kv_bytes_per_token, _spare_memory())
+        dtype_name = "float32" if config.dtype == "auto" else config.dtype
+        dtype = getattr(torch, dtype_name)
+        config = config.resolve(
+            described.context_len, described.kv_bytes_per_token(dtype_name), _spare_memory()
+        )
+        loaded = load_model(str(folder), described, dtype, torch.device(config.device), Ranks())
         assert config.num_slots is not None
         runner = ModelRunner(loaded, config.num_slots)
-        end_ids = frozenset(described.end_ids)
+        end_ids = frozenset(described.eos_ids)
         return cls(folder.name, config, tokenizer, runner, described.vocabulary_size, end_ids)
 
     def submit(self, call: Call) -> Mailbox:

@@ -13,7 +13,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from .model.batch import Batch, Outcome
+from .model.batch import Batch, Floats, Outcome
 from .tokenizer import Tokenizer, byte_alphabet
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -50,7 +50,7 @@ class FakeRunner:
             raise RuntimeError(f"token {self._fails_on} makes this runner fail")
         hashes = self._hash(batch)
         tokens = self._draw(hashes[batch.sampled], batch)
-        logprobs = -(hashes[batch.sampled] % np.uint64(1000)).astype(np.float32) / 1000
+        logprobs = _thousandths(hashes[batch.sampled] % np.uint64(1000))
         tops = tuple(
             ((int(token), float(logprob)),) * (draw.logprobs or 0)
             for token, logprob, draw in zip(tokens, logprobs, batch.draws, strict=True)
@@ -96,5 +96,9 @@ def _mix(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.nd
         return mixed ^ (mixed >> np.uint64(29))
 
 
-def _scores(hashes: np.ndarray, targets: np.ndarray) -> np.ndarray:
-    return -(_mix(hashes, targets) % np.uint64(5000)).astype(np.float32) / 1000
+def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
+    return _thousandths(_mix(hashes, targets) % np.uint64(5000))
+
+
+def _thousandths(values: np.ndarray) -> Floats:
+    return (values.astype(np.float32) / np.float32(-1000)).astype(np.float32)

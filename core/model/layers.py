@@ -1,0 +1,97 @@
+"""The parts that decoder models are made of, for inference. They hold weights and no state."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .config import RopeConfig
+
+
+class Linear:
+    """y = x W^T + b for x [tokens, in].
+
+    On a CPU the weight is kept as [in, out]: for few tokens this product is the faster one.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.out_dim, self.in_dim = weight.shape
+        self._weight = weight.t().contiguous() if weight.is_cpu else weight.t()  # [in, out]
+        self._bias = bias
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self._bias is None:
+            return torch.mm(x, self._weight)
+        return torch.addmm(self._bias, x, self._weight)
+
+
+class Embedding:
+    """Rows of a table [vocabulary, hidden]."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.weight.index_select(0, ids)
+
+
+class RMSNorm:
+    """Scale every row to root mean square 1, then by a weight."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight = weight
+        self._eps = eps
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
+
+
+class RotaryEmbedding:
+    """Turns pairs of numbers in queries and keys by angles that grow with the position.
+
+    Pairs are neighbours, (0, 1), (2, 3), ..., so that a turn is one complex product; checkpoints
+    pair the halves of a head, and `interleave` brings their weights into this order.
+    """
+
+    def __init__(self, config: RopeConfig, head_dim: int, device: torch.device) -> None:
+        self._frequencies = _frequencies(config, head_dim).to(device)  # [dim / 2]
+        self._one = torch.ones((), device=device)
+
+    def angles(self, positions: Tensor) -> Tensor:
+        """The turns at positions [tokens], as unit complex numbers [tokens, 1, dim / 2]."""
+        angles = positions.float()[:, None, None] * self._frequencies
+        return torch.polar(self._one.expand(angles.shape), angles)
+
+    @staticmethod
+    def turn(x: Tensor, angles: Tensor) -> Tensor:
+        """Turn x [tokens, heads, dim]; a new tensor, its dtype kept."""
+        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        return torch.view_as_real(pairs * angles).flatten(-2).to(x.dtype)
+
+    @staticmethod
+    def interleave(weight: Tensor, head_dim: int) -> Tensor:
+        """Reorder the rows of a q or k projection, weight [heads * dim, ...], to paired neighbours."""
+        halves = weight.unflatten(0, (-1, 2, head_dim // 2))  # [heads, 2, dim / 2, ...]
+        return halves.transpose(1, 2).flatten(0, 2)
+
+
+def _frequencies(config: RopeConfig, head_dim: int) -> Tensor:
+    """Radians per position of each pair [dim / 2]."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim
+    frequencies = 1.0 / config.theta**exponents
+    if config.kind == "linear":
+        return frequencies / config.factor
+    if config.kind == "llama3":
+        return _stretch(frequencies, config)
+    return frequencies
+
+
+def _stretch(frequencies: Tensor, config: RopeConfig) -> Tensor:
+    """Llama 3.1: long waves are slowed by `factor`, short ones kept, those between are blended."""
+    turns = config.original_len * frequencies / (2 * math.pi)
+    span = config.high_freq_factor - config.low_freq_factor
+    kept = ((turns - config.low_freq_factor) / span).clamp(0, 1)
+    return frequencies * (kept + (1 - kept) / config.factor)

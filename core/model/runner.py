@@ -1,0 +1,54 @@
+"""Runs batches on a model: the one place where a step meets the device."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ...kernels.cpu import CpuAttention
+from .batch import Batch, Outcome
+from .inputs import Inputs, to_tensor
+from .llama import Llama
+from .parallel import Ranks
+from .pool import KVPool
+from .sampler import sample
+
+_SCORE_ROWS = 256
+
+
+class ModelRunner:
+    """A model and its pool of `num_slots` slots."""
+
+    def __init__(self, model: Llama, num_slots: int) -> None:
+        config = model.config
+        self._model = model
+        self._pool = KVPool(config, num_slots, model.dtype, model.device, Ranks())
+        self._attention = CpuAttention(num_slots, config.num_kv_heads, config.head_dim**-0.5)
+
+    @torch.inference_mode()
+    def run(self, batch: Batch) -> Outcome:
+        """Compute one batch: KV of its new tokens into their slots, tokens and scores out."""
+        device = self._model.device
+        inputs = Inputs.of(batch, self._model.rope, self._attention, device)
+        hidden = self._model.hidden(inputs, self._pool, self._attention)
+        tokens = np.empty(0, np.int64)
+        if len(batch.sampled):
+            rows = to_tensor(batch.sampled, device)
+            tokens = sample(self._model.logits(hidden.index_select(0, rows)), batch.draws)
+        scores = np.empty(len(batch.scored), np.float32)
+        for start in range(0, len(batch.scored), _SCORE_ROWS):
+            part = slice(start, start + _SCORE_ROWS)
+            rows, targets = (to_tensor(x[part], device) for x in (batch.scored, batch.targets))
+            logits = self._model.logits(hidden.index_select(0, rows))
+            chosen = logits.gather(1, targets[:, None])[:, 0]
+            scores[part] = (chosen - logits.logsumexp(-1)).numpy(force=True)
+        return Outcome(
+            tokens=tokens,
+            logprobs=np.full(len(tokens), np.nan, np.float32),
+            tops=((),) * len(tokens),
+            scores=scores,
+        )
+
+    def close(self) -> None:
+        """Give the pool's memory back; the runner cannot run any more."""
+        del self._pool, self._model

@@ -1,0 +1,128 @@
+"""Reads checkpoints: safetensors only, every name and shape checked before a tensor is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+from tqdm import tqdm
+
+from ..protocol import InvalidModel
+from .config import Shape
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+class Checkpoint:
+    """The weights of a folder, open for reading; a context manager.
+
+    shapes: what it must hold. ignored: name endings that it may hold and nobody needs.
+    Raises InvalidModel, before any tensor is read, if files are missing or damaged, or if names or
+    shapes differ from these.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        shapes: Mapping[str, Shape],
+        dtype: torch.dtype,
+        device: torch.device,
+        ignored: tuple[str, ...] = (),
+    ) -> None:
+        self._dtype = dtype
+        self._device = device
+        self._files = ExitStack()
+        self._homes: dict[str, Any] = {}
+        try:
+            for path in _weight_files(Path(folder)):
+                self._open(path)
+            self._check(Path(folder), shapes, ignored)
+        except BaseException:
+            self._files.close()
+            raise
+        self._progress = self._files.enter_context(
+            tqdm(total=len(shapes), desc="loading", unit="tensor", leave=False, disable=None)
+        )
+
+    def __enter__(self) -> Checkpoint:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._files.close()
+
+    def take(self, name: str) -> Tensor:
+        """Read one tensor, in the asked dtype, on the asked device."""
+        try:
+            tensor: Tensor = self._homes[name].get_tensor(name)
+        except SafetensorError as error:
+            raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
+        self._progress.update()
+        return tensor.to(self._device, self._dtype)
+
+    def _open(self, path: Path) -> None:
+        try:
+            file = self._files.enter_context(safe_open(path, framework="pt"))
+        except FileNotFoundError:
+            raise InvalidModel(f"{path} is missing; the index names it") from None
+        except (SafetensorError, OSError) as error:
+            advice = "it is damaged or cut short: copy or download it again"
+            raise InvalidModel(f"{path} cannot be opened ({error}); {advice}") from error
+        self._homes.update(dict.fromkeys(file.keys(), file))
+
+    def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
+        found = {name for name in self._homes if not name.endswith(ignored)}
+        if missing := shapes.keys() - found:
+            raise InvalidModel(f"{folder} lacks the tensors {_some(missing)}")
+        if extra := found - shapes.keys():
+            raise InvalidModel(
+                f"{folder} holds tensors that the model has no use for: {_some(extra)}"
+            )
+        for name, shape in shapes.items():
+            actual = tuple(self._homes[name].get_slice(name).get_shape())
+            if actual != shape:
+                raise InvalidModel(
+                    f"{folder}: {name} has shape {actual}; config.json wants {shape}"
+                )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / INDEX).exists():
+        return _sharded_files(folder / INDEX)
+    if (folder / SINGLE).exists():
+        return [folder / SINGLE]
+    if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
+        raise InvalidModel(
+            f"{folder} holds only pickled weights ({_some(pickles)}), which can run code when they "
+            f"are read; allowed: safetensors. Convert them with save_pretrained of transformers"
+        )
+    raise InvalidModel(f"{folder} holds neither {SINGLE} nor {INDEX}")
+
+
+def _sharded_files(index: Path) -> list[Path]:
+    try:
+        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
+    if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
+        raise InvalidModel(f"{index} names {_some(map(repr, bad))}; allowed: files of its folder")
+    return [index.parent / name for name in sorted(names)]
+
+
+def _some(names: Iterable[str], limit: int = 5) -> str:
+    names = sorted(names)
+    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + rest
