@@ -23,7 +23,7 @@ _REQUIRED = object()
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """How positions turn queries and keys. `factor` and what follows matter to scaled kinds only."""
+    """How positions turn queries and keys. `factor` and what follows: of the scaled kinds."""
 
     theta: float = 10_000.0
     kind: RopeKind = "default"

@@ -68,14 +68,14 @@ class RotaryEmbedding:
     @staticmethod
     def turn(x: Tensor, angles: Tensor) -> Tensor:
         """Turn x [tokens, heads, dim]; a new tensor, its dtype kept."""
-        pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
+        pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * angles).flatten(-2).to(x.dtype)
 
     @staticmethod
     def interleave(weight: Tensor, head_dim: int) -> Tensor:
-        """Reorder the rows of a q or k projection, weight [heads * dim, ...], to paired neighbours."""
-        halves = weight.unflatten(0, (-1, 2, head_dim // 2))  # [heads, 2, dim / 2, ...]
-        return halves.transpose(1, 2).flatten(0, 2)
+        """Bring the rows of a q or k projection, [heads * dim, ...], into neighbour pairs."""
+        halves = weight.view(-1, 2, head_dim // 2, *weight.shape[1:])
+        return halves.transpose(1, 2).reshape(weight.shape)
 
 
 def _frequencies(config: RopeConfig, head_dim: int) -> Tensor:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -36,11 +38,12 @@ class SelfAttention:
 
     def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         heads, kv_heads = self._num_heads, self._num_kv_heads
-        qkv = self._qkv(x).unflatten(-1, (-1, self._head_dim))  # [tokens, heads + 2 kv_heads, dim]
+        dim = self._head_dim
+        qkv = self._qkv(x).view(len(x), -1, dim)  # [tokens, heads + 2 kv_heads, dim]
         q = RotaryEmbedding.turn(qkv[:, :heads], inputs.angles)
         k = qkv[:, heads : heads + kv_heads]
         k.copy_(RotaryEmbedding.turn(k, inputs.angles))
-        pool.write(self._layer, inputs.slots, qkv[:, heads:].unflatten(1, (2, kv_heads)))
+        pool.write(self._layer, inputs.slots, qkv[:, heads:].view(len(x), 2, kv_heads, dim))
         return self._out(attention.attend(q, pool.layers[self._layer], inputs.plan).flatten(1))
 
 
@@ -100,7 +103,7 @@ class Llama:
         return self._embed.weight.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
-        """Last hidden states [tokens, hidden] of the new tokens, whose KV is written to the pool."""
+        """Last hidden states [tokens, hidden] of the new tokens; writes their KV to the pool."""
         x = self._embed(inputs.ids)
         for layer in self._layers:
             x = layer(x, inputs, pool, attention)
@@ -112,7 +115,7 @@ class Llama:
 
 
 def load_model(
-    folder: str, config: ModelConfig, dtype: torch.dtype, device: torch.device, ranks: Ranks
+    folder: str | Path, config: ModelConfig, dtype: torch.dtype, device: torch.device, ranks: Ranks
 ) -> Llama:
     """Load a checkpoint whole, or raise InvalidModel."""
     assert ranks.size == 1
