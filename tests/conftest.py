@@ -1,0 +1,58 @@
+"""What tests stand on: examples drawn alike in every run, and the package's own sources to read."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+NOT_PACKAGED = {"tests", "benchmarks", "docs", "build", "dist"}
+
+hypothesis.settings.register_profile("house", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("house")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A test marked `gpu` runs only where there is one."""
+    if item.get_closest_marker("gpu") is None:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session")
+def files() -> tuple[Path, ...]:
+    """Every file of the package, relative to the root: modules and data."""
+    return tuple(package_files(ROOT))
+
+
+@pytest.fixture(scope="session")
+def modules(files: tuple[Path, ...]) -> dict[str, ast.Module]:
+    """Path of every module of the package, and its syntax tree."""
+    paths = [path for path in files if path.suffix == ".py"]
+    return {path.as_posix(): ast.parse((ROOT / path).read_bytes()) for path in paths}
+
+
+def package_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if not is_aside(path):
+                yield from package_files(path)
+        elif folder != ROOT or path.suffix == ".py":
+            yield path.relative_to(ROOT)
+
+
+def is_aside(folder: Path) -> bool:
+    """Whether a folder is none of the package's: tests, build products, an environment."""
+    return (
+        folder.name.startswith((".", "__"))
+        or folder.name.endswith(".egg-info")
+        or (folder.parent == ROOT and folder.name in NOT_PACKAGED)
+        or (folder / "pyvenv.cfg").exists()
+    )
