@@ -1,0 +1,97 @@
+"""Many runs of one program: in threads, in order, each with its own errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from ...core.protocol import InvalidCall
+from .context import new_root
+from .run import Run
+from .settings import Settings
+from .state import ProgramState
+
+
+class Batch:
+    """One run of `body` for each of `items`, which are its keyword arguments.
+
+    The first call of each run carries the same hint: what the runs have in common is a root. Raises
+    InvalidCall for items or a number of threads that are not allowed, or if no backend is known.
+    """
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        items: Sequence[Mapping[str, Any]],
+        settings: Settings,
+        num_threads: int | Literal["auto"] = "auto",
+    ) -> None:
+        self._items = _checked_items(items)
+        self._num_threads = _num_threads(num_threads, len(self._items))
+        self._worker = ThreadPoolExecutor(1, "forkroot-batch")
+        hint = new_root(len(self._items)) if len(self._items) > 1 else None
+        self._runs = [Run(body, settings, self._worker, hint) for _ in self._items]
+
+    def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
+        """The ended states, in the order of the items.
+
+        progress_bar: None: if the standard error stream is a terminal. raise_errors: once all have
+        ended, raise the first item's error; otherwise it is raised where its state is read.
+        """
+        with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
+            futures = [
+                threads.submit(run.execute, (), item)
+                for run, item in zip(self._runs, self._items, strict=True)
+            ]
+            try:
+                with _progress(progress_bar, len(futures)) as advance:
+                    for _ in as_completed(futures):
+                        advance()
+            except BaseException as error:
+                self._give_up(futures, error)
+                raise
+        if raise_errors:
+            for run in self._runs:
+                run.raise_error()
+        return [future.result() for future in futures]
+
+    def abort(self, error: BaseException) -> None:
+        """End every run from another thread."""
+        for run in self._runs:
+            run.abort(error)
+
+    def _give_up(self, futures: Sequence[Future[ProgramState]], error: BaseException) -> None:
+        for future in futures:
+            future.cancel()
+        self.abort(error)
+
+
+def _checked_items(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    found = list(items)
+    for item in found:
+        if not isinstance(item, Mapping):
+            raise InvalidCall("items", item, "mappings of the program's keyword arguments")
+    return found
+
+
+def _num_threads(wanted: int | Literal["auto"], num_items: int) -> int:
+    if wanted == "auto":
+        wanted = max(64, 16 * (os.cpu_count() or 1))
+    if type(wanted) is not int or wanted < 1:
+        raise InvalidCall("num_threads", wanted, 'an integer >= 1, or "auto"')
+    return max(1, min(wanted, num_items))
+
+
+@contextmanager
+def _progress(is_wanted: bool | None, num: int) -> Iterator[Callable[[], object]]:
+    if not (sys.stderr.isatty() if is_wanted is None else is_wanted):
+        yield lambda: None
+        return
+    from tqdm import tqdm
+
+    with tqdm(total=num) as bar:
+        yield bar.update

@@ -1,0 +1,118 @@
+"""What may be appended to a state, as plain frozen data: the nodes of the language.
+
+Nothing here runs: an interpreter gives the nodes their meaning (paper, section 2 and appendix
+"Compiler mode", whose graph nodes these are).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...core.protocol import Backend, Constraint, Image, InvalidCall, Video
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """Anything that `state += ...` takes beside text; `+` puts expressions and texts in a row."""
+
+    def __add__(self, other: Expression | str) -> Expression:
+        return Row((*flatten(self), *flatten(as_expression(other))))
+
+    def __radd__(self, other: str) -> Expression:
+        return Row((*flatten(as_expression(other)), *flatten(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Expression):
+    """Expressions one after the other."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(Expression):
+    """Text that the program wrote."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Media(Expression):
+    """An image or a video."""
+
+    segment: Image | Video
+
+
+@dataclass(frozen=True, slots=True)
+class Gen(Expression):
+    """An answer of the model, kept as variable `name` and appended to the prompt.
+
+    sampling: the fields of `Sampling` that this answer sets itself; the run sets the others.
+    backend: a backend, or the name that the run gave it; None is the run's own.
+    """
+
+    name: str | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    constraint: Constraint | None = None
+    backend: Backend | str | None = None
+    stream: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Select(Expression):
+    """The likeliest of `options`, kept as variable `name` and appended to the prompt."""
+
+    name: str | None
+    options: tuple[str, ...]
+    method: str
+    backend: Backend | str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RoleBegin(Expression):
+    """From here on the prompt is a chat message of this role."""
+
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEnd(Expression):
+    """The open chat message ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeBegin(Expression):
+    """From here on text is collected for variable `name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeEnd(Expression):
+    """The text since the `ScopeBegin` of the same name becomes variable `name`."""
+
+    name: str
+
+
+def as_expression(value: object) -> Expression:
+    """The node for something a program appends. Raises InvalidCall for what cannot be appended."""
+    if isinstance(value, Expression):
+        return value
+    if isinstance(value, str):
+        return Constant(value)
+    raise InvalidCall("expression", value, "text, or an expression such as gen(...)")
+
+
+def flatten(expression: Expression) -> Iterator[Expression]:
+    """The nodes of an expression in order, without rows."""
+    if isinstance(expression, Row):
+        yield from expression.parts
+    else:
+        yield expression
+
+
+def variable_of(node: Expression) -> str | None:
+    """The variable that a node sets, if any."""
+    return node.name if isinstance(node, Gen | Select | ScopeEnd) else None

@@ -1,0 +1,132 @@
+"""Programs: Python functions whose first argument is a state, and the ways to run them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from inspect import signature
+from typing import Any, Literal, overload
+
+from .background import in_thread
+from .batch import Batch
+from .run import run_apart, run_async, run_here
+from .settings import Settings, split_settings
+from .state import ProgramState
+
+
+class Program:
+    """A function of the language; made by `@function`.
+
+    Keywords of `run` and its kin that the function does not declare itself are settings of the
+    run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
+    fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override.
+    """
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        name: str | None = None,
+        bound: Mapping[str, Any] | None = None,
+    ) -> None:
+        update_wrapper(self, body)
+        self.body = body
+        self.name = name or getattr(body, "__name__", "program")
+        self.bound = dict(bound or {})
+        self._parameters = frozenset(signature(body).parameters)
+
+    def __repr__(self) -> str:
+        return f"<program {self.name}>"
+
+    def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:
+        """Run as a part of another program, on its state; returns what the function returns."""
+        if not isinstance(state, ProgramState):
+            raise TypeError(f"{self.name}(...) takes a state first; use {self.name}.run(...)")
+        return self.body(state, *args, **{**self.bound, **kwargs})
+
+    def bind(self, **kwargs: Any) -> Program:
+        """The same program with some arguments given; a run's own go before them."""
+        return Program(self.body, self.name, {**self.bound, **kwargs})
+
+    def run(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """Run to the end and return the state. Raises what the program raised, or the error of a
+        state that nobody read. With stream=True as `stream`."""
+        settings, arguments = self._split(kwargs)
+        runner = run_apart if settings.stream else run_here
+        return runner(self.body, settings, args, arguments)
+
+    def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """Run in the background; the state can be read meanwhile, and raises the run's error."""
+        return self.run(*args, **{**kwargs, "stream": True})
+
+    async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
+        """As `run`, for asyncio. A cancelled task cancels the run."""
+        settings, arguments = self._split(kwargs)
+        if settings.stream:
+            return run_apart(self.body, settings, args, arguments)
+        return await run_async(self.body, settings, args, arguments)
+
+    def run_batch(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        *,
+        num_threads: int | Literal["auto"] = "auto",
+        progress_bar: bool | None = None,
+        raise_errors: bool = False,
+        **settings: Any,
+    ) -> list[ProgramState]:
+        """Run once for each item (its keyword arguments); the ended states in the same order.
+
+        An error stays with its item and is raised where the state is read, or, with raise_errors,
+        here once all have ended. progress_bar: None shows one on a terminal only.
+        """
+        return self._batch(items, num_threads, settings).execute(progress_bar, raise_errors)
+
+    async def arun_batch(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        *,
+        num_threads: int | Literal["auto"] = "auto",
+        progress_bar: bool | None = None,
+        raise_errors: bool = False,
+        **settings: Any,
+    ) -> list[ProgramState]:
+        """As `run_batch`, for asyncio. A cancelled task cancels the runs."""
+        batch = self._batch(items, num_threads, settings)
+        return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
+
+    def _batch(
+        self,
+        items: Sequence[Mapping[str, Any]],
+        num_threads: int | Literal["auto"],
+        keywords: Mapping[str, Any],
+    ) -> Batch:
+        settings, common = split_settings(keywords, self._parameters)
+        bound = {**self.bound, **common}
+        return Batch(
+            self.body,
+            [{**bound, **item} if isinstance(item, Mapping) else item for item in items],
+            settings,
+            num_threads,
+        )
+
+    def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
+        settings, arguments = split_settings(keywords, self._parameters)
+        return settings, {**self.bound, **arguments}
+
+
+@overload
+def function(body: Callable[..., Any], /) -> Program: ...
+
+
+@overload
+def function(*, name: str | None = None) -> Callable[[Callable[..., Any]], Program]: ...
+
+
+def function(
+    body: Callable[..., Any] | None = None, /, *, name: str | None = None
+) -> Program | Callable[[Callable[..., Any]], Program]:
+    """Make a program of a function whose first argument is a state. Use as `@function`, or as
+    `@function(name="...")`."""
+    if body is not None:
+        return Program(body)
+    return lambda body: Program(body, name)

@@ -1,0 +1,105 @@
+"""One run of a program: from its first line until all its streams have ended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ...core.protocol import ForkHint
+from .background import in_thread
+from .context import Context
+from .interpreter import Interpreter
+from .settings import Settings
+from .state import ProgramState
+
+
+class Run:
+    """One run of `body`, a function whose first argument is a state.
+
+    worker: as in `Context`. hint: goes with the run's first call. Raises InvalidCall if no backend
+    is known.
+    """
+
+    def __init__(
+        self,
+        body: Callable[..., Any],
+        settings: Settings,
+        worker: ThreadPoolExecutor,
+        hint: ForkHint | None = None,
+    ) -> None:
+        self._body = body
+        self._context = Context(settings, worker)
+        self._interpreter = Interpreter(self._context, hint)
+        self._raised: Exception | None = None
+
+    @property
+    def state(self) -> ProgramState:
+        """The state, for one who reads it while the program goes on or after its end."""
+        return ProgramState(self._interpreter, is_outside=True)
+
+    def execute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProgramState:
+        """Run to the end, in this thread. An error stays with the state that is returned."""
+        state = ProgramState(self._interpreter)
+        try:
+            self._interpreter.ret_value = self._body(state, *args, **kwargs)
+            self._context.finish(self._interpreter.stream)
+        except BaseException as error:
+            self._context.abort(error)
+            if not isinstance(error, Exception):
+                raise
+            self._raised = error
+        return self.state
+
+    def raise_error(self) -> None:
+        """Raise what the program raised, or the error that ended one of its states."""
+        if self._raised is not None:
+            raise self._raised
+        self.state.sync()
+
+    def abort(self, error: BaseException) -> None:
+        """End the run from another thread: every state of it gets `error`."""
+        self._context.abort(error)
+
+
+def run_here(
+    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> ProgramState:
+    """Run to the end, in this thread. Raises the program's error."""
+    with ThreadPoolExecutor(1, "forkroot-run") as worker:
+        run = Run(body, settings, worker)
+        state = run.execute(args, kwargs)
+    run.raise_error()
+    return state
+
+
+def run_apart(
+    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> ProgramState:
+    """Run in a thread of its own; the state that is returned can be read meanwhile."""
+    worker = ThreadPoolExecutor(1, "forkroot-run")
+    run = Run(body, settings, worker)
+
+    def work() -> None:
+        with worker:
+            run.execute(args, kwargs)
+
+    threading.Thread(target=work, name="forkroot-program", daemon=True).start()
+    return run.state
+
+
+async def run_async(
+    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> ProgramState:
+    """As `run_here`, for asyncio: a cancelled task cancels the run."""
+    worker = ThreadPoolExecutor(1, "forkroot-run")
+    run = Run(body, settings, worker)
+
+    def work() -> ProgramState:
+        with worker:
+            state = run.execute(args, kwargs)
+        run.raise_error()
+        return state
+
+    return await in_thread(work, run.abort)

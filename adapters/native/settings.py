@@ -1,0 +1,92 @@
+"""How a program is run: which backends, which defaults, which help for the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ...core.protocol import Backend, InvalidCall
+from .sampling import SAMPLING_FIELDS, sampling_fields
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything about a run that is not an argument of the program.
+
+    backend: the backend of every `gen` and `select` that names none, or its name in `backends`;
+      None: the first of `backends`, else the process-wide default.
+    backends: backends by the names that `gen(..., backend="name")` uses.
+    sampling: fields of `Sampling` for every `gen` that does not set them itself.
+    hints: tell the runtime what calls are about to share; never changes an answer.
+    stream: the run goes on in the background and delivers text as it comes.
+    namespace, priority, deadline: as in `Call`, for every call of the run.
+    """
+
+    backend: Backend | str | None = None
+    backends: Mapping[str, Backend] = field(default_factory=dict)
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    hints: bool = True
+    stream: bool = False
+    namespace: str = ""
+    priority: int = 0
+    deadline: float | None = None
+
+    def find(self, backend: Backend | str | None = None) -> Backend:
+        """The backend that is meant. Raises InvalidCall if there is none."""
+        if isinstance(backend, str):
+            if backend not in self.backends:
+                raise InvalidCall("backend", backend, f"one of {sorted(self.backends)}")
+            return self.backends[backend]
+        if backend is not None:
+            return backend
+        if self.backend is not None:
+            return self.find(self.backend)
+        if self.backends:
+            return next(iter(self.backends.values()))
+        found = _default.backend
+        if found is None:
+            raise InvalidCall("backend", None, "a backend; pass one or call set_default_backend")
+        return found
+
+
+class DefaultBackend:
+    """The one thing that programs of a process share unless told otherwise."""
+
+    def __init__(self) -> None:
+        self.backend: Backend | None = None
+
+
+_default = DefaultBackend()
+
+
+def set_default_backend(backend: Backend | None) -> None:
+    """Run programs of this process on `backend` unless a run says otherwise; None: on none."""
+    _default.backend = backend
+
+
+def get_default_backend() -> Backend | None:
+    """The backend given to `set_default_backend`."""
+    return _default.backend
+
+
+def split_settings(
+    keywords: Mapping[str, Any], parameters: frozenset[str]
+) -> tuple[Settings, dict[str, Any]]:
+    """Part `keywords` into the settings of a run and the program's own arguments.
+
+    A keyword among `parameters`, the program's own parameter names, is always the program's. Raises
+    InvalidCall for a setting whose value is not allowed.
+    """
+    names = {entry.name for entry in fields(Settings)} - {"sampling"}
+    chosen, sampling, arguments = {}, {}, {}
+    for name, value in keywords.items():
+        if name in parameters:
+            arguments[name] = value
+        elif name in names:
+            chosen[name] = value
+        elif name in SAMPLING_FIELDS:
+            sampling[name] = value
+        else:
+            arguments[name] = value
+    return Settings(sampling=sampling_fields(sampling), **chosen), arguments

@@ -1,0 +1,76 @@
+"""The variables of a state: which are set and which are on their way.
+
+It takes no lock and waits for nothing: its stream does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...core.protocol import ProgramError
+
+
+class UnsetVariable(ProgramError, KeyError):
+    """A variable was read that no primitive of the state sets."""
+
+    def __init__(self, name: str, known: Iterable[str]) -> None:
+        super().__init__(name, tuple(sorted(known)))
+        self.name = name
+
+    def __str__(self) -> str:
+        known = ", ".join(map(repr, self.args[1])) or "none"
+        return f"variable {self.name!r} was never set; set so far: {known}"
+
+
+class Variables:
+    """Values by name. A name is expected when its primitive is submitted, and set when that ends.
+
+    own: the names that were expected or set here, not inherited by a fork.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.meta: dict[str, Any] = {}
+        self.own: dict[str, None] = {}
+        self._expected: Counter[str] = Counter()
+        self._num_expected: Counter[str] = Counter()
+
+    def expect(self, name: str) -> None:
+        """A primitive was submitted that will set `name`."""
+        self.own[name] = None
+        self._expected[name] += 1
+        self._num_expected[name] += 1
+
+    def put(self, name: str, value: Any, meta: Any) -> None:
+        """The oldest primitive that was to set `name` has ended."""
+        self.values[name] = value
+        self.meta[name] = meta
+        self._expected[name] -= 1
+
+    def expected(self) -> set[str]:
+        """Names on their way."""
+        return {name for name, count in self._expected.items() if count > 0}
+
+    def is_expected(self, name: str) -> bool:
+        """Whether `name` is on its way."""
+        return self._expected[name] > 0
+
+    def num_expected(self, name: str) -> int:
+        """How many primitives were submitted that set `name`."""
+        return self._num_expected[name]
+
+    def await_from(self, parent: Variables) -> set[str]:
+        """Expect what `parent` expects now; returns these names, for `inherit`."""
+        names = parent.expected()
+        self._expected.update(names)
+        return names
+
+    def inherit(
+        self, names: Iterable[str], values: Mapping[str, Any], meta: Mapping[str, Any]
+    ) -> None:
+        """Take a parent's values; `names` are those that `await_from` returned."""
+        self.values = {**values, **self.values}
+        self.meta = {**meta, **self.meta}
+        self._expected.subtract(names)
