@@ -76,6 +76,7 @@ class Scheduler:
         self._growth = Growth()
         self._rows = list(range(max_running - 1, -1, -1))
         self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self._is_changed = True
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
         self.num_retracted = 0
@@ -87,6 +88,7 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for its turn."""
+        self._is_changed = True
         self._queue.add(sequence)
 
     def schedule(self) -> list[Part]:
@@ -122,6 +124,7 @@ class Scheduler:
 
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out; what it computed stays in the cache."""
+        self._is_changed = True
         if sequence.row < 0:
             self._queue.remove(sequence)
             return
@@ -160,6 +163,9 @@ class Scheduler:
         budget = self._chunk_tokens - sum(s.num_pending for s in self.running if s.num_pending > 1)
         if not self._queue or not self._rows or budget <= 0:
             return
+        if self.running and not self._is_changed:
+            return
+        self._is_changed = False
         room = self._cache.num_available - sum(map(self._outstanding, self.running))
         self._note_in_flight()
         for sequence in self._queue.ranked(self._cache):
@@ -272,6 +278,7 @@ class Scheduler:
         count = sequence.num_computed
         if lease.length >= count:
             return
+        self._is_changed = True
         row = self.table[sequence.row]
         row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
 
