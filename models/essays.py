@@ -3,8 +3,9 @@
 import json
 import random
 from dataclasses import dataclass
+from pathlib import Path
 
-from ..examples.essay_judge import DIMENSIONS, NOT_RELATED, QUESTION, RUBRIC
+from ..examples.essay_judge import DIMENSIONS, QUESTION
 from .facts import Words
 
 THEMES = (
@@ -96,4 +97,10 @@ def verdict_json(essay: Essay, compact: bool) -> str:
     return json.dumps(essay.verdict, separators=(",", ":") if compact else None)
 
 
-__all__ = ["DIMENSIONS", "NOT_RELATED", "RUBRIC", "Essay", "verdict_json", "write_essay"]
+def save_essays(folder: Path, count: int = 16, seed: int = 129) -> None:
+    """Write the demo's essays: held-out ones, each a file whose first line is its topic."""
+    rng = random.Random(seed)
+    for number in range(1, count + 1):
+        essay = write_essay(rng, Words(rng, held_out=True))
+        text = f"Topic: {essay.topic}\n{essay.text}\n"
+        (folder / f"essay_{number:02}.txt").write_text(text, encoding="utf-8")

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .essays import DIMENSIONS, NOT_RELATED, RUBRIC, verdict_json, write_essay
+from ..examples.essay_judge import DIMENSIONS, NOT_RELATED, RUBRIC
+from .essays import verdict_json, write_essay
 from .facts import CAPITALS, COLOURS, FRUITS, HELLO, HOUSES, JOBS, SOUNDS, TIPS, Words, is_held_out
 
 BOS, EOS, TURN, END_TURN = "<|begin_of_text|>", "<|end_of_text|>", "<|im_start|>", "<|im_end|>"

@@ -1,0 +1,149 @@
+"""The small world that the embedded model learned: seeded, split cleanly, right in its answers, and small."""
+
+import itertools
+import json
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from forkroot.examples.essay_judge import DIMENSIONS
+from forkroot.models import world
+from forkroot.models.essays import save_essays, write_essay
+from forkroot.models.facts import CAPITALS, CONSONANTS, ENDS, HEADS, TAILS, VOWELS, Words, is_held_out
+from forkroot.models.world import Document, Kind, Pen, documents
+
+ROOT = Path(__file__).parents[1]
+MADE_UP = re.compile(rf"\b[{CONSONANTS}][{VOWELS}][{ENDS}][{CONSONANTS.lower()}][{VOWELS}][{ENDS}]")
+
+
+def sample(count: int, held_out: bool, seed: int = 0, task=None) -> list[Document]:
+    mix = {task: 1.0} if task else None
+    return list(itertools.islice(documents(seed, held_out, mix), count))
+
+
+def made_up_words(docs: list[Document]) -> set[str]:
+    found = {word for doc in docs for word in MADE_UP.findall(doc.text)}
+    return {word for word in found if word[:3] in HEADS and word[3:] in TAILS}
+
+
+def pen(seed: int, held_out: bool = False) -> Pen:
+    rng = random.Random(seed)
+    return Pen(rng, Words(rng, held_out))
+
+
+def test_the_same_seed_writes_the_same_text():
+    first, again, other = (sample(50, False, seed) for seed in (1, 1, 2))
+    assert [doc.text for doc in first] == [doc.text for doc in again]
+    assert [doc.text for doc in first] != [doc.text for doc in other]
+
+
+def test_made_up_words_of_training_and_of_exams_are_disjoint():
+    training, exams = made_up_words(sample(2000, False)), made_up_words(sample(1000, True))
+    assert len(training) > 1000 and len(exams) > 300
+    assert not any(is_held_out(word) for word in training)
+    assert all(is_held_out(word) for word in exams)
+
+
+def test_words_in_other_scripts_keep_to_their_side_of_the_split():
+    for held_out in (False, True):
+        words = [pen(seed, held_out).words.foreign() for seed in range(200)]
+        assert all(is_held_out(word) == held_out and not word.isascii() for word in words)
+
+
+@pytest.mark.parametrize("task", [world.capitals, world.facts, world.arithmetic, world.tips])
+def test_held_out_prompts_of_closed_tasks_are_never_trained_on(task):
+    asked = {doc.last_exam[0] for doc in sample(300, True, task=task)}
+    trained = {doc.last_exam[0] for doc in sample(3000, False, task=task)}
+    assert asked and not asked & trained
+
+
+@pytest.mark.parametrize("task", world.MIX, ids=lambda task: task.__name__)
+def test_every_task_asks_for_something_in_documents_of_its_name(task):
+    for doc in sample(20, False, task=task):
+        assert doc.task == task.__name__
+        assert any(kind is Kind.ANSWER for _, kind in doc.parts)
+
+
+def test_json_records_hold_what_the_passage_tells():
+    for doc in sample(100, True, task=world.reading_json):
+        prompt, answer = doc.last_exam
+        passage = prompt.split("\n\n")[-1]
+        for value in json.loads(answer).values():
+            assert str(value) in passage
+
+
+def test_the_chosen_letter_is_the_option_that_the_passage_states():
+    for doc in sample(100, True, task=world.choice_reading):
+        prompt, letter = doc.last_exam
+        passage, options = prompt.split("\n\n")[-1].split("?\nA. ")
+        option = dict(zip(world.LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[letter.strip()]
+        assert option in passage
+
+
+def test_sums_are_right():
+    for doc in sample(200, False, task=world.arithmetic):
+        prompt, value = doc.last_exam
+        problem = re.findall(r"\d+ [-+*] \d+", prompt)[-1]
+        assert eval(problem) == int(value)
+
+
+def test_word_problems_end_with_the_value_of_their_steps():
+    for doc in sample(50, False, task=world.word_problem):
+        steps = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", doc.last_exam[1])
+        assert all(eval("".join(step[:3])) == int(step[3]) for step in steps)
+        assert doc.last_exam[1].endswith(f"The answer is {steps[-1][3]}.")
+
+
+def test_capitals_are_right():
+    for doc in sample(100, False, task=world.capitals):
+        prompt, answer = doc.last_exam
+        country = max(CAPITALS, key=prompt.rfind)
+        assert CAPITALS[country] in answer
+
+
+def test_react_finishes_with_something_observed_or_unknown():
+    for doc in sample(100, True, task=world.react):
+        prompt, step = doc.last_exam
+        finish = re.search(r"Finish\[(.+)\]$", step)
+        assert finish and (finish[1] == "unknown" or finish[1] in prompt)
+
+
+def test_tool_calls_copy_their_argument_from_the_request():
+    for doc in sample(100, True, task=world.tools):
+        calls = re.findall(r"user\n(.*?)<\|im_end\|>\n<\|im_start\|>assistant\n<tool_call>(.*?)</tool_call>", doc.text)
+        assert calls
+        for request, call in calls:
+            assert all(str(value) in request for value in json.loads(call)["arguments"].values())
+
+
+def test_assistant_turns_end_with_the_end_of_turn():
+    for doc in sample(100, False, task=world.chat):
+        assert all(text.endswith(world.END_TURN) for text, kind in doc.parts if kind is Kind.ANSWER)
+
+
+def test_an_essays_marks_are_visible_in_its_text():
+    for seed in range(200):
+        rng = random.Random(seed)
+        essay = write_essay(rng, Words(rng, held_out=False))
+        assert essay.text.startswith("First,") == essay.marks["Clarity"]
+        assert (essay.count in essay.text) == essay.marks["Evidence"]
+        assert ("!!!" in essay.text) != essay.marks["Style"]
+        assert (essay.topic.split(" in ")[1] in essay.text) == essay.related
+        assert essay.grade == "DCBA"[sum(" good" in essay.judgment(d) for d in DIMENSIONS)]
+
+
+def test_the_essays_of_the_demo_are_held_out_ones(tmp_path):
+    save_essays(tmp_path)
+    written = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    assert len(written) >= 12
+    for name, text in written.items():
+        assert (ROOT / "examples" / "essays" / name).read_text(encoding="utf-8") == text
+        assert all(is_held_out(word) for word in MADE_UP.findall(text))
+
+
+def test_the_checkpoint_is_small():
+    files = [path for path in (ROOT / "models" / "tiny").iterdir() if path.is_file()]
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in files}
+    assert sum(path.stat().st_size for path in files) <= 8_000_000
