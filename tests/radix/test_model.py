@@ -1,0 +1,282 @@
+"""The cache against a plain model of it: one dict entry for each cached token, LRU by a linear
+scan. Every operation predicts lengths, slots, evictions and locks, and `check` runs after each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from forkroot.core.radix import Ints, Lease, RadixCache
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+NAMESPACES = ("", "tenant")
+
+
+@dataclass(slots=True)
+class Cached:
+    """What the model knows of one cached token."""
+
+    slot: int
+    used: int
+    locks: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Running:
+    """A sequence: its lease, its computed tokens, and a slot for each."""
+
+    lease: Lease
+    tokens: list[int]
+    slots: list[int] = field(default_factory=list)
+
+    @property
+    def num_own(self) -> int:
+        return len(self.slots) - self.lease.length
+
+
+class World:
+    """A cache and its model, driven together."""
+
+    def __init__(self, capacity: int) -> None:
+        self.cache = RadixCache(capacity)
+        self.cached: dict[tuple[str, tuple[int, ...]], Cached] = {}
+        self.running: list[Running] = []
+        self.spare: list[Ints] = []
+        self.time = 0
+
+    def acquire(self, namespace: str, tokens: list[int], limit: int) -> None:
+        known = self._known(namespace, tokens[:limit])
+        assert self.cache.match(namespace, _ints(tokens), limit).length == known
+        lease = self.cache.acquire(namespace, _ints(tokens), limit)
+        assert lease.length == known
+        running = Running(lease, tokens[:known], lease.slots.tolist())
+        assert running.slots == [entry.slot for entry in self._path(running)]
+        self._lock(running, 0, 1)
+        self.running.append(running)
+
+    def compute(self, running: Running, tokens: list[int]) -> None:
+        slots = self._allocate(len(tokens))
+        if slots is not None:
+            running.tokens += tokens
+            running.slots += slots.tolist()
+
+    def commit(self, running: Running, count: int) -> None:
+        lease, old = running.lease, running.lease.length
+        count = max(count, old)
+        for end in range(old + 1, count + 1):
+            key = lease.namespace, tuple(running.tokens[:end])
+            self.cached.setdefault(key, Cached(running.slots[end - 1], 0))
+        valid = self.cache.commit(
+            lease, _ints(running.tokens[:count]), _ints(running.slots[:count])
+        )
+        assert lease.length == count
+        assert valid.tolist() == lease.slots.tolist()
+        running.slots[:count] = valid.tolist()
+        assert running.slots[:count] == [entry.slot for entry in self._path(running)]
+        self._lock(running, old, 1)
+
+    def share(self, running: Running) -> None:
+        lease = self.cache.share(running.lease)
+        twin = Running(lease, running.tokens[: lease.length], lease.slots.tolist())
+        self._lock(twin, 0, 1)
+        self.running.append(twin)
+
+    def release(self, running: Running) -> None:
+        if running.num_own:
+            self.cache.free(_ints(running.slots[running.lease.length :]))
+        self.cache.release(running.lease)
+        self._lock(running, 0, -1)
+        self.running.remove(running)
+
+    def reserve(self, count: int) -> None:
+        slots = self._allocate(count)
+        if slots is not None:
+            self.spare.append(slots)
+
+    def give_back(self) -> None:
+        self.cache.free(self.spare.pop())
+
+    def clear(self, namespace: str | None) -> None:
+        gone = [
+            key
+            for key, entry in self.cached.items()
+            if not entry.locks and namespace in (None, key[0])
+        ]
+        assert self.cache.clear(namespace) == len(gone)
+        for key in gone:
+            del self.cached[key]
+
+    def check(self) -> None:
+        """Conservation, every invariant of the cache, and agreement with the model."""
+        num_running = sum(r.num_own for r in self.running) + sum(map(len, self.spare))
+        self.cache.check(num_running)
+        assert self.cache.num_cached == len(self.cached)
+        assert self.cache.num_locked == sum(entry.locks > 0 for entry in self.cached.values())
+
+    def check_tree(self) -> None:
+        """Every cached token is where the model has it, with as many locks."""
+        above: dict[int, tuple[int, ...]] = {}
+        seen = {}
+        for node in self.cache.snapshot():
+            prefix = above.get(node.parent, ())
+            above[node.id] = prefix + node.tokens
+            for end in range(len(prefix) + 1, node.end + 1):
+                seen[node.namespace, above[node.id][:end]] = node.lock_count
+        assert seen == {key: entry.locks for key, entry in self.cached.items()}
+
+    def end(self) -> None:
+        """Give everything back: nothing may be left."""
+        for running in list(self.running):
+            self.release(running)
+        while self.spare:
+            self.give_back()
+        self.check()
+        assert self.cache.num_locked == 0
+        self.clear(None)
+        assert self.cache.num_free == self.cache.capacity
+        assert self.cache.snapshot() == ()
+
+    def _allocate(self, count: int) -> Ints | None:
+        free = self.cache.num_free
+        evictable = sum(not entry.locks for entry in self.cached.values())
+        assert self.cache.num_available == free + evictable
+        slots = self.cache.allocate(count)
+        assert (slots is None) == (count > free + evictable)
+        if slots is not None:
+            for _ in range(count - free):
+                self._evict_one()
+        return slots
+
+    def _evict_one(self) -> None:
+        inner = {(namespace, tokens[:-1]) for namespace, tokens in self.cached}
+        leaves = [k for k, entry in self.cached.items() if not entry.locks and k not in inner]
+        del self.cached[min(leaves, key=lambda key: self.cached[key].used)]
+
+    def _known(self, namespace: str, tokens: list[int]) -> int:
+        length = 0
+        while length < len(tokens) and (namespace, tuple(tokens[: length + 1])) in self.cached:
+            length += 1
+        return length
+
+    def _path(self, running: Running) -> list[Cached]:
+        namespace, tokens = running.lease.namespace, tuple(running.tokens)
+        ends = range(1, running.lease.length + 1)
+        return [self.cached[namespace, tokens[:end]] for end in ends]
+
+    def _lock(self, running: Running, start: int, change: int) -> None:
+        self.time += 1
+        for entry in self._path(running)[start:]:
+            entry.locks += change
+            entry.used = self.time
+
+
+def _ints(values: list[int]) -> Ints:
+    return np.array(values, np.int32)
+
+
+def _random_step(world: World, random: np.random.Generator) -> None:
+    """One operation, weighted like traffic: few, short and often equal sequences."""
+    kind = random.random()
+    running = world.running[random.integers(len(world.running))] if world.running else None
+    if running is None or (kind < 0.3 and len(world.running) < 4):
+        tokens = random.integers(0, 2, random.integers(0, 12)).tolist()
+        limit = int(random.integers(0, len(tokens) + 1)) if kind < 0.1 else len(tokens)
+        world.acquire(NAMESPACES[random.integers(2)], tokens, limit)
+    elif kind < 0.5:
+        world.compute(running, random.integers(0, 2, random.integers(0, 9)).tolist())
+    elif kind < 0.75:
+        world.commit(running, int(random.integers(0, len(running.tokens) + 1)))
+    elif kind < 0.77 and len(world.running) < 4:
+        world.share(running)
+    elif kind < 0.79 and len(world.spare) < 2:
+        world.reserve(int(random.integers(0, 10)))
+    elif kind < 0.83 and world.spare:
+        world.give_back()
+    elif kind < 0.833:
+        world.clear((None, *NAMESPACES)[random.integers(3)])
+    else:
+        world.release(running)
+
+
+@pytest.mark.parametrize("capacity", [24, 64, 128, 256])
+def test_slots_are_conserved_after_every_step_of_25_000_random_operations(capacity: int) -> None:
+    world, random = World(capacity), np.random.default_rng(capacity)
+    for step in range(25_000):
+        _random_step(world, random)
+        world.check()
+        if step % 50 == 0:
+            world.check_tree()
+    totals = world.cache.counters
+    assert min(totals) > 100, "every kind of thing must have happened"
+    world.end()
+
+
+class Machine(RuleBasedStateMachine):
+    """Any order of operations that hypothesis finds interesting."""
+
+    tokens = st.lists(st.integers(0, 2), max_size=12)
+
+    @initialize(capacity=st.integers(1, 64))
+    def start(self, capacity: int) -> None:
+        self.world = World(capacity)
+
+    @rule(namespace=st.sampled_from(NAMESPACES), tokens=tokens, limit=st.integers(0, 14))
+    def acquire(self, namespace: str, tokens: list[int], limit: int) -> None:
+        self.world.acquire(namespace, tokens, limit)
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data(), tokens=tokens)
+    def compute(self, data: st.DataObject, tokens: list[int]) -> None:
+        self.world.compute(self._pick(data), tokens)
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data())
+    def commit(self, data: st.DataObject) -> None:
+        running = self._pick(data)
+        self.world.commit(running, data.draw(st.integers(0, len(running.tokens)), "count"))
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data())
+    def share(self, data: st.DataObject) -> None:
+        self.world.share(self._pick(data))
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.world.release(self._pick(data))
+
+    @rule(count=st.integers(0, 65))
+    def reserve(self, count: int) -> None:
+        self.world.reserve(count)
+
+    @precondition(lambda self: self.world.spare)
+    @rule()
+    def give_back(self) -> None:
+        self.world.give_back()
+
+    @rule(namespace=st.sampled_from((None, *NAMESPACES)))
+    def clear(self, namespace: str | None) -> None:
+        self.world.clear(namespace)
+
+    @invariant()
+    def is_conserved(self) -> None:
+        if hasattr(self, "world"):
+            self.world.check()
+            self.world.check_tree()
+
+    def teardown(self) -> None:
+        if hasattr(self, "world"):
+            self.world.end()
+
+    def _pick(self, data: st.DataObject) -> Running:
+        index = data.draw(st.integers(0, len(self.world.running) - 1), "running")
+        return self.world.running[index]
+
+
+TestAnyOrder = Machine.TestCase
+TestAnyOrder.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True
+)
