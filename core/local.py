@@ -28,7 +28,15 @@ from .model.config import ModelConfig
 from .model.llama import load_model
 from .model.parallel import Ranks
 from .model.runner import ModelRunner
-from .protocol import BackendClosed, BackendInfo, Call, CallFailed, ForkrootError, InvalidModel
+from .protocol import (
+    BackendClosed,
+    BackendInfo,
+    Call,
+    CallFailed,
+    ForkrootError,
+    InvalidModel,
+    Reply,
+)
 from .radix.cache import RadixCache
 from .radix.node import NodeView
 from .reply import Mailbox
@@ -66,7 +74,7 @@ class LocalBackend:
             tokenizer, config.context_len, config.num_slots, vocabulary_size, end_ids, config.seed
         )
         self._engine, self._cache = build_engine(config, tokenizer, runner)
-        self._jobs: weakref.WeakKeyDictionary[Mailbox, Job] = weakref.WeakKeyDictionary()
+        self._jobs: dict[Reply, Job] = {}
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._is_closing = self._is_shut = False
@@ -109,11 +117,12 @@ class LocalBackend:
             mailbox.fail(failure)
         else:
             self._jobs[mailbox] = job
+            mailbox.when_done(self._forget)
             if not self._post(lambda: self._engine.admit(job)):
                 mailbox.fail(self._closed())
         return mailbox
 
-    def cancel(self, reply: Mailbox) -> None:
+    def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
         job = self._jobs.get(reply)
         if job is not None:
@@ -207,6 +216,9 @@ class LocalBackend:
                 self._engine.expire_roots()
         while not self._inbox.empty():
             self._inbox.get()()
+
+    def _forget(self, reply: Reply) -> None:
+        self._jobs.pop(reply, None)
 
     def _closed(self) -> BackendClosed:
         error = closed()
