@@ -19,7 +19,9 @@ from .protocol import (
     InvalidCall,
     Prompt,
     Sampling,
+    Segment,
     Text,
+    Tokens,
     UnsupportedCall,
 )
 from .reply import Mailbox
@@ -54,6 +56,8 @@ class Intake:
             raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
         self._check_token_ids(call.sampling)
         prompt = self.tokenizer.encode_prompt(call.prompt)
+        if not isinstance(call.prompt, Chat) and not any(map(_has_content, call.prompt)):
+            prompt = []
         self._check_ids(prompt)
         job = Job(call, mailbox)
         if call.options:
@@ -181,6 +185,10 @@ class Intake:
 
     def _seed(self, seed: int | None) -> int:
         return (self.seed + next(self._drawn) * _GOLDEN) % 2**63 if seed is None else seed
+
+
+def _has_content(segment: Segment) -> bool:
+    return segment not in (Text(""), Tokens(()))
 
 
 def _is_plain_greedy(sampling: Sampling) -> bool:

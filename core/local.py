@@ -34,6 +34,7 @@ from .protocol import (
     Call,
     CallFailed,
     ForkrootError,
+    InvalidCall,
     InvalidModel,
     Reply,
 )
@@ -98,7 +99,7 @@ class LocalBackend:
         config = config.resolve(
             described.context_len, described.kv_bytes_per_token(dtype_name), _spare_memory()
         )
-        loaded = load_model(str(folder), described, dtype, torch.device(config.device), Ranks())
+        loaded = load_model(str(folder), described, dtype, _device(config.device), Ranks())
         assert config.num_slots is not None
         runner = ModelRunner(loaded, config.num_slots)
         end_ids = frozenset(described.eos_ids)
@@ -272,6 +273,15 @@ def model_folder(model: str | Path) -> Path:
             f"model={str(model)!r} is not a folder; allowed: a checkpoint folder, or 'tiny'"
         )
     return folder
+
+
+def _device(name: str) -> torch.device:
+    """The device of a setting. Raises InvalidCall for one that is not here."""
+    count = torch.cuda.device_count()
+    here = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    if name not in here:
+        raise InvalidCall("device", name, ", ".join(here))
+    return torch.device(name)
 
 
 def _spare_memory() -> int:

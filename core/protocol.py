@@ -302,20 +302,81 @@ class Call:
 
     def check(self) -> None:
         """Raise InvalidCall for the first field whose value is not allowed."""
+        for name, (allowed, is_allowed) in _CALL_RULES.items():
+            value = getattr(self, name)
+            if not is_allowed(value):
+                raise InvalidCall(name, value, allowed)
         self.sampling.check()
-        if isinstance(self.prompt, Chat):
-            if not self.prompt.messages:
-                raise InvalidCall("prompt", self.prompt, "a chat of at least one message")
-        elif not isinstance(self.prompt, tuple):
-            raise InvalidCall("prompt", self.prompt, "a tuple of segments, or a Chat")
-        if not all(isinstance(option, str) and option for option in self.options):
-            raise InvalidCall("options", self.options, "non-empty texts")
         if self.options and self.constraint is not None:
             raise InvalidCall("constraint", self.constraint, "none beside options")
-        if not -100 <= self.priority <= 100:
-            raise InvalidCall("priority", self.priority, "-100 to 100")
-        if self.deadline is not None and not 0 < self.deadline < math.inf:
-            raise InvalidCall("deadline", self.deadline, "a finite number of seconds > 0, or None")
+
+
+def _is_segment(value: object) -> bool:
+    match value:
+        case Text(str(text), ids):
+            return _is_unicode(text) and (ids is None or _are_ids(ids))
+        case Tokens(ids):
+            return _are_ids(ids)
+        case Image(data) | Video(data):
+            return isinstance(data, bytes)
+    return False
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+    return True
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(token) is int for token in value)
+
+
+def _are_segments(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_segment, value))
+
+
+def _is_message(value: object) -> bool:
+    return (
+        isinstance(value, Message) and isinstance(value.role, str) and _are_segments(value.content)
+    )
+
+
+def _is_prompt(value: object) -> bool:
+    if isinstance(value, Chat):
+        return len(value.messages) > 0 and all(map(_is_message, value.messages))
+    return _are_segments(value)
+
+
+def _are_options(value: object) -> bool:
+    return isinstance(value, tuple) and all(
+        isinstance(option, str) and bool(option) and _is_unicode(option) for option in value
+    )
+
+
+_CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "prompt": (
+        "a tuple of segments (Text, Tokens, Image, Video), or a Chat of at least one Message whose"
+        " content is such a tuple; text without lone surrogates, ids as a tuple of integers",
+        _is_prompt,
+    ),
+    "sampling": ("a Sampling", lambda v: isinstance(v, Sampling)),
+    "constraint": (
+        "a Regex, JsonSchema, Choices or Grammar, or None",
+        lambda v: v is None or isinstance(v, Regex | JsonSchema | Choices | Grammar),
+    ),
+    "options": ("a tuple of non-empty texts", _are_options),
+    "hint": ("a ForkHint, or None", lambda v: v is None or isinstance(v, ForkHint)),
+    "stream": ("True or False", lambda v: isinstance(v, bool)),
+    "namespace": ("a text", lambda v: isinstance(v, str)),
+    "priority": ("an integer from -100 to 100", lambda v: type(v) is int and -100 <= v <= 100),
+    "deadline": (
+        "a finite number of seconds > 0, or None",
+        lambda v: v is None or (isinstance(v, int | float) and 0 < v < math.inf),
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)

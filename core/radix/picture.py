@@ -7,10 +7,11 @@ or of colours in them: how hot an edge is, from 0 to 1, goes with each line.
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
-from typing import TypeAlias
+from itertools import accumulate, count
+from typing import NamedTuple, TypeAlias
 from unicodedata import category, east_asian_width
 from xml.sax.saxutils import escape
 
@@ -22,19 +23,27 @@ LEAST_TEXT = 12  # columns of a line that an edge's text gets in any case
 
 @dataclass(frozen=True, slots=True)
 class Twig:
-    """One edge as it is drawn, or the rest of its siblings in one.
+    """One edge as it is drawn, or several siblings in one. Edges in a row that were always used
+    together are drawn as one.
 
     text: in one line, of printable characters only. num_tokens: of the edge (of all that it stands
-      for, if it is a root or a rest). sharers: how many cached texts run through it. hits: how
-      often it was found again. heat: hits beside those of the hottest edge, 0 to 1.
+      for, if it is a root or several siblings). sharers: how many cached texts run through it.
+    hits: how often it was found again. heat: hits beside those of the hottest edge, 0 to 1.
+    num_hidden: edges below it that are not drawn.
     """
 
     text: str
     num_tokens: int
     sharers: int
-    hits: int
-    heat: float
+    hits: int = 0
+    heat: float = 0.0
+    num_hidden: int = 0
     children: tuple[Twig, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Twigs drawn, itself included."""
+        return 1 + sum(child.size for child in self.children)
 
     @property
     def notes(self) -> str:
@@ -44,6 +53,8 @@ class Twig:
             found.append(_amount(self.hits, "hit"))
         if self.sharers > 1:
             found.append(f"shared by {self.sharers:,}")
+        if self.num_hidden:
+            found.append(f"{_amount(self.num_hidden, 'edge')} below")
         return ", ".join(found)
 
 
@@ -61,15 +72,16 @@ class Line:
 
 
 def tree_twigs(
-    views: Sequence[NodeView], label: Label, max_depth: int, max_children: int
+    views: Sequence[NodeView], label: Label, max_edges: int, max_depth: int
 ) -> tuple[Twig, ...]:
     """What a picture shows of a snapshot (parents before children): a twig for each namespace.
 
-    max_depth: edges on a way down at most; deeper ones are counted only. max_children: of an edge,
-    at most: those that most texts share, and one twig for all the others.
+    max_edges: drawn below a root at most. What most texts share comes first: of the room below an
+      edge its first child may take two thirds, the next one as much of what is left, and so on;
+      what finds no room is only counted. max_depth: edges on a way down at most.
     """
-    planter = _Planter(views, label, max_children)
-    return tuple(planter.plant(view, max_depth) for view in views if view.parent < 0)
+    planter = _Planter(views, label)
+    return tuple(planter.plant(view, max_edges, max_depth) for view in views if view.parent < 0)
 
 
 def tree_lines(
@@ -77,72 +89,97 @@ def tree_lines(
     label: Label,
     *,
     width: int = 80,
-    max_depth: int = 4,
-    max_children: int = 4,
+    max_edges: int = 24,
+    max_depth: int = 8,
 ) -> tuple[Line, ...]:
     """The tree in box-drawing characters, long texts shortened to lines of `width` columns."""
-    roots = tree_twigs(views, label, max_depth, max_children)
+    roots = tree_twigs(views, label, max_edges, max_depth)
     return tuple(line for root in roots for line in _lines(root, width, "", ""))
 
 
 def tree_svg(
-    views: Sequence[NodeView], label: Label, *, max_depth: int = 8, max_children: int = 16
+    views: Sequence[NodeView], label: Label, *, max_edges: int = 72, max_depth: int = 12
 ) -> str:
     """The tree as an SVG file, from left to right; an edge is as thick as it is hot."""
-    roots = tree_twigs(views, label, max_depth, max_children)
     rows = count()
-    boxes = [_place(root, 0, rows) for root in roots]
-    placed = [box for root in boxes for box in _walk(root)]
-    width = max((box.x + _BOX_WIDTH for box in placed), default=0) + _MARGIN
-    height = next(rows) * _ROW + _MARGIN
-    links = [_draw_link(box, child) for box in placed for child in box.children]
-    return "\n".join([_head(width, height), *links, *map(_draw_box, placed), "</svg>", ""])
+    roots = [_place(root, 0, rows) for root in tree_twigs(views, label, max_edges, max_depth)]
+    boxes = [box for root in roots for box in _walk(root)]
+    width = max((box.right for box in boxes), default=0) + _MARGIN
+    height = next(rows) * _ROW + 2 * _MARGIN
+    links = [_draw_link(box, child) for box in boxes for child in box.children]
+    return "\n".join([_head(width, height), *links, *map(_draw_box, boxes), "</svg>", ""])
 
 
 class _Planter:
     """Makes twigs of views, with the sums over what is below them."""
 
-    def __init__(self, views: Sequence[NodeView], label: Label, max_children: int) -> None:
+    def __init__(self, views: Sequence[NodeView], label: Label) -> None:
         self._views = {view.id: view for view in views}
         self._label = label
-        self._max_children = max_children
         self._most = max((view.hits for view in views if view.parent >= 0), default=0)
-        self._leaves: dict[int, int] = {}
-        self._tokens: dict[int, int] = {}
+        self._sums: dict[int, _Sums] = {}
         for view in reversed(views):
-            under = view.children
-            self._leaves[view.id] = sum(self._leaves[child] for child in under) or 1
-            self._tokens[view.id] = len(view.tokens) + sum(self._tokens[c] for c in under)
+            under = [self._sums[child] for child in view.children]
+            self._sums[view.id] = _Sums(
+                leaves=sum(sums.leaves for sums in under) or 1,
+                tokens=sum(sums.tokens for sums in under) + len(view.tokens),
+                edges=sum(sums.edges for sums in under) + 1,
+            )
 
-    def plant(self, view: NodeView, depth: int) -> Twig:
-        """The twig of a view, with at most `depth` edges on a way down from it."""
-        is_root = view.parent < 0
+    def plant(self, view: NodeView, room: int, depth: int) -> Twig:
+        """The twig of a view, with at most `room` twigs and `depth` on a way down below it."""
+        if view.parent < 0:
+            text, num_tokens, hits = view.namespace or "root", self._sums[view.id].tokens, 0
+        else:
+            tokens = view.tokens
+            while (only := self._always_after(view)) is not None:
+                view = only
+                tokens += view.tokens
+            text, num_tokens, hits = printable(self._label(tokens)), len(tokens), view.hits
+        sums = self._sums[view.id]
+        children = self._children(view, room, depth)
+        hidden = 0 if children else sums.edges - 1
+        heat = hits / max(1, self._most)
+        return Twig(text, num_tokens, sums.leaves, hits, heat, hidden, children)
+
+    def _always_after(self, view: NodeView) -> NodeView | None:
+        """The only child of a view, if it was found again as often."""
+        only = self._views[view.children[0]] if len(view.children) == 1 else None
+        return only if only is not None and only.hits == view.hits else None
+
+    def _children(self, view: NodeView, room: int, depth: int) -> tuple[Twig, ...]:
+        waiting = sorted((self._views[child] for child in view.children), key=self._rank)
+        twigs: list[Twig] = []
+        while waiting and depth > 0:
+            share = room if len(waiting) == 1 else room * 2 // 3  # the others need one at least
+            if share < 1:
+                break
+            twigs.append(self.plant(waiting.pop(0), share - 1, depth - 1))
+            room -= twigs[-1].size
+        if waiting and twigs:
+            twigs.append(self._rest(waiting))
+        return tuple(twigs)
+
+    def _rank(self, view: NodeView) -> tuple[int, int]:
+        return -self._sums[view.id].leaves, -view.hits
+
+    def _rest(self, views: Sequence[NodeView]) -> Twig:
+        """One twig for all of these and what is below them."""
+        sums = [self._sums[view.id] for view in views]
         return Twig(
-            text=view.namespace or "root" if is_root else printable(self._label(view.tokens)),
-            num_tokens=self._tokens[view.id] if is_root else len(view.tokens),
-            sharers=self._leaves[view.id],
-            hits=0 if is_root else view.hits,
-            heat=0.0 if is_root else view.hits / max(1, self._most),
-            children=self._children(view, depth),
+            text=f"… {len(views):,} more",
+            num_tokens=sum(one.tokens for one in sums),
+            sharers=sum(one.leaves for one in sums),
+            num_hidden=sum(one.edges for one in sums) - len(views),
         )
 
-    def _children(self, view: NodeView, depth: int) -> tuple[Twig, ...]:
-        limit = self._max_children if depth else 0
-        ranked = sorted(view.children, key=lambda child: -self._leaves[child])
-        rest = ranked[limit:]
-        shown = [child for child in view.children if child not in rest]
-        twigs = [self.plant(self._views[child], depth - 1) for child in shown]
-        return tuple(twigs + [self._rest(rest)] if rest else twigs)
 
-    def _rest(self, nodes: Sequence[int]) -> Twig:
-        """One twig for all of these nodes and what is below them."""
-        return Twig(
-            text=f"… {len(nodes):,} more",
-            num_tokens=sum(self._tokens[node] for node in nodes),
-            sharers=sum(self._leaves[node] for node in nodes),
-            hits=0,
-            heat=0.0,
-        )
+class _Sums(NamedTuple):
+    """Over a node and all that is below it."""
+
+    leaves: int
+    tokens: int
+    edges: int
 
 
 def _lines(twig: Twig, width: int, guide: str, below: str) -> Iterator[Line]:
@@ -162,27 +199,26 @@ def printable(text: str) -> str:
 
 def shorten(text: str, width: int) -> str:
     """The beginning of a text that fits into `width` columns, with … where more follows."""
-    columns = 0
-    for place, char in enumerate(text):
-        columns += _columns(char)
-        if columns > width:
-            return shorten(text[:place], width - 1).removesuffix("…").rstrip() + "…"
-    return text
+    if num_columns(text) <= width:
+        return text
+    ends = list(accumulate(map(num_columns, text)))
+    return text[: bisect_right(ends, width - 1)].rstrip() + "…"
 
 
-def _columns(char: str) -> int:
-    return 2 if east_asian_width(char) in "WF" else 1
+def num_columns(text: str) -> int:
+    """Columns of a terminal that a text takes."""
+    return len(text) + sum(east_asian_width(char) in "WF" for char in text)
 
 
 def _amount(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-_BOX_WIDTH, _BOX_HEIGHT = 260, 38
-_COLUMN, _ROW = _BOX_WIDTH + 70, _BOX_HEIGHT + 10
-_MARGIN = 16
-_TEXT_WIDTH = 33  # columns of a box in its font
-_TIP_WIDTH = 600  # characters that a viewer shows of an edge's text under the pointer
+_COLUMN, _ROW, _MARGIN = 310, 46, 16
+_BOX_HEIGHT = 36
+_TEXT_WIDTH = 33  # columns of an edge's text in its box
+_TIP_WIDTH = 600  # and of what a viewer shows under the pointer
+_TEXT_PIXELS, _NOTE_PIXELS, _PADDING = 7.3, 6.1, 9  # of one column; left and right in a box
 _COLD, _HOT = (126, 140, 158), (214, 69, 20)
 _STYLE = (
     "text{font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;fill:#1d2733}"
@@ -192,19 +228,28 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A twig and its place, in pixels from the upper left corner to that of its box."""
+    """A twig and the place of its box's upper left corner, in pixels."""
 
     twig: Twig
     x: float
     y: float
     children: tuple[_Box, ...]
 
+    @property
+    def text(self) -> str:
+        return shorten(self.twig.text, _TEXT_WIDTH)
+
+    @property
+    def right(self) -> float:
+        texts = (num_columns(self.text) * _TEXT_PIXELS, len(self.twig.notes) * _NOTE_PIXELS)
+        return self.x + round(max(texts) + 2 * _PADDING)
+
 
 def _place(twig: Twig, depth: int, rows: Iterator[int]) -> _Box:
     """Leaves get one row after another; a twig stands in the middle of its children."""
     children = tuple(_place(child, depth + 1, rows) for child in twig.children)
-    own = (children[0].y + children[-1].y) / 2 if children else _MARGIN + next(rows) * _ROW
-    return _Box(twig, _MARGIN + depth * _COLUMN, own, children)
+    y = (children[0].y + children[-1].y) / 2 if children else _MARGIN + next(rows) * _ROW
+    return _Box(twig, _MARGIN + depth * _COLUMN, y, children)
 
 
 def _walk(box: _Box) -> Iterator[_Box]:
@@ -222,25 +267,24 @@ def _head(width: float, height: float) -> str:
 
 
 def _draw_link(parent: _Box, child: _Box) -> str:
-    start, end = parent.x + _BOX_WIDTH, child.x
+    start, end = parent.right, child.x
     high, low = parent.y + _BOX_HEIGHT / 2, child.y + _BOX_HEIGHT / 2
-    middle = (start + end) / 2
+    bend = (parent.x + _COLUMN - 40 + end) / 2
     thick = 1 + 9 * math.sqrt(child.twig.heat)
     return (
-        f'<path d="M{start:g} {high:g}C{middle:g} {high:g} {middle:g} {low:g} {end:g} {low:g}"'
-        f' fill="none" stroke="{_color(child.twig.heat)}" stroke-width="{thick:.1f}"/>'
+        f'<path d="M{start:g} {high:g}H{bend - 20:g}C{bend:g} {high:g} {bend:g} {low:g} {end:g}'
+        f' {low:g}" fill="none" stroke="{_color(child.twig.heat)}" stroke-width="{thick:.1f}"/>'
     )
 
 
 def _draw_box(box: _Box) -> str:
-    twig, left = box.twig, box.x + 9
+    twig, left = box.twig, box.x + _PADDING
     return (
         f"<g><title>{escape(shorten(twig.text, _TIP_WIDTH))}</title>"
-        f'<rect x="{box.x:g}" y="{box.y:g}" width="{_BOX_WIDTH}" height="{_BOX_HEIGHT}" rx="6"'
-        f' fill="#f7f9fb" stroke="{_color(twig.heat)}" stroke-width="1.5"/>'
-        f'<text class="text" x="{left:g}" y="{box.y + 16:g}" xml:space="preserve">'
-        f"{escape(shorten(twig.text, _TEXT_WIDTH))}</text>"
-        f'<text class="notes" x="{left:g}" y="{box.y + 30:g}">{escape(twig.notes)}</text></g>'
+        f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.right - box.x:g}" height="{_BOX_HEIGHT}"'
+        f' rx="6" fill="#f7f9fb" stroke="{_color(twig.heat)}" stroke-width="1.5"/>'
+        f'<text class="text" x="{left:g}" y="{box.y + 15:g}">{escape(box.text)}</text>'
+        f'<text class="notes" x="{left:g}" y="{box.y + 29:g}">{escape(twig.notes)}</text></g>'
     )
 
 
