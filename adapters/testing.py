@@ -6,7 +6,6 @@ It knows the protocol only. Its token ids are the bytes of the text.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
@@ -68,7 +67,7 @@ class ScriptedBackend:
         self._chunk_len = chunk_len
         self._info = BackendInfo(model, context_len=1 << 20, vocabulary_size=256, features=features)
         self._changed = threading.Condition()
-        self._is_closed = False
+        self._closed = threading.Event()
 
     def submit(self, call: Call) -> Reply:
         """Take a call; it ends at once, after its delay, or when released."""
@@ -76,7 +75,7 @@ class ScriptedBackend:
         with self._changed:
             self.calls.append(call)
             self.replies.append(mailbox)
-            is_closed = self._is_closed
+            is_closed = self._closed.is_set()
             self._changed.notify_all()
         if is_closed:
             mailbox.fail(BackendClosed("the scripted backend is closed"))
@@ -97,7 +96,7 @@ class ScriptedBackend:
     def close(self) -> None:
         """End every open call in BackendClosed, and every later one."""
         with self._changed:
-            self._is_closed = True
+            self._closed.set()
             open_replies = tuple(self.replies)
         for mailbox in open_replies:
             mailbox.fail(BackendClosed("the scripted backend is closed"))
@@ -123,8 +122,8 @@ class ScriptedBackend:
         threading.Thread(target=self._end_after, args=(mailbox, delay), daemon=True).start()
 
     def _end_after(self, mailbox: Mailbox, delay: float) -> None:
-        time.sleep(delay)
-        self._end(mailbox)
+        if not self._closed.wait(delay):
+            self._end(mailbox)
 
     def _end(self, mailbox: Mailbox) -> None:
         call = mailbox.call

@@ -46,16 +46,17 @@ class Context:
         stream: bool = False,
     ) -> Call:
         """A call under the settings of this run."""
+        settings = self.settings
         return Call(
             prompt,
             sampling,
-            constraint,
-            options,
-            hint if self.settings.hints else None,
-            stream,
-            self.settings.namespace,
-            self.settings.priority,
-            self.settings.deadline,
+            constraint=constraint,
+            options=options,
+            hint=hint if settings.hints else None,
+            stream=stream,
+            namespace=settings.namespace,
+            priority=settings.priority,
+            deadline=settings.deadline,
         )
 
     def finish(self, main: Stream) -> None:

@@ -37,7 +37,7 @@ from .expressions import (
 )
 from .meta import gen_meta, select_meta
 from .stream import Step, countdown
-from .transcript import Closing, Opening, Piece, Transcript
+from .transcript import Closing, Opening, Transcript
 from .variables import Variables
 
 
@@ -113,7 +113,7 @@ class Interpreter:
                 self.transcript.add_text(text)
                 self.feeds.append(Feed(text))
             case Media(segment):
-                self.transcript.extend((Piece("", (segment,)),))
+                self.transcript.add_media(segment)
             case RoleBegin(role):
                 self.transcript.extend((Opening(role),))
             case RoleEnd():
@@ -202,7 +202,8 @@ class Interpreter:
         try:
             if error is None:
                 with self.stream.lock:
-                    settle([reply.result() for reply in replies])
+                    if self.stream.error is None:
+                        settle([reply.result() for reply in replies])
         except Exception as failure:
             error = failure
         if error is None:

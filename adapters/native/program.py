@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from inspect import signature
+from inspect import iscoroutinefunction, signature
 from typing import Any, Literal, overload
 
+from ...core.protocol import InvalidCall
 from .background import in_thread
 from .batch import Batch
 from .run import run_apart, run_async, run_here
@@ -28,6 +29,8 @@ class Program:
         name: str | None = None,
         bound: Mapping[str, Any] | None = None,
     ) -> None:
+        if iscoroutinefunction(body):
+            raise InvalidCall("function", body, "a plain function; run it with `arun` for asyncio")
         update_wrapper(self, body)
         self.body = body
         self.name = name or getattr(body, "__name__", "program")

@@ -151,7 +151,8 @@ class Reader:
 
 def _texts(feed: Feed) -> Iterator[str]:
     if feed.reply is None:
-        yield feed.text
+        if feed.text:
+            yield feed.text
         return
     is_whole = True
     for chunk in feed.reply:
@@ -164,7 +165,8 @@ def _texts(feed: Feed) -> Iterator[str]:
 
 async def _texts_async(feed: Feed) -> AsyncIterator[str]:
     if feed.reply is None:
-        yield feed.text
+        if feed.text:
+            yield feed.text
         return
     is_whole = True
     async for chunk in feed.reply:

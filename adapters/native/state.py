@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from ...core.protocol import InvalidCall
@@ -118,7 +118,7 @@ class ProgramState:
         if content is None:
             return self._role(name)
         self._interpreter.submit(role(name, content))
-        return _nothing_more()
+        return nullcontext()
 
     def system(self, content: Expression | str | None = None) -> AbstractContextManager[None]:
         """As `role("system", ...)`."""
@@ -188,8 +188,3 @@ class ForkGroup:
         if not isinstance(value, list | tuple) or len(value) != len(self):
             raise InvalidCall("group", value, f"an expression, a list of {len(self)}, a function")
         return list(value)
-
-
-@contextmanager
-def _nothing_more() -> Iterator[None]:
-    yield

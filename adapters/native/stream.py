@@ -167,8 +167,10 @@ class Stream:
             try:
                 if not step.run():
                     return
-            except Exception as error:
+            except BaseException as error:
                 self.fail(error)
+                if not isinstance(error, Exception):
+                    raise
                 return
 
     def _rest(self) -> None:

@@ -67,6 +67,10 @@ class Transcript:
         """Add what the model wrote or chose; outside of a message it is one of the assistant."""
         self._add(Piece(text, segments or (Text(text),), is_answer=True))
 
+    def add_media(self, segment: Image | Video) -> None:
+        """Add an image or a video."""
+        self._add(Piece("", (segment,)))
+
     def has_media(self) -> bool:
         """Whether the prompt shows an image or a video."""
         return any(isinstance(s, Image | Video) for p in self._pieces() for s in p.segments)

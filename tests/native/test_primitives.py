@@ -1,0 +1,169 @@
+"""The words make plain frozen nodes, and refuse at once what could never run."""
+
+import pytest
+from forkroot.adapters.native import (
+    assistant,
+    gen,
+    gen_int,
+    gen_string,
+    image,
+    role,
+    select,
+    system,
+    user,
+    video,
+)
+from forkroot.adapters.native.expressions import (
+    Constant,
+    Gen,
+    Media,
+    RoleBegin,
+    RoleEnd,
+    Row,
+    Select,
+    as_expression,
+    flatten,
+    variable_of,
+)
+from forkroot.core.protocol import Grammar, Image, InvalidCall, JsonSchema, Regex, Video
+
+
+def test_gen_keeps_only_what_it_was_given() -> None:
+    assert gen("x", 5, stop="\n") == Gen("x", {"max_tokens": 5, "stop": ("\n",)})
+
+
+def test_a_list_of_stops_becomes_a_tuple() -> None:
+    node = gen("x", stop=["a", "b"], stop_token_ids=[1, 2])
+    assert node.sampling == {"stop": ("a", "b"), "stop_token_ids": (1, 2)}
+
+
+def test_every_sampling_argument_reaches_its_field() -> None:
+    node = gen(
+        "x",
+        max_tokens=9,
+        min_tokens=1,
+        n=2,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=3,
+        min_p=0.1,
+        frequency_penalty=0.2,
+        presence_penalty=0.3,
+        repetition_penalty=1.1,
+        logit_bias={5: -1.0},
+        seed=7,
+        ignore_eos=True,
+    )
+    assert node.sampling == {
+        "max_tokens": 9,
+        "min_tokens": 1,
+        "n": 2,
+        "temperature": 0.5,
+        "top_p": 0.9,
+        "top_k": 3,
+        "min_p": 0.1,
+        "frequency_penalty": 0.2,
+        "presence_penalty": 0.3,
+        "repetition_penalty": 1.1,
+        "logit_bias": {5: -1.0},
+        "seed": 7,
+        "ignore_eos": True,
+    }
+
+
+def test_log_probabilities_are_asked_for_with_or_without_rivals() -> None:
+    assert gen("x", return_logprob=True).sampling == {"logprobs": 0}
+    assert gen("x", top_logprobs_num=3).sampling == {"logprobs": 3}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"regex": "[ab]+"}, Regex("[ab]+")),
+        ({"json_schema": {"type": "object"}}, JsonSchema({"type": "object"})),
+        ({"json_schema": '{"type": "object"}'}, JsonSchema({"type": "object"})),
+        ({"grammar": 'start: "a"'}, Grammar('start: "a"')),
+        ({"grammar": Grammar("root ::= x", "gbnf")}, Grammar("root ::= x", "gbnf")),
+        ({"dtype": int}, Regex("[+-]?[0-9]+")),
+        ({"dtype": "float"}, Regex(r"[+-]?[0-9]+(\.[0-9]+)?")),
+        ({"dtype": bool}, Regex("(True|False)")),
+        ({"dtype": str}, Regex(r'"[^"\\\n]*"')),
+    ],
+)
+def test_a_constraint_is_passed_on(given, expected):
+    assert gen("x", **given).constraint == expected
+
+
+def test_gen_int_and_gen_string_are_gens_of_a_type() -> None:
+    assert gen_int("x", 3) == gen("x", 3, dtype=int)
+    assert gen_string("x", stop="\n") == gen("x", stop="\n", dtype=str)
+
+
+def test_gen_with_choices_is_a_select() -> None:
+    expected = Select("x", ("a", "b"), "greedy_token_selection", None)
+    assert gen("x", choices=["a", "b"], choices_method="greedy_token_selection") == expected
+    assert select("x", ["a", "b"], choices_method="greedy_token_selection") == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: gen("x", temperature=-1), "temperature"),
+        (lambda: gen("x", stop=[""]), "stop"),
+        (lambda: gen("x", n=0), "n"),
+        (lambda: gen("x", 3, min_tokens=4), "min_tokens"),
+        (lambda: gen(""), "name"),
+        (lambda: gen("x", regex="a", dtype=int), "gen"),
+        (lambda: gen("x", choices=["a"], temperature=0.5), "gen"),
+        (lambda: gen("x", choices=["a"], regex="a"), "gen"),
+        (lambda: gen("x", dtype=dict), "dtype"),
+        (lambda: gen("x", json_schema="{"), "json_schema"),
+        (lambda: select("x", []), "choices"),
+        (lambda: select("x", ["a", ""]), "choices"),
+        (lambda: select("x", "ab"), "choices"),
+        (lambda: select("x", ["a"], choices_method="best"), "choices_method"),
+        (lambda: video(b"v", 0), "num_frames"),
+        (lambda: image("no/such/file.png"), "source"),
+        (lambda: image(3), "source"),
+        (lambda: as_expression(3), "expression"),
+    ],
+)
+def test_what_is_not_allowed_is_refused_where_it_is_written(make, field):
+    with pytest.raises(InvalidCall) as caught:
+        make()
+    assert caught.value.field == field
+
+
+def test_text_and_expressions_add_up_to_one_row() -> None:
+    row = "a" + gen("x") + "b" + (gen("y") + "c")
+    nodes = (Constant("a"), Gen("x"), Constant("b"), Gen("y"), Constant("c"))
+    assert row == Row(nodes)
+    assert tuple(flatten(row)) == nodes
+
+
+def test_adding_leaves_its_operands_as_they_were() -> None:
+    start = "a" + gen("x")
+    start + "b"
+    assert start == Row((Constant("a"), Gen("x")))
+
+
+@pytest.mark.parametrize(
+    ("word", "name"), [(system, "system"), (user, "user"), (assistant, "assistant")]
+)
+def test_a_role_stands_around_its_content(word, name):
+    expected = (RoleBegin(name), Constant("hi "), Gen("x"), RoleEnd())
+    assert tuple(flatten(word("hi " + gen("x")))) == expected
+    assert role(name, "hi " + gen("x")) == word("hi " + gen("x"))
+
+
+def test_images_and_videos_are_read_from_bytes_and_files(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"png")
+    assert image(path) == image(str(path)) == image(b"png") == Media(Image(b"png"))
+    assert video(path, 8) == Media(Video(b"png", 8))
+
+
+def test_only_nodes_with_a_name_set_a_variable() -> None:
+    assert variable_of(gen("x")) == "x"
+    assert variable_of(gen()) is None
+    assert variable_of(Constant("x")) is None

@@ -1,0 +1,183 @@
+"""Programs: how they are made, run, bound, nested, and told which backend to use."""
+
+import pytest
+from forkroot.adapters.native import (
+    Program,
+    function,
+    gen,
+    get_default_backend,
+    select,
+    set_default_backend,
+)
+from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.core.protocol import InvalidCall
+
+pytestmark = pytest.mark.timeout(20)
+
+
+@function
+def ask(s, question, mark="?"):
+    """Ask a question."""
+    s += question + mark + gen("answer")
+    return s["answer"]
+
+
+@pytest.fixture
+def default():
+    backend = ScriptedBackend("default")
+    set_default_backend(backend)
+    yield backend
+    set_default_backend(None)
+
+
+def test_a_program_keeps_the_name_and_the_text_of_its_function() -> None:
+    assert isinstance(ask, Program)
+    assert (ask.name, ask.__name__, ask.__doc__) == ("ask", "ask", "Ask a question.")
+    assert repr(ask) == "<program ask>"
+
+
+def test_a_program_can_be_named() -> None:
+    @function(name="other")
+    def body(s):
+        return None
+
+    assert body.name == "other"
+
+
+def test_arguments_go_by_place_or_name() -> None:
+    backend = ScriptedBackend("ok")
+    assert ask.run("a", mark="!", backend=backend).text() == "a!ok"
+    assert ask.run(question="b", backend=backend).text() == "b?ok"
+
+
+def test_the_value_that_the_program_returns_is_kept() -> None:
+    assert ask.run("a", backend=ScriptedBackend("ok")).ret_value == "ok"
+
+
+def test_bound_arguments_are_overridden_by_those_of_the_run() -> None:
+    bound = ask.bind(question="a", mark="!")
+    backend = ScriptedBackend("ok")
+    assert bound.run(backend=backend).text() == "a!ok"
+    assert bound.run(mark=".", backend=backend).text() == "a.ok"
+    assert bound.bind(mark=";").run(backend=backend).text() == "a;ok"
+    assert ask.run("b", backend=backend).text() == "b?ok"
+
+
+def test_a_run_sets_the_sampling_that_a_gen_leaves_open() -> None:
+    @function
+    def body(s):
+        s += gen("x") + gen("y", max_tokens=3, temperature=0.5, stop="!")
+
+    backend = ScriptedBackend("ok")
+    body.run(backend=backend, temperature=0, max_tokens=64, stop=["\n"])
+    one, two = (call.sampling for call in backend.calls)
+    assert (one.temperature, one.max_tokens, one.stop) == (0, 64, ("\n",))
+    assert (two.temperature, two.max_tokens, two.stop) == (0.5, 3, ("!",))
+
+
+def test_a_run_refuses_sampling_that_is_not_allowed() -> None:
+    with pytest.raises(InvalidCall, match="temperature=-1"):
+        ask.run("a", backend=ScriptedBackend("ok"), temperature=-1)
+
+
+def test_an_unknown_keyword_is_refused_by_the_function() -> None:
+    with pytest.raises(TypeError, match="temprature"):
+        ask.run("a", backend=ScriptedBackend("ok"), temprature=0)
+
+
+def test_a_keyword_that_the_function_declares_is_its_own() -> None:
+    @function
+    def body(s, seed, stream):
+        s += f"{seed}{stream}" + gen("x")
+
+    backend = ScriptedBackend("ok")
+    assert body.run(seed=3, stream="abc", backend=backend).text() == "3abcok"
+    assert backend.calls[0].sampling.seed is None
+    assert not backend.calls[0].stream
+
+
+def test_namespace_priority_and_deadline_reach_every_call() -> None:
+    @function
+    def body(s):
+        s += "root"
+        group = s.fork(2)
+        group += gen("x") + select("y", ["ok"])
+
+    backend = ScriptedBackend("ok")
+    body.run(backend=backend, namespace="me", priority=3, deadline=5.0)
+    assert len(backend.calls) == 5
+    told = {(call.namespace, call.priority, call.deadline) for call in backend.calls}
+    assert told == {("me", 3, 5.0)}
+
+
+def test_a_program_runs_inside_another_on_its_state() -> None:
+    @function
+    def outer(s):
+        s += "start "
+        first = ask(s, "a")
+        second = ask.bind(mark="!")(s, question="b")
+        return [first, second]
+
+    state = outer.run(backend=ScriptedBackend(["1", "2"]))
+    assert state.text() == "start a?1b!2"
+    assert state.ret_value == ["1", "2"]
+
+
+def test_a_program_runs_in_the_branches_of_another() -> None:
+    @function
+    def outer(s):
+        group = s.fork(2)
+        for index, branch in enumerate(group):
+            ask(branch, str(index))
+        group.join()
+
+    assert outer.run(backend=ScriptedBackend({"0?": "zero", "1?": "one"}))["answer"] == [
+        "zero",
+        "one",
+    ]
+
+
+def test_a_program_is_not_called_without_a_state() -> None:
+    with pytest.raises(TypeError, match=r"use ask\.run"):
+        ask("a")
+
+
+def test_a_coroutine_function_is_no_program() -> None:
+    async def body(s):
+        return None
+
+    with pytest.raises(InvalidCall, match="a plain function"):
+        function(body)
+
+
+def test_the_default_backend_is_used_where_none_is_named(default):
+    assert get_default_backend() is default
+    assert ask.run("a").ret_value == "default"
+    assert ask.run("a", backend=ScriptedBackend("own")).ret_value == "own"
+
+
+def test_the_default_backend_can_be_taken_away(default):
+    set_default_backend(None)
+    assert get_default_backend() is None
+
+
+def test_each_gen_may_name_its_backend(default):
+    small, big = ScriptedBackend("s"), ScriptedBackend("b")
+
+    @function
+    def body(s):
+        s += gen("x") + gen("y", backend="big") + gen("z", backend=default)
+        s += select("w", ["s", "b"], backend="big")
+
+    state = body.run(backends={"small": small, "big": big})
+    assert [state[name] for name in "xyzw"] == ["s", "b", "default", "b"]
+    assert prompt_text(big.calls[0].prompt) == "s"
+    state = body.run(backends={"small": small, "big": big}, backend="big")
+    assert state["x"] == "b"
+    state = body.run(backends={"big": big}, backend=default)
+    assert state["x"] == "default"
+
+
+def test_a_run_can_be_repeated_on_the_same_program() -> None:
+    backend = ScriptedBackend(["1", "2"])
+    assert [ask.run("a", backend=backend).ret_value for _ in range(2)] == ["1", "2"]
