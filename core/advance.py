@@ -93,9 +93,8 @@ class Advancer:
 
 def _find_stop(sequence: Sequence, before: int) -> Ending | None:
     """The earliest stop that ends in what came after `before`."""
-    rules = sequence.rules
-    start = max(0, before - rules.longest_stop + 1)
-    found = [(sequence.text.find(stop, start), stop) for stop in rules.stops]
+    stops = sequence.rules.stops
+    found = [(sequence.text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in stops]
     places = [(place, -len(stop), stop) for place, stop in found if place >= 0]
     if not places:
         return None
