@@ -24,7 +24,7 @@ class Node:
     children: first token (as bytes) of an edge -> its node.
     lock_count: leases whose path runs through this node.
     last_used: the tree's clock when it was last locked or unlocked.
-    hits: how often it was found again.
+    hits: how often it was locked again since it was made.
     """
 
     __slots__ = (

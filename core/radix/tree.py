@@ -196,7 +196,7 @@ class Tree:
             self._new_id(), above, lower.key[:cut], lower.slots[:size].copy(), above.end + size
         )
         upper.lock_count = lower.lock_count
-        upper.last_used, upper.hits = lower.last_used, lower.hits
+        upper.hits = lower.hits
         above.children[upper.key[:WIDTH]] = upper
         lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower

@@ -367,7 +367,7 @@ def test_a_disabled_cache_remembers_nothing_and_leaves_slots_with_the_caller() -
 def test_counters_say_what_happened() -> None:
     cache = RadixCache(8)
     _put(cache, "abcd", "abxy")
-    cache.release(cache.acquire("", _ints("abxyz"), 4))
+    cache.release(cache.acquire("", _ints("abxy"), 99))
     assert cache.counters == Counters(
         acquires=3, asked=12, matched=6, inserted=6, duplicated=0, evicted=0, splits=1
     )
@@ -385,6 +385,13 @@ def test_a_snapshot_is_a_frozen_picture() -> None:
     assert (upper.hits, lower.hits) == (1, 0)
     with pytest.raises(FrozenInstanceError):
         lower.end = 9  # type: ignore[misc]
+
+
+def test_both_halves_of_a_split_edge_keep_its_hits() -> None:
+    cache = RadixCache(16)
+    _put(cache, "abcd", "abcd", "abcd", "abxy")
+    hits = {"".join(map(chr, view.tokens)): view.hits for view in cache.snapshot()}
+    assert hits == {"": 4, "ab": 3, "cd": 2, "xy": 0}
 
 
 def test_check_finds_a_leak_and_a_slot_with_two_owners() -> None:
