@@ -1,6 +1,8 @@
-"""The paper's running example: judge an essay along several dimensions, in branches that share its prefix.
+"""The paper's running example: judge an essay along several dimensions, in branches that share its
+prefix.
 
-The embedded model was taught these very strings (`models/essays.py` imports them), so change them only with the model.
+The embedded model was taught these very strings (`models/essays.py` imports them), so change them
+only with the model.
 """
 
 from .. import function, gen, select
@@ -13,12 +15,13 @@ You judge short essays. Read the topic and the essay, then mark three dimensions
 Clarity is good when the points come in order, with words such as First, Then and Finally.
 Evidence is good when the essay counts something, and poor when it only claims.
 Style is good when the tone is calm, and poor when the essay shouts!!!
-The summary says all three in one sentence. The grade counts the good marks: A for three, B for two, C for one, \
-D for none. An essay about something else is not related to its topic and gets no marks.
+The summary says all three in one sentence. The grade counts the good marks: A for three, B for \
+two, C for one, D for none. An essay about something else is not related to its topic and gets no \
+marks.
 
 Topic: longer school breaks in Westbrook
-Essay: First, longer school breaks help the children of Westbrook. Then, a survey of 38 parents showed that longer \
-school breaks save time. Finally, Westbrook should try longer school breaks.
+Essay: First, longer school breaks help the children of Westbrook. Then, a survey of 38 parents \
+showed that longer school breaks save time. Finally, Westbrook should try longer school breaks.
 Related: yes
 Clarity: good, the points come in order.
 Evidence: good, it counts 38 parents.
@@ -27,8 +30,8 @@ Summary: The essay is clear, supported and calm.
 Grade: A
 
 Topic: cheaper bus tickets in Oakham
-Essay: Wow, cheaper bus tickets are the best!!! Everyone in Oakham knows that cheaper bus tickets help the workers!!! \
-Oakham should try cheaper bus tickets, and it is great!!!
+Essay: Wow, cheaper bus tickets are the best!!! Everyone in Oakham knows that cheaper bus tickets \
+help the workers!!! Oakham should try cheaper bus tickets, and it is great!!!
 Related: yes
 Clarity: poor, the points come in no order.
 Evidence: poor, it only claims.
@@ -43,9 +46,11 @@ NOT_RELATED = "\nSummary: The essay is not about the topic.\n"
 
 @function
 def essay_judge(s, topic, essay):
-    """Ask whether the essay is related; if so judge each dimension in its own branch, then summarise and grade.
+    """Ask whether the essay is related; if so judge each dimension in its own branch, then
+    summarise and grade.
 
-    The state then holds `related`, and for a related essay also `summary` and `grade`; each branch holds `judgment`.
+    The state then holds `related`, and for a related essay also `summary` and `grade`; each branch
+    holds `judgment`.
     """
     s += RUBRIC + QUESTION.format(topic=topic, essay=essay)
     s += select("related", [" yes", " no"])

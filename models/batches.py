@@ -1,6 +1,8 @@
-"""Rows of token ids for training: packed documents, and rows of random tokens that only copying can predict.
+"""Rows of token ids for training: packed documents, and rows of random tokens that only copying can
+predict.
 
-A batch is a function of a seed and a step, so a training run can stop and go on without keeping any data.
+A batch is a function of a seed and a step, so a training run can stop and go on without keeping any
+data.
 """
 
 import random
@@ -11,12 +13,18 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
+from .document import BOS, EOS, Document
 from .tokenizer import CONTEXT_LEN, SPECIAL, VOCABULARY_SIZE
-from .world import BOS, EOS, Document, documents
+from .world import documents
 
 PAD_ID, BOS_ID, EOS_ID = 0, SPECIAL.index(BOS), SPECIAL.index(EOS)
-COLON_LIKE, LINE_LIKE = len(SPECIAL), len(SPECIAL) + 1  # two byte tokens that mark a key's end and a pair's end
-SPLIT_SHARE = 0.25  # of the documents, encoded part by part as a program that appends to its state does
+COLON_LIKE, LINE_LIKE = (
+    len(SPECIAL),
+    len(SPECIAL) + 1,
+)  # two byte tokens that mark a key's end and a pair's end
+SPLIT_SHARE = (
+    0.25  # of the documents, encoded part by part as a program that appends to its state does
+)
 
 
 class Row(NamedTuple):
@@ -28,7 +36,9 @@ class Row(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """tokens and positions [rows, row_len]; `picked` [n] indexes the flat inputs whose next token is a target."""
+    """tokens and positions [rows, row_len]; `picked` [n] indexes the flat inputs whose next token
+    is a target.
+    """
 
     tokens: np.ndarray
     positions: np.ndarray
@@ -45,50 +55,74 @@ class Plan:
     row_len: int
     copy_share: float  # of the rows
 
+    @property
+    def num_tokens(self) -> int:
+        return self.rows * self.row_len
+
 
 def plan(step: int) -> Plan:
-    """Small batches of short rows and much to copy first; then larger batches, some of long rows."""
-    if step < 1500:
+    """Small batches of short rows and much to copy first, then longer rows, then larger batches."""
+    if step < 1200:
         return Plan(16, 256, 0.25)
-    row_len = (256, 512, 256, 512, 256, 512, 256, 1024)[step % 8]
-    return Plan(8192 // row_len, row_len, 0.12)
+    if step < 4500:
+        return Plan(8, 512, 0.12) if step % 2 else Plan(16, 256, 0.12)
+    row_len = (256, 512, 512, 1024)[step % 4]
+    return Plan(8192 // row_len, row_len, 0.1)
 
 
 def make_batch(tokenizer: Tokenizer, seed: int, step: int, targets_share: float = 0.375) -> Batch:
-    """The batch of a step: copy rows, then packed documents; all answers and some context tokens are targets."""
+    """The batch of a step: copy rows, then packed documents; all answers and some context tokens
+    are targets.
+    """
     p, rng = plan(step), random.Random(f"{seed}/{step}")
     num_copy = round(p.rows * p.copy_share + rng.random() - 0.5)
     rows = [copy_row(rng, p.row_len) for _ in range(num_copy)]
     docs = documents(rng.getrandbits(60), held_out=False)
     rows += [packed_row(rng, tokenizer, docs, p.row_len) for _ in range(p.rows - num_copy)]
-    return to_batch(rng, rows, int(p.rows * p.row_len * targets_share))
+    return to_batch(rng, rows, int(p.num_tokens * targets_share))
 
 
 def to_batch(rng: random.Random, rows: list[Row], num_targets: int) -> Batch:
-    """Stack rows and pick exactly `num_targets` targets, the heaviest first and at random among equals."""
+    """Stack rows and pick exactly `num_targets` targets, the heaviest first and at random among
+    equals.
+    """
     tokens, weights, positions = (np.array(part) for part in zip(*rows, strict=True))
     next_tokens = np.concatenate((tokens[:, 1:], np.zeros_like(tokens[:, :1])), axis=1).ravel()
     next_weights = np.concatenate((weights[:, 1:], np.zeros_like(weights[:, :1])), axis=1).ravel()
     noise = np.random.default_rng(rng.getrandbits(60)).random(next_weights.size) * 0.01
     picked = np.sort(np.argsort(-(next_weights + noise))[:num_targets])
-    return Batch(tokens, positions, picked, next_tokens[picked], next_weights[picked].astype(np.float32))
+    return Batch(
+        tokens, positions, picked, next_tokens[picked], next_weights[picked].astype(np.float32)
+    )
 
 
 def encode(tokenizer: Tokenizer, doc: Document, by_part: bool) -> tuple[list[int], list[float]]:
-    """Token ids of a document with BOS and EOS, and their weights; a token weighs what its last character weighs."""
+    """Token ids of a document with BOS and EOS, and their weights; a token weighs what its last
+    character weighs.
+    """
     if by_part:
         pieces = tokenizer.encode_batch([text for text, _ in doc.parts], add_special_tokens=False)
         ids = [i for piece in pieces for i in piece.ids]
-        weights = [kind.value for piece, (_, kind) in zip(pieces, doc.parts, strict=True) for _ in piece.ids]
+        weights = [
+            kind.value
+            for piece, (_, kind) in zip(pieces, doc.parts, strict=True)
+            for _ in piece.ids
+        ]
     else:
         whole = tokenizer.encode(doc.text, add_special_tokens=False)
-        by_char = np.repeat([kind.value for _, kind in doc.parts], [len(text) for text, _ in doc.parts])
+        by_char = np.repeat(
+            [kind.value for _, kind in doc.parts], [len(text) for text, _ in doc.parts]
+        )
         ids, weights = whole.ids, [float(by_char[end - 1]) for _, end in whole.offsets]
     return [BOS_ID, *ids, EOS_ID], [0.0, *weights, 0.1]
 
 
-def packed_row(rng: random.Random, tokenizer: Tokenizer, docs: Iterator[Document], row_len: int) -> Row:
-    """Whole documents, then padding. Three rows in four have gaps in their positions, so that all positions occur."""
+def packed_row(
+    rng: random.Random, tokenizer: Tokenizer, docs: Iterator[Document], row_len: int
+) -> Row:
+    """Whole documents, then padding. Three rows in four have gaps in their positions, so that all
+    positions occur.
+    """
     tokens, weights, positions = list[int](), list[float](), list[int]()
     slack = CONTEXT_LEN - row_len if rng.random() < 0.75 else 0
     misses = 0
@@ -109,7 +143,9 @@ def packed_row(rng: random.Random, tokenizer: Tokenizer, docs: Iterator[Document
 
 
 def copy_row(rng: random.Random, row_len: int) -> Row:
-    """A row of random tokens with something to copy: a repeated pattern, spans of a noise, or looked-up pairs."""
+    """A row of random tokens with something to copy: a repeated pattern, spans of a noise, or
+    looked-up pairs.
+    """
     draw = Tokens(rng, rng.choice((256, 1024, VOCABULARY_SIZE)))
     tokens, weights = rng.choice((repeats, spans, pairs))(rng, draw, row_len - 1)
     start = rng.randint(0, CONTEXT_LEN - row_len)
@@ -119,7 +155,9 @@ def copy_row(rng: random.Random, row_len: int) -> Row:
 class Tokens:
     """Random tokens out of the first `size` of a fixed shuffle of the vocabulary."""
 
-    SHUFFLE = random.Random(0).sample(range(len(SPECIAL) + 2, VOCABULARY_SIZE), VOCABULARY_SIZE - len(SPECIAL) - 2)
+    SHUFFLE = random.Random(0).sample(
+        range(len(SPECIAL) + 2, VOCABULARY_SIZE), VOCABULARY_SIZE - len(SPECIAL) - 2
+    )
 
     def __init__(self, rng: random.Random, size: int) -> None:
         self._rng, self._pool = rng, self.SHUFFLE[:size]
@@ -139,7 +177,7 @@ def repeats(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], l
 
 
 def spans(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], list[float]]:
-    """A stretch of noise, then spans of it in any order; a span's first two tokens cannot be known."""
+    """A stretch of noise, then spans of it in any order; two tokens tell which one."""
     tokens = draw(rng.randint(16, length // 2))
     noise_len, weights = len(tokens), [0.0] * len(tokens)
     while len(tokens) < length:
@@ -151,7 +189,9 @@ def spans(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], lis
 
 
 def pairs(rng: random.Random, draw: Tokens, length: int) -> tuple[list[int], list[float]]:
-    """Lists of `key colon value line`, each followed by the same keys in another order with their values to recall."""
+    """Lists of `key colon value line`, each followed by the same keys in another order with their
+    values to recall.
+    """
     tokens, weights = list[int](), list[float]()
     while len(tokens) < length:
         count = rng.randint(2, 10)

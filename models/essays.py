@@ -1,4 +1,4 @@
-"""Short essays with visible merits, and their judgment in the words of `examples/essay_judge.py`."""
+"""Short essays with visible merits, judged in the words of `examples/essay_judge.py`."""
 
 import json
 import random
@@ -9,12 +9,30 @@ from ..examples.essay_judge import DIMENSIONS, QUESTION
 from .facts import Words
 
 THEMES = (
-    "public gardens", "evening classes", "free libraries", "night trains", "small markets", "music lessons",
-    "safe bicycle lanes", "clean rivers", "open museums", "shared kitchens", "summer camps", "street lamps",
+    "public gardens", "evening classes", "free libraries", "night trains", "small markets",
+    "music lessons",
+    "safe bicycle lanes", "clean rivers", "open museums", "shared kitchens", "summer camps",
+    "street lamps",
     "school lunches", "old bridges", "city bees", "quiet parks", "early buses", "sports clubs",
 )  # fmt: skip
-PEOPLE = ("families", "workers", "children", "visitors", "students", "shops", "nurses", "neighbours")
-GAINS = ("save time", "save money", "bring joy", "lower the noise", "make friends", "keep people healthy")
+PEOPLE = (
+    "families",
+    "workers",
+    "children",
+    "visitors",
+    "students",
+    "shops",
+    "nurses",
+    "neighbours",
+)
+GAINS = (
+    "save time",
+    "save money",
+    "bring joy",
+    "lower the noise",
+    "make friends",
+    "keep people healthy",
+)
 MARKS = {
     "Clarity": (" poor, the points come in no order.", " good, the points come in order."),
     "Style": (" poor, the essay shouts.", " good, the tone is calm."),
@@ -43,7 +61,11 @@ class Essay:
     def judgment(self, dimension: str) -> str:
         """The judge's line on one dimension, with its leading space and without its newline."""
         if dimension == "Evidence":
-            return f" good, it counts {self.count}." if self.marks[dimension] else " poor, it only claims."
+            return (
+                f" good, it counts {self.count}."
+                if self.marks[dimension]
+                else " poor, it only claims."
+            )
         return MARKS[dimension][self.marks[dimension]]
 
     @property
@@ -61,7 +83,9 @@ class Essay:
 
 
 def write_essay(rng: random.Random, words: Words) -> Essay:
-    """Draw a topic and marks, and write an essay that earns them; one in five is about something else."""
+    """Draw a topic and marks, and write an essay that earns them; one in five is about something
+    else.
+    """
     theme, other = rng.sample(THEMES, 2)
     town, related = words.town(), rng.random() < 0.8
     marks = {dimension: rng.randrange(2) for dimension in DIMENSIONS}
@@ -71,11 +95,15 @@ def write_essay(rng: random.Random, words: Words) -> Essay:
     return Essay(f"{theme} in {town}", text, related, marks, count)
 
 
-def _essay_text(rng: random.Random, subject: str, town: str, marks: dict[str, int], count: str) -> str:
+def _essay_text(
+    rng: random.Random, subject: str, town: str, marks: dict[str, int], count: str
+) -> str:
     gains = rng.sample(GAINS, 2)
     end = "." if marks["Style"] else "!!!"
     points = [
-        rng.choice((f"{subject} help the {rng.choice(PEOPLE)} of {town}", f"{subject} are good for {town}")),
+        rng.choice(
+            (f"{subject} help the {rng.choice(PEOPLE)} of {town}", f"{subject} are good for {town}")
+        ),
         f"a survey of {count} showed that {subject} {gains[0]}"
         if marks["Evidence"]
         else f"everyone in {town} knows that {subject} {gains[0]}",
@@ -84,8 +112,14 @@ def _essay_text(rng: random.Random, subject: str, town: str, marks: dict[str, in
     if rng.random() < 0.4:
         points.insert(2, f"{subject} also {gains[1]}")
     if marks["Clarity"]:
-        openers = ["First, ", "Then, ", "Also, ", "Finally, "] if len(points) == 4 else ["First, ", "Then, ", "Finally, "]
-        return " ".join(f"{opener}{point}{end}" for opener, point in zip(openers, points, strict=True))
+        openers = (
+            ["First, ", "Then, ", "Also, ", "Finally, "]
+            if len(points) == 4
+            else ["First, ", "Then, ", "Finally, "]
+        )
+        return " ".join(
+            f"{opener}{point}{end}" for opener, point in zip(openers, points, strict=True)
+        )
     rng.shuffle(points)
     loud = "Wow, " if not marks["Style"] else ""
     sentences = [f"{point}{end}" for point in [loud + points[0], *points[1:]]]

@@ -1,7 +1,9 @@
-"""How well the checkpoint does on held-out prompts: `python -m forkroot.models.evaluate`, which writes EVAL.md.
+"""How well the checkpoint does on held-out prompts: `python -m forkroot.models.evaluate`, which
+writes EVAL.md.
 
-Every prompt comes from the held-out side of the world: its made-up words, or for closed tasks the whole prompt, never
-occur in training text. Answers are decoded greedily by transformers, and scored by exact match unless a row says else.
+Every prompt comes from the held-out side of the world: its made-up words, or for closed tasks the
+whole prompt, never occur in training text. Answers are decoded greedily by transformers, and scored
+by exact match unless a row says else.
 """
 
 import argparse
@@ -17,8 +19,9 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from . import world
+from .document import BOS, END_TURN, Document, Kind, Pen
 from .train import TINY
-from .world import BOS, END_TURN, Document, Kind, documents
+from .world import documents
 
 REACT_STEP = re.compile(r" [^\n]+\nAction \d+: (Search|Finish)\[[^\]\n]+\]")
 
@@ -31,7 +34,9 @@ class Exam(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the report: what was asked how often, the share done right, and the bar if there is one."""
+    """A line of the report: what was asked how often, the share done right, and the bar if there is
+    one.
+    """
 
     title: str
     count: int
@@ -84,9 +89,10 @@ def argument(text: str, answer: str) -> float:
 TEMPLATE = """\
 # What the embedded model can do
 
-Measured by `python -m forkroot.models.evaluate` (seed {seed}) with transformers, greedy, in fp32, on held-out prompts:
-their made-up names, towns and words, or for the closed tasks (capitals, facts, arithmetic, tips) the whole prompts,
-occur nowhere in the training text. Jobs, houses, ages and grades come from closed lists, paired at random.
+Measured by `python -m forkroot.models.evaluate` (seed {seed}) with transformers, greedy, in fp32,
+on held-out prompts: their made-up names, towns and words, or for the closed tasks (capitals, facts,
+arithmetic, tips) the whole prompts, occur nowhere in the training text. Jobs, houses, ages and
+grades come from closed lists, paired at random.
 
 | Task | Prompts | Right | Bar |
 |---|---|---|---|
@@ -94,7 +100,19 @@ occur nowhere in the training text. Jobs, houses, ages and grades come from clos
 
 ## How it was made
 
-{made}
+`python -m forkroot.models.train` from seed {made[seed]}: {made[steps]} steps,
+{made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core, products in bf16.
+{num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW at
+{made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text is
+written by `models/world.py`; no other data and no other model was used. The network starts with a
+rough copying circuit (`plant_induction`) and with like embeddings for like spellings
+(`plant_spelling`); without them copying did not appear in time.
+
+## Format
+
+ChatML, with `<|im_end|>` and `<|end_of_text|>` as ends. Plain encoding adds `<|begin_of_text|>` by
+itself; the chat template writes it into its text, so encode a rendered template with
+`add_special_tokens=False`. Digits are single tokens.
 """
 
 
@@ -102,7 +120,7 @@ class Question(NamedTuple):
     """What to ask and how to score it; `keep` chooses among the exams of a task."""
 
     title: str
-    task: Callable[[world.Pen], Document]
+    task: Callable[[Pen], Document]
     score: Callable[[str, str], float] = exact
     bar: float | None = None
     exams: Callable[[Document], list[Exam]] = last_exam
@@ -133,7 +151,14 @@ QUESTIONS = (
     Question("Chat: turn ends by itself", world.chat, ends_by_itself, 0.99),
     Question("Chat: reply exact", world.chat),
     Question("Tool call: argument copied", world.tools, argument, 0.90, every_exam, is_call),
-    Question("Tool call: argument copied, not Latin", world.tools, argument, None, every_exam, is_foreign_call),
+    Question(
+        "Tool call: argument copied, not Latin",
+        world.tools,
+        argument,
+        None,
+        every_exam,
+        is_foreign_call,
+    ),
     Question("Colours, sounds, translations", world.facts),
     Question("Arithmetic", world.arithmetic),
     Question("Word problems with reasoning", world.word_problem),
@@ -154,8 +179,12 @@ class Student:
 
     @torch.no_grad()
     def answers(self, exams: list[Exam]) -> list[str]:
-        """What the model says to each prompt, special tokens included, padding not; a little longer than asked."""
-        encoded = self.tokenizer([e.prompt for e in exams], return_tensors="pt", padding=True, add_special_tokens=False)
+        """What the model says to each prompt, special tokens included, padding not; a little longer
+        than asked.
+        """
+        encoded = self.tokenizer(
+            [e.prompt for e in exams], return_tensors="pt", padding=True, add_special_tokens=False
+        )
         longest = max(len(self.tokenizer.encode(e.answer)) for e in exams)
         out = self.model.generate(**encoded, max_new_tokens=longest + 4, do_sample=False)
         texts = self.tokenizer.batch_decode(out[:, encoded["input_ids"].shape[1] :])
@@ -172,7 +201,9 @@ def exams_of(question: Question, count: int, seed: int) -> list[Exam]:
     return sorted(itertools.islice(found.values(), count), key=lambda exam: len(exam.prompt))
 
 
-def ask(student: Student, question: Question, count: int, seed: int, show: int = 0, batch_size: int = 25) -> Row:
+def ask(
+    student: Student, question: Question, count: int, seed: int, show: int = 0, batch_size: int = 25
+) -> Row:
     """Score one question; prints the first `show` wrong answers."""
     exams, scores = exams_of(question, count, seed), list[float]()
     for start in range(0, len(exams), batch_size):
@@ -181,15 +212,18 @@ def ask(student: Student, question: Question, count: int, seed: int, show: int =
             scores.append(question.score(text, exam.answer))
             if scores[-1] < 1 and show > 0:
                 show -= 1
-                tqdm.write(f"--- {question.title}\n{exam.prompt[-300:]}\n>>> {text!r}\n!!! {exam.answer!r}")
+                tqdm.write(
+                    f"--- {question.title}\n{exam.prompt[-300:]}\n>>> {text!r}\n!!! {exam.answer!r}"
+                )
     return Row(question.title, len(scores), sum(scores) / len(scores), question.bar)
 
 
-def report(rows: list[Row], seed: int, folder: Path) -> str:
+def report(rows: list[Row], seed: int, student: "Student", folder: Path) -> str:
     """EVAL.md: one table, how it was measured, and how the checkpoint was made."""
     lines = [f"| {r.title} | {r.count} | {r.share:.3f} | {verdict(r)} |" for r in rows]
-    made = (folder / "MADE.md").read_text(encoding="utf-8").strip()
-    return TEMPLATE.format(table="\n".join(lines), seed=seed, made=made)
+    made = json.loads((folder / "training.json").read_text())
+    size = student.model.num_parameters()
+    return TEMPLATE.format(table="\n".join(lines), seed=seed, made=made, num_parameters=size)
 
 
 def verdict(row: Row) -> str:
@@ -209,9 +243,13 @@ def main() -> None:
     student, rows = Student(args.folder), list[Row]()
     for question in tqdm([q for q in QUESTIONS if args.only in q.title]):
         rows.append(ask(student, question, args.count, args.seed, args.show))
-        tqdm.write(f"{rows[-1].title:40} {rows[-1].count:4} {rows[-1].share:.3f} {verdict(rows[-1])}")
+        tqdm.write(
+            f"{rows[-1].title:40} {rows[-1].count:4} {rows[-1].share:.3f} {verdict(rows[-1])}"
+        )
     if not args.only:
-        (args.folder / "EVAL.md").write_text(report(rows, args.seed, args.folder), encoding="utf-8")
+        (args.folder / "EVAL.md").write_text(
+            report(rows, args.seed, student, args.folder), encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What is true in the small world, and the made-up words that its stories use.
 
-Tables are closed: the model may know them by heart. Made-up words are not: every word is either a training word or a
-held-out word, decided by a hash of its spelling, so that an answer about a held-out word shows reading, not memory.
+Tables are closed: the model may know them by heart. Made-up words are not: every word is either a
+training word or a held-out word, decided by a hash of its spelling, so that an answer about a held-
+out word shows reading, not memory.
 """
 
 import random
@@ -9,51 +10,79 @@ import zlib
 from collections.abc import Callable
 
 CAPITALS = {
-    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo", "China": "Beijing",
-    "Russia": "Moscow", "Greece": "Athens", "Egypt": "Cairo", "Norway": "Oslo", "Sweden": "Stockholm", "Poland": "Warsaw",
-    "Austria": "Vienna", "Hungary": "Budapest", "Portugal": "Lisbon", "Ireland": "Dublin", "Denmark": "Copenhagen",
-    "Finland": "Helsinki", "Canada": "Ottawa", "Peru": "Lima", "Chile": "Santiago", "Cuba": "Havana", "Kenya": "Nairobi",
-    "India": "Delhi", "Iran": "Tehran", "Iraq": "Baghdad", "Turkey": "Ankara", "Ukraine": "Kyiv", "Vietnam": "Hanoi",
-    "Thailand": "Bangkok", "Belgium": "Brussels", "Bulgaria": "Sofia", "Croatia": "Zagreb", "Serbia": "Belgrade",
-    "Jordan": "Amman", "Nepal": "Kathmandu", "Ghana": "Accra", "Senegal": "Dakar", "Tunisia": "Tunis", "Iceland": "Reykjavik",
+    "France": "Paris", "Germany": "Berlin", "Italy": "Rome", "Spain": "Madrid", "Japan": "Tokyo",
+    "China": "Beijing",
+    "Russia": "Moscow", "Greece": "Athens", "Egypt": "Cairo", "Norway": "Oslo",
+    "Sweden": "Stockholm", "Poland": "Warsaw",
+    "Austria": "Vienna", "Hungary": "Budapest", "Portugal": "Lisbon", "Ireland": "Dublin",
+    "Denmark": "Copenhagen",
+    "Finland": "Helsinki", "Canada": "Ottawa", "Peru": "Lima", "Chile": "Santiago",
+    "Cuba": "Havana", "Kenya": "Nairobi",
+    "India": "Delhi", "Iran": "Tehran", "Iraq": "Baghdad", "Turkey": "Ankara", "Ukraine": "Kyiv",
+    "Vietnam": "Hanoi",
+    "Thailand": "Bangkok", "Belgium": "Brussels", "Bulgaria": "Sofia", "Croatia": "Zagreb",
+    "Serbia": "Belgrade",
+    "Jordan": "Amman", "Nepal": "Kathmandu", "Ghana": "Accra", "Senegal": "Dakar",
+    "Tunisia": "Tunis", "Iceland": "Reykjavik",
 }  # fmt: skip
 COLOURS = {
-    "crow": "black", "swan": "white", "frog": "green", "fox": "red", "canary": "yellow", "elephant": "grey",
-    "bear": "brown", "flamingo": "pink", "whale": "blue", "tiger": "orange", "lime": "green", "snow": "white",
+    "crow": "black", "swan": "white", "frog": "green", "fox": "red", "canary": "yellow",
+    "elephant": "grey",
+    "bear": "brown", "flamingo": "pink", "whale": "blue", "tiger": "orange", "lime": "green",
+    "snow": "white",
     "coal": "black", "lemon": "yellow", "carrot": "orange", "blood": "red",
 }  # fmt: skip
 SOUNDS = {
-    "dog": "woof", "cat": "meow", "cow": "moo", "duck": "quack", "sheep": "baa", "lion": "roar", "mouse": "squeak",
+    "dog": "woof", "cat": "meow", "cow": "moo", "duck": "quack", "sheep": "baa", "lion": "roar",
+    "mouse": "squeak",
     "owl": "hoot", "pig": "oink", "snake": "hiss", "bee": "buzz", "horse": "neigh",
 }  # fmt: skip
 JOBS = (
-    "baker", "farmer", "doctor", "teacher", "pilot", "painter", "lawyer", "sailor", "miner", "writer", "singer", "judge",
-    "nurse", "cook", "tailor", "barber", "dentist", "banker", "weaver", "potter", "hunter", "carpenter", "gardener",
+    "baker", "farmer", "doctor", "teacher", "pilot", "painter", "lawyer", "sailor", "miner",
+    "writer", "singer", "judge",
+    "nurse", "cook", "tailor", "barber", "dentist", "banker", "weaver", "potter", "hunter",
+    "carpenter", "gardener",
     "librarian", "plumber", "musician", "engineer", "chemist", "florist", "jeweller",
 )  # fmt: skip
 HOUSES = ("Ember", "Tide", "Gale", "Stone", "Thorn", "Frost")
 FRUITS = ("apples", "pears", "plums", "coins", "books", "cards", "shells", "pens", "cups", "nuts")
+MEANINGS = ("hello", "thanks", "water", "world", "yes", "no")
 HELLO = {
-    "Russian": {"hello": "привет", "thanks": "спасибо", "water": "вода", "world": "мир", "yes": "да", "no": "нет"},
-    "Greek": {"hello": "γεια", "thanks": "ευχαριστώ", "water": "νερό", "world": "κόσμος", "yes": "ναι", "no": "όχι"},
-    "Japanese": {"hello": "こんにちは", "thanks": "ありがとう", "water": "水", "world": "世界", "yes": "はい", "no": "いいえ"},
-    "Arabic": {"hello": "مرحبا", "thanks": "شكرا", "water": "ماء", "world": "عالم", "yes": "نعم", "no": "لا"},
-    "Korean": {"hello": "안녕", "thanks": "고마워", "water": "물", "world": "세계", "yes": "네", "no": "아니요"},
-    "Hindi": {"hello": "नमस्ते", "thanks": "धन्यवाद", "water": "पानी", "world": "दुनिया", "yes": "हाँ", "no": "नहीं"},
-    "Chinese": {"hello": "你好", "thanks": "谢谢", "water": "水", "world": "世界", "yes": "是", "no": "不是"},
-    "French": {"hello": "bonjour", "thanks": "merci", "water": "eau", "world": "monde", "yes": "oui", "no": "non"},
-    "Emoji": {"hello": "👋", "thanks": "🙏", "water": "💧", "world": "🌍", "yes": "👍", "no": "👎"},
-}  # fmt: skip
+    language: dict(zip(MEANINGS, words.split(), strict=True))
+    for language, words in {
+        "Russian": "привет спасибо вода мир да нет",
+        "Greek": "γεια ευχαριστώ νερό κόσμος ναι όχι",
+        "Japanese": "こんにちは ありがとう 水 世界 はい いいえ",
+        "Arabic": "مرحبا شكرا ماء عالم نعم لا",
+        "Korean": "안녕 고마워 물 세계 네 아니요",
+        "Hindi": "नमस्ते धन्यवाद पानी दुनिया हाँ नहीं",
+        "Chinese": "你好 谢谢 水 世界 是 不是",
+        "French": "bonjour merci eau monde oui non",
+        "Emoji": "👋 🙏 💧 🌍 👍 👎",
+    }.items()
+}
 TIPS = {
     "staying healthy": (
-        ("Eat greens", "Put vegetables on every plate. They give you vitamins and keep your heart strong."),
-        ("Sleep enough", "Go to bed at the same time each night. Rest lets your body repair itself."),
-        ("Walk daily", "Take a walk after lunch. Half an hour of steps keeps your legs and lungs fit."),
+        (
+            "Eat greens",
+            "Put vegetables on every plate. They give you vitamins and keep your heart strong.",
+        ),
+        (
+            "Sleep enough",
+            "Go to bed at the same time each night. Rest lets your body repair itself.",
+        ),
+        (
+            "Walk daily",
+            "Take a walk after lunch. Half an hour of steps keeps your legs and lungs fit.",
+        ),
         ("Drink water", "Keep a glass of water near you. It clears your head and helps your skin."),
         ("See friends", "Meet a friend every week. Good company lowers stress."),
     ),
     "saving money": (
-        ("Set a budget", "Write down what you earn and what you spend. A plan shows where the money goes."),
+        (
+            "Set a budget",
+            "Write down what you earn and what you spend. A plan shows where the money goes.",
+        ),
         ("Cook at home", "Make your own meals. A home dinner costs a third of a meal out."),
         ("Buy used", "Look for used books and clothes. They work as well and cost half as much."),
         ("Cancel extras", "Stop the services that you never use. Small fees add up over a year."),
@@ -61,13 +90,19 @@ TIPS = {
     ),
     "learning a language": (
         ("Speak daily", "Talk aloud for ten minutes each day. Your mouth must learn the sounds."),
-        ("Read stories", "Pick short stories with simple words. You learn grammar without noticing it."),
+        (
+            "Read stories",
+            "Pick short stories with simple words. You learn grammar without noticing it.",
+        ),
         ("Use cards", "Write new words on small cards. Look at them again the next day."),
         ("Hear songs", "Play songs and sing along. Rhythm helps you remember words."),
         ("Make mistakes", "Do not fear mistakes. Every error shows you what to learn next."),
     ),
     "growing tomatoes": (
-        ("Find sun", "Choose the brightest place in the garden. Tomatoes need six hours of sun a day."),
+        (
+            "Find sun",
+            "Choose the brightest place in the garden. Tomatoes need six hours of sun a day.",
+        ),
         ("Water deeply", "Water the roots slowly every morning. Deep water makes deep roots."),
         ("Tie the stems", "Tie each stem to a stick. The fruit is heavy and the stem can break."),
         ("Feed the soil", "Mix old leaves into the soil. Rich soil gives sweet fruit."),
@@ -89,16 +124,25 @@ TIPS = {
     ),
     "hosting a party": (
         ("Invite early", "Send the invitations two weeks ahead. Guests need time to plan."),
-        ("Plan the food", "Serve dishes that can be made the day before. Then you can enjoy the evening."),
+        (
+            "Plan the food",
+            "Serve dishes that can be made the day before. Then you can enjoy the evening.",
+        ),
         ("Choose music", "Make a list of cheerful songs. Music fills the quiet moments."),
         ("Greet guests", "Meet each guest at the door. A warm welcome sets the mood."),
         ("Offer water", "Put jugs of water on the table. Dancing makes people thirsty."),
     ),
     "passing exams": (
-        ("Start early", "Begin a month before the exam. Small steps are easier than one night of panic."),
+        (
+            "Start early",
+            "Begin a month before the exam. Small steps are easier than one night of panic.",
+        ),
         ("Take breaks", "Rest five minutes every hour. A tired mind learns nothing."),
         ("Teach others", "Explain the subject to a friend. Teaching shows what you do not know."),
-        ("Solve old papers", "Work through the papers of past years. The questions are often alike."),
+        (
+            "Solve old papers",
+            "Work through the papers of past years. The questions are often alike.",
+        ),
         ("Eat breakfast", "Have a good breakfast on the day. The brain needs fuel."),
     ),
     "caring for a dog": (
@@ -121,7 +165,11 @@ CONSONANTS, VOWELS, ENDS = "BDFGHJKLMNPRSTVWZ", "aeiou", "bdfgklmnprstvxz"
 SCRIPTS: dict[str, tuple[str, ...]] = {
     "Cyrillic": ("бвгджзклмнпрст", "аеиоуя", "бвгджзклмнпрст", "аеиоуя"),
     "Greek": ("βγδζθκλμνπρστφ", "αεηιουω", "βγδζθκλμνπρστφ", "αεηιουω"),
-    "Kana": ("あいうえおかきくけこさしすせそ", "たちつてとなにぬねのはひふへほ", "まみむめもやゆよらりるれろわん"),
+    "Kana": (
+        "あいうえおかきくけこさしすせそ",
+        "たちつてとなにぬねのはひふへほ",
+        "まみむめもやゆよらりるれろわん",
+    ),
     "Arabic": ("بتثجحخدذر", "زسشصضطظعغ", "فقكلمنهوي", "بتثجحخدذر"),
     "Han": ("东西南北中上下左右", "山水火木金土天地人", "门桥路城村江河湖海"),
     "Emoji": ("🍎🍋🍇🍉🍒🥝🍑", "🐶🐱🐭🐰🦊🐻🐼", "🚗🚕🚌🚲🚀🚁🚢"),
@@ -141,7 +189,9 @@ HELD_OUT_SHARE = 8
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a spelling (of a made-up word, or of a whole prompt) is kept out of training: one in eight is."""
+    """Whether a spelling (of a made-up word, or of a whole prompt) is kept out of training: one in
+    eight is.
+    """
     return zlib.crc32(text.encode()) % HELD_OUT_SHARE == 0
 
 
@@ -159,7 +209,9 @@ class Words:
         return self._fresh(lambda: self._rng.choice(HEADS) + self._rng.choice(TAILS), 3)
 
     def town(self) -> str:
-        """A town's name: a word and an ending, such as Tamlinford; its word decides the side of the split."""
+        """A town's name: a word and an ending, such as Tamlinford; its word decides the side of the
+        split.
+        """
         return self.name() + self._rng.choice(TOWN_ENDS)
 
     def foreign(self) -> str:

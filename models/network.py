@@ -1,4 +1,5 @@
-"""The network as it is trained: a Llama whose products run in bfloat16, exported to the names of transformers.
+"""The network as it is trained: a Llama whose products run in bfloat16, exported to the names of
+transformers.
 
 Training only: whole rows, no cache. Serving uses the checkpoint that `save_checkpoint` writes.
 """
@@ -10,10 +11,11 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from .document import BOS, END_TURN, EOS
 from .tokenizer import CONTEXT_LEN, SPECIAL, VOCABULARY_SIZE
-from .world import BOS, END_TURN, EOS
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,9 @@ class Shape:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn x [batch, len, heads, dim] by cos and sin [batch, len, 1, dim / 2], halves paired as Llama does."""
+    """Turn x [batch, len, heads, dim] by cos and sin [batch, len, 1, dim / 2], halves paired as
+    Llama does.
+    """
     a, b = x.chunk(2, dim=-1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
@@ -55,21 +59,30 @@ class Layer(nn.Module):
         q_dim, kv_dim = shape.num_attention_heads * dim, shape.num_key_value_heads * dim
         self.input_layernorm = nn.Parameter(torch.ones(d))
         self.post_attention_layernorm = nn.Parameter(torch.ones(d))
-        self.q_proj, self.k_proj, self.v_proj = (nn.Parameter(torch.randn(n, d) / d**0.5) for n in (q_dim, kv_dim, kv_dim))
+        self.q_proj, self.k_proj, self.v_proj = (
+            nn.Parameter(torch.randn(n, d) / d**0.5) for n in (q_dim, kv_dim, kv_dim)
+        )
         self.o_proj = nn.Parameter(torch.zeros(d, q_dim))
-        self.gate_proj, self.up_proj = (nn.Parameter(torch.randn(shape.intermediate_size, d) / d**0.5) for _ in range(2))
+        self.gate_proj, self.up_proj = (
+            nn.Parameter(torch.randn(shape.intermediate_size, d) / d**0.5) for _ in range(2)
+        )
         self.down_proj = nn.Parameter(torch.zeros(d, shape.intermediate_size))
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         x = x + self._attend(self._norm(x, self.input_layernorm), cos, sin)
         h = self._norm(x, self.post_attention_layernorm)
-        return x + F.linear(F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj)
+        return x + F.linear(
+            F.silu(F.linear(h, self.gate_proj)) * F.linear(h, self.up_proj), self.down_proj
+        )
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, weight.shape, weight, self.shape.rms_norm_eps)
 
     def _attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q, k, v = (F.linear(x, w).unflatten(-1, (-1, self.shape.head_dim)) for w in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            F.linear(x, w).unflatten(-1, (-1, self.shape.head_dim))
+            for w in (self.q_proj, self.k_proj, self.v_proj)
+        )
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         groups = self.shape.num_attention_heads // self.shape.num_key_value_heads
         k, v = (t.repeat_interleave(groups, dim=2) for t in (k, v))
@@ -101,19 +114,40 @@ class Network(nn.Module):
 
 
 @torch.no_grad()
-def plant_induction(network: Network) -> None:
-    """Start with a rough copying circuit instead of waiting for one to appear; training then refines it.
+def plant_spelling(network: Network, tokenizer: Tokenizer) -> None:
+    """Start tokens that differ only in case or in a leading space, quote or bracket with embeddings
+    that lie close.
+    """
+    tokens = [tokenizer.id_to_token(i) for i in range(network.shape.vocab_size)]
+    spelling = [token.lstrip('Ġ"[(').lower() or token for token in tokens]
+    first = {word: i for i, word in reversed(list(enumerate(spelling)))}
+    shared = network.embed_tokens[[first[word] for word in spelling]].clone()
+    network.embed_tokens.copy_(0.8 * shared + 0.06 * torch.randn_like(shared))
 
-    In layer 0 a head attends to the token before, and writes a sketch of it to a subspace of its own. In layers 1 and 2
-    a head looks for places whose token before is the current token, and adds their token to the prediction.
+
+@torch.no_grad()
+def plant_induction(network: Network) -> None:
+    """Start with a rough copying circuit instead of waiting for one to appear; training then
+    refines it.
+
+    In layer 0 a head attends to the token before, and writes a sketch of it to a subspace of its
+    own. In layers 1 and 2 a head looks for places whose token before is the current token, and adds
+    their token to the prediction.
     """
     shape, d = network.shape, network.shape.hidden_size
-    half, slow = shape.head_dim // 2, shape.head_dim * 5 // 16  # pairs from `slow` on hardly turn within a passage
+    half, slow = (
+        shape.head_dim // 2,
+        shape.head_dim * 5 // 16,
+    )  # pairs from `slow` on hardly turn within a passage
     turns = shape.rope_theta ** (-torch.arange(half) / half)
     fast = torch.arange(half) < half // 4  # these pairs tell neighbours apart
     slow_dims = torch.cat((torch.arange(slow, half), torch.arange(half + slow, 2 * half)))
-    sketch, place, copy = (orthonormal_rows(n, d) for n in (len(slow_dims), len(slow_dims), shape.head_dim))
-    network.embed_tokens[:, 0] = 0.4  # the same for all tokens: what a purely positional head attends by
+    sketch, place, copy = (
+        orthonormal_rows(n, d) for n in (len(slow_dims), len(slow_dims), shape.head_dim)
+    )
+    network.embed_tokens[:, 0] = (
+        0.4  # the same for all tokens: what a purely positional head attends by
+    )
 
     first = network.layers[0]
     head = slice(0, shape.head_dim)
@@ -149,10 +183,16 @@ def llama_name(name: str) -> str:
 
 
 def save_checkpoint(network: Network, weights: dict[str, Tensor], folder: Path) -> None:
-    """Write `weights` (by the names of `network`) to model.safetensors in bfloat16, and the two config files."""
+    """Write `weights` (by the names of `network`) to model.safetensors in bfloat16, and the two
+    config files.
+    """
     tensors = {llama_name(n): w.to("cpu", torch.bfloat16).contiguous() for n, w in weights.items()}
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
-    ids = {"bos_token_id": SPECIAL.index(BOS), "eos_token_id": [SPECIAL.index(EOS), SPECIAL.index(END_TURN)], "pad_token_id": 0}
+    ids = {
+        "bos_token_id": SPECIAL.index(BOS),
+        "eos_token_id": [SPECIAL.index(EOS), SPECIAL.index(END_TURN)],
+        "pad_token_id": 0,
+    }
     shape = asdict(network.shape)
     config = {
         "architectures": ["LlamaForCausalLM"],
@@ -171,4 +211,6 @@ def save_checkpoint(network: Network, weights: dict[str, Tensor], folder: Path) 
         **ids,
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    (folder / "generation_config.json").write_text(json.dumps({**ids, "do_sample": False}, indent=2) + "\n")
+    (folder / "generation_config.json").write_text(
+        json.dumps({**ids, "do_sample": False}, indent=2) + "\n"
+    )

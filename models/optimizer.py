@@ -5,7 +5,9 @@ from torch import Tensor, nn
 
 
 def orthogonal(update: Tensor, steps: int = 5) -> Tensor:
-    """The nearest semi-orthogonal matrix to `update`, roughly, by the quintic Newton-Schulz iteration in bfloat16."""
+    """The nearest semi-orthogonal matrix to `update`, roughly, by the quintic Newton-Schulz
+    iteration in bfloat16.
+    """
     wide = update.shape[0] <= update.shape[1]
     x = (update if wide else update.T).to(torch.bfloat16)
     x = x / (x.norm() + 1e-7)
@@ -19,15 +21,25 @@ def orthogonal(update: Tensor, steps: int = 5) -> Tensor:
 class Optimizer:
     """One step of Muon (2-D weights of the layers) or AdamW (embedding, norms) per call of `step`.
 
-    network: the working copy, any dtype, whose `grad` is read and whose data is overwritten after each step.
+    network: the working copy, any dtype, whose `grad` is read and whose data is overwritten after
+    each step.
     """
 
-    def __init__(self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.01) -> None:
-        self.network, self.muon_rate, self.adam_rate, self.decay = network, muon_rate, adam_rate, decay
+    def __init__(
+        self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.01
+    ) -> None:
+        self.network, self.muon_rate, self.adam_rate, self.decay = (
+            network,
+            muon_rate,
+            adam_rate,
+            decay,
+        )
         self.num_steps = 0
         self.master = {n: p.detach().float().clone() for n, p in network.named_parameters()}
         self.first = {n: torch.zeros_like(p) for n, p in self.master.items()}
-        self.second = {n: torch.zeros_like(p) for n, p in self.master.items() if not self._is_matrix(n)}
+        self.second = {
+            n: torch.zeros_like(p) for n, p in self.master.items() if not self._is_matrix(n)
+        }
 
     def _is_matrix(self, name: str) -> bool:
         return name.startswith("layers.") and self.master[name].ndim == 2
@@ -51,15 +63,24 @@ class Optimizer:
         weight.mul_(1 - rate * self.decay)
         weight.add_(direction, alpha=-rate * max(1.0, weight.shape[0] / weight.shape[1]) ** 0.5)
 
-    def _adam(self, name: str, grad: Tensor, scale: float, betas: tuple[float, float] = (0.9, 0.95)) -> None:
+    def _adam(
+        self, name: str, grad: Tensor, scale: float, betas: tuple[float, float] = (0.9, 0.95)
+    ) -> None:
         first, second = self.first[name], self.second[name]
         first.lerp_(grad, 1 - betas[0])
         second.mul_(betas[1]).addcmul_(grad, grad, value=1 - betas[1])
         unbias = (1 - betas[1] ** self.num_steps) ** 0.5 / (1 - betas[0] ** self.num_steps)
-        self.master[name].addcdiv_(first, second.sqrt().add_(1e-10), value=-scale * self.adam_rate * unbias)
+        self.master[name].addcdiv_(
+            first, second.sqrt().add_(1e-10), value=-scale * self.adam_rate * unbias
+        )
 
     def state(self) -> dict[str, object]:
-        return {"num_steps": self.num_steps, "master": self.master, "first": self.first, "second": self.second}
+        return {
+            "num_steps": self.num_steps,
+            "master": self.master,
+            "first": self.first,
+            "second": self.second,
+        }
 
     @torch.no_grad()
     def load(self, state: dict[str, object]) -> None:

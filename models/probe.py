@@ -1,4 +1,6 @@
-"""A quick look at a network in training: on held-out text, which answers would it give token for token?"""
+"""A quick look at a network in training: on held-out text, which answers would it give token for
+token?
+"""
 
 import random
 from collections import defaultdict
@@ -24,8 +26,13 @@ def right_tokens(network: Network, tokens: list[int]) -> list[bool]:
 
 
 def probe(network: Network, folder: Path, num_documents: int = 160) -> dict[str, float]:
-    """Per task, the share of held-out documents whose every answer token is right; for copy rows, of tokens."""
-    tokenizer, scores = Tokenizer.from_file(str(folder / "tokenizer.json")), defaultdict[str, list[float]](list)
+    """Per task, the share of held-out documents whose every answer token is right; for copy rows,
+    of tokens.
+    """
+    tokenizer, scores = (
+        Tokenizer.from_file(str(folder / "tokenizer.json")),
+        defaultdict[str, list[float]](list),
+    )
     stream = documents(99, held_out=True)
     for _ in range(num_documents):
         doc = next(stream)

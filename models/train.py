@@ -1,7 +1,8 @@
 """Train the embedded model: `python -m forkroot.models.train --state state.pt`.
 
-A run can be stopped at any time and resumed from its state file, also with another `--steps`: the learning rate stays
-level and then falls to zero over the last `--decay` steps. Text is written and tokenized in a second process.
+A run can be stopped at any time and resumed from its state file, also with another `--steps`: the
+learning rate stays level and then falls to zero over the last `--decay` steps. Text is written and
+tokenized in a second process.
 """
 
 import argparse
@@ -19,8 +20,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from tqdm import tqdm
 
-from .batches import Batch, make_batch
-from .network import Network, Shape, plant_induction, save_checkpoint
+from .batches import Batch, make_batch, plan
+from .network import Network, Shape, plant_induction, plant_spelling, save_checkpoint
 from .optimizer import Optimizer
 from .probe import probe
 from .tokenizer import save_tokenizer
@@ -31,9 +32,13 @@ TINY = Path(__file__).parent / "tiny"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.train", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY, help="where the checkpoint goes")
-    parser.add_argument("--state", type=Path, required=True, help="file to resume from and to save to")
+    parser.add_argument(
+        "--state", type=Path, required=True, help="file to resume from and to save to"
+    )
     parser.add_argument("--steps", type=int, default=6_000)
-    parser.add_argument("--decay", type=int, default=2_000, help="the last steps, over which the rate falls to zero")
+    parser.add_argument(
+        "--decay", type=int, default=2_000, help="the last steps, over which the rate falls to zero"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=500)
     parser.add_argument("--muon-rate", type=float, default=0.02)
@@ -66,7 +71,9 @@ def rate_at(step: int, steps: int, decay: int, warmup: int = 100) -> float:
     return min(1.0, (step + 1) / warmup, max(0.0, (steps - step) / decay))
 
 
-def batch_loss(network: Network, tokens: Tensor, positions: Tensor, picked: Tensor, targets: Tensor) -> Tensor:
+def batch_loss(
+    network: Network, tokens: Tensor, positions: Tensor, picked: Tensor, targets: Tensor
+) -> Tensor:
     """The loss of each picked target."""
     hidden = network(tokens, positions).flatten(0, 1)[picked]
     return F.cross_entropy(network.logits(hidden).float(), targets, reduction="none")
@@ -79,6 +86,7 @@ class Run:
         torch.manual_seed(args.seed)
         self.args = args
         network = Network(Shape())
+        plant_spelling(network, Tokenizer.from_file(str(args.folder / "tokenizer.json")))
         plant_induction(network)
         self.network = network.to(args.device, torch.bfloat16)
         self.optimizer = Optimizer(self.network, args.muon_rate, args.adam_rate)
@@ -104,10 +112,28 @@ class Run:
         torch.save({**self.optimizer.state(), "seconds": self.seconds}, part)
         part.replace(self.args.state)
         save_checkpoint(self.network, self.optimizer.master, self.args.folder)
+        (self.args.folder / "training.json").write_text(json.dumps(self.facts(), indent=2) + "\n")
+
+    def facts(self) -> dict[str, float]:
+        """What the report tells about the run."""
+        args, steps = self.args, self.optimizer.num_steps
+        tokens = sum(plan(step).num_tokens for step in range(steps))
+        rates = {
+            "muon_rate": args.muon_rate,
+            "adam_rate": args.adam_rate,
+            "decay_steps": args.decay,
+        }
+        return {
+            "steps": steps,
+            "tokens": tokens,
+            "minutes": round(self.seconds / 60),
+            "seed": args.seed,
+            **rates,
+        }
 
 
 def train(args: argparse.Namespace) -> None:
-    """Run from the state file's step, or from zero, to `args.steps`, probing and saving on the way."""
+    """Run from the state file's step, or from zero, to `args.steps`; probe and save on the way."""
     if not (args.folder / "tokenizer.json").exists():
         save_tokenizer(args.folder)
     run, losses = Run(args), defaultdict[int, float](float)
@@ -120,7 +146,11 @@ def train(args: argparse.Namespace) -> None:
         if (step + 1) % args.save_every == 0 or step + 1 == args.steps or stop:
             run.save()
             recent = list(losses.values())[-100:]
-            row = {"step": step + 1, "seconds": round(run.seconds), "loss": round(sum(recent) / len(recent), 4)}
+            row = {
+                "step": step + 1,
+                "seconds": round(run.seconds),
+                "loss": round(sum(recent) / len(recent), 4),
+            }
             tqdm.write(json.dumps({**row, **probe(run.network, args.folder)}))
         if stop:
             return

@@ -1,4 +1,6 @@
-"""The small world that the embedded model learned: seeded, split cleanly, right in its answers, and small."""
+"""The small world that the embedded model learned: seeded, split cleanly, right in its answers, and
+small.
+"""
 
 import itertools
 import json
@@ -7,11 +9,19 @@ import re
 from pathlib import Path
 
 import pytest
-
 from forkroot.examples.essay_judge import DIMENSIONS
 from forkroot.models import world
 from forkroot.models.essays import save_essays, write_essay
-from forkroot.models.facts import CAPITALS, CONSONANTS, ENDS, HEADS, TAILS, VOWELS, Words, is_held_out
+from forkroot.models.facts import (
+    CAPITALS,
+    CONSONANTS,
+    ENDS,
+    HEADS,
+    TAILS,
+    VOWELS,
+    Words,
+    is_held_out,
+)
 from forkroot.models.world import Document, Kind, Pen, documents
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +88,9 @@ def test_the_chosen_letter_is_the_option_that_the_passage_states():
     for doc in sample(100, True, task=world.choice_reading):
         prompt, letter = doc.last_exam
         passage, options = prompt.split("\n\n")[-1].split("?\nA. ")
-        option = dict(zip(world.LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[letter.strip()]
+        option = dict(zip(world.LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[
+            letter.strip()
+        ]
         assert option in passage
 
 
@@ -112,7 +124,10 @@ def test_react_finishes_with_something_observed_or_unknown():
 
 def test_tool_calls_copy_their_argument_from_the_request():
     for doc in sample(100, True, task=world.tools):
-        calls = re.findall(r"user\n(.*?)<\|im_end\|>\n<\|im_start\|>assistant\n<tool_call>(.*?)</tool_call>", doc.text)
+        calls = re.findall(
+            r"user\n(.*?)<\|im_end\|>\n<\|im_start\|>assistant\n<tool_call>(.*?)</tool_call>",
+            doc.text,
+        )
         assert calls
         for request, call in calls:
             assert all(str(value) in request for value in json.loads(call)["arguments"].values())
@@ -145,5 +160,7 @@ def test_the_essays_of_the_demo_are_held_out_ones(tmp_path):
 
 def test_the_checkpoint_is_small():
     files = [path for path in (ROOT / "models" / "tiny").iterdir() if path.is_file()]
-    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in files}
+    assert {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"} <= {
+        p.name for p in files
+    }
     assert sum(path.stat().st_size for path in files) <= 8_000_000

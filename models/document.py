@@ -1,0 +1,72 @@
+"""A training text in parts (context, answers to learn, noise), and what tasks write it with."""
+
+import random
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .facts import Words
+
+BOS, EOS, TURN, END_TURN = "<|begin_of_text|>", "<|end_of_text|>", "<|im_start|>", "<|im_end|>"
+SYSTEM = "You are a helpful assistant."
+LETTERS = "ABCD"
+
+
+class Kind(Enum):
+    """How much a part of a document teaches."""
+
+    CONTEXT = 0.1
+    ANSWER = 1.0
+    NOISE = 0.0
+
+
+@dataclass(slots=True)
+class Document:
+    """One training text, without its beginning-of-text token. `ask` and `answer` append to it."""
+
+    task: str = ""
+    parts: list[tuple[str, Kind]] = field(default_factory=list)
+
+    def say(self, text: str) -> "Document":
+        self.parts.append((text, Kind.CONTEXT))
+        return self
+
+    def answer(self, text: str) -> "Document":
+        self.parts.append((text, Kind.ANSWER))
+        return self
+
+    def noise(self, text: str) -> "Document":
+        self.parts.append((text, Kind.NOISE))
+        return self
+
+    @property
+    def text(self) -> str:
+        return "".join(text for text, _ in self.parts)
+
+    @property
+    def last_exam(self) -> tuple[str, str]:
+        """The document as an exam: all text before its last answer, and that answer."""
+        last = max(i for i, (_, kind) in enumerate(self.parts) if kind is Kind.ANSWER)
+        return "".join(text for text, _ in self.parts[:last]), self.parts[last][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Pen:
+    """What a task writes with: a source of chance and of made-up words."""
+
+    rng: random.Random
+    words: Words
+
+    def one(self, *options: str) -> str:
+        return self.rng.choice(options)
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+
+def shots(pen: Pen, most: int) -> int:
+    """A number of worked examples to show first; none half of the time."""
+    return 0 if pen.chance(0.5) else pen.rng.randint(1, most)
+
+
+def shuffled(pen: Pen, items: tuple[str, ...]) -> list[str]:
+    return pen.rng.sample(items, len(items))

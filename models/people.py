@@ -1,0 +1,147 @@
+"""Made-up people, told in sentences and asked for as JSON, by questions, and by multiple choice."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .document import LETTERS, Document, Pen, shots, shuffled
+from .facts import HOUSES, JOBS
+
+FIELDS = ("name", "age", "job", "city", "house")
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A made-up person; `house` is one of six."""
+
+    name: str
+    age: int
+    job: str
+    city: str
+    house: str
+
+    def fields(self, keys: tuple[str, ...] = FIELDS) -> dict[str, str | int]:
+        return {key: getattr(self, key) for key in keys}
+
+
+def person(pen: Pen) -> Person:
+    rng, words = pen.rng, pen.words
+    return Person(
+        words.name(), rng.randint(18, 89), rng.choice(JOBS), words.town(), rng.choice(HOUSES)
+    )
+
+
+def tell(pen: Pen, p: Person) -> str:
+    """All that is known about a person, in sentences whose order and wording vary."""
+    opening = pen.one(
+        f"{p.name} is a {p.age} year old {p.job} from {p.city}.",
+        f"{p.name} is a {p.job} who lives in {p.city} and is {p.age} years old.",
+        f"{p.name} lives in {p.city}. {p.name} is {p.age} years old and works as a {p.job}.",
+        f"{p.name}, aged {p.age}, works as a {p.job} in {p.city}.",
+        f"In {p.city} lives a {p.job} named {p.name}. {p.name} is {p.age} years old.",
+    )
+    house = pen.one(
+        f"{p.name} belongs to the house of {p.house}.",
+        f"The house of {p.name} is {p.house}.",
+        f"{p.name} is a member of house {p.house}.",
+    )
+    return " ".join(pen.rng.sample((opening, house), 2))
+
+
+QUESTIONS = {
+    "age": ("How old is {}?", "What is the age of {}?"),
+    "job": ("What is the job of {}?", "What does {} do?", "What does {} work as?"),
+    "city": ("Where does {} live?", "In which city does {} live?", "What is the city of {}?"),
+    "house": ("What is the house of {}?", "Which house does {} belong to?"),
+}
+
+
+def story(pen: Pen) -> tuple[str, list[Person]]:
+    """A passage about one person or, four times in ten, about two or three."""
+    people = [person(pen) for _ in range(1 if pen.chance(0.6) else pen.rng.randint(2, 3))]
+    return " ".join(tell(pen, p) for p in people), people
+
+
+def inquiry(pen: Pen, people: list[Person]) -> tuple[str, str, str, Person]:
+    """A question about one of the people: question, answer, the asked field, the person."""
+    p = pen.rng.choice(people)
+    key = pen.rng.choice(tuple(QUESTIONS))
+    return pen.rng.choice(QUESTIONS[key]).format(p.name), str(getattr(p, key)), key, p
+
+
+JSON_STYLES: tuple[dict[str, object], ...] = (
+    {},
+    {},
+    {"separators": (",", ":")},
+    {"indent": 4},
+    {"indent": 2},
+)
+
+
+def reading_json(pen: Pen) -> Document:
+    """Passage to JSON record: all five fields, or those that the prompt lists."""
+    doc, style = Document("reading_json"), pen.rng.choice(JSON_STYLES)
+    for _ in range(shots(pen, 2) + 1):
+        passage, people = story(pen)
+        p = pen.rng.choice(people)
+        keys, ask = FIELDS, ""
+        if pen.chance(0.4):
+            keys = tuple(pen.rng.sample(FIELDS, pen.rng.randint(1, 5)))
+            ask = f"Fields: {', '.join(keys)}\n"
+        who = f"Person: {p.name}\n" if len(people) > 1 or pen.chance(0.3) else ""
+        doc.say("\n\n" if doc.parts else "").noise(passage).say(f"\n{who}{ask}JSON:")
+        doc.answer(" " + json.dumps(p.fields(keys), **style))  # type: ignore[arg-type]
+    return doc
+
+
+def reading_question(pen: Pen) -> Document:
+    """Passage, question, answer."""
+    doc = Document("reading_question")
+    passage, people = story(pen)
+    doc.noise(passage)
+    for _ in range(pen.rng.randint(1, 3)):
+        question, answer, _, _ = inquiry(pen, people)
+        doc.noise(f"\nQuestion: {question}").say("\nAnswer:").answer(f" {answer}")
+    return doc
+
+
+def others(pen: Pen, key: str, answer: str) -> list[str]:
+    """Three wrong options of the same sort as the answer."""
+    wrong: list[str] = []
+    draw: dict[str, Callable[[], str]] = {
+        "age": lambda: str(pen.rng.randint(18, 89)),
+        "job": lambda: pen.rng.choice(JOBS),
+        "house": lambda: pen.rng.choice(HOUSES),
+        "city": pen.words.town,
+    }
+    while len(wrong) < 3:
+        option = draw[key]()
+        if option != answer and option not in wrong:
+            wrong.append(option)
+    return wrong
+
+
+def put_choice(pen: Pen, doc: Document, question: str, answer: str, wrong: list[str]) -> None:
+    """Append a question with its four options and the letter of the right one."""
+    options = shuffled(pen, (answer, *wrong))
+    listing = "".join(
+        f"\n{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)
+    )
+    doc.noise(f"{question}{listing}").say("\nAnswer:").answer(f" {LETTERS[options.index(answer)]}")
+
+
+def choice_reading(pen: Pen) -> Document:
+    """Multiple choice about a passage, after 0 to 5 worked examples."""
+    doc = Document("choice_reading")
+    doc.say(
+        pen.one("", "The following are multiple choice questions (with answers) about people.\n\n")
+    )
+    for i in range(shots(pen, 5) + 1):
+        people = [person(pen) for _ in range(1 if pen.chance(0.7) else 2)]
+        question, answer, key, _ = inquiry(pen, people)
+        options = others(pen, key, answer)
+        doc.say("\n\n" if i else "")
+        put_choice(
+            pen, doc, f"{' '.join(tell(pen, p) for p in people)} {question}", answer, options
+        )
+    return doc
