@@ -18,7 +18,7 @@ import torch
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from . import world
+from . import chat, judging, knowledge, people, react
 from .document import BOS, END_TURN, Document, Kind, Pen
 from .train import TINY
 from .world import documents
@@ -101,7 +101,7 @@ grades come from closed lists, paired at random.
 ## How it was made
 
 `python -m forkroot.models.train` from seed {made[seed]}: {made[steps]} steps,
-{made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core, products in bf16.
+{made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core in bfloat16.
 {num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW at
 {made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text is
 written by `models/world.py`; no other data and no other model was used. The network starts with a
@@ -140,33 +140,33 @@ def is_judgment(exam: Exam) -> bool:
 
 
 QUESTIONS = (
-    Question("Reading: JSON fields exact", world.reading_json, json_fields, 0.90),
-    Question("Reading: whole record exact", world.reading_json),
-    Question("Reading: question and answer", world.reading_question),
-    Question("Multiple choice, answer in context", world.choice_reading, bar=0.95),
-    Question("Multiple choice, known facts", world.choice_facts),
-    Question("Capitals", world.capitals, bar=0.95),
-    Question("ReAct: format of a step", world.react, react_format, 0.95, every_exam),
-    Question("ReAct: step exact", world.react, exams=every_exam),
-    Question("Chat: turn ends by itself", world.chat, ends_by_itself, 0.99),
-    Question("Chat: reply exact", world.chat),
-    Question("Tool call: argument copied", world.tools, argument, 0.90, every_exam, is_call),
+    Question("Reading: JSON fields exact", people.reading_json, json_fields, 0.90),
+    Question("Reading: whole record exact", people.reading_json),
+    Question("Reading: question and answer", people.reading_question),
+    Question("Multiple choice, answer in context", people.choice_reading, bar=0.95),
+    Question("Multiple choice, known facts", knowledge.choice_facts),
+    Question("Capitals", knowledge.capitals, bar=0.95),
+    Question("ReAct: format of a step", react.react, react_format, 0.95, every_exam),
+    Question("ReAct: step exact", react.react, exams=every_exam),
+    Question("Chat: turn ends by itself", chat.chat, ends_by_itself, 0.99),
+    Question("Chat: reply exact", chat.chat),
+    Question("Tool call: argument copied", chat.tools, argument, 0.90, every_exam, is_call),
     Question(
         "Tool call: argument copied, not Latin",
-        world.tools,
+        chat.tools,
         argument,
         None,
         every_exam,
         is_foreign_call,
     ),
-    Question("Colours, sounds, translations", world.facts),
-    Question("Arithmetic", world.arithmetic),
-    Question("Word problems with reasoning", world.word_problem),
-    Question("Sentiment and grades of reviews", world.sentiment),
-    Question("Essay judge: judgments", world.essay_judge, exams=every_exam, keep=is_judgment),
-    Question("Essay judge: everything", world.essay_judge, exams=every_exam),
-    Question("Tips and their expansion", world.tips),
-    Question("DSPy chat format", world.dspy),
+    Question("Colours, sounds, translations", knowledge.facts),
+    Question("Arithmetic", knowledge.arithmetic),
+    Question("Word problems with reasoning", knowledge.word_problem),
+    Question("Sentiment and grades of reviews", judging.sentiment),
+    Question("Essay judge: judgments", judging.essay_judge, exams=every_exam, keep=is_judgment),
+    Question("Essay judge: everything", judging.essay_judge, exams=every_exam),
+    Question("Tips and their expansion", knowledge.tips),
+    Question("DSPy chat format", chat.dspy),
 )
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from forkroot.examples.essay_judge import DIMENSIONS
-from forkroot.models import world
+from forkroot.models import chat, knowledge, people, react
+from forkroot.models.document import END_TURN, LETTERS, Document, Kind, Pen
 from forkroot.models.essays import save_essays, write_essay
 from forkroot.models.facts import (
     CAPITALS,
@@ -22,7 +23,7 @@ from forkroot.models.facts import (
     Words,
     is_held_out,
 )
-from forkroot.models.world import Document, Kind, Pen, documents
+from forkroot.models.world import MIX, documents
 
 ROOT = Path(__file__).parents[1]
 MADE_UP = re.compile(rf"\b[{CONSONANTS}][{VOWELS}][{ENDS}][{CONSONANTS.lower()}][{VOWELS}][{ENDS}]")
@@ -62,14 +63,16 @@ def test_words_in_other_scripts_keep_to_their_side_of_the_split():
         assert all(is_held_out(word) == held_out and not word.isascii() for word in words)
 
 
-@pytest.mark.parametrize("task", [world.capitals, world.facts, world.arithmetic, world.tips])
+@pytest.mark.parametrize(
+    "task", [knowledge.capitals, knowledge.facts, knowledge.arithmetic, knowledge.tips]
+)
 def test_held_out_prompts_of_closed_tasks_are_never_trained_on(task):
     asked = {doc.last_exam[0] for doc in sample(300, True, task=task)}
     trained = {doc.last_exam[0] for doc in sample(3000, False, task=task)}
     assert asked and not asked & trained
 
 
-@pytest.mark.parametrize("task", world.MIX, ids=lambda task: task.__name__)
+@pytest.mark.parametrize("task", MIX, ids=lambda task: task.__name__)
 def test_every_task_asks_for_something_in_documents_of_its_name(task):
     for doc in sample(20, False, task=task):
         assert doc.task == task.__name__
@@ -77,7 +80,7 @@ def test_every_task_asks_for_something_in_documents_of_its_name(task):
 
 
 def test_json_records_hold_what_the_passage_tells():
-    for doc in sample(100, True, task=world.reading_json):
+    for doc in sample(100, True, task=people.reading_json):
         prompt, answer = doc.last_exam
         passage = prompt.split("\n\n")[-1]
         for value in json.loads(answer).values():
@@ -85,45 +88,45 @@ def test_json_records_hold_what_the_passage_tells():
 
 
 def test_the_chosen_letter_is_the_option_that_the_passage_states():
-    for doc in sample(100, True, task=world.choice_reading):
+    for doc in sample(100, True, task=people.choice_reading):
         prompt, letter = doc.last_exam
         passage, options = prompt.split("\n\n")[-1].split("?\nA. ")
-        option = dict(zip(world.LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[
+        option = dict(zip(LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[
             letter.strip()
         ]
         assert option in passage
 
 
 def test_sums_are_right():
-    for doc in sample(200, False, task=world.arithmetic):
+    for doc in sample(200, False, task=knowledge.arithmetic):
         prompt, value = doc.last_exam
         problem = re.findall(r"\d+ [-+*] \d+", prompt)[-1]
         assert eval(problem) == int(value)
 
 
 def test_word_problems_end_with_the_value_of_their_steps():
-    for doc in sample(50, False, task=world.word_problem):
+    for doc in sample(50, False, task=knowledge.word_problem):
         steps = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", doc.last_exam[1])
         assert all(eval("".join(step[:3])) == int(step[3]) for step in steps)
         assert doc.last_exam[1].endswith(f"The answer is {steps[-1][3]}.")
 
 
 def test_capitals_are_right():
-    for doc in sample(100, False, task=world.capitals):
+    for doc in sample(100, False, task=knowledge.capitals):
         prompt, answer = doc.last_exam
         country = max(CAPITALS, key=prompt.rfind)
         assert CAPITALS[country] in answer
 
 
 def test_react_finishes_with_something_observed_or_unknown():
-    for doc in sample(100, True, task=world.react):
+    for doc in sample(100, True, task=react.react):
         prompt, step = doc.last_exam
         finish = re.search(r"Finish\[(.+)\]$", step)
         assert finish and (finish[1] == "unknown" or finish[1] in prompt)
 
 
 def test_tool_calls_copy_their_argument_from_the_request():
-    for doc in sample(100, True, task=world.tools):
+    for doc in sample(100, True, task=chat.tools):
         calls = re.findall(
             r"user\n(.*?)<\|im_end\|>\n<\|im_start\|>assistant\n<tool_call>(.*?)</tool_call>",
             doc.text,
@@ -134,8 +137,8 @@ def test_tool_calls_copy_their_argument_from_the_request():
 
 
 def test_assistant_turns_end_with_the_end_of_turn():
-    for doc in sample(100, False, task=world.chat):
-        assert all(text.endswith(world.END_TURN) for text, kind in doc.parts if kind is Kind.ANSWER)
+    for doc in sample(100, False, task=chat.chat):
+        assert all(text.endswith(END_TURN) for text, kind in doc.parts if kind is Kind.ANSWER)
 
 
 def test_an_essays_marks_are_visible_in_its_text():
