@@ -5,7 +5,14 @@ The embedded model was taught these very strings (`models/essays.py` imports the
 only with the model.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .. import function, gen, select
+
+if TYPE_CHECKING:
+    from .. import ProgramState
 
 DIMENSIONS = ("Clarity", "Evidence", "Style")
 GRADES = ("A", "B", "C", "D")
@@ -45,7 +52,7 @@ NOT_RELATED = "\nSummary: The essay is not about the topic.\n"
 
 
 @function
-def essay_judge(s, topic, essay):
+def essay_judge(s: ProgramState, topic: str, essay: str) -> None:
     """Ask whether the essay is related; if so judge each dimension in its own branch, then
     summarise and grade.
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from tqdm import tqdm
@@ -34,12 +34,10 @@ class Exam(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A line of the report: what was asked how often, the share done right, and the bar if there is
-    one.
-    """
+    """A line of the report: what was asked how often, the share right, and the bar if any."""
 
     title: str
-    count: int
+    asked: int
     share: float
     bar: float | None
 
@@ -64,12 +62,14 @@ def exact(text: str, answer: str) -> float:
 
 def json_fields(text: str, answer: str) -> float:
     """The share of the answer's JSON fields that the text has exactly."""
-    expected = json.loads(answer)
+    expected: dict[str, object] = json.loads(answer)
     try:
         found, _ = json.JSONDecoder().raw_decode(text.strip())
     except json.JSONDecodeError:
         return 0.0
-    right = sum(type(found) is dict and found.get(key) == value for key, value in expected.items())
+    if not isinstance(found, dict):
+        return 0.0
+    right = sum(bool(found.get(key) == value) for key, value in expected.items())
     return right / len(expected)
 
 
@@ -102,8 +102,8 @@ grades come from closed lists, paired at random.
 
 `python -m forkroot.models.train` from seed {made[seed]}: {made[steps]} steps,
 {made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core in bfloat16.
-{num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW at
-{made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text is
+{num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW
+at {made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text is
 written by `models/world.py`; no other data and no other model was used. The network starts with a
 rough copying circuit (`plant_induction`) and with like embeddings for like spellings
 (`plant_spelling`); without them copying did not appear in time.
@@ -175,7 +175,7 @@ class Student:
 
     def __init__(self, folder: Path) -> None:
         self.tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        self.model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
     @torch.no_grad()
     def answers(self, exams: list[Exam]) -> list[str]:
@@ -186,7 +186,9 @@ class Student:
             [e.prompt for e in exams], return_tensors="pt", padding=True, add_special_tokens=False
         )
         longest = max(len(self.tokenizer.encode(e.answer)) for e in exams)
-        out = self.model.generate(**encoded, max_new_tokens=longest + 4, do_sample=False)
+        out: torch.Tensor = self.model.generate(
+            **encoded, max_new_tokens=longest + 4, do_sample=False
+        )
         texts = self.tokenizer.batch_decode(out[:, encoded["input_ids"].shape[1] :])
         return [text.replace(self.tokenizer.pad_token, "") for text in texts]
 
@@ -220,7 +222,7 @@ def ask(
 
 def report(rows: list[Row], seed: int, student: "Student", folder: Path) -> str:
     """EVAL.md: one table, how it was measured, and how the checkpoint was made."""
-    lines = [f"| {r.title} | {r.count} | {r.share:.3f} | {verdict(r)} |" for r in rows]
+    lines = [f"| {r.title} | {r.asked} | {r.share:.3f} | {verdict(r)} |" for r in rows]
     made = json.loads((folder / "training.json").read_text())
     size = student.model.num_parameters()
     return TEMPLATE.format(table="\n".join(lines), seed=seed, made=made, num_parameters=size)
@@ -244,7 +246,7 @@ def main() -> None:
     for question in tqdm([q for q in QUESTIONS if args.only in q.title]):
         rows.append(ask(student, question, args.count, args.seed, args.show))
         tqdm.write(
-            f"{rows[-1].title:40} {rows[-1].count:4} {rows[-1].share:.3f} {verdict(rows[-1])}"
+            f"{rows[-1].title:40} {rows[-1].asked:4} {rows[-1].share:.3f} {verdict(rows[-1])}"
         )
     if not args.only:
         (args.folder / "EVAL.md").write_text(

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from safetensors.torch import save
-from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from .document import BOS, END_TURN, EOS
@@ -111,64 +110,6 @@ class Network(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.embed_tokens)
-
-
-@torch.no_grad()
-def plant_spelling(network: Network, tokenizer: Tokenizer) -> None:
-    """Start tokens that differ only in case or in a leading space, quote or bracket with embeddings
-    that lie close.
-    """
-    tokens = [tokenizer.id_to_token(i) for i in range(network.shape.vocab_size)]
-    spelling = [token.lstrip('Ġ"[(').lower() or token for token in tokens]
-    first = {word: i for i, word in reversed(list(enumerate(spelling)))}
-    shared = network.embed_tokens[[first[word] for word in spelling]].clone()
-    network.embed_tokens.copy_(0.8 * shared + 0.06 * torch.randn_like(shared))
-
-
-@torch.no_grad()
-def plant_induction(network: Network) -> None:
-    """Start with a rough copying circuit instead of waiting for one to appear; training then
-    refines it.
-
-    In layer 0 a head attends to the token before, and writes a sketch of it to a subspace of its
-    own. In layers 1 and 2 a head looks for places whose token before is the current token, and adds
-    their token to the prediction.
-    """
-    shape, d = network.shape, network.shape.hidden_size
-    half, slow = (
-        shape.head_dim // 2,
-        shape.head_dim * 5 // 16,
-    )  # pairs from `slow` on hardly turn within a passage
-    turns = shape.rope_theta ** (-torch.arange(half) / half)
-    fast = torch.arange(half) < half // 4  # these pairs tell neighbours apart
-    slow_dims = torch.cat((torch.arange(slow, half), torch.arange(half + slow, 2 * half)))
-    sketch, place, copy = (
-        orthonormal_rows(n, d) for n in (len(slow_dims), len(slow_dims), shape.head_dim)
-    )
-    network.embed_tokens[:, 0] = (
-        0.4  # the same for all tokens: what a purely positional head attends by
-    )
-
-    first = network.layers[0]
-    head = slice(0, shape.head_dim)
-    for weight, angle in ((first.q_proj, torch.zeros(half)), (first.k_proj, turns)):
-        weight[head] *= 0.1
-        weight[head, 0] = 2.4 * (fast * torch.stack((angle.cos(), angle.sin()))).flatten()
-    first.v_proj[head] = 0
-    first.v_proj[: len(slow_dims)] = sketch
-    first.o_proj[:, : len(slow_dims)] = 0.15 * place.T
-    for layer in network.layers[1:3]:
-        for weight, look in ((layer.q_proj, sketch), (layer.k_proj, place)):
-            weight[head] *= 0.1
-            weight[slow_dims] = 2.2 * look
-        layer.v_proj[head] = copy
-        layer.o_proj[:, head] = 0.5 * copy.T
-
-
-def orthonormal_rows(count: int, width: int) -> Tensor:
-    """Random orthonormal rows [count, width] whose first column is zero."""
-    rows = torch.linalg.qr(torch.randn(width - 1, count)).Q.T
-    return F.pad(rows, (1, 0))
 
 
 def llama_name(name: str) -> str:

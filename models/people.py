@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from .document import LETTERS, Document, Pen, shots, shuffled
 from .facts import HOUSES, JOBS
 
-FIELDS = ("name", "age", "job", "city", "house")
+FIELDS: tuple[str, ...] = ("name", "age", "job", "city", "house")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +32,34 @@ def person(pen: Pen) -> Person:
 
 
 def tell(pen: Pen, p: Person) -> str:
-    """All that is known about a person, in sentences whose order and wording vary."""
-    opening = pen.one(
+    """All that is known about a person: in sentences of varying wording and order, or in lines."""
+    style = pen.rng.random()
+    if style < 0.6:
+        return " ".join(pen.rng.sample((tell_life(pen, p), tell_house(pen, p)), 2))
+    facts = pen.rng.sample([(key, value) for key, value in p.fields().items() if key != "name"], 4)
+    if style < 0.8:
+        return " ".join(f"The {key} of {p.name} is {value}." for key, value in facts)
+    lines = [f"{key.capitalize()}: {value}" for key, value in [("name", p.name), *facts]]
+    return pen.one("\n", "; ").join(lines) + "."
+
+
+def tell_life(pen: Pen, p: Person) -> str:
+    """Age, job and city."""
+    return pen.one(
         f"{p.name} is a {p.age} year old {p.job} from {p.city}.",
         f"{p.name} is a {p.job} who lives in {p.city} and is {p.age} years old.",
         f"{p.name} lives in {p.city}. {p.name} is {p.age} years old and works as a {p.job}.",
         f"{p.name}, aged {p.age}, works as a {p.job} in {p.city}.",
         f"In {p.city} lives a {p.job} named {p.name}. {p.name} is {p.age} years old.",
     )
-    house = pen.one(
+
+
+def tell_house(pen: Pen, p: Person) -> str:
+    return pen.one(
         f"{p.name} belongs to the house of {p.house}.",
         f"The house of {p.name} is {p.house}.",
         f"{p.name} is a member of house {p.house}.",
     )
-    return " ".join(pen.rng.sample((opening, house), 2))
 
 
 QUESTIONS = {
@@ -99,7 +113,7 @@ def reading_question(pen: Pen) -> Document:
     doc = Document("reading_question")
     passage, people = story(pen)
     doc.noise(passage)
-    for _ in range(pen.rng.randint(1, 3)):
+    for _ in range(pen.rng.randint(2, 5)):
         question, answer, _, _ = inquiry(pen, people)
         doc.noise(f"\nQuestion: {question}").say("\nAnswer:").answer(f" {answer}")
     return doc

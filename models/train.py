@@ -21,8 +21,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .batches import Batch, make_batch, plan
-from .network import Network, Shape, plant_induction, plant_spelling, save_checkpoint
+from .network import Network, Shape, save_checkpoint
 from .optimizer import Optimizer
+from .planting import plant_induction, plant_spelling
 from .probe import probe
 from .tokenizer import save_tokenizer
 

@@ -15,9 +15,9 @@ from .people import choice_reading, reading_json, reading_question
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 14, reading_question: 8, choice_reading: 12, choice_facts: 5, capitals: 4,
-    facts: 4, arithmetic: 5,
-    word_problem: 4, sentiment: 4, essay_judge: 14, react: 9, tips: 4, chat: 8, tools: 8, dspy: 4,
+    reading_json: 22, reading_question: 18, choice_reading: 14, choice_facts: 5, capitals: 3,
+    facts: 4, arithmetic: 5, word_problem: 3, sentiment: 4, essay_judge: 8, react: 6, tips: 3,
+    chat: 8, tools: 8, dspy: 3,
 }  # fmt: skip
 CLOSED_TASKS = frozenset(
     {"capitals", "facts", "arithmetic", "tips"}

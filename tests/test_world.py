@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from forkroot.examples.essay_judge import DIMENSIONS
 from forkroot.models import chat, knowledge, people, react
 from forkroot.models.document import END_TURN, LETTERS, Document, Kind, Pen
