@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -52,7 +52,7 @@ class Batch:
                     for _ in as_completed(futures):
                         advance()
             except BaseException as error:
-                self._give_up(futures, error)
+                self.abort(error)
                 raise
         if raise_errors:
             for run in self._runs:
@@ -60,14 +60,9 @@ class Batch:
         return [future.result() for future in futures]
 
     def abort(self, error: BaseException) -> None:
-        """End every run from another thread."""
+        """End every run, also those that have not begun; from any thread."""
         for run in self._runs:
             run.abort(error)
-
-    def _give_up(self, futures: Sequence[Future[ProgramState]], error: BaseException) -> None:
-        for future in futures:
-            future.cancel()
-        self.abort(error)
 
 
 def _checked_items(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

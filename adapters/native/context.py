@@ -71,6 +71,11 @@ class Context:
             main.fail(error)
         self._close()
 
+    def check_open(self) -> None:
+        """Raise the error with which the run was given up, if it was."""
+        if self._abort_error is not None:
+            raise self._abort_error
+
     def abort(self, error: BaseException) -> None:
         """End every stream with `error`, also those that are still to come."""
         self._abort_error = error

@@ -43,6 +43,7 @@ class Run:
         """Run to the end, in this thread. An error stays with the state that is returned."""
         state = ProgramState(self._interpreter)
         try:
+            self._context.check_open()
             self._interpreter.ret_value = self._body(state, *args, **kwargs)
             self._context.finish(self._interpreter.stream)
         except BaseException as error:

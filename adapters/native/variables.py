@@ -70,7 +70,7 @@ class Variables:
     def inherit(
         self, names: Iterable[str], values: Mapping[str, Any], meta: Mapping[str, Any]
     ) -> None:
-        """Take a parent's values; `names` are those that `await_from` returned."""
-        self.values = {**values, **self.values}
-        self.meta = {**meta, **self.meta}
+        """Start with a parent's values; `names` are those that `await_from` returned."""
+        self.values.update(values)
+        self.meta.update(meta)
         self._expected.subtract(names)

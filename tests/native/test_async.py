@@ -1,8 +1,10 @@
 """The same language for asyncio: twins that wait without holding the loop."""
 
 import asyncio
+import threading
 
 import pytest
+
 from forkroot.adapters.native import UnsetVariable, function, gen
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.protocol import Overloaded, ProgramError
@@ -69,12 +71,23 @@ def test_a_cancelled_task_cancels_its_calls() -> None:
     assert backend.replies[0].result(5).outputs[0].finish_reason == "abort"
 
 
-def test_a_cancelled_batch_makes_no_further_calls() -> None:
+def test_a_cancelled_batch_begins_no_further_item() -> None:
     backend = ScriptedBackend(echo, is_held=True)
-    items = [{"question": str(index)} for index in range(3)]
+    begun = []
+    ended = threading.Event()
+
+    @function
+    def noted(s, index):
+        begun.append(index)
+        try:
+            s += gen("x")
+            s["x"]
+        finally:
+            ended.set()
 
     async def main():
-        run = asyncio.ensure_future(ask.arun_batch(items, backend=backend, num_threads=1))
+        items = [{"index": index} for index in range(3)]
+        run = asyncio.ensure_future(noted.arun_batch(items, backend=backend, num_threads=1))
         while not backend.calls:
             await asyncio.sleep(0.001)
         run.cancel()
@@ -82,7 +95,11 @@ def test_a_cancelled_batch_makes_no_further_calls() -> None:
             await run
 
     asyncio.run(main())
-    assert len(backend.calls) == 1
+    assert ended.wait(10)
+    for thread in threading.enumerate():
+        if thread.name.startswith("forkroot"):
+            thread.join(10)
+    assert begun == [0]
 
 
 def test_text_comes_in_pieces() -> None:

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from forkroot.adapters.native import function, gen
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.protocol import InvalidCall, Overloaded, ProgramError

@@ -1,6 +1,7 @@
 """The three ways to choose, on literal numbers."""
 
 import pytest
+
 from forkroot.adapters.native.choices import (
     find_method,
     greedy_token_selection,

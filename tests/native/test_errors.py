@@ -1,9 +1,13 @@
 """Whatever goes wrong is raised where it is read, once and typed, and nothing ever waits."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+
 from forkroot.adapters.native import function, gen, select, user
+from forkroot.adapters.native.context import Context
+from forkroot.adapters.native.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.protocol import (
     BackendClosed,
@@ -186,6 +190,49 @@ def test_what_the_program_raises_cancels_its_open_calls() -> None:
         "abort",
         "abort",
     ]
+
+
+def test_the_rest_of_a_cancelled_answer_is_no_value() -> None:
+    def body(s):
+        s += gen("x")
+        raise LookupError("of the program")
+
+    (state,) = function(body).run_batch([{}], backend=ScriptedBackend("ok", is_held=True))
+    assert "x" not in state
+    with pytest.raises(ProgramError, match="LookupError"):
+        state["x"]
+
+
+def test_branches_that_wait_for_a_call_get_its_error() -> None:
+    backend = ScriptedBackend(BROKEN, is_held=True)
+
+    def body(s):
+        s += "bad" + gen("x")
+        group = s.fork(2)
+        group += "good" + gen("y")
+        nested = group[1].fork(2)
+        group.join()
+        s += "good" + gen("z")
+        threading.Thread(target=backend.release).start()
+        for state in (group[0], group[1], nested[0], s):
+            caught_in(state.sync)
+        for name in "xyz":
+            caught_in(lambda name=name: s[name])
+
+    with pytest.raises(Overloaded):
+        function(body).run(backend=backend)
+    assert len(backend.calls) == 1
+
+
+def test_a_run_that_was_given_up_opens_no_stream_that_anyone_could_wait_for() -> None:
+    with ThreadPoolExecutor(1) as worker:
+        context = Context(Settings(backend=ScriptedBackend("ok")), worker)
+        before = context.open(is_born=False)
+        context.abort(Overloaded("given up"))
+        after = context.open(is_born=False)
+    for stream in (before, after):
+        stream.wait_idle()
+        assert isinstance(stream.error, Overloaded)
 
 
 def test_an_untyped_error_of_a_backend_is_the_cause_of_a_program_error() -> None:

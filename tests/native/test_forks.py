@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from forkroot.adapters.native import ForkGroup, assistant, function, gen, user
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.protocol import Chat, InvalidCall, Message, Text
@@ -118,6 +119,17 @@ def test_gathered_variables_are_lists_in_branch_order() -> None:
     assert state["only"] == [None, "[z]", None]
     assert state.text() == "root[t]end"
     assert [meta["finish_reason"] for meta in state.get_meta_info("x")] == ["stop"] * 3
+
+
+def test_only_what_a_branch_set_itself_is_gathered() -> None:
+    def body(s):
+        s += "root" + gen("x")
+        group = s.fork(2)
+        group[1] += "1" + gen("x")
+        group.join()
+
+    state, _ = run(body, answers)
+    assert state["x"] == [None, "[1]"]
 
 
 def test_concatenated_branches_append_what_they_wrote_with_its_token_ids() -> None:

@@ -1,6 +1,7 @@
 """The runtime is told what is shared before it could see it, and only then."""
 
 import pytest
+
 from forkroot.adapters.native import function, gen, image, select
 from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text
 from forkroot.core.protocol import CallFailed

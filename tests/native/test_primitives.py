@@ -1,6 +1,7 @@
 """The words make plain frozen nodes, and refuse at once what could never run."""
 
 import pytest
+
 from forkroot.adapters.native import (
     assistant,
     gen,

@@ -1,6 +1,7 @@
 """Programs: how they are made, run, bound, nested, and told which backend to use."""
 
 import pytest
+
 from forkroot.adapters.native import (
     Program,
     function,

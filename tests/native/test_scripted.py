@@ -1,6 +1,7 @@
 """The scripted backend keeps the protocol, so that what passes with it means something."""
 
 import pytest
+
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored
 from forkroot.core.protocol import (
     Backend,

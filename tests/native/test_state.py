@@ -1,6 +1,7 @@
 """A state: what is appended reaches the backend in order, and what is fetched is there."""
 
 import pytest
+
 from forkroot.adapters.native import (
     UnsetVariable,
     assistant,

@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+
 from forkroot.adapters.native import UnsetVariable, function, gen, select
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
 from forkroot.core.protocol import Chunk, Completion, Output, Overloaded

@@ -1,6 +1,7 @@
 """The prompt while it grows: merged texts, kept ids, chats, and what does not fit together."""
 
 import pytest
+
 from forkroot.adapters.native.transcript import Closing, Opening, Transcript
 from forkroot.core.protocol import Chat, Image, Message, ProgramError, Text
 
