@@ -30,7 +30,7 @@ from .expressions import (
     as_expression,
     flatten,
 )
-from .sampling import sampling_fields
+from .sampling import SAMPLING_FIELDS, sampling_fields
 
 _DTYPES = {
     "int": r"[+-]?[0-9]+",
@@ -75,25 +75,11 @@ def gen(
     json_schema and grammar; choices makes this a `select`. return_logprob: log-probabilities in
     the meta information, with top_logprobs_num rivals for each token.
     """
-    given = {
-        "max_tokens": max_tokens,
-        "min_tokens": min_tokens,
-        "n": n,
-        "stop": stop,
-        "stop_token_ids": stop_token_ids,
-        "temperature": temperature,
-        "top_p": top_p,
-        "top_k": top_k,
-        "min_p": min_p,
-        "frequency_penalty": frequency_penalty,
-        "presence_penalty": presence_penalty,
-        "repetition_penalty": repetition_penalty,
-        "logit_bias": logit_bias,
-        "seed": seed,
-        "ignore_eos": ignore_eos,
-        "logprobs": top_logprobs_num if return_logprob or top_logprobs_num else None,
-    }
-    sampling = sampling_fields({key: value for key, value in given.items() if value is not None})
+    given = dict(locals())
+    given["logprobs"] = top_logprobs_num if return_logprob or top_logprobs_num else None
+    sampling = sampling_fields(
+        {key: value for key, value in given.items() if key in SAMPLING_FIELDS and value is not None}
+    )
     constraint = _constraint(regex=regex, json_schema=json_schema, grammar=grammar, dtype=dtype)
     if choices is None:
         return Gen(_checked_name(name), sampling, constraint, backend, stream)
