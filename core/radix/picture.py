@@ -54,7 +54,7 @@ class Twig:
         if self.sharers > 1:
             found.append(f"shared by {self.sharers:,}")
         if self.num_hidden:
-            found.append(f"{_amount(self.num_hidden, 'edge')} below")
+            found.append(f"{self.num_hidden:,} below")
         return ", ".join(found)
 
 

@@ -69,16 +69,16 @@ def test_heat_is_the_share_of_the_hottest_edge() -> None:
 
 def test_below_the_greatest_depth_edges_are_only_counted() -> None:
     assert drawn(FORK, max_depth=2)[2:] == [
-        "   ├─ essay (5 tokens, 4 hits, shared by 2, 2 edges below)",
+        "   ├─ essay (5 tokens, 4 hits, shared by 2, 2 below)",
         "   ├─ cat↵ (4 tokens, 2 hits)",
         "   └─ a (1 token, 1 hit)",
     ]
-    assert drawn(FORK, max_depth=0) == ["root (39 tokens, shared by 4, 6 edges below)"]
+    assert drawn(FORK, max_depth=0) == ["root (39 tokens, shared by 4, 6 below)"]
 
 
 def test_siblings_without_room_are_drawn_as_one() -> None:
     assert drawn(FORK, max_edges=3)[2:] == [
-        "   ├─ essay (5 tokens, 4 hits, shared by 2, 2 edges below)",
+        "   ├─ essay (5 tokens, 4 hits, shared by 2, 2 below)",
         "   └─ … 2 more (5 tokens, shared by 2)",
     ]
 

@@ -1,0 +1,335 @@
+"""The command line: `forkroot demo`, `forkroot chat` and `forkroot check`.
+
+Joins what the other rooms offer and prints it. Exit codes: 0, 1 where the answer is no (a model
+that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unicodedata import category
+
+from rich.console import Console
+from rich.status import Status
+from rich.table import Table
+from rich.text import Text
+
+from . import __version__
+from .core.config import EngineConfig
+from .core.model.config import DTYPE_BYTES, ModelConfig
+from .core.protocol import (
+    Backend,
+    Call,
+    CallFailed,
+    Chat,
+    Completion,
+    ForkrootError,
+    InvalidCall,
+    InvalidModel,
+    Message,
+    Sampling,
+)
+from .core.protocol import Text as Words
+from .core.radix.picture import Line, tree_lines, tree_svg
+from .core.template import ChatTemplate
+
+if TYPE_CHECKING:
+    from .core.local import LocalBackend
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line (the process's own if None) and give its exit code. Raises SystemExit
+    where argparse does: for usage errors, `--help` and `--version`."""
+    options = _parser().parse_args(argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+    try:
+        return int(options.run(options))
+    except (ForkrootError, OSError) as error:
+        if isinstance(error, BrokenPipeError):  # the reader, as `head`, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        print(f"forkroot: {_visible(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Judge essays with and without cache and hints; 1 if that changed any answer."""
+    from .examples import demo as tour
+
+    out, err = Console(highlight=False), Console(stderr=True)
+    essays = tour.load_essays()
+    if not 1 <= options.essays <= len(essays):
+        raise InvalidCall("essays", options.essays, f"1 to {len(essays)}")
+    essays = essays[: options.essays]
+    with load(options) as engine:
+        tour.show_verdict(out, essays[0], tour.judge(engine, essays[0]))
+        batches = [tour.judge_all(engine, essays, "cache and hints", err)]
+        views, label = engine.snapshot(), engine.tokenizer.decode
+        batches.append(tour.judge_all(engine, essays, "cache only", err, hints=False))
+    out.print(f"\n[bold]{len(essays)} essays at once[/bold]")
+    out.print(tour.grades_table(essays, batches[0].verdicts))
+    out.print("(✗: not what the rubric asks for; –: not about the topic)\n", style="dim")
+    with load(options, cache=False) as engine:
+        batches.append(tour.judge_all(engine, essays, "neither", err, hints=False))
+    is_same = all(batch.verdicts == batches[0].verdicts for batch in batches)
+    out.print("[bold]What it took[/bold]")
+    out.print(tour.figures_table(batches))
+    out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
+    out.print("\n[bold]What is cached after the first of these[/bold]")
+    for line in tree_lines(views, label, width=min(out.width, 120)):
+        out.print(_painted(line), no_wrap=True, crop=True)
+    if options.svg is not None:
+        options.svg.write_text(tree_svg(views, label), "utf-8")
+        out.print(f"\nThe tree is drawn in {options.svg}", markup=False)
+    return 0 if is_same else 1
+
+
+def chat(options: argparse.Namespace) -> int:
+    """Talk to a model, line by line."""
+    sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature)
+    sampling.check()
+    with load(options) as backend:
+        talk(Conversation(backend, sampling, options.system))
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """Say what a checkpoint is and needs, and whether it runs here; 1 if it does not."""
+    out = Console(highlight=False)
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="cyan", no_wrap=True)
+    config = EngineConfig.from_settings(_settings(options))
+    with _starting():
+        from .core.local import model_folder
+    try:
+        for name, value in _description(model_folder(options.model), config):
+            table.add_row(name, value)
+        with load(options) as backend:
+            for name, value in _trial(backend):
+                table.add_row(name, value)
+    except InvalidModel as error:
+        out.print(table)
+        told = f"{type(error).__name__}: {_visible(str(error))}"
+        out.print(Text.assemble(("It cannot be run. ", "bold red"), told), soft_wrap=True)
+        return 1
+    out.print(table)
+    out.print("[bold green]It can be run.[/bold green]")
+    return 0
+
+
+def load(options: argparse.Namespace, **fixed: Any) -> LocalBackend:
+    """The engine that the options ask for."""
+    settings = {**_settings(options), **fixed}
+    with _starting():
+        from .core.local import LocalBackend
+    return LocalBackend.from_folder(options.model, **settings)
+
+
+class Conversation:
+    """A chat that is kept as the model wrote it, so that each turn finds those before in the cache.
+
+    system: what the model is told first, if not empty.
+    """
+
+    def __init__(self, backend: Backend, sampling: Sampling, system: str = "") -> None:
+        self._backend = backend
+        self._sampling = sampling
+        self._start = (Message("system", (Words(system),)),) if system else ()
+        self._messages = self._start
+
+    def clear(self) -> None:
+        """Forget every turn."""
+        self._messages = self._start
+
+    def say(self, text: str, write: Callable[[str], object]) -> Completion:
+        """A turn, its answer written as it comes. Ctrl-C meanwhile ends it early. A turn that
+        fails is forgotten; its error is raised."""
+        asked = (*self._messages, Message("user", (Words(text),)))
+        reply = self._backend.submit(Call(Chat(asked), self._sampling, stream=True))
+        written = 0
+        try:
+            for chunk in reply:
+                write(chunk.text)
+                written += len(chunk.text)
+        except KeyboardInterrupt:
+            reply.cancel()
+        completion = reply.result()
+        write(completion.text[written:])
+        self._messages = (*asked, Message("assistant", completion.outputs[0].segments))
+        return completion
+
+
+def talk(conversation: Conversation) -> None:
+    """Turns from standard input until it ends or says /quit. On a terminal an error ends its turn
+    only; otherwise it is raised."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        print("Ctrl-C stops an answer, /clear forgets, /quit or Ctrl-D leaves.", file=sys.stderr)
+    for line in _lines("> " if is_terminal else ""):
+        if line == "/quit":
+            return
+        if line == "/clear":
+            conversation.clear()
+        elif line.startswith("/"):
+            print(f"forkroot: {line} is not a command; allowed: /clear, /quit", file=sys.stderr)
+        elif line:
+            try:
+                completion = conversation.say(line, _write)
+            except (InvalidCall, CallFailed) as error:
+                if not is_terminal:
+                    raise
+                print(f"forkroot: {error}", file=sys.stderr)
+            else:
+                _write("\n")
+                if is_terminal:
+                    Console(stderr=True).print(_cost(completion), style="dim", highlight=False)
+
+
+def _starting() -> Status:
+    """Shown on a terminal while torch is imported."""
+    return Console(stderr=True).status("starting")
+
+
+def _lines(prompt: str) -> Iterator[str]:
+    """What the user types, line by line; Ctrl-C drops a line."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (input() then edits lines and knows those before)
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            continue
+        yield line.strip()
+
+
+def _write(text: str) -> None:
+    print(_visible(text), end="", flush=True)
+
+
+def _visible(text: str) -> str:
+    """The text without characters that steer a terminal."""
+    return "".join(char for char in text if char in "\n\t" or category(char) != "Cc")
+
+
+def _cost(completion: Completion) -> str:
+    usage = completion.usage
+    is_cut = completion.outputs[0].finish_reason == "length"
+    found = f"{usage.cached_tokens:,} of {usage.prompt_tokens:,} prompt tokens were cached"
+    return f"{found}, {usage.completion_tokens:,} written{' (cut short)' if is_cut else ''}"
+
+
+def _description(folder: Path, config: EngineConfig) -> Iterator[tuple[str, str]]:
+    """What can be said of a checkpoint before it is loaded, line by line. Raises InvalidModel."""
+    model = ModelConfig.from_folder(folder)
+    yield "architecture", f"{model.architecture}, by forkroot's own model code on {config.device}"
+    count = model.num_parameters()
+    yield "parameters", f"{count:,}"
+    weights = {dtype: count * size for dtype, size in DTYPE_BYTES.items()}
+    yield "weights", _by_dtype(weights)
+    yield "KV of one token", _by_dtype({d: model.kv_bytes_per_token(d) for d in DTYPE_BYTES})
+    yield "context length", f"{model.context_len:,} tokens"
+    yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield "memory here", _bytes(memory)
+    needed = weights["float32" if config.dtype == "auto" else config.dtype]
+    if config.device == "cpu" and needed > memory:
+        raise InvalidModel(f"the weights take {_bytes(needed)}; allowed: {_bytes(memory)}")
+
+
+def _trial(backend: LocalBackend) -> Iterator[tuple[str, str]]:
+    """What a loaded checkpoint shows of itself."""
+    yield "KV tokens here", f"{backend.config.num_slots:,}, for all that runs and is cached"
+    start = time.perf_counter()
+    sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
+    usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
+    seconds = time.perf_counter() - start
+    yield "trial run", f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
+
+
+def _by_dtype(sizes: Mapping[str, int]) -> str:
+    """As "2.0 MiB (float32), 1.0 MiB (bfloat16, float16)"."""
+    named = {size: [d for d in sizes if sizes[d] == size] for size in sizes.values()}
+    return ", ".join(f"{_bytes(size)} ({', '.join(dtypes)})" for size, dtypes in named.items())
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:,.1f} {unit}"
+        size /= 1024
+    return f"{size:,.1f} GiB"
+
+
+def _painted(line: Line) -> Text:
+    heat = "bold red" if line.heat > 0.5 else "yellow" if line.heat > 0.1 else "default"
+    return Text.assemble((line.guide, "dim"), (line.text, heat), (f" ({line.notes})", "dim"))
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """The engine's settings; their values are read as JSON where they are, else as text."""
+    found: dict[str, Any] = {}
+    for item in options.set:
+        name, _, value = item.partition("=")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("forkroot", description=__doc__.partition("\n")[0])
+    parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    model = "a checkpoint folder, or 'tiny' for the embedded model"
+
+    tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
+    tour.set_defaults(run=demo)
+    tour.add_argument("--model", default="tiny", help=f"{model} (the default)")
+    tour.add_argument("--essays", type=int, default=12, metavar="N", help="how many (default 12)")
+    tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
+
+    talking = commands.add_parser("chat", help="talk to a model")
+    talking.set_defaults(run=chat)
+    talking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
+    talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
+    talking.add_argument("--temperature", type=float, default=0.0, help="0 (the default): greedy")
+    talking.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
+
+    checking = commands.add_parser(
+        "check", help="say whether a model can be run, and what it needs"
+    )
+    checking.set_defaults(run=check)
+    checking.add_argument("model", help=model)
+
+    for command in (tour, talking, checking):
+        text = "a setting of the engine, such as chunk_tokens=256 (may be repeated)"
+        command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
+    return parser
+
+
+def _new_file(name: str) -> Path:
+    path = Path(name)
+    if path.is_dir() or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{name!r} is not a file in a folder that exists")
+    return path
+
+
+if __name__ == "__main__":
+    sys.exit(main())

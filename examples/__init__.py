@@ -1,0 +1,1 @@
+"""Programs to read and to run; `forkroot demo` shows one of them at work."""
