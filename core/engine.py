@@ -15,7 +15,6 @@ from .advance import Advancer
 from .forks import Roots
 from .model.batch import Batch, Outcome
 from .protocol import (
-    BackendClosed,
     CallFailed,
     Completion,
     DeadlineExceeded,
@@ -123,11 +122,6 @@ class Engine:
                 sequence.ending = Ending("abort", None, len(sequence.text))
                 self._close(sequence)
         self._complete(job)
-
-    def fail_all(self, error: BaseException) -> None:
-        """End every open job in this error."""
-        for job in list(self._jobs):
-            self._fail(job, error)
 
     def clear_cache(self) -> int:
         """Forget what no running call uses; returns how many tokens."""
@@ -284,11 +278,6 @@ class Engine:
         hint = self._hint(job)
         if hint is not None and not job.is_plant:
             self._roots.leave(job.call.namespace, hint.root, self._clock())
-
-
-def closed() -> BackendClosed:
-    """The error of calls that a closing engine leaves open."""
-    return BackendClosed("the backend was closed before the call ended")
 
 
 def _is_aborted(sequence: Sequence) -> bool:

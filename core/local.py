@@ -6,6 +6,7 @@ Joins tokenizer, model, cache, scheduler and engine; what they do is in their ow
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import queue
@@ -21,7 +22,7 @@ import torch
 
 from .advance import Advancer
 from .config import EngineConfig
-from .engine import Counters, Engine, Runner, closed
+from .engine import Counters, Engine, Runner
 from .forks import Roots
 from .intake import Intake
 from .model.config import ModelConfig
@@ -192,29 +193,35 @@ class LocalBackend:
         return future.result()
 
     def _loop(self) -> None:
-        engine = self._engine
         try:
             while not self._is_closing:
                 self._drain()
-                if engine.has_work and not self._is_closing:
-                    engine.step()
-        except Exception as error:  # our own fault: end every call, then say why to later ones
+                if self._engine.has_work and not self._is_closing:
+                    self._engine.step()
+        except BaseException as error:  # whatever it was: calls must end, and later ones learn why
             _log.exception("the engine died")
             self._cause = error
+        self._shut()
+
+    def _shut(self) -> None:
+        """End every open call, in whatever state the engine is."""
         with self._gate:
             self._is_shut = True
         while not self._inbox.empty():
-            self._inbox.get()()
-        engine.fail_all(self._closed())
+            with contextlib.suppress(Exception):  # a dead engine may refuse; questions get answers
+                self._inbox.get()()
+        for job in list(self._jobs.values()):
+            job.mailbox.fail(self._closed())
 
     def _drain(self) -> None:
         """Do what was posted; wait for something to do while the engine is idle."""
         if not self._engine.has_work:
             due = self._engine.next_event()
             try:
-                self._inbox.get(timeout=None if due is None else 0.1)()
+                action = self._inbox.get(timeout=None if due is None else 0.1)
             except queue.Empty:
-                self._engine.expire_roots()
+                action = self._engine.expire_roots
+            action()
         while not self._inbox.empty():
             self._inbox.get()()
 
@@ -222,10 +229,10 @@ class LocalBackend:
         self._jobs.pop(reply, None)
 
     def _closed(self) -> BackendClosed:
-        error = closed()
-        if self._cause is not None:
-            error = BackendClosed(f"the engine died: {self._cause!r}")
-            error.__cause__ = self._cause
+        if self._cause is None:
+            return BackendClosed("the backend was closed before the call ended")
+        error = BackendClosed(f"the engine died: {self._cause!r}")
+        error.__cause__ = self._cause
         return error
 
 

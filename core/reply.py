@@ -146,7 +146,7 @@ def _wake(wakes: list[_Wake]) -> None:
     for wake in wakes:
         try:
             wake()
-        except Exception:  # a reader's fault must not harm the producer
+        except BaseException:  # a reader's fault, CancelledError too, must not harm the producer
             _log.exception("a reader of a reply failed")
 
 
