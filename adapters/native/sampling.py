@@ -24,6 +24,6 @@ def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 def _as_field(name: str, value: Any) -> Any:
     if name == "stop" and isinstance(value, str):
         return (value,)
-    if name in ("stop", "stop_token_ids") and isinstance(value, list | set | frozenset):
+    if name in ("stop", "stop_token_ids") and isinstance(value, list):
         return tuple(value)
     return value
