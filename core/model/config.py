@@ -66,9 +66,10 @@ class ModelConfig:
         keys = _Keys.read(Path(folder) / "config.json")
         path = Path(folder) / "generation_config.json"
         generation = _Keys.read(path) if path.exists() else _Keys(path, {})
+        architecture = _architecture(keys)
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         config = cls(
-            architecture=_architecture(keys),
+            architecture=architecture,
             vocabulary_size=keys.count("vocab_size"),
             num_layers=keys.count("num_hidden_layers"),
             hidden_size=hidden_size,

@@ -1,0 +1,104 @@
+"""The command line, run in this process on the embedded model."""
+
+from __future__ import annotations
+
+import io
+import json
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from forkroot.__main__ import main
+
+SMALL = ["--set", "num_slots=8192", "--set", "context_len=1024"]
+
+
+def type_lines(monkeypatch: pytest.MonkeyPatch, *lines: str) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == "forkroot 0.1.0\n"
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([])
+    assert stop.value.code == 2
+    assert "COMMAND" in capsys.readouterr().err
+
+
+def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "tiny", *SMALL]) == 0
+    out = capsys.readouterr().out
+    assert "LlamaForCausalLM" in out
+    assert "2,048 tokens" in out
+    assert "8,192, for all that runs and is cached" in out
+    assert out.endswith("It can be run.\n")
+
+
+def test_check_says_why_a_checkpoint_cannot_be_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {"architectures": ["NoSuchForCausalLM"], "model_type": "none"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["check", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "It cannot be run." in out
+    assert "NoSuchForCausalLM" in out
+
+
+def test_a_model_that_is_not_there_is_one_line_on_stderr(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["chat", "no/such/folder"]) == 2
+    said = capsys.readouterr().err
+    assert said.splitlines()[-1].startswith("forkroot: model='no/such/folder'")
+    assert "Traceback" not in said
+
+
+def test_an_unknown_setting_is_named_with_what_is_allowed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["chat", "--set", "speed=11"]) == 2
+    said = capsys.readouterr().err
+    assert "speed=11 is not allowed" in said
+    assert "chunk_tokens" in said
+
+
+def test_too_many_essays_are_refused_with_the_number_in_the_box(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["demo", "--essays", "1000"]) == 2
+    assert "essays=1000 is not allowed; allowed: 1 to " in capsys.readouterr().err
+
+
+def test_a_piped_chat_answers_each_line_and_can_forget(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    question = "What is the capital of France?"
+    type_lines(monkeypatch, question, "/nonsense", "/clear", question, "/quit", "not said")
+    assert main(["chat", "--max-tokens", "12", *SMALL]) == 0
+    out, err = capsys.readouterr()
+    answers = out.splitlines()
+    assert len(answers) == 2
+    assert answers[0] == answers[1] != ""
+    assert "/nonsense is not a command; allowed: /clear, /quit" in err
+
+
+def test_the_demo_gives_the_same_answers_three_ways_and_draws_the_tree(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "tree.svg"
+    assert main(["demo", "--essays", "2", "--svg", str(picture), *SMALL]) == 0
+    out = capsys.readouterr().out
+    rows = {line.split("  ")[0]: line for line in out.splitlines() if "×" in line}
+    assert set(rows) == {"cache and hints", "cache only", "neither"}
+    assert "0.0%" in rows["neither"]
+    assert "All answers are the same." in out
+    assert "You judge short essays" in out
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
