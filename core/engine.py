@@ -167,7 +167,9 @@ class Engine:
         for part in parts:
             sequence = part.sequence
             self.counters.computed_tokens += part.count
-            scored += self._take_scores(part, outcome, scored)
+            count = len(part.scored)
+            sequence.scores += outcome.scores[scored : scored + count].tolist()
+            scored += count
             if not (part.is_last and sequence.is_generating):
                 continue
             token = int(outcome.tokens[drawn])
@@ -176,16 +178,6 @@ class Engine:
             else:
                 self._blame(sequence.job, ValueError("the model gave logits that are no numbers"))
             drawn += 1
-
-    def _take_scores(self, part: Part, outcome: Outcome, offset: int) -> int:
-        """Give the sequence its share of the scored positions; how many these are."""
-        sequence = part.sequence
-        if sequence.score_start is None:
-            return 0
-        first = max(part.start, sequence.score_start - 1)
-        count = max(0, min(part.start + part.count, sequence.prompt_len - 1) - first)
-        sequence.scores += outcome.scores[offset : offset + count].tolist()
-        return count
 
     # --- endings -----------------------------------------------------------------------------
 

@@ -30,6 +30,12 @@ class Part:
         """Whether all of the sequence's tokens are computed after this part."""
         return self.start + self.count == self.sequence.num_ids
 
+    @property
+    def scored(self) -> range:
+        """Positions whose successors are to be scored."""
+        first = max(self.start, self.sequence.next_scored)
+        return range(first, min(self.start + self.count, self.sequence.prompt_len - 1))
+
 
 @dataclass(slots=True)
 class Growth:
@@ -143,7 +149,6 @@ class Scheduler:
     def retract(self, sequence: Sequence) -> None:
         """Send a running sequence back to wait, because memory ran out; its work stays cached."""
         self.finish(sequence)
-        sequence.scores.clear()
         self._growth.tighten()
         self.num_retracted += 1
         self._queue.add_first(sequence)
@@ -336,13 +341,9 @@ def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray]:
     scored: list[np.ndarray] = [np.empty(0, np.int32)]
     targets: list[np.ndarray] = [np.empty(0, np.int64)]
     for part, offset in zip(parts, offsets, strict=True):
-        if part.sequence.score_start is None:
-            continue
-        first = max(part.start, part.sequence.score_start - 1)
-        last = min(part.start + part.count, part.sequence.prompt_len - 1)
-        if first < last:
-            scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
-            targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
+        if places := part.scored:
+            scored.append(np.arange(places.start, places.stop, dtype=np.int32) - part.start + offset)
+            targets.append(part.sequence.ids[places.start + 1 : places.stop + 1].astype(np.int64))
     return np.concatenate(scored), np.concatenate(targets)
 
 

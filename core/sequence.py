@@ -101,9 +101,12 @@ class Sequence:
     @property
     def match_limit(self) -> int:
         """Tokens that may be taken from the cache; what follows is computed for its logits."""
-        if self.score_start is not None:
-            return self.score_start - 1
-        return self.num_ids - self.is_generating
+        return self.num_ids - self.is_generating if self.score_start is None else self.next_scored
+
+    @property
+    def next_scored(self) -> int:
+        """Position of the next token whose successor is to be scored."""
+        return self.num_ids if self.score_start is None else self.score_start - 1 + len(self.scores)
 
     @property
     def is_generating(self) -> bool:
