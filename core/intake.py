@@ -7,7 +7,7 @@ error that names the field, its value and what is allowed. It knows nothing of b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -54,11 +54,12 @@ class Intake:
         if call.constraint is not None:
             kind = type(call.constraint).__name__
             raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
-        self._check_token_ids(call.sampling)
+        self._check_ids("logit_bias", call.sampling.logit_bias)
+        self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
         prompt = self.tokenizer.encode_prompt(call.prompt)
         if not isinstance(call.prompt, Chat) and not any(map(_has_content, call.prompt)):
             prompt = []
-        self._check_ids(prompt)
+        self._check_ids("prompt", prompt)
         job = Job(call, mailbox)
         if call.options:
             self._add_options(job, prompt)
@@ -93,11 +94,12 @@ class Intake:
             lead = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
             if not lead:
                 raise InvalidCall("prompt", "", "at least one token")
-            if encoded[0][:1] != lead:
+            if any(ids[:1] != lead for ids in encoded):
                 encoded = [lead + ids for ids in encoded]
             start = 1
         rules = StopRules(frozenset(), (), 0, 0)
         for ids in encoded:
+            self._check_ids("options", ids)
             self._add(job, ids, rules, score_start=max(1, min(start, len(ids) - 1)))
 
     def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
@@ -160,16 +162,10 @@ class Intake:
                 f"{self.num_slots} slots in all (num_slots), {needed} would be needed",
             )
 
-    def _check_ids(self, ids: list[int]) -> None:
+    def _check_ids(self, field: str, ids: Collection[int]) -> None:
         for token in (min(ids, default=0), max(ids, default=0)):
             if not 0 <= token < self.vocabulary_size:
-                raise InvalidCall("prompt", token, f"token ids 0 to {self.vocabulary_size - 1}")
-
-    def _check_token_ids(self, sampling: Sampling) -> None:
-        for name in ("logit_bias", "stop_token_ids"):
-            for token in getattr(sampling, name):
-                if token >= self.vocabulary_size:
-                    raise InvalidCall(name, token, f"token ids 0 to {self.vocabulary_size - 1}")
+                raise InvalidCall(field, token, f"token ids 0 to {self.vocabulary_size - 1}")
 
     def _root_len(self, call: Call, prompt: list[int]) -> int:
         """Tokens of the shared prefix that the call's hint marks in its prompt; 0 for none."""
@@ -181,7 +177,10 @@ class Intake:
             shared: Prompt = replace(call.prompt, messages=messages, open_last=True)
         else:
             shared = call.prompt[: hint.prefix_end]
-        return _common(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
+        try:
+            return _common(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
+        except InvalidCall:  # the chat template takes no such beginning of a chat
+            return 0
 
     def _seed(self, seed: int | None) -> int:
         return (self.seed + next(self._drawn) * _GOLDEN) % 2**63 if seed is None else seed
