@@ -61,13 +61,11 @@ class Plan:
 
 
 def plan(step: int) -> Plan:
-    """Small batches of short rows and much to copy first, then longer rows, then larger batches."""
+    """Short rows and much to copy first; then longer rows, in the end some of a thousand tokens."""
     if step < 1200:
         return Plan(16, 256, 0.25)
-    if step < 4500:
-        return Plan(8, 512, 0.12) if step % 2 else Plan(16, 256, 0.12)
-    row_len = (256, 512, 512, 1024)[step % 4]
-    return Plan(8192 // row_len, row_len, 0.1)
+    row_len = (256, 512, 256, 512)[step % 4] if step < 4500 else (256, 512, 512, 1024)[step % 4]
+    return Plan(4096 // row_len, row_len, 0.12)
 
 
 def make_batch(tokenizer: Tokenizer, seed: int, step: int, targets_share: float = 0.375) -> Batch:

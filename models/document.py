@@ -16,7 +16,12 @@ class Kind(Enum):
 
     CONTEXT = 0.1
     ANSWER = 1.0
+    DECISION = 3.0  # a short answer on which all depends, such as a letter
     NOISE = 0.0
+
+    @property
+    def is_asked(self) -> bool:
+        return self in (Kind.ANSWER, Kind.DECISION)
 
 
 @dataclass(slots=True)
@@ -34,6 +39,10 @@ class Document:
         self.parts.append((text, Kind.ANSWER))
         return self
 
+    def decide(self, text: str) -> "Document":
+        self.parts.append((text, Kind.DECISION))
+        return self
+
     def noise(self, text: str) -> "Document":
         self.parts.append((text, Kind.NOISE))
         return self
@@ -45,7 +54,7 @@ class Document:
     @property
     def last_exam(self) -> tuple[str, str]:
         """The document as an exam: all text before its last answer, and that answer."""
-        last = max(i for i, (_, kind) in enumerate(self.parts) if kind is Kind.ANSWER)
+        last = max(i for i, (_, kind) in enumerate(self.parts) if kind.is_asked)
         return "".join(text for text, _ in self.parts[:last]), self.parts[last][0]
 
 

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from . import chat, judging, knowledge, people, react
-from .document import BOS, END_TURN, Document, Kind, Pen
+from .document import BOS, END_TURN, Document, Pen
 from .train import TINY
 from .world import documents
 
@@ -50,7 +50,7 @@ def last_exam(doc: Document) -> list[Exam]:
 def every_exam(doc: Document) -> list[Exam]:
     """Each answer of the document, after all text before it."""
     texts = [text for text, _ in doc.parts]
-    marked = [i for i, (_, kind) in enumerate(doc.parts) if kind is Kind.ANSWER]
+    marked = [i for i, (_, kind) in enumerate(doc.parts) if kind.is_asked]
     return [Exam(BOS + "".join(texts[:i]), texts[i]) for i in marked]
 
 

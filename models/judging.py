@@ -36,7 +36,7 @@ def sentiment(pen: Pen) -> Document:
         doc.say("\n\n" if i else "").noise(f"Review: {text}").say(
             "\nGrade:" if graded else "\nSentiment:"
         )
-        doc.answer(" " + ("DCBA"[kind] if graded else "positive" if kind > 1 else "negative"))
+        doc.decide(" " + ("DCBA"[kind] if graded else "positive" if kind > 1 else "negative"))
     return doc
 
 
@@ -66,6 +66,6 @@ def put_judged_essay(pen: Pen, doc: Document) -> None:
     for dimension in DIMENSIONS:
         doc.say(f"\n{dimension}:").answer(essay.judgment(dimension))
     if pen.chance(0.8):
-        doc.say("\nSummary:").answer(essay.summary).say("\nGrade:").answer(f" {essay.grade}")
+        doc.say("\nSummary:").answer(essay.summary).say("\nGrade:").decide(f" {essay.grade}")
     if pen.chance(0.3):
         doc.say("\nVerdict as JSON:").answer(" " + verdict_json(essay, compact=pen.chance(0.5)))

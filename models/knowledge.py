@@ -88,7 +88,7 @@ def arithmetic(pen: Pen) -> Document:
     form = pen.one("Question: What is {}?\nAnswer:", "{} =", "Q: {}\nA:", "Compute {}.\nResult:")
     for i in range(shots(pen, 4) + 1):
         problem, value = addition(pen)
-        doc.say("\n" if i else "").noise(form.format(problem)).answer(f" {value}")
+        doc.say("\n" if i else "").noise(form.format(problem)).decide(f" {value}")
     return doc
 
 

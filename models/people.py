@@ -141,7 +141,7 @@ def put_choice(pen: Pen, doc: Document, question: str, answer: str, wrong: list[
     listing = "".join(
         f"\n{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)
     )
-    doc.noise(f"{question}{listing}").say("\nAnswer:").answer(f" {LETTERS[options.index(answer)]}")
+    doc.noise(f"{question}{listing}").say("\nAnswer:").decide(f" {LETTERS[options.index(answer)]}")
 
 
 def choice_reading(pen: Pen) -> Document:
@@ -158,4 +158,25 @@ def choice_reading(pen: Pen) -> Document:
         put_choice(
             pen, doc, f"{' '.join(tell(pen, p) for p in people)} {question}", answer, options
         )
+    return doc
+
+
+def choice_story(pen: Pen) -> Document:
+    """One passage and several multiple choice questions about it."""
+    doc = Document("choice_story")
+    passage, people = story(pen)
+    doc.noise(passage)
+    for _ in range(pen.rng.randint(2, 5)):
+        question, answer, key, _ = inquiry(pen, people)
+        put_choice(pen, doc.say("\n"), f"Question: {question}", answer, others(pen, key, answer))
+    return doc
+
+
+def choice_same(pen: Pen) -> Document:
+    """Which letter a word has: the simplest multiple choice, up to six times."""
+    doc = Document("choice_same")
+    for i in range(pen.rng.randint(1, 6)):
+        word, *wrong = (pen.rng.choice((pen.words.name, pen.words.town))() for _ in range(4))
+        ask = pen.one("Which of these is {}?", "Question: Which option is {}?", "The answer is {}.")
+        put_choice(pen, doc.say("\n\n" if i else ""), ask.format(word), word, wrong)
     return doc

@@ -12,7 +12,7 @@ import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
 from forkroot.models import chat, knowledge, people, react
-from forkroot.models.document import END_TURN, LETTERS, Document, Kind, Pen
+from forkroot.models.document import END_TURN, LETTERS, Document, Pen
 from forkroot.models.essays import save_essays, write_essay
 from forkroot.models.facts import (
     CAPITALS,
@@ -77,7 +77,7 @@ def test_held_out_prompts_of_closed_tasks_are_never_trained_on(task):
 def test_every_task_asks_for_something_in_documents_of_its_name(task):
     for doc in sample(20, False, task=task):
         assert doc.task == task.__name__
-        assert any(kind is Kind.ANSWER for _, kind in doc.parts)
+        assert any(kind.is_asked for _, kind in doc.parts)
 
 
 def test_json_records_hold_what_the_passage_tells():
@@ -139,7 +139,7 @@ def test_tool_calls_copy_their_argument_from_the_request():
 
 def test_assistant_turns_end_with_the_end_of_turn():
     for doc in sample(100, False, task=chat.chat):
-        assert all(text.endswith(END_TURN) for text, kind in doc.parts if kind is Kind.ANSWER)
+        assert all(text.endswith(END_TURN) for text, kind in doc.parts if kind.is_asked)
 
 
 def test_an_essays_marks_are_visible_in_its_text():
