@@ -1,0 +1,338 @@
+"""What a caller says to a runtime: prompts, sampling, constraints, hints and the call itself.
+
+Frozen values of the standard library; `check` says whether each is allowed.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from .errors import InvalidCall
+
+HINT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of prompt text.
+
+    ids: the tokens that wrote this text, where it is a model's own answer; a runtime with the same
+      tokenizer uses them instead of encoding the text again, any other reads the text.
+    """
+
+    text: str
+    ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """A piece of prompt given as token ids of the runtime's own tokenizer."""
+
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An encoded image (PNG, JPEG, ...)."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Video:
+    """An encoded video, of which `num_frames` evenly spaced frames are shown to the model."""
+
+    data: bytes
+    num_frames: int
+
+
+Segment: TypeAlias = Text | Tokens | Image | Video
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. `role` is what the model's chat template knows, as "user"."""
+
+    role: str
+    content: tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A prompt given as messages, rendered by the model's own chat template.
+
+    open_last: the last message is not closed: the model goes on writing it. Otherwise a new
+      assistant message is opened.
+    tools: tool descriptions in JSON form, passed to the template.
+    """
+
+    messages: tuple[Message, ...]
+    open_last: bool = False
+    tools: tuple[Mapping[str, Any], ...] = ()
+
+
+Prompt: TypeAlias = tuple[Segment, ...] | Chat
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """The answer must match this regular expression as a whole."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class JsonSchema:
+    """The answer must be JSON that this schema (in JSON form) accepts."""
+
+    schema: Mapping[str, Any] | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The answer must be one of these texts."""
+
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """The answer must be derived from this grammar."""
+
+    source: str
+    syntax: Literal["lark", "ebnf", "gbnf"] = "lark"
+
+
+Constraint: TypeAlias = Regex | JsonSchema | Choices | Grammar
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens are chosen; the defaults sample from the model's own distribution.
+
+    max_tokens: tokens generated at most; None: as many as the context holds; 0: plant the prompt
+      in the cache and generate nothing.
+    min_tokens: stop rules are ignored before so many tokens.
+    temperature: 0 is greedy.
+    top_k: the k likeliest tokens only; -1 is off.
+    top_p, min_p: nucleus mass in (0, 1]; least share of the likeliest token's probability [0, 1].
+    frequency_penalty, presence_penalty: in [-2, 2], over generated tokens.
+    repetition_penalty: in (0, 10], over prompt and generated tokens; 1 is off.
+    logit_bias: token id -> addend in [-100, 100].
+    seed: same seed, same answer, whatever else is in the batch; None: drawn by the runtime.
+    stop, stop_token_ids: the answer ends before any of these.
+    ignore_eos: the model's own end tokens do not end the answer.
+    n: independent answers to one prompt.
+    logprobs: None: none; k: log-probability of each generated token and its k best rivals.
+    """
+
+    max_tokens: int | None = 128
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = -1
+    min_p: float = 0.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    n: int = 1
+    logprobs: int | None = None
+
+    def check(self) -> None:
+        """Raise InvalidCall for the first field whose value is not allowed."""
+        for name, (kind, allowed, is_allowed) in _SAMPLING_RULES.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind):
+                raise InvalidCall(name, value, allowed)
+            if not is_allowed(value):
+                raise InvalidCall(name, value, allowed)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise InvalidCall("min_tokens", self.min_tokens, f"0 to max_tokens={self.max_tokens}")
+
+
+_NONE = type(None)
+_LARGEST = sys.float_info.max  # an integer may be finite and beyond it
+_SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
+    "max_tokens": ((int, _NONE), "an integer >= 0, or None", lambda v: v is None or v >= 0),
+    "min_tokens": (int, "an integer >= 0", lambda v: v >= 0),
+    "temperature": ((int, float), "a finite number >= 0", lambda v: 0 <= v <= _LARGEST),
+    "top_p": ((int, float), "0 < top_p <= 1", lambda v: 0 < v <= 1),
+    "top_k": (int, "1 to 2**31-1, or -1 for off", lambda v: v == -1 or 1 <= v < 2**31),
+    "min_p": ((int, float), "0 <= min_p <= 1", lambda v: 0 <= v <= 1),
+    "frequency_penalty": ((int, float), "-2 to 2", lambda v: -2 <= v <= 2),
+    "presence_penalty": ((int, float), "-2 to 2", lambda v: -2 <= v <= 2),
+    "repetition_penalty": ((int, float), "0 < repetition_penalty <= 10", lambda v: 0 < v <= 10),
+    "logit_bias": (
+        Mapping,
+        "a mapping of token ids (integers >= 0) to -100..100",
+        lambda v: all(type(k) is int and k >= 0 and _is_bias(b) for k, b in v.items()),
+    ),
+    "seed": (
+        (int, _NONE),
+        "an integer in 0..2**63-1, or None",
+        lambda v: v is None or 0 <= v < 2**63,
+    ),
+    "stop": (
+        tuple,
+        "a tuple of at most 64 non-empty texts",
+        lambda v: len(v) <= 64 and _are_texts(v),
+    ),
+    "stop_token_ids": (
+        tuple,
+        "a tuple of integers >= 0",
+        lambda v: all(type(i) is int and i >= 0 for i in v),
+    ),
+    "ignore_eos": (bool, "True or False", lambda v: True),
+    "n": (int, "1 to 128", lambda v: 1 <= v <= 128),
+    "logprobs": ((int, _NONE), "0 to 64, or None", lambda v: v is None or 0 <= v <= 64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ForkHint:
+    """What the caller knows about sharing before the runtime can see it (paper, section 3).
+
+    A wrong or missing hint costs time and never changes an answer.
+
+    root: name of the shared prefix; calls with the same name share it.
+    branches: calls that are expected to share it; None: unknown.
+    prefix_end: how many leading segments (messages, for a chat) of this call's prompt form the
+      root; None: the whole prompt of a planting call, else what the root's calls have in common.
+    version: of this envelope; a runtime ignores what it does not know.
+    """
+
+    root: str
+    branches: int | None = None
+    prefix_end: int | None = None
+    version: int = HINT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One generation, one scoring of options, or (with max_tokens=0) one planted prefix.
+
+    options: score each of these texts as continuations of the prompt instead of generating. The
+      prompt may then be empty: the options are scored from the model's start token.
+    stream: deliver chunks as they come; otherwise only the terminal completion.
+    namespace: calls of different namespaces never share a cached token.
+    priority: a higher one is served earlier; -100 to 100.
+    deadline: seconds from submission after which the call ends in DeadlineExceeded.
+    """
+
+    prompt: Prompt
+    sampling: Sampling = field(default_factory=Sampling)
+    constraint: Constraint | None = None
+    options: tuple[str, ...] = ()
+    hint: ForkHint | None = None
+    stream: bool = False
+    namespace: str = ""
+    priority: int = 0
+    deadline: float | None = None
+
+    def check(self) -> None:
+        """Raise InvalidCall for the first field whose value is not allowed."""
+        for name, (allowed, is_allowed) in _CALL_RULES.items():
+            value = getattr(self, name)
+            if not is_allowed(value):
+                raise InvalidCall(name, value, allowed)
+        self.sampling.check()
+        if self.options and self.constraint is not None:
+            raise InvalidCall("constraint", self.constraint, "none beside options")
+
+
+def _is_segment(value: object) -> bool:
+    match value:
+        case Text(text, ids):
+            return _is_text(text) and (ids is None or _are_ids(ids))
+        case Tokens(ids):
+            return _are_ids(ids)
+        case Image(data) | Video(data):
+            return isinstance(data, bytes)
+    return False
+
+
+def _is_text(value: object) -> bool:
+    """Whether this is a string that can be encoded: one without lone surrogates."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
+def _are_ids(value: object) -> bool:
+    return isinstance(value, tuple) and all(type(token) is int for token in value)
+
+
+def _are_segments(value: object) -> bool:
+    return isinstance(value, tuple) and all(map(_is_segment, value))
+
+
+def _is_message(value: object) -> bool:
+    return isinstance(value, Message) and _is_text(value.role) and _are_segments(value.content)
+
+
+def _is_chat(value: Chat) -> bool:
+    return (
+        isinstance(value.messages, tuple)
+        and len(value.messages) > 0
+        and all(map(_is_message, value.messages))
+        and isinstance(value.open_last, bool)
+        and isinstance(value.tools, tuple)
+        and all(isinstance(tool, Mapping) for tool in value.tools)
+    )
+
+
+def _is_prompt(value: object) -> bool:
+    return _is_chat(value) if isinstance(value, Chat) else _are_segments(value)
+
+
+def _is_hint(value: object) -> bool:
+    return (
+        isinstance(value, ForkHint)
+        and isinstance(value.root, str)
+        and all(v is None or type(v) is int for v in (value.branches, value.prefix_end))
+    )
+
+
+def _is_bias(value: object) -> bool:
+    return isinstance(value, int | float) and -100 <= value <= 100
+
+
+def _are_texts(value: object) -> bool:
+    """Whether this is a tuple of texts that are not empty."""
+    return isinstance(value, tuple) and all(text != "" and _is_text(text) for text in value)
+
+
+_CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "prompt": (
+        "a tuple of segments (Text, Tokens, Image, Video), or a Chat of a tuple of at least one"
+        " Message whose content is such a tuple, open_last=True or False, and tools as a tuple of"
+        " mappings; text without lone surrogates, ids as a tuple of integers",
+        _is_prompt,
+    ),
+    "sampling": ("a Sampling", lambda v: isinstance(v, Sampling)),
+    "constraint": (
+        "a Regex, JsonSchema, Choices or Grammar, or None",
+        lambda v: v is None or isinstance(v, Regex | JsonSchema | Choices | Grammar),
+    ),
+    "options": ("a tuple of non-empty texts", _are_texts),
+    "hint": (
+        "a ForkHint of a text, and of integers or None; or None",
+        lambda v: v is None or _is_hint(v),
+    ),
+    "stream": ("True or False", lambda v: isinstance(v, bool)),
+    "namespace": ("a text", _is_text),
+    "priority": ("an integer from -100 to 100", lambda v: type(v) is int and -100 <= v <= 100),
+    "deadline": (
+        "a finite number of seconds > 0, or None",
+        lambda v: v is None or (isinstance(v, int | float) and 0 < v <= _LARGEST),
+    ),
+}

@@ -1,0 +1,66 @@
+"""The errors that cross the door. Each ends one call (or one load) and harms no other.
+
+ForkrootError
+├── InvalidCall (ValueError)      a field has a value that is not allowed
+│   ├── UnsupportedCall           allowed in general, but not by this model or runtime
+│   └── CallTooLarge              cannot fit this runtime even when it is empty
+├── InvalidModel (ValueError)     a checkpoint cannot be run
+├── ProgramError (RuntimeError)   a program of the native language went wrong
+├── DeadlineExceeded (TimeoutError)
+├── Overloaded (RuntimeError)     the waiting queue is full
+├── CallFailed (RuntimeError)     the runtime failed while it ran this call
+└── BackendClosed (RuntimeError)  closed, or died, before the call ended
+"""
+
+from __future__ import annotations
+
+
+class ForkrootError(Exception):
+    """Base of every error that forkroot raises on purpose."""
+
+
+class InvalidCall(ForkrootError, ValueError):
+    """A field of a call has a value that is not allowed."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.field = field
+        self.value = value
+        self.allowed = allowed
+
+    def __str__(self) -> str:
+        shown = repr(self.value)
+        shown = shown if len(shown) <= 80 else shown[:77] + "..."
+        return f"{self.field}={shown} is not allowed; allowed: {self.allowed}"
+
+
+class UnsupportedCall(InvalidCall):
+    """A value that is allowed in general, but not by this model or runtime."""
+
+
+class CallTooLarge(InvalidCall):
+    """A call that could not run even if it had the whole runtime for itself."""
+
+
+class InvalidModel(ForkrootError, ValueError):
+    """A checkpoint that cannot be run; says which file or key, and what is allowed."""
+
+
+class ProgramError(ForkrootError, RuntimeError):
+    """A program of the native language went wrong; `__cause__` is the original error."""
+
+
+class DeadlineExceeded(ForkrootError, TimeoutError):
+    """The call did not end within its deadline."""
+
+
+class Overloaded(ForkrootError, RuntimeError):
+    """The waiting queue is full; try again later."""
+
+
+class CallFailed(ForkrootError, RuntimeError):
+    """The runtime failed while it ran this call; `__cause__` is the original error."""
+
+
+class BackendClosed(ForkrootError, RuntimeError):
+    """The backend was closed, or died, before the call ended."""
