@@ -67,11 +67,12 @@ SEEN_BY: dict[str, tuple[str, ...]] = {
 WAYS_UP = {("__init__.py", "core/local.py")}
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")
-WITH_TORCH = ("core/model/*", "core/local.py", "kernels/*", "models/*")
-WITHOUT_TORCH = (
-    *("core/model/__init__.py", "core/model/batch.py", "core/model/config.py"),
-    *("models/__init__.py", "models/essays.py", "models/facts.py", "models/world.py"),
+WITH_TORCH = (
+    *("core/model/*", "core/local.py", "kernels/*"),
+    *("models/evaluate.py", "models/network.py", "models/optimizer.py", "models/planting.py"),
+    *("models/probe.py", "models/train.py"),
 )
+WITHOUT_TORCH = ("core/model/__init__.py", "core/model/batch.py", "core/model/config.py")
 
 
 class Import(NamedTuple):
