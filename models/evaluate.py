@@ -103,10 +103,12 @@ grades come from closed lists, paired at random.
 `python -m forkroot.models.train` from seed {made[seed]}: {made[steps]} steps,
 {made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core in bfloat16.
 {num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW
-at {made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text is
-written by `models/world.py`; no other data and no other model was used. The network starts with a
-rough copying circuit (`plant_induction`) and with like embeddings for like spellings
-(`plant_spelling`); without them copying did not appear in time.
+at {made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text
+is written by `models/world.py`; no other data and no other model was used. The network starts with
+a rough copying circuit (`plant_induction`) and with like embeddings for like spellings
+(`plant_spelling`); without them copying did not appear in time. The proportions of the tasks
+(`MIX`) were set as they stand after a third of the run; until then reading in sentences had the
+greatest share, and some easier forms of multiple choice and of telling were missing.
 
 ## Format
 

@@ -180,3 +180,15 @@ def choice_same(pen: Pen) -> Document:
         ask = pen.one("Which of these is {}?", "Question: Which option is {}?", "The answer is {}.")
         put_choice(pen, doc.say("\n\n" if i else ""), ask.format(word), word, wrong)
     return doc
+
+
+def choice_match(pen: Pen) -> Document:
+    """Four lettered words, then the same words in another order with the letter of each."""
+    doc = Document("choice_match")
+    for i in range(pen.rng.randint(1, 4)):
+        options = [pen.rng.choice((pen.words.name, pen.words.town))() for _ in range(4)]
+        listing = [f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)]
+        doc.say("\n\n" if i else "").noise("\n".join(listing))
+        for option in pen.rng.sample(options, 4):
+            doc.noise(f"\n{option}").say(":").decide(f" {LETTERS[options.index(option)]}")
+    return doc

@@ -11,11 +11,19 @@ from .document import Document, Pen
 from .facts import Words, is_held_out
 from .judging import essay_judge, sentiment
 from .knowledge import arithmetic, capitals, choice_facts, facts, tips, word_problem
-from .people import choice_reading, choice_same, choice_story, reading_json, reading_question
+from .people import (
+    choice_match,
+    choice_reading,
+    choice_same,
+    choice_story,
+    reading_json,
+    reading_question,
+)
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 17, reading_question: 16, choice_reading: 14, choice_story: 14, choice_same: 9,
+    reading_json: 17, reading_question: 16, choice_reading: 14, choice_story: 14, choice_same: 7,
+    choice_match: 7,
     choice_facts: 8, capitals: 3, facts: 4, arithmetic: 6, word_problem: 3, sentiment: 3,
     essay_judge: 7, react: 7, tips: 3, chat: 8, tools: 9, dspy: 3,
 }  # fmt: skip
