@@ -83,6 +83,7 @@ class Scheduler:
         self._rows = list(range(max_running - 1, -1, -1))
         self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
         self._is_changed = True
+        self._num_roots = 0
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
         self.running: list[Sequence] = []
         self.num_retracted = 0
@@ -168,13 +169,14 @@ class Scheduler:
         budget = self._chunk_tokens - sum(s.num_pending for s in self.running if s.num_pending > 1)
         if not self._queue or not self._rows or budget <= 0:
             return
-        if self.running and not self._is_changed:
+        if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
-        self._is_changed = False
+        self._is_changed, self._num_roots = False, len(self._roots)
         room = self._cache.num_available - sum(map(self._outstanding, self.running))
         self._note_in_flight()
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
+                self._is_changed = True  # for those that were not looked at
                 return
             if self._is_held(sequence):
                 continue

@@ -84,16 +84,16 @@ class WaitingQueue:
         if self._order == "lpm":
             waiting.sort(key=self._rank)
             return iter(waiting)
+        waiting = self._sorted(waiting)
         late = [sequence for sequence in waiting if self.is_overdue(sequence)]
         rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
-        return iter(sorted(late, key=self._arrival) + self._sorted(rest))
+        return iter(sorted(late, key=lambda sequence: sequence.arrival) + rest)
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
+        waiting.sort(key=self._place)
         if self._order == "random":
             self._random.shuffle(waiting)
-            return waiting
-        waiting.sort(key=self._arrival)
-        if self._order == "dfs":
+        elif self._order == "dfs":
             waiting.sort(key=_dfs_key)
             start = bisect_left(waiting, self._last_key, key=_dfs_key)
             waiting = waiting[start:] + waiting[:start]
@@ -122,7 +122,7 @@ class WaitingQueue:
     def _age(self, sequence: Sequence) -> int:
         return self._num_admitted - sequence.arrival
 
-    def _arrival(self, sequence: Sequence) -> int:
+    def _place(self, sequence: Sequence) -> int:
         return self._waiting[sequence]
 
 
