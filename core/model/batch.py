@@ -59,7 +59,6 @@ class Batch:
     draws: N, how each of these is drawn.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
     targets: [M] these successors' token ids.
-    score_tops: how many rivals each scored position reports (0 for most).
     """
 
     ids: Longs
@@ -73,7 +72,6 @@ class Batch:
     draws: tuple[Draw, ...]
     scored: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
-    score_tops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +83,9 @@ class Outcome:
       penalty, no filter); NaN where the draw asked for none.
     tops: for each drawn token its best rivals (token id, log-probability), best first.
     scores: [M] log-probability of each target.
-    score_tops: for each target its best rivals; empty unless the batch asked.
     """
 
     tokens: Longs
     logprobs: Floats
     tops: tuple[tuple[tuple[int, float], ...], ...] = ()
     scores: Floats = field(default_factory=lambda: np.empty(0, np.float32))
-    score_tops: tuple[tuple[tuple[int, float], ...], ...] = ()

@@ -11,7 +11,7 @@ from .inputs import Inputs, to_tensor
 from .llama import Llama
 from .parallel import Ranks
 from .pool import KVPool
-from .sampler import sample
+from .sampler import Drawn, sample
 
 _SCORE_ROWS = 256
 
@@ -31,10 +31,10 @@ class ModelRunner:
         device = self._model.device
         inputs = Inputs.of(batch, self._model.rope, self._attention, device)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
-        tokens = np.empty(0, np.int64)
+        drawn = Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
         if len(batch.sampled):
             rows = to_tensor(batch.sampled, device)
-            tokens = sample(self._model.logits(hidden.index_select(0, rows)), batch.draws)
+            drawn = sample(self._model.logits(hidden.index_select(0, rows)), batch.draws)
         scores = np.empty(len(batch.scored), np.float32)
         for start in range(0, len(batch.scored), _SCORE_ROWS):
             part = slice(start, start + _SCORE_ROWS)
@@ -42,12 +42,7 @@ class ModelRunner:
             logits = self._model.logits(hidden.index_select(0, rows))
             chosen = logits.gather(1, targets[:, None])[:, 0]
             scores[part] = (chosen - logits.logsumexp(-1)).numpy(force=True)
-        return Outcome(
-            tokens=tokens,
-            logprobs=np.full(len(tokens), np.nan, np.float32),
-            tops=((),) * len(tokens),
-            scores=scores,
-        )
+        return Outcome(drawn.tokens, drawn.logprobs, drawn.tops, scores)
 
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
