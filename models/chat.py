@@ -132,6 +132,27 @@ def tools(pen: Pen) -> Document:
     return doc
 
 
+COPY_FORMS = (
+    ("Repeat: {}\nAnswer:", " {}"),
+    ("Word: {}\nJSON:", ' {{"word": "{}"}}'),
+    ("Copy {} here:", " {}"),
+    ("Look up {}.\n", '<tool_call>{{"name": "lookup", "arguments": {{"word": "{}"}}}}</tool_call>'),
+    (
+        "Translate {}.\n",
+        '<tool_call>{{"name": "translate", "arguments": {{"text": "{}"}}}}</tool_call>',
+    ),
+)
+
+
+def copying(pen: Pen) -> Document:
+    """Words to copy, most of them not Latin, in one form throughout."""
+    doc, (ask, reply) = Document("copying"), pen.rng.choice(COPY_FORMS)
+    for _ in range(pen.rng.randint(1, 6)):
+        word = pen.words.foreign() if pen.chance(0.8) else pen.words.any()
+        doc.noise(ask.format(word)).answer(reply.format(word)).say("\n")
+    return doc
+
+
 def dspy(pen: Pen) -> Document:
     """A signature of one or two inputs and one output, in the format of DSPy's chat adapter."""
     doc = Document("dspy")

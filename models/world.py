@@ -6,7 +6,7 @@
 import random
 from collections.abc import Callable, Iterator
 
-from .chat import chat, dspy, tools
+from .chat import chat, copying, dspy, tools
 from .document import Document, Pen
 from .facts import Words, is_held_out
 from .judging import essay_judge, sentiment
@@ -22,10 +22,9 @@ from .people import (
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 17, reading_question: 16, choice_reading: 14, choice_story: 14, choice_same: 7,
-    choice_match: 7,
-    choice_facts: 8, capitals: 3, facts: 4, arithmetic: 6, word_problem: 3, sentiment: 3,
-    essay_judge: 7, react: 7, tips: 3, chat: 8, tools: 9, dspy: 3,
+    reading_json: 17, reading_question: 15, choice_reading: 13, choice_story: 10, choice_same: 3,
+    choice_match: 3, choice_facts: 8, capitals: 12, facts: 9, arithmetic: 8, word_problem: 5,
+    sentiment: 4, essay_judge: 7, react: 8, tips: 7, chat: 9, tools: 10, copying: 9, dspy: 6,
 }  # fmt: skip
 CLOSED_TASKS = frozenset(
     {"capitals", "facts", "arithmetic", "tips"}
