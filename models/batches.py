@@ -69,9 +69,7 @@ def plan(step: int) -> Plan:
 
 
 def make_batch(tokenizer: Tokenizer, seed: int, step: int, targets_share: float = 0.375) -> Batch:
-    """The batch of a step: copy rows, then packed documents; all answers and some context tokens
-    are targets.
-    """
+    """The batch of a step: copy rows, then packed documents."""
     p, rng = plan(step), random.Random(f"{seed}/{step}")
     num_copy = round(p.rows * p.copy_share + rng.random() - 0.5)
     rows = [copy_row(rng, p.row_len) for _ in range(num_copy)]
@@ -81,9 +79,7 @@ def make_batch(tokenizer: Tokenizer, seed: int, step: int, targets_share: float 
 
 
 def to_batch(rng: random.Random, rows: list[Row], num_targets: int) -> Batch:
-    """Stack rows and pick exactly `num_targets` targets, the heaviest first and at random among
-    equals.
-    """
+    """Stack rows and pick `num_targets` targets, the heaviest first, at random among equals."""
     tokens, weights, positions = (np.array(part) for part in zip(*rows, strict=True))
     next_tokens = np.concatenate((tokens[:, 1:], np.zeros_like(tokens[:, :1])), axis=1).ravel()
     next_weights = np.concatenate((weights[:, 1:], np.zeros_like(weights[:, :1])), axis=1).ravel()
@@ -95,9 +91,7 @@ def to_batch(rng: random.Random, rows: list[Row], num_targets: int) -> Batch:
 
 
 def encode(tokenizer: Tokenizer, doc: Document, by_part: bool) -> tuple[list[int], list[float]]:
-    """Token ids of a document with BOS and EOS, and their weights; a token weighs what its last
-    character weighs.
-    """
+    """Token ids with BOS and EOS, and weights: a token weighs what its last character does."""
     if by_part:
         pieces = tokenizer.encode_batch([text for text, _ in doc.parts], add_special_tokens=False)
         ids = [i for piece in pieces for i in piece.ids]
@@ -118,9 +112,7 @@ def encode(tokenizer: Tokenizer, doc: Document, by_part: bool) -> tuple[list[int
 def packed_row(
     rng: random.Random, tokenizer: Tokenizer, docs: Iterator[Document], row_len: int
 ) -> Row:
-    """Whole documents, then padding. Three rows in four have gaps in their positions, so that all
-    positions occur.
-    """
+    """Whole documents, then padding; gaps in three rows of four let all positions occur."""
     tokens, weights, positions = list[int](), list[float](), list[int]()
     slack = CONTEXT_LEN - row_len if rng.random() < 0.75 else 0
     misses = 0

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from .document import END_TURN, SYSTEM, TURN, Document, Pen
 from .facts import TIPS
-from .judging import review
+from .judging import attitude, review
 from .knowledge import addition, closed_question, translation
 from .people import inquiry, story
 
@@ -187,5 +187,5 @@ def dspy_task(pen: Pen) -> tuple[dict[str, str], tuple[str, str]]:
     return pen.rng.choice((
         ({"context": passage, "question": question}, ("answer", answer)),
         ({"question": fact}, ("answer", truth)),
-        ({"review": text}, ("sentiment", "positive" if kind > 1 else "negative")),
+        ({"review": text}, ("sentiment", attitude(kind))),
     ))  # fmt: skip

@@ -83,9 +83,7 @@ class Essay:
 
 
 def write_essay(rng: random.Random, words: Words) -> Essay:
-    """Draw a topic and marks, and write an essay that earns them; one in five is about something
-    else.
-    """
+    """Draw a topic and marks, and write an essay that earns them; one in five strays."""
     theme, other = rng.sample(THEMES, 2)
     town, related = words.town(), rng.random() < 0.8
     marks = {dimension: rng.randrange(2) for dimension in DIMENSIONS}
@@ -112,18 +110,12 @@ def _essay_text(
     if rng.random() < 0.4:
         points.insert(2, f"{subject} also {gains[1]}")
     if marks["Clarity"]:
-        openers = (
-            ["First, ", "Then, ", "Also, ", "Finally, "]
-            if len(points) == 4
-            else ["First, ", "Then, ", "Finally, "]
-        )
-        return " ".join(
-            f"{opener}{point}{end}" for opener, point in zip(openers, points, strict=True)
-        )
-    rng.shuffle(points)
-    loud = "Wow, " if not marks["Style"] else ""
-    sentences = [f"{point}{end}" for point in [loud + points[0], *points[1:]]]
-    return " ".join(sentence[0].upper() + sentence[1:] for sentence in sentences)
+        middle = ["Then", "Also"][: len(points) - 2]
+        points = [f"{o}, {p}" for o, p in zip(("First", *middle, "Finally"), points, strict=True)]
+    else:
+        rng.shuffle(points)
+        points[0] = points[0] if marks["Style"] else f"Wow, {points[0]}"
+    return " ".join(f"{point[0].upper()}{point[1:]}{end}" for point in points)
 
 
 def verdict_json(essay: Essay, compact: bool) -> str:

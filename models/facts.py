@@ -1,8 +1,8 @@
 """What is true in the small world, and the made-up words that its stories use.
 
 Tables are closed: the model may know them by heart. Made-up words are not: every word is either a
-training word or a held-out word, decided by a hash of its spelling, so that an answer about a held-
-out word shows reading, not memory.
+training word or a held-out word, decided by a hash of its spelling, so that an answer about a
+held-out word shows reading, not memory.
 """
 
 import random
@@ -185,14 +185,12 @@ def _syllables(seed: int, count: int) -> list[str]:
 HEADS = tuple(s.capitalize() for s in _syllables(1, 96))
 TAILS = tuple(_syllables(2, 96))
 TOWN_ENDS = ("ton", "burg", "ford", "mere", "dale", "port")
-HELD_OUT_SHARE = 8
+HELD_OUT_ONE_IN = 8
 
 
 def is_held_out(text: str) -> bool:
-    """Whether a spelling (of a made-up word, or of a whole prompt) is kept out of training: one in
-    eight is.
-    """
-    return zlib.crc32(text.encode()) % HELD_OUT_SHARE == 0
+    """Whether a spelling, of a made-up word or a whole prompt, is kept out of training."""
+    return zlib.crc32(text.encode()) % HELD_OUT_ONE_IN == 0
 
 
 class Words:
@@ -209,9 +207,7 @@ class Words:
         return self._fresh(lambda: self._rng.choice(HEADS) + self._rng.choice(TAILS), 3)
 
     def town(self) -> str:
-        """A town's name: a word and an ending, such as Tamlinford; its word decides the side of the
-        split.
-        """
+        """A town's name such as Tamlinford: a word, which decides the side, and an ending."""
         return self.name() + self._rng.choice(TOWN_ENDS)
 
     def foreign(self) -> str:

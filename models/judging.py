@@ -6,11 +6,12 @@ from .essays import verdict_json, write_essay
 
 GOOD_WORDS = ("wonderful", "great", "lovely", "excellent", "delightful", "brilliant")
 BAD_WORDS = ("awful", "boring", "terrible", "poor", "dreadful", "dull")
+GRADING = "Grade each review: A for three kind remarks, B for two, C for one, D for none.\n\n"
 THINGS = ("film", "book", "meal", "hotel", "song", "game", "play", "shop")
 
 
 def review(pen: Pen) -> tuple[str, int]:
-    """A review of four remarks, and how many of them are kind."""
+    """A review of three remarks, and how many of them are kind."""
     kind = pen.rng.randint(0, 3)
     tones = pen.rng.sample([1] * kind + [0] * (3 - kind), 3)
     thing = pen.one(*THINGS)
@@ -26,24 +27,24 @@ def sentiment(pen: Pen) -> Document:
     """Reviews with their sentiment, or their grade (A for three kind remarks, D for none)."""
     doc = Document("sentiment")
     graded = pen.chance(0.5)
-    doc.say(
-        "Grade each review: A for three kind remarks, B for two, C for one, D for none.\n\n"
-        if graded
-        else ""
-    )
+    doc.say(GRADING if graded else "")
     for i in range(shots(pen, 4) + 1):
         text, kind = review(pen)
-        doc.say("\n\n" if i else "").noise(f"Review: {text}").say(
-            "\nGrade:" if graded else "\nSentiment:"
-        )
-        doc.decide(" " + ("DCBA"[kind] if graded else "positive" if kind > 1 else "negative"))
+        doc.say("\n\n" if i else "").noise(f"Review: {text}")
+        if graded:
+            doc.say("\nGrade:").decide(f" {'DCBA'[kind]}")
+        else:
+            doc.say("\nSentiment:").decide(f" {attitude(kind)}")
     return doc
 
 
+def attitude(kind: int) -> str:
+    """The sentiment of a review with so many kind remarks of three."""
+    return "positive" if kind > 1 else "negative"
+
+
 def essay_judge(pen: Pen) -> Document:
-    """The judge's whole path through one to three essays, or one branch of it, with or without the
-    rubric.
-    """
+    """The judge's whole path through one to three essays, or one branch of it."""
     doc = Document("essay_judge").say(RUBRIC if pen.chance(0.35) else "")
     for _ in range(pen.rng.randint(0, 2) if not doc.parts[0][0] else 0):
         put_judged_essay(pen, doc)

@@ -10,7 +10,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections import defaultdict
+from collections import deque
 from multiprocessing.queues import Queue
 from pathlib import Path
 
@@ -33,12 +33,10 @@ TINY = Path(__file__).parent / "tiny"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.train", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY, help="where the checkpoint goes")
+    parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
+    parser.add_argument("--steps", type=int, default=6_300)
     parser.add_argument(
-        "--state", type=Path, required=True, help="file to resume from and to save to"
-    )
-    parser.add_argument("--steps", type=int, default=6_000)
-    parser.add_argument(
-        "--decay", type=int, default=2_000, help="the last steps, over which the rate falls to zero"
+        "--decay", type=int, default=3_700, help="steps of falling rate, at the end"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=500)
@@ -119,17 +117,14 @@ class Run:
         """What the report tells about the run."""
         args, steps = self.args, self.optimizer.num_steps
         tokens = sum(plan(step).num_tokens for step in range(steps))
-        rates = {
-            "muon_rate": args.muon_rate,
-            "adam_rate": args.adam_rate,
-            "decay_steps": args.decay,
-        }
         return {
             "steps": steps,
+            "decay_steps": args.decay,
             "tokens": tokens,
             "minutes": round(self.seconds / 60),
             "seed": args.seed,
-            **rates,
+            "muon_rate": args.muon_rate,
+            "adam_rate": args.adam_rate,
         }
 
 
@@ -137,21 +132,16 @@ def train(args: argparse.Namespace) -> None:
     """Run from the state file's step, or from zero, to `args.steps`; probe and save on the way."""
     if not (args.folder / "tokenizer.json").exists():
         save_tokenizer(args.folder)
-    run, losses = Run(args), defaultdict[int, float](float)
+    run, losses = Run(args), deque[float](maxlen=100)
     first, began = run.optimizer.num_steps, time.monotonic() - run.seconds
     queue = start_feeder(args.folder, args.seed, first)
     for step in tqdm(range(first, args.steps), initial=first, total=args.steps, mininterval=30):
-        losses[step] = run.step(queue.get(), rate_at(step, args.steps, args.decay))
+        losses.append(run.step(queue.get(), rate_at(step, args.steps, args.decay)))
         run.seconds = time.monotonic() - began
         stop = run.seconds > args.minutes * 60
         if (step + 1) % args.save_every == 0 or step + 1 == args.steps or stop:
             run.save()
-            recent = list(losses.values())[-100:]
-            row = {
-                "step": step + 1,
-                "seconds": round(run.seconds),
-                "loss": round(sum(recent) / len(recent), 4),
-            }
+            row = {"step": step + 1, "loss": round(sum(losses) / len(losses), 4)}
             tqdm.write(json.dumps({**row, **probe(run.network, args.folder)}))
         if stop:
             return
