@@ -1,112 +1,116 @@
-"""Attention on a CPU in plain torch: one-token sequences together, longer ones one by one."""
+"""Attention on a CPU in plain torch.
+
+A step is cut into parts that are merged by their log-sum-exp. Runs that several sequences share,
+or that lie in adjacent slots, are read in place by torch's fused kernel, as are long chunks of new
+tokens; what is left of many short sequences is gathered and computed together.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from . import Past
+from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut
 
-
-@dataclass(frozen=True, slots=True)
-class DecodePart:
-    """One-token sequences. tokens: [S] their tokens in the batch, None if these are all of it.
-    index: rows of the pool seen as a matrix [2 * kv_heads * slots, dim], ordered
-    [2, S, kv_heads, n]. mask: [S * kv_heads, 1, n], 0 or -inf; None if all are n long."""
-
-    tokens: Tensor | None
-    index: Tensor
-    mask: Tensor | None
-    longest: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExtendPart:
-    """One sequence of several new tokens, first:end in the batch. slots: [start + end - first]."""
-
-    first: int
-    end: int
-    slots: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    decode: DecodePart | None
-    extends: tuple[ExtendPart, ...]
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_Result: TypeAlias = tuple[Tensor, Tensor]  # [tokens, heads, dim] and log-sum-exp [tokens, heads]
 
 
 class CpuAttention:
-    """The `Attention` of a CPU, for a pool of `num_slots`."""
+    """The `Attention` of a CPU, for pools of `num_slots` slots; scores are scaled by `scale`."""
 
     def __init__(self, num_slots: int, num_kv_heads: int, scale: float) -> None:
         self._num_slots = num_slots
         self._num_kv_heads = num_kv_heads
         self._scale = scale
+        self._scratch: dict[torch.dtype, Tensor] = {}
 
     def plan(self, past: Past) -> Plan:
         """As `Attention.plan`."""
-        ends = np.cumsum(past.lens)
-        is_decode = past.lens == 1
-        extends = tuple(
-            ExtendPart(int(ends[s] - past.lens[s]), int(ends[s]), _slots(past, int(s)))
-            for s in np.flatnonzero(~is_decode)
-        )
-        decode = self._plan_decode(past, is_decode, ends) if is_decode.any() else None
-        return Plan(decode, extends)
+        return cut(past, self._num_kv_heads, self._num_slots)
 
     def attend(self, q: Tensor, kv: Tensor, plan: Plan) -> Tensor:
         """As `Attention.attend`."""
-        if plan.decode is not None and plan.decode.tokens is None:
-            return self._decode(q, kv, plan.decode)
-        out = torch.empty_like(q)
-        if plan.decode is not None and plan.decode.tokens is not None:
-            tokens = plan.decode.tokens
-            out.index_copy_(0, tokens, self._decode(q.index_select(0, tokens), kv, plan.decode))
-        for part in plan.extends:
-            out[part.first : part.end] = self._extend(q[part.first : part.end], kv, part.slots)
+        if len(plan.own) == 1 and not plan.runs:
+            return self._result(q, kv, plan.own[0])[0]
+        out = torch.empty(q.shape, dtype=q.dtype)
+        total = torch.empty(q.shape[:2])
+        for own in plan.own:
+            part_out, part_total = self._result(q, kv, own)
+            _put(out, own.tokens, part_out)
+            _put(total, own.tokens, part_total)
+        for run in plan.runs:
+            _merge(out, total, run.tokens, self._long(q, kv, run))
         return out
 
-    def _plan_decode(self, past: Past, is_decode: np.ndarray, ends: np.ndarray) -> DecodePart:
-        tokens = None if is_decode.all() else torch.from_numpy(ends[is_decode] - 1)
-        lens = past.starts[is_decode] + 1
-        longest = int(lens.max())
-        slots = past.table[past.rows[is_decode], :longest].astype(np.int64)  # [S, n]
-        is_past = np.arange(longest) < lens[:, None]
-        slots = np.where(is_past, slots, slots[:, :1])
-        heads = np.arange(2 * self._num_kv_heads).reshape(2, 1, -1, 1) * self._num_slots
-        index = torch.from_numpy((heads + slots[:, None, :]).ravel())
-        if is_past.all():
-            return DecodePart(tokens, index, None, longest)
-        mask = np.where(is_past, np.float32(0), np.float32(-np.inf))[:, None, :]
-        mask = np.repeat(mask, self._num_kv_heads, axis=0)
-        return DecodePart(tokens, index, torch.from_numpy(mask), longest)
+    def _result(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart) -> _Result:
+        return self._short(q, kv, part) if isinstance(part, ShortPart) else self._long(q, kv, part)
 
-    def _decode(self, q: Tensor, kv: Tensor, part: DecodePart) -> Tensor:
-        dim = q.shape[-1]
-        pairs = q.shape[0] * self._num_kv_heads  # (sequence, kv head)
-        keys, values = kv.view(-1, dim).index_select(0, part.index).view(2, pairs, -1, dim)
-        queries = q.view(pairs, -1, dim)  # [pairs, group, dim]
-        scores = torch.bmm(queries, keys.mT).float().mul_(self._scale)
+    def _long(self, q: Tensor, kv: Tensor, part: LongPart) -> _Result:
+        """Attention of some queries over keys that they have in common."""
+        queries = _pick(q, part.tokens)
+        num_tokens, num_heads, dim = queries.shape
+        keys, values = self._read(kv, part.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
+        if num_tokens == 1:  # the heads of a group are the rows of one product
+            queries = queries.reshape(1, self._num_kv_heads, -1, dim)
+        else:
+            queries = queries.transpose(0, 1)[None]
+        out, total = _flash(queries, keys, values, 0.0, part.is_causal, scale=self._scale)
+        if num_tokens == 1:
+            return out.reshape(1, num_heads, dim), total.reshape(1, num_heads)
+        return out[0].transpose(0, 1), total[0].T
+
+    def _short(self, q: Tensor, kv: Tensor, part: ShortPart) -> _Result:
+        """Attention of sequences of few new tokens, each over keys of its own."""
+        queries = _pick(q, part.tokens) * self._scale  # [S * L, heads, dim]
+        num_heads, dim = queries.shape[1:]
+        shape = part.num_sequences, -1, self._num_kv_heads, num_heads // self._num_kv_heads
+        keys, values = self._gather(kv, part.index).view(2, shape[0] * shape[2], -1, dim)
+        queries = queries.view(*shape, dim).transpose(1, 2)  # [S, kv_heads, L, group, dim]
+        scores = torch.bmm(queries.reshape(len(keys), -1, dim), keys.mT).float()
         if part.mask is not None:
-            scores += part.mask
-        return torch.bmm(scores.softmax(-1).to(q.dtype), values).view_as(q)
+            scores.view(*queries.shape[:-1], -1).add_(part.mask)
+        total = scores.logsumexp(-1).view(queries.shape[:-1]).transpose(1, 2).reshape(-1, num_heads)
+        out = torch.bmm(scores.softmax(-1).to(q.dtype), values).view(queries.shape).transpose(1, 2)
+        return out.reshape(-1, num_heads, dim), total
 
-    def _extend(self, q: Tensor, kv: Tensor, slots: Tensor) -> Tensor:
-        length, _, dim = q.shape
-        total = slots.shape[0]
-        heads = self._num_kv_heads
-        keys, values = kv.index_select(2, slots)  # [kv_heads, total, dim]
-        queries = q.view(length, heads, -1, dim).permute(1, 2, 0, 3).reshape(heads, -1, dim)
-        scores = torch.bmm(queries, keys.mT).float().mul_(self._scale)
-        future = torch.ones(length, total, dtype=torch.bool).triu_(total - length + 1)
-        scores.view(heads, -1, length, total).masked_fill_(future, -torch.inf)
-        out = torch.bmm(scores.softmax(-1).to(q.dtype), values)  # [kv_heads, group * length, dim]
-        return out.view(heads, -1, length, dim).permute(2, 0, 1, 3).reshape(length, -1, dim)
+    def _read(self, kv: Tensor, keys: Keys) -> Tensor:
+        """Keys and values [2, kv_heads, n, dim], in place if their slots are adjacent."""
+        if keys.index is None:
+            return kv[:, :, keys.start : keys.start + keys.length]
+        return self._gather(kv, keys.index).view(2, self._num_kv_heads, keys.length, -1)
+
+    def _gather(self, kv: Tensor, index: Tensor) -> Tensor:
+        """Rows of the pool [len(index), dim], valid until the next gather: fresh memory for these
+        would cost more, in page faults, than the copy itself."""
+        dim = kv.shape[-1]
+        scratch = self._scratch.get(kv.dtype)
+        if scratch is None or scratch.numel() < len(index) * dim:
+            scratch = self._scratch[kv.dtype] = torch.empty(len(index) * dim * 2, dtype=kv.dtype)
+        rows = scratch[: len(index) * dim].view(-1, dim)
+        return torch.index_select(kv.view(-1, dim), 0, index, out=rows)
 
 
-def _slots(past: Past, sequence: int) -> Tensor:
-    end = past.starts[sequence] + past.lens[sequence]
-    return torch.from_numpy(past.table[past.rows[sequence], :end].astype(np.int64))
+def _pick(x: Tensor, tokens: Tokens) -> Tensor:
+    if tokens is None:
+        return x
+    return x[tokens] if isinstance(tokens, slice) else x.index_select(0, tokens)
+
+
+def _put(x: Tensor, tokens: Tokens, values: Tensor) -> None:
+    if isinstance(tokens, Tensor):
+        x.index_copy_(0, tokens, values)
+    else:
+        x[tokens or slice(None)] = values
+
+
+def _merge(out: Tensor, total: Tensor, tokens: Tokens, part: _Result) -> None:
+    """Join a part's result into what these tokens have so far, weighted by exp of log-sum-exp."""
+    part_out, part_total = part
+    so_far = _pick(total, tokens)
+    share = torch.sigmoid(part_total - so_far).unsqueeze(-1).to(out.dtype)
+    _put(out, tokens, torch.lerp(_pick(out, tokens), part_out, share))
+    _put(total, tokens, torch.logaddexp(so_far, part_total))

@@ -1,0 +1,186 @@
+"""Cuts one step's attention into parts for the CPU: which queries read which keys, and how.
+
+Made once a step and read by every layer. Knows slots and positions; computes no attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from . import Ints, Past
+from .sharing import Run, find_runs
+
+SHORT = 16  # new tokens up to which sequences are computed together
+MAX_GATHER = 1 << 14  # slots gathered at once
+MAX_WASTE = 1 << 10  # of these, padding
+
+Indices: TypeAlias = npt.NDArray[Any]
+Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The adjacent slots start:start + length, or any: `index` names rows of the pool seen as
+    [2 * kv_heads * slots, dim], ordered [2, kv_heads, length]."""
+
+    start: int
+    length: int
+    index: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class LongPart:
+    """Queries that have all keys in common. is_causal: the keys are the queries' own tokens, of
+    which each sees those up to itself; else every query sees every key."""
+
+    tokens: Tokens
+    keys: Keys
+    is_causal: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ShortPart:
+    """S sequences of L new tokens each, over n keys each, padded.
+
+    tokens: the S * L tokens in the batch, the last of a shorter sequence repeated.
+    index: rows of the pool seen as [2 * kv_heads * slots, dim], ordered [2, S, kv_heads, n].
+    mask: [S, 1, L, 1, n], 0 or -inf; None if nothing is hidden.
+    """
+
+    tokens: Tokens
+    num_sequences: int
+    index: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """own: the parts in which every token reads itself; runs: those that are merged into them."""
+
+    own: tuple[ShortPart | LongPart, ...]
+    runs: tuple[LongPart, ...]
+
+
+def cut(past: Past, num_kv_heads: int, num_slots: int) -> Plan:
+    """Cut a step into parts for pools of this shape."""
+    return _Cutter(past, num_kv_heads, num_slots).plan()
+
+
+class _Cutter:
+    """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
+    offsets: [S] how many of these lie in runs; what follows is its own."""
+
+    def __init__(self, past: Past, num_kv_heads: int, num_slots: int) -> None:
+        self._past = past
+        self._heads = np.arange(2 * num_kv_heads, dtype=_index_type(num_kv_heads, num_slots))
+        self._heads = self._heads.reshape(2, -1) * num_slots  # first row of each head's matrix
+        self._firsts = np.cumsum(past.lens) - past.lens
+        self._ends = past.starts + past.lens
+        self._offsets = np.zeros(len(past.rows), np.int32)
+
+    def plan(self) -> Plan:
+        runs = [self._run(run) for run in find_runs(self._past)]
+        own: list[ShortPart | LongPart] = []
+        is_short = self._past.lens <= SHORT
+        alone = np.flatnonzero(~is_short).tolist()
+        for group in self._groups(np.flatnonzero(is_short)):
+            if len(group) > 1:
+                own.append(self._short(group))
+            else:
+                alone += group.tolist()
+        for s in alone:
+            own.append(self._chunk(s, runs))
+        return Plan(tuple(own), tuple(runs))
+
+    def _run(self, run: Run) -> LongPart:
+        """A run, which all new tokens of its sequences see; it moves their offsets."""
+        sequences = list(run.sequences)
+        self._offsets[sequences] = run.end
+        if len(sequences) == len(self._offsets):
+            return LongPart(None, self._keys(run.slots))
+        if len(sequences) == 1:
+            return LongPart(self._span(sequences[0]), self._keys(run.slots))
+        spans = [np.arange(span.start, span.stop) for span in map(self._span, sequences)]
+        return LongPart(torch.from_numpy(np.concatenate(spans)), self._keys(run.slots))
+
+    def _chunk(self, s: int, runs: list[LongPart]) -> LongPart:
+        """One sequence's own part; if it is of several tokens, they see each other in it, and what
+        they see of the past goes to the runs."""
+        row = self._past.table[self._past.rows[s]]
+        offset, start, end = (int(x[s]) for x in (self._offsets, self._past.starts, self._ends))
+        if end - start == 1:
+            return LongPart(self._span(s), self._keys(row[offset:end]))
+        if offset < start:
+            runs.append(LongPart(self._span(s), self._keys(row[offset:start])))
+        return LongPart(self._span(s), self._keys(row[start:end]), is_causal=True)
+
+    def _groups(self, sequences: Indices) -> Iterator[Indices]:
+        """Sequences that are computed together: with one new token or with several, and with about
+        as many keys each."""
+        is_single = self._past.lens[sequences] == 1
+        for group in (sequences[is_single], sequences[~is_single]):
+            num_keys = self._ends[group] - self._offsets[group]
+            padded = len(group) * int(num_keys.max(initial=0))
+            if padded <= MAX_GATHER and padded - num_keys.sum() <= MAX_WASTE:
+                yield from ([group] if len(group) else [])
+                continue
+            order = np.argsort(-num_keys, kind="stable")
+            yield from np.split(group[order], _borders(num_keys[order].tolist()))
+
+    def _short(self, group: Indices) -> ShortPart:
+        lens, offsets = self._past.lens[group], self._offsets[group]
+        num_keys, num_new = self._ends[group] - offsets, int(lens.max())
+        columns = np.arange(num_keys.max()) + offsets[:, None]
+        columns = np.minimum(columns, self._ends[group, None] - 1)  # padding: any slot of its own
+        slots = self._past.table[self._past.rows[group, None], columns]  # [S, n]
+        new = np.minimum(np.arange(num_new), lens[:, None] - 1)  # [S, L]
+        is_even = (lens == num_new).all() and (np.diff(group) > 0).all()
+        is_all = is_even and len(group) == len(self._offsets)
+        tokens = None if is_all else torch.from_numpy((self._firsts[group, None] + new).ravel())
+        seen = (num_keys - lens)[:, None] + new + 1  # [S, L] keys that each token sees
+        index = self._heads[:, None, :, None] + slots[None, :, None, :]
+        return ShortPart(tokens, len(group), torch.from_numpy(index.ravel()), _mask(seen, slots))
+
+    def _span(self, s: int) -> slice:
+        first = int(self._firsts[s])
+        return slice(first, first + int(self._past.lens[s]))
+
+    def _keys(self, slots: Ints) -> Keys:
+        first = int(slots[0])
+        if int(slots[-1]) - first == len(slots) - 1 and (np.diff(slots) == 1).all():
+            return Keys(first, len(slots), None)
+        index = torch.from_numpy((self._heads[:, :, None] + slots).ravel())
+        return Keys(first, len(slots), index)
+
+
+def _mask(seen: Indices, slots: Ints) -> Tensor | None:
+    """[S, 1, L, 1, n]: -inf behind the first `seen` [S, L] keys; None if there is none such."""
+    num_keys = slots.shape[1]
+    if int(seen.min()) == num_keys:
+        return None
+    is_hidden = np.arange(num_keys) >= seen[..., None]
+    mask = np.where(is_hidden, np.float32(-np.inf), np.float32(0))
+    return torch.from_numpy(mask[:, None, :, None, :])
+
+
+def _borders(num_keys: list[int]) -> list[int]:
+    """Where to cut descending numbers of keys, so that no group gathers or wastes too much."""
+    borders, start, waste = [], 0, 0
+    for i, count in enumerate(num_keys):
+        waste += num_keys[start] - count
+        if waste > MAX_WASTE or (i + 1 - start) * num_keys[start] > MAX_GATHER:
+            if i > start:
+                borders.append(i)
+            start, waste = i, 0
+    return borders
+
+
+def _index_type(num_kv_heads: int, num_slots: int) -> type[np.signedinteger[Any]]:
+    return np.int32 if 2 * num_kv_heads * num_slots < 2**31 else np.int64

@@ -1,0 +1,125 @@
+"""The CPU's attention against the plain one, on random trees of slots."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkroot.kernels import Past
+from forkroot.kernels.cpu import CpuAttention
+from forkroot.kernels.reference import attend
+from forkroot.kernels.sharing import find_runs
+
+NUM_SLOTS = 6000
+DIM = 16
+
+
+def forest(
+    rng: np.random.Generator, lengths: list[list[int]], news: list[int], is_adjacent: bool
+) -> Past:
+    """Sequences that share the pieces of past that `lengths` names alike: sequence s goes through
+    pieces of these lengths, and pieces of equal index and length of neighbours are the same."""
+    free = np.arange(NUM_SLOTS) if is_adjacent else rng.permutation(NUM_SLOTS)
+    table = np.full((len(lengths) + 3, 1500), -1, np.int32)
+    rows = rng.permutation(len(table))[: len(lengths)].astype(np.int32)
+    used, known = 0, {}
+    starts = []
+    for s, pieces in enumerate(lengths):
+        end = 0
+        for depth in range(len(pieces)):
+            key = tuple(pieces[: depth + 1])
+            if key not in known:
+                known[key] = free[used : used + pieces[depth]]
+                used += pieces[depth]
+            table[rows[s], end : end + pieces[depth]] = known[key]
+            end += pieces[depth]
+        table[rows[s], end : end + news[s]] = free[used : used + news[s]]
+        used += news[s]
+        starts.append(end)
+    return Past(table, rows, np.array(starts, np.int32), np.array(news, np.int32))
+
+
+def pool(
+    rng: np.random.Generator, past: Past, kv_heads: int, dtype: torch.dtype = torch.float32
+) -> torch.Tensor:
+    """Keys and values in which every slot that no sequence reads is poisoned."""
+    kv = torch.full((2, kv_heads, NUM_SLOTS, DIM), torch.nan)
+    for row, end in zip(past.rows, past.starts + past.lens, strict=True):
+        slots = torch.from_numpy(past.table[row, :end].astype(np.int64))
+        values = rng.standard_normal((2, kv_heads, end, DIM), np.float32)
+        kv[:, :, slots] = torch.from_numpy(values)
+    return kv.to(dtype)
+
+
+def difference(rng: np.random.Generator, past: Past, heads: int, kv_heads: int) -> float:
+    kv = pool(rng, past, kv_heads)
+    q = torch.from_numpy(rng.standard_normal((past.lens.sum(), heads + 3, DIM), np.float32))[
+        :, 1:-2
+    ]
+    attention = CpuAttention(NUM_SLOTS, kv_heads, DIM**-0.5)
+    result = attention.attend(q, kv, attention.plan(past))
+    assert result.shape == q.shape
+    return float((result - attend(q, kv, past, DIM**-0.5)).abs().max())
+
+
+pieces = st.lists(st.sampled_from([1, 2, 7, 70, 300]), max_size=3)
+sequences = st.lists(st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 5, 16, 17, 40])), min_size=1)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(sequences.filter(lambda s: len(s) <= 9), st.booleans(), st.sampled_from([1, 2, 4]))
+def test_parts_add_up_to_plain_attention(
+    sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int
+) -> None:
+    rng = np.random.default_rng(len(sequences))
+    lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
+    past = forest(rng, lengths, news, is_adjacent)
+    assert difference(rng, past, 4, kv_heads) < 2e-6
+
+
+@pytest.mark.parametrize("is_adjacent", [True, False])
+@pytest.mark.parametrize("news", [[1] * 12, [1, 30] * 6, [3, 1, 2] * 4])
+def test_branches_of_branches_are_read_once(news: list[int], is_adjacent: bool) -> None:
+    rng = np.random.default_rng(1)
+    lengths = [[400, 100 + s % 2, 5 + s] for s in range(12)]
+    past = forest(rng, lengths, news, is_adjacent)
+    runs = list(find_runs(past))
+    assert [len(run.sequences) for run in runs] == [12, 6, 6]
+    assert [run.end - run.start for run in runs[:1]] == [400]
+    assert difference(rng, past, 4, 2) < 2e-6
+
+
+def test_many_uneven_sequences_need_little_padding() -> None:
+    rng = np.random.default_rng(2)
+    past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
+    attention = CpuAttention(NUM_SLOTS, 2, 1.0)
+    parts = attention.plan(past).own
+    gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
+    assert gathered < 1.5 * (past.starts + 1).sum()
+    assert difference(rng, past, 4, 2) < 2e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
+    rng = np.random.default_rng(3)
+    past = forest(rng, [[300, 4 + s] for s in range(4)] + [[33]], [1, 1, 1, 20, 2], True)
+    kv = pool(rng, past, 2, dtype)
+    q = torch.from_numpy(rng.standard_normal((25, 4, DIM), np.float32)).to(dtype)
+    attention = CpuAttention(NUM_SLOTS, 2, DIM**-0.5)
+    result = attention.attend(q, kv, attention.plan(past))
+    assert result.dtype == dtype
+    assert (result - attend(q, kv, past, DIM**-0.5)).abs().max() < 0.03
+
+
+def test_a_poisoned_sequence_harms_no_other() -> None:
+    rng = np.random.default_rng(4)
+    past = forest(rng, [[300, 10 + s] for s in range(6)], [1, 1, 20, 1, 3, 1], True)
+    kv = pool(rng, past, 2)
+    kv[:, :, past.table[past.rows[3], 305]] = torch.nan
+    q = torch.from_numpy(rng.standard_normal((27, 4, DIM), np.float32))
+    attention = CpuAttention(NUM_SLOTS, 2, 1.0)
+    is_bad = attention.attend(q, kv, attention.plan(past)).isnan().any(-1).any(-1)
+    assert is_bad.nonzero().flatten().tolist() == [22]
