@@ -48,7 +48,7 @@ def essay_judge(pen: Pen) -> Document:
     doc = Document("essay_judge").say(RUBRIC if pen.chance(0.35) else "")
     for _ in range(pen.rng.randint(0, 2) if not doc.parts[0][0] else 0):
         put_judged_essay(pen, doc)
-        doc.say("\n\n")
+        doc.say("\n" if doc.text.endswith("\n") else "\n\n")
     put_judged_essay(pen, doc)
     return doc
 
@@ -56,17 +56,28 @@ def essay_judge(pen: Pen) -> Document:
 def put_judged_essay(pen: Pen, doc: Document) -> None:
     """Append an essay and either all judgments to the verdict, or those of one branch."""
     essay = write_essay(pen.rng, pen.words)
-    doc.noise(essay.question).answer(" yes" if essay.related else " no")
+    doc.noise(essay.question).decide(" yes" if essay.related else " no")
     if not essay.related:
-        doc.answer(NOT_RELATED.rstrip("\n"))
+        doc.answer(NOT_RELATED)
         return
+    doc.say("\n")
     if pen.chance(0.35):
         dimension = pen.one(*DIMENSIONS)
-        doc.say(f"\n{dimension}:").answer(essay.judgment(dimension))
+        put_line(pen, doc, dimension, essay.judgment(dimension))
         return
     for dimension in DIMENSIONS:
-        doc.say(f"\n{dimension}:").answer(essay.judgment(dimension))
+        put_line(pen, doc, dimension, essay.judgment(dimension))
     if pen.chance(0.8):
-        doc.say("\nSummary:").answer(essay.summary).say("\nGrade:").decide(f" {essay.grade}")
+        put_line(pen, doc, "Summary", essay.summary)
+        put_line(pen, doc, "Grade", f" {essay.grade}")
     if pen.chance(0.3):
-        doc.say("\nVerdict as JSON:").answer(" " + verdict_json(essay, compact=pen.chance(0.5)))
+        doc.say("Verdict as JSON:").answer(" " + verdict_json(essay, compact=pen.chance(0.5)))
+
+
+def put_line(pen: Pen, doc: Document, title: str, judgment: str) -> None:
+    """Append a judgment and its newline, which a program may or may not have generated."""
+    doc.say(f"{title}:")
+    if pen.chance(0.7):
+        doc.decide(f"{judgment}\n")
+    else:
+        doc.decide(judgment).say("\n")

@@ -35,8 +35,8 @@ def sample(count: int, held_out: bool, seed: int = 0, task=None) -> list[Documen
     return list(itertools.islice(documents(seed, held_out, mix), count))
 
 
-def made_up_words(docs: list[Document]) -> set[str]:
-    found = {word for doc in docs for word in MADE_UP.findall(doc.text)}
+def made_up_words(*texts: str) -> set[str]:
+    found = {word for text in texts for word in MADE_UP.findall(text)}
     return {word for word in found if word[:3] in HEADS and word[3:] in TAILS}
 
 
@@ -52,7 +52,8 @@ def test_the_same_seed_writes_the_same_text():
 
 
 def test_made_up_words_of_training_and_of_exams_are_disjoint():
-    training, exams = made_up_words(sample(2000, False)), made_up_words(sample(1000, True))
+    training = made_up_words(*(doc.text for doc in sample(2000, False)))
+    exams = made_up_words(*(doc.text for doc in sample(1000, True)))
     assert len(training) > 1000 and len(exams) > 300
     assert not any(is_held_out(word) for word in training)
     assert all(is_held_out(word) for word in exams)
@@ -159,7 +160,7 @@ def test_the_essays_of_the_demo_are_held_out_ones(tmp_path):
     assert len(written) >= 12
     for name, text in written.items():
         assert (ROOT / "examples" / "essays" / name).read_text(encoding="utf-8") == text
-        assert all(is_held_out(word) for word in MADE_UP.findall(text))
+        assert all(is_held_out(word) for word in made_up_words(text))
 
 
 def test_the_checkpoint_is_small():
