@@ -1,0 +1,1 @@
+"""Constraints as automata: what may be written next, and what must be."""

@@ -1,0 +1,103 @@
+"""Sets of characters as ranges of code points, with the classes and the case rules of `re`.
+
+Knows nothing of patterns, bytes or automata. A set is a tuple of half-open ranges `start:end`,
+ascending and apart. `\\w`, `\\d` and `\\s` mean what they mean to `re` for text: all of Unicode,
+or ASCII alone where the flag `a` is set.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+Ranges: TypeAlias = tuple[tuple[int, int], ...]
+
+END = 0x110000
+CATEGORIES_END = 0x40000  # no letter, digit or space lies above
+CASES_END = 0x20000  # no character with a case lies above
+EVERYTHING: Ranges = ((0, END),)
+
+
+def single(char: str) -> Ranges:
+    """The set of one character."""
+    return ((ord(char), ord(char) + 1),)
+
+
+def union(parts: Iterable[tuple[int, int]]) -> Ranges:
+    """The set of all code points that lie in any of these ranges, in any order."""
+    merged: list[tuple[int, int]] = []
+    for start, end in sorted(parts):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return tuple(merged)
+
+
+def complement(ranges: Ranges) -> Ranges:
+    """Every code point that is not in the set."""
+    edges = [0, *(edge for pair in ranges for edge in pair), END]
+    pairs = zip(edges[::2], edges[1::2], strict=True)
+    return tuple((start, end) for start, end in pairs if start < end)
+
+
+@cache
+def category(letter: str, is_ascii: bool) -> Ranges:
+    """The set behind the escapes d, w and s, and behind their opposites D, W and S."""
+    if letter.isupper():
+        return complement(category(letter.lower(), is_ascii))
+    test = {"d": str.isdecimal, "w": _is_word, "s": str.isspace}[letter]
+    end = 0x80 if is_ascii else CATEGORIES_END
+    flags = np.fromiter(map(test, map(chr, range(end))), bool, end)
+    if is_ascii and letter == "s":
+        flags[0x1C:0x20] = False  # separators that only Unicode calls spaces
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+def fold(ranges: Ranges, is_ascii: bool) -> Ranges:
+    """The set, and what differs from one of its characters only by case, as `re` sees it."""
+    kin = _kin(is_ascii)
+    extra = [single(other)[0] for char in _cased(ranges, is_ascii) for other in kin[char]]
+    return union([*ranges, *extra]) if extra else ranges
+
+
+def _is_word(char: str) -> bool:
+    return char.isalnum() or char == "_"
+
+
+def _cased(ranges: Ranges, is_ascii: bool) -> Iterator[str]:
+    """Characters of the set that have kin: whichever of the two is smaller is walked."""
+    kin = _kin(is_ascii)
+    if sum(end - start for start, end in ranges) < len(kin):
+        yield from (c for start, end in ranges for c in map(chr, range(start, end)) if c in kin)
+        return
+    for char in kin:
+        if any(start <= ord(char) < end for start, end in ranges):
+            yield char
+
+
+@cache
+def _kin(is_ascii: bool) -> dict[str, tuple[str, ...]]:
+    """Each character with a case, and all that `re` takes for it when case is ignored.
+
+    `re` compares lower-case letters, and takes two of them for one where they share an upper case.
+    """
+    every = map(chr, range(0x80 if is_ascii else CASES_END))
+    chars = [char for char in every if char.lower() != char or char.upper() != char]
+    by_lower: dict[str, list[str]] = defaultdict(list)
+    by_upper: dict[str, set[str]] = defaultdict(set)
+    for char in chars:
+        by_lower[char.lower()[0]].append(char)
+        by_upper[char.upper()].add(char.lower()[0])
+    twins = {low: lows for lows in by_upper.values() if len(lows) > 1 for low in lows}
+    kin = {}
+    for low, members in by_lower.items():
+        family = tuple(c for twin in twins.get(low, {low}) for c in by_lower[twin])
+        if len(family) > 1:
+            kin.update(dict.fromkeys(members, family))
+    return kin

@@ -1,0 +1,121 @@
+"""A constraint as a deterministic automaton that reads bytes and can stand inside a character.
+
+A state is an int: a state of the character automaton in its low 16 bits, and above them the
+beginning of a character of which not all bytes have come (`utf8`), or 0. State 0 is dead; from
+every other state the end of some match can be reached. The character automaton is minimal.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from . import utf8
+from .limits import Meter
+from .nfa import Row
+from .partition import Partition
+
+Ints: TypeAlias = npt.NDArray[np.intp]
+
+STATE_BITS = 16
+STATE_MASK = (1 << STATE_BITS) - 1
+DEAD = 0
+
+
+class Dfa:
+    """An automaton over UTF-8.
+
+    table: [states, classes] state after a character of each class; row and column 0 are dead.
+    accepting: [states] whether what has been read is a match.
+    start: the state before anything is read.
+    class_sizes, first_chars: [classes] how many characters, and the one that comes first.
+    """
+
+    def __init__(
+        self,
+        table: npt.NDArray[np.uint16],
+        accepting: npt.NDArray[np.bool_],
+        start: int,
+        partition: Partition,
+    ) -> None:
+        self.table = table
+        self.accepting = accepting
+        self.start = start
+        self.partition = partition
+        self.num_states, self.num_classes = table.shape
+        ends = np.append(partition.starts[1:], 0x110000)
+        self.class_sizes = np.bincount(
+            partition.kinds, ends - partition.starts, self.num_classes
+        ).astype(np.intp)
+        self.first_chars = np.zeros(self.num_classes, np.intp)
+        self.first_chars[partition.kinds[::-1]] = partition.starts[::-1]
+        self._cells = memoryview(np.ascontiguousarray(table).reshape(-1).data)
+        self._accepts: list[bool] = accepting.tolist()
+        self._ascii = self.kinds_of(np.arange(0x80)).tolist()
+
+    def kinds_of(self, code_points: npt.NDArray[np.integer]) -> Ints:
+        """The class of each code point."""
+        places = np.searchsorted(self.partition.starts, code_points, "right") - 1
+        return self.partition.kinds[places]
+
+    def is_accepting(self, state: int) -> bool:
+        """Whether what led to this state is a match."""
+        return state <= STATE_MASK and self._accepts[state]
+
+    def after(self, state: int, kind: int) -> int:
+        """The state after a character of this class; `state` is between characters."""
+        return self._cells[state * self.num_classes + kind]
+
+    def step(self, state: int, byte: int) -> int:
+        """The state after one more byte, or DEAD."""
+        if state <= STATE_MASK:
+            if byte < 0x80:
+                return self._cells[state * self.num_classes + self._ascii[byte]]
+            return self._inside(state, utf8.lead(byte))
+        prefix = state >> STATE_BITS
+        state &= STATE_MASK
+        if utf8.num_missing(prefix) > 1:
+            return self._inside(state, utf8.follow(prefix, byte))
+        char = utf8.code_point(prefix, byte)
+        return DEAD if char < 0 else self.after(state, int(self.kinds_of(np.array(char))))
+
+    def run(self, state: int, data: bytes) -> int:
+        """The state after these bytes, or DEAD."""
+        for byte in data:
+            state = self.step(state, byte)
+            if not state:
+                break
+        return state
+
+    def matches(self, text: str) -> bool:
+        """Whether the text as a whole is in the language."""
+        return self.is_accepting(self.run(self.start, text.encode("utf-8", "surrogatepass")))
+
+    def kinds_within(self, prefix: int) -> Ints:
+        """Classes of the characters that begin with this prefix, each once."""
+        start, end = utf8.span(prefix)
+        low, high = np.searchsorted(self.partition.starts, [start, end - 1], "right")
+        return np.unique(self.partition.kinds[low - 1 : high])
+
+    def _inside(self, state: int, prefix: int) -> int:
+        if not prefix or not self.table[state, self.kinds_within(prefix)].any():
+            return DEAD
+        return prefix << STATE_BITS | state
+
+
+def assemble(
+    rows: list[Row], accepting: list[bool], start: int, partition: Partition, meter: Meter
+) -> Dfa:
+    """Rows as a dense table, with classes merged that no state tells apart."""
+    num_classes = int(partition.kinds.max()) + 1
+    meter.hold(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
+    table = np.zeros((len(rows), num_classes), np.uint16)
+    counts = [len(row) for row in rows]
+    states = np.repeat(np.arange(len(rows)), counts)
+    kinds = np.fromiter((kind for row in rows for kind in row), np.intp, len(states))
+    table[states, kinds] = np.fromiter((to for row in rows for to in row.values()), np.uint16)
+    columns, merged = np.unique(table, axis=1, return_inverse=True)
+    partition = Partition(partition.starts, merged.reshape(-1)[partition.kinds])
+    return Dfa(np.ascontiguousarray(columns), np.array(accepting), start, partition)
