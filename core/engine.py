@@ -103,14 +103,14 @@ class Engine:
 
     def step(self) -> None:
         """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
-        started = self._clock()
+        started, num_retracted = self._clock(), self._scheduler.num_retracted
         self._expire(started)
         parts = self._scheduler.schedule()
         if parts:
             self._run(parts)
         self._emit()
         self.counters.steps += 1
-        self.counters.retracted = self._scheduler.num_retracted
+        self.counters.retracted += self._scheduler.num_retracted - num_retracted
         self.counters.step_seconds += self._clock() - started
 
     def abort(self, job: Job) -> None:
@@ -145,20 +145,25 @@ class Engine:
 
     def _run(self, parts: list[Part]) -> None:
         """Run the parts together; if that raises, each by itself, so that only the guilty fail."""
-        started = self._clock()
-        try:
-            outcome = self._runner.run(self._scheduler.build(parts))
-        except Exception as error:
-            if len(parts) == 1:
-                self._blame(parts[0].sequence.job, error)
-                return
+        outcome = self._compute(parts)
+        if isinstance(outcome, Outcome):
+            self._advance(parts, outcome)
+        elif len(parts) == 1:
+            self._blame(parts[0].sequence.job, outcome)
+        else:
             for part in parts:
                 if part.sequence.job in self._jobs:
                     self._run([part])
-            return
+
+    def _compute(self, parts: list[Part]) -> Outcome | Exception:
+        """What the runner gives for these parts, or what it raises."""
+        started = self._clock()
+        try:
+            return self._runner.run(self._scheduler.build(parts))
+        except Exception as error:
+            return error
         finally:
             self.counters.run_seconds += self._clock() - started
-        self._advance(parts, outcome)
 
     def _advance(self, parts: list[Part], outcome: Outcome) -> None:
         """Every sequence of the step takes what it was given."""

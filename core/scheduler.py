@@ -343,9 +343,10 @@ def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray]:
     scored: list[np.ndarray] = [np.empty(0, np.int32)]
     targets: list[np.ndarray] = [np.empty(0, np.int64)]
     for part, offset in zip(parts, offsets, strict=True):
-        if places := part.scored:
-            scored.append(np.arange(places.start, places.stop, dtype=np.int32) - part.start + offset)
-            targets.append(part.sequence.ids[places.start + 1 : places.stop + 1].astype(np.int64))
+        first, last = part.scored.start, part.scored.stop
+        if first < last:
+            scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
+            targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
     return np.concatenate(scored), np.concatenate(targets)
 
 

@@ -1,0 +1,144 @@
+"""An engine stepped by hand, for every test of these rooms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from forkroot.core.advance import Advancer
+from forkroot.core.config import EngineConfig
+from forkroot.core.engine import Engine
+from forkroot.core.forks import Roots
+from forkroot.core.intake import Intake
+from forkroot.core.protocol import Call, Completion, ForkrootError, Sampling, Text
+from forkroot.core.radix.cache import RadixCache
+from forkroot.core.reply import Mailbox
+from forkroot.core.scheduler import Scheduler
+from forkroot.core.sequence import Job
+from forkroot.core.testing import FakeRunner, byte_tokenizer
+from forkroot.core.waiting import WaitingQueue
+
+END = 256
+TOKENIZER = byte_tokenizer()
+
+
+class Bench:
+    """An engine over a runner without a model, under a clock that is set by hand.
+
+    Every step is followed by `engine.check()`. retract_every: all that runs is retracted after
+    every so many steps; 0: never.
+    """
+
+    def __init__(
+        self,
+        runner: Any = None,
+        retract_every: int = 0,
+        end_ids: Iterable[int] = (END,),
+        **settings: Any,
+    ) -> None:
+        sizes = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
+        config = EngineConfig.from_settings(sizes | settings)
+        self.now = 0.0
+        self.steps = 0
+        self.retract_every = retract_every
+        self.config = config
+        self.runner = runner or FakeRunner(config.num_slots)
+        self.cache = RadixCache(config.num_slots, is_enabled=config.cache)
+        self.roots = Roots(self.cache, config.root_timeout)
+        self.queue = WaitingQueue(
+            config.order,
+            ageing=config.ageing,
+            context_len=config.context_len,
+            hold_min=config.hold_min,
+        )
+        self.scheduler = Scheduler(
+            self.cache,
+            self.roots,
+            self.queue,
+            max_running=config.max_running,
+            context_len=config.context_len,
+            chunk_tokens=config.chunk_tokens,
+        )
+        self.engine = Engine(
+            self.scheduler,
+            self.runner,
+            self.cache,
+            self.roots,
+            Advancer(TOKENIZER),
+            max_waiting=config.max_waiting,
+            hints=config.hints and config.cache,
+            clock=lambda: self.now,
+        )
+        self.intake = Intake(TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END}))
+        self.endings: dict[Mailbox, int] = {}
+        self.jobs: dict[Mailbox, Job] = {}
+
+    def submit(self, call: Call) -> Mailbox:
+        """Let a call wait; one that is refused has ended."""
+        mailbox = Mailbox(call)
+        self.endings[mailbox] = 0
+        mailbox.when_done(self._count_ending)
+        try:
+            job = self.intake.job(call, mailbox)
+        except ForkrootError as error:
+            mailbox.fail(error)
+        else:
+            self.jobs[mailbox] = job
+            self.engine.admit(job)
+        return mailbox
+
+    def cancel(self, reply: Mailbox) -> None:
+        """End a call early."""
+        if reply in self.jobs:
+            self.engine.abort(self.jobs[reply])
+        self.engine.check()
+
+    def step(self) -> None:
+        """One step of the engine; its slots are conserved."""
+        self.steps += 1
+        self.engine.step()
+        self.engine.check()
+        if self.retract_every and self.steps % self.retract_every == 0:
+            for sequence in list(self.scheduler.running):
+                self.scheduler.retract(sequence)
+            self.engine.check()
+
+    def drain(self, max_steps: int = 20_000) -> None:
+        """Step until no call is open; it then holds no lease but those of pinned roots."""
+        for _ in range(max_steps):
+            if not self.engine.has_work:
+                break
+            self.step()
+        assert not self.engine.has_work, f"calls are open after {max_steps} steps"
+        assert not self.scheduler.running and not self.scheduler.num_waiting
+        assert all(count == 1 for count in self.endings.values())
+
+    def run(self, calls: Iterable[Call]) -> list[Completion | BaseException]:
+        """What every call ended in, all submitted together."""
+        replies = [self.submit(call) for call in calls]
+        self.drain()
+        return [reply.error() or reply.result() for reply in replies]
+
+    def _count_ending(self, reply: Mailbox) -> None:
+        self.endings[reply] += 1
+
+
+def make_call(text: str, **options: Any) -> Call:
+    """A call for the greedy continuation of a text; sampling and call options by name."""
+    names = set(Sampling.__slots__)
+    sampling = {"temperature": 0.0, "max_tokens": 5}
+    sampling |= {key: value for key, value in options.items() if key in names}
+    rest = {key: value for key, value in options.items() if key not in names}
+    return Call((Text(text),) if text else (), Sampling(**sampling), **rest)
+
+
+@pytest.fixture(scope="session")
+def bench() -> type[Bench]:
+    return Bench
+
+
+@pytest.fixture(scope="session")
+def call() -> Callable[..., Call]:
+    return make_call
