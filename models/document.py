@@ -26,7 +26,7 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class Document:
-    """One training text, without its beginning-of-text token. `ask` and `answer` append to it."""
+    """One training text, without its beginning-of-text token; four verbs append to it."""
 
     task: str = ""
     parts: list[tuple[str, Kind]] = field(default_factory=list)

@@ -23,12 +23,11 @@ from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
     reading_json: 17, reading_question: 15, choice_reading: 13, choice_story: 10, choice_same: 3,
-    choice_match: 3, choice_facts: 8, capitals: 12, facts: 9, arithmetic: 8, word_problem: 5,
+    choice_match: 3, choice_facts: 8, capitals: 12, facts: 9, arithmetic: 16, word_problem: 6,
     sentiment: 4, essay_judge: 11, react: 8, tips: 7, chat: 9, tools: 10, copying: 9, dspy: 6,
 }  # fmt: skip
-CLOSED_TASKS = frozenset(
-    {"capitals", "facts", "arithmetic", "tips"}
-)  # no made-up words: whole prompts are held out
+# These have no made-up words, so that whole prompts are held out.
+CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
 
 
 def documents(
