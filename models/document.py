@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import groupby
 
 from .facts import Words
 
@@ -52,10 +53,15 @@ class Document:
         return "".join(text for text, _ in self.parts)
 
     @property
-    def last_exam(self) -> tuple[str, str]:
-        """The document as an exam: all text before its last answer, and that answer."""
-        last = max(i for i, (_, kind) in enumerate(self.parts) if kind.is_asked)
-        return "".join(text for text, _ in self.parts[:last]), self.parts[last][0]
+    def exams(self) -> list[tuple[str, str]]:
+        """The text before each answer, and the answer; adjacent asked parts are one answer."""
+        exams, before = list[tuple[str, str]](), ""
+        for is_asked, parts in groupby(self.parts, key=lambda part: part[1].is_asked):
+            text = "".join(text for text, _ in parts)
+            if is_asked:
+                exams.append((before, text))
+            before += text
+        return exams
 
 
 @dataclass(frozen=True, slots=True)

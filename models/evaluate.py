@@ -43,21 +43,18 @@ class Row(NamedTuple):
 
 
 def last_exam(doc: Document) -> list[Exam]:
-    prompt, answer = doc.last_exam
-    return [Exam(BOS + prompt, answer)]
+    return every_exam(doc)[-1:]
 
 
 def every_exam(doc: Document) -> list[Exam]:
     """Each answer of the document, after all text before it."""
-    texts = [text for text, _ in doc.parts]
-    marked = [i for i, (_, kind) in enumerate(doc.parts) if kind.is_asked]
-    return [Exam(BOS + "".join(texts[:i]), texts[i]) for i in marked]
+    return [Exam(BOS + prompt, answer) for prompt, answer in doc.exams]
 
 
 def exact(text: str, answer: str) -> float:
     """Whether the text is the answer, up to what cannot belong to it any more."""
-    rest = text[len(answer) :]
-    return float(text.startswith(answer) and not rest[:1].isalnum())
+    goes_on = answer[-1].isalnum() and text[len(answer) :][:1].isalnum()
+    return float(text.startswith(answer) and not goes_on)
 
 
 def json_fields(text: str, answer: str) -> float:
@@ -71,6 +68,10 @@ def json_fields(text: str, answer: str) -> float:
         return 0.0
     right = sum(bool(found.get(key) == value) for key, value in expected.items())
     return right / len(expected)
+
+
+def json_record(text: str, answer: str) -> float:
+    return float(json_fields(text, answer) == 1)
 
 
 def react_format(text: str, _answer: str) -> float:
@@ -142,8 +143,8 @@ def is_judgment(exam: Exam) -> bool:
 
 
 QUESTIONS = (
-    Question("Reading: JSON fields exact", people.reading_json, json_fields, 0.90),
-    Question("Reading: whole record exact", people.reading_json),
+    Question("Reading: JSON, fields exact", people.reading_json, json_fields, 0.90),
+    Question("Reading: JSON, all fields exact", people.reading_json, json_record),
     Question("Reading: question and answer", people.reading_question),
     Question("Multiple choice, answer in context", people.choice_reading, bar=0.95),
     Question("Multiple choice, known facts", knowledge.choice_facts),

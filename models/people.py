@@ -1,6 +1,7 @@
 """Made-up people, told in sentences and asked for as JSON, by questions, and by multiple choice."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,8 +72,8 @@ QUESTIONS = {
 
 
 def story(pen: Pen) -> tuple[str, list[Person]]:
-    """A passage about one person or, four times in ten, about two or three."""
-    people = [person(pen) for _ in range(1 if pen.chance(0.6) else pen.rng.randint(2, 3))]
+    """A passage about one person, or sometimes about two or three."""
+    people = [person(pen) for _ in range(pen.rng.choice((1, 1, 1, 1, 1, 1, 2, 2, 2, 3)))]
     return " ".join(tell(pen, p) for p in people), people
 
 
@@ -92,6 +93,9 @@ JSON_STYLES: tuple[dict[str, object], ...] = (
 )
 
 
+VALUE = re.compile(r'((?<=:")\w+|(?<=: ")\w+|(?<=:)\d+|(?<=: )\d+)')
+
+
 def reading_json(pen: Pen) -> Document:
     """Passage to JSON record: all five fields, or those that the prompt lists."""
     doc, style = Document("reading_json"), pen.rng.choice(JSON_STYLES)
@@ -104,8 +108,14 @@ def reading_json(pen: Pen) -> Document:
             ask = f"Fields: {', '.join(keys)}\n"
         who = f"Person: {p.name}\n" if len(people) > 1 or pen.chance(0.3) else ""
         doc.say("\n\n" if doc.parts else "").noise(passage).say(f"\n{who}{ask}JSON:")
-        doc.answer(" " + json.dumps(p.fields(keys), **style))  # type: ignore[arg-type]
+        put_record(doc, json.dumps(p.fields(keys), **style))  # type: ignore[arg-type]
     return doc
+
+
+def put_record(doc: Document, record: str) -> None:
+    """Append a space and a JSON record, each of its values as a decision."""
+    for i, piece in enumerate(VALUE.split(f" {record}")):
+        (doc.decide if i % 2 else doc.answer)(piece)
 
 
 def reading_question(pen: Pen) -> Document:
@@ -115,7 +125,7 @@ def reading_question(pen: Pen) -> Document:
     doc.noise(passage)
     for _ in range(pen.rng.randint(2, 5)):
         question, answer, _, _ = inquiry(pen, people)
-        doc.noise(f"\nQuestion: {question}").say("\nAnswer:").answer(f" {answer}")
+        doc.noise(f"\nQuestion: {question}").say("\nAnswer:").decide(f" {answer}")
     return doc
 
 

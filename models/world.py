@@ -22,9 +22,9 @@ from .people import (
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 17, reading_question: 15, choice_reading: 13, choice_story: 10, choice_same: 3,
-    choice_match: 3, choice_facts: 8, capitals: 12, facts: 9, arithmetic: 16, word_problem: 6,
-    sentiment: 4, essay_judge: 11, react: 8, tips: 7, chat: 9, tools: 10, copying: 9, dspy: 6,
+    reading_json: 24, reading_question: 22, choice_reading: 15, choice_story: 10, choice_same: 1,
+    choice_match: 1, choice_facts: 4, capitals: 12, facts: 6, arithmetic: 14, word_problem: 6,
+    sentiment: 2, essay_judge: 11, react: 6, tips: 4, chat: 8, tools: 8, copying: 5, dspy: 5,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
@@ -42,5 +42,5 @@ def documents(
     tasks, weights = list(mix), list(mix.values())
     while True:
         doc = rng.choices(tasks, weights)[0](Pen(rng, Words(rng, held_out)))
-        if doc.task not in CLOSED_TASKS or is_held_out(doc.last_exam[0]) == held_out:
+        if doc.task not in CLOSED_TASKS or is_held_out(doc.exams[-1][0]) == held_out:
             yield doc

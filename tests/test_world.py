@@ -69,8 +69,8 @@ def test_words_in_other_scripts_keep_to_their_side_of_the_split():
     "task", [knowledge.capitals, knowledge.facts, knowledge.arithmetic, knowledge.tips]
 )
 def test_held_out_prompts_of_closed_tasks_are_never_trained_on(task):
-    asked = {doc.last_exam[0] for doc in sample(300, True, task=task)}
-    trained = {doc.last_exam[0] for doc in sample(3000, False, task=task)}
+    asked = {doc.exams[-1][0] for doc in sample(300, True, task=task)}
+    trained = {doc.exams[-1][0] for doc in sample(3000, False, task=task)}
     assert asked and not asked & trained
 
 
@@ -83,7 +83,7 @@ def test_every_task_asks_for_something_in_documents_of_its_name(task):
 
 def test_json_records_hold_what_the_passage_tells():
     for doc in sample(100, True, task=people.reading_json):
-        prompt, answer = doc.last_exam
+        prompt, answer = doc.exams[-1]
         passage = prompt.split("\n\n")[-1]
         for value in json.loads(answer).values():
             assert str(value) in passage
@@ -91,7 +91,7 @@ def test_json_records_hold_what_the_passage_tells():
 
 def test_the_chosen_letter_is_the_option_that_the_passage_states():
     for doc in sample(100, True, task=people.choice_reading):
-        prompt, letter = doc.last_exam
+        prompt, letter = doc.exams[-1]
         passage, options = prompt.split("\n\n")[-1].split("?\nA. ")
         option = dict(zip(LETTERS, re.split(r"\n[BCD]\. |\nAnswer:", options), strict=False))[
             letter.strip()
@@ -101,28 +101,28 @@ def test_the_chosen_letter_is_the_option_that_the_passage_states():
 
 def test_sums_are_right():
     for doc in sample(200, False, task=knowledge.arithmetic):
-        prompt, value = doc.last_exam
+        prompt, value = doc.exams[-1]
         problem = re.findall(r"\d+ [-+*] \d+", prompt)[-1]
         assert eval(problem) == int(value)
 
 
 def test_word_problems_end_with_the_value_of_their_steps():
     for doc in sample(50, False, task=knowledge.word_problem):
-        steps = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", doc.last_exam[1])
+        steps = re.findall(r"(\d+) ([-+]) (\d+) = (\d+)", doc.exams[-1][1])
         assert all(eval("".join(step[:3])) == int(step[3]) for step in steps)
-        assert doc.last_exam[1].endswith(f"The answer is {steps[-1][3]}.")
+        assert doc.exams[-1][1].endswith(f"The answer is {steps[-1][3]}.")
 
 
 def test_capitals_are_right():
     for doc in sample(100, False, task=knowledge.capitals):
-        prompt, answer = doc.last_exam
+        prompt, answer = doc.exams[-1]
         country = max(CAPITALS, key=prompt.rfind)
         assert CAPITALS[country] in answer
 
 
 def test_react_finishes_with_something_observed_or_unknown():
     for doc in sample(100, True, task=react.react):
-        prompt, step = doc.last_exam
+        prompt, step = doc.exams[-1]
         finish = re.search(r"Finish\[(.+)\]$", step)
         assert finish and (finish[1] == "unknown" or finish[1] in prompt)
 
