@@ -111,7 +111,7 @@ class Intake:
             return self.tokenizer.encode_prompt(
                 replace(prompt, messages=(*prompt.messages[:-1], opened))
             )
-        return self.tokenizer.encode_prompt(prompt) + self.tokenizer.encode(text)
+        return self.tokenizer.encode_prompt(prompt) + self.tokenizer.encode_after(text)
 
     def _add(
         self,

@@ -30,6 +30,7 @@ class Tokenizer:
         self._template = template
         self.token_bytes = _token_bytes(core)
         self.start_ids = tuple(core.encode("", add_special_tokens=True).ids)
+        self._lead = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
 
     @classmethod
     def from_folder(cls, folder: Path) -> Tokenizer:
@@ -51,6 +52,13 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with nothing added; names of special tokens become these tokens."""
         return list(self._core.encode(text, add_special_tokens=False).ids)
+
+    def encode_after(self, text: str) -> list[int]:
+        """Token ids of a text that goes on after other tokens. Some vocabularies put a blank before
+        every text: not here."""
+        lead = self._lead
+        ids = self.encode("\n" + text) if lead else []
+        return ids[len(lead) :] if lead and ids[: len(lead)] == lead else self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens without special tokens; broken UTF-8 becomes U+FFFD."""
@@ -82,14 +90,15 @@ class Tokenizer:
     def _encode_segments(self, segments: Sequence[Segment]) -> list[int]:
         ids: list[int] = []
         pending = ""
-        for segment in segments:
+        for segment in (*segments, Tokens(())):
             if isinstance(segment, Text) and not self._are_spelled(segment):
                 pending += segment.text
                 continue
-            ids += self.encode(pending) if pending else []
-            pending = ""
+            if pending:
+                ids += self.encode_after(pending) if ids else self.encode(pending)
+                pending = ""
             ids += _known_ids(segment)
-        return ids + (self.encode(pending) if pending else [])
+        return ids
 
     def _are_spelled(self, segment: Text) -> bool:
         """Whether the segment carries ids of this vocabulary that spell its text."""
