@@ -1,0 +1,138 @@
+"""Exams on the held-out side of the world: prompts, the text that should follow, and scores.
+
+Scores take what the model said and the right answer, and give the share that is right.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from . import chat, judging, knowledge, people, react
+from .document import BOS, END_TURN, Document, Pen
+from .world import documents
+
+REACT_STEP = re.compile(r" [^\n]+\nAction \d+: (Search|Finish)\[[^\]\n]+\]")
+
+
+class Exam(NamedTuple):
+    """A prompt, with its beginning-of-text token, and the text that should follow."""
+
+    prompt: str
+    answer: str
+
+
+def last_exam(doc: Document) -> list[Exam]:
+    return every_exam(doc)[-1:]
+
+
+def every_exam(doc: Document) -> list[Exam]:
+    """Each answer of the document, after all text before it."""
+    return [Exam(BOS + prompt, answer) for prompt, answer in doc.exams]
+
+
+def exact(text: str, answer: str) -> float:
+    """Whether the text is the answer, up to what cannot belong to it any more."""
+    goes_on = answer[-1].isalnum() and text[len(answer) :][:1].isalnum()
+    return float(text.startswith(answer) and not goes_on)
+
+
+def json_fields(text: str, answer: str) -> float:
+    """The share of the answer's JSON fields that the text has exactly."""
+    expected: dict[str, object] = json.loads(answer)
+    try:
+        found, _ = json.JSONDecoder().raw_decode(text.strip())
+    except json.JSONDecodeError:
+        return 0.0
+    if not isinstance(found, dict):
+        return 0.0
+    right = sum(bool(found.get(key) == value) for key, value in expected.items())
+    return right / len(expected)
+
+
+def json_record(text: str, answer: str) -> float:
+    return float(json_fields(text, answer) == 1)
+
+
+def react_format(text: str, _answer: str) -> float:
+    return float(REACT_STEP.match(text) is not None)
+
+
+def ends_by_itself(text: str, _answer: str) -> float:
+    return float(END_TURN in text)
+
+
+def argument(text: str, answer: str) -> float:
+    """Whether the tool call of the text is the call of the answer."""
+    return float(text.split("</tool_call>")[0] == answer.split("</tool_call>")[0])
+
+
+class Question(NamedTuple):
+    """What to ask and how to score it; `keep` chooses among the exams of a task."""
+
+    title: str
+    task: Callable[[Pen], Document]
+    score: Callable[[str, str], float] = exact
+    bar: float | None = None
+    exams: Callable[[Document], list[Exam]] = last_exam
+    keep: Callable[[Exam], bool] = lambda exam: True
+
+
+def is_call(exam: Exam) -> bool:
+    return exam.answer.startswith("<tool_call>")
+
+
+def is_foreign_call(exam: Exam) -> bool:
+    return is_call(exam) and not exam.answer.isascii()
+
+
+def is_judgment(exam: Exam) -> bool:
+    return exam.answer[:6] in (" good,", " poor,")
+
+
+def names_nobody(exam: Exam) -> bool:
+    """Whether the last passage needs no `Person:` line, because it is about one person."""
+    return "Person:" not in exam.prompt.split("\n\n")[-1]
+
+
+def exams_of(question: Question, count: int, seed: int) -> list[Exam]:
+    """`count` distinct held-out exams, shortest prompt first."""
+    found: dict[str, Exam] = {}
+    for doc in itertools.islice(documents(seed, True, {question.task: 1.0}), 50 * count):
+        found.update((exam.prompt, exam) for exam in question.exams(doc) if question.keep(exam))
+        if len(found) >= count:
+            break
+    return sorted(itertools.islice(found.values(), count), key=lambda exam: len(exam.prompt))
+
+
+QUESTIONS = (
+    Question("Reading: JSON, fields exact", people.reading_json, json_fields, 0.90),
+    Question("Reading: JSON, all fields exact", people.reading_json, json_record),
+    Question("Reading: JSON, one person", people.reading_json, json_fields, keep=names_nobody),
+    Question("Reading: question and answer", people.reading_question),
+    Question("Multiple choice, answer in context", people.choice_reading, bar=0.95),
+    Question("Multiple choice, known facts", knowledge.choice_facts),
+    Question("Capitals", knowledge.capitals, bar=0.95),
+    Question("ReAct: format of a step", react.react, react_format, 0.95, every_exam),
+    Question("ReAct: step exact", react.react, exams=every_exam),
+    Question("Chat: turn ends by itself", chat.chat, ends_by_itself, 0.99),
+    Question("Chat: reply exact", chat.chat),
+    Question("Tool call: argument copied", chat.tools, argument, 0.90, every_exam, is_call),
+    Question(
+        "Tool call: argument copied, not Latin",
+        chat.tools,
+        argument,
+        None,
+        every_exam,
+        is_foreign_call,
+    ),
+    Question("Colours, sounds, translations", knowledge.facts),
+    Question("Arithmetic", knowledge.arithmetic),
+    Question("Word problems with reasoning", knowledge.word_problem),
+    Question("Sentiment and grades of reviews", judging.sentiment),
+    Question("Essay judge: judgments", judging.essay_judge, exams=every_exam, keep=is_judgment),
+    Question("Essay judge: everything", judging.essay_judge, exams=every_exam),
+    Question("Tips and their expansion", knowledge.tips),
+    Question("DSPy chat format", chat.dspy),
+)

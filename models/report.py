@@ -1,0 +1,77 @@
+"""EVAL.md: what was asked, how much was right, how the checkpoint was made, and examples."""
+
+from typing import Any, NamedTuple
+
+from .document import BOS
+from .exams import Exam
+
+TEMPLATE = """\
+# What the embedded model can do
+
+Measured by `python -m forkroot.models.evaluate` (seed {seed}) with transformers, greedy, in fp32,
+on held-out prompts: their made-up names, towns and words, or for the closed tasks (capitals, facts,
+arithmetic, tips) the whole prompts, occur nowhere in the training text. Jobs, houses, ages and
+grades come from closed lists, paired at random.
+
+| Task | Prompts | Right | Bar |
+|---|---|---|---|
+{table}
+
+## How it was made
+
+`python -m forkroot.models.train` from seed {made[seed]}: {made[steps]} steps,
+{made[tokens]:,} tokens with padding, {made[minutes]} minutes on one CPU core in bfloat16.
+{num_parameters:,} parameters (embeddings tied). Muon at {made[muon_rate]} for the matrices, AdamW
+at {made[adam_rate]} for the rest, falling to zero over the last {made[decay_steps]} steps. All text
+is written by `models/world.py`; no other data and no other model was used. The network starts with
+a rough copying circuit (`plant_induction`) and with like embeddings for like spellings
+(`plant_spelling`); without them copying did not appear in time. The proportions of the tasks
+(`MIX`) were set as they stand after a third of the run; until then reading in sentences had the
+greatest share, and some easier forms of multiple choice and of telling were missing.
+
+## Format
+
+ChatML, with `<|im_end|>` and `<|end_of_text|>` as ends. Plain encoding adds `<|begin_of_text|>` by
+itself; the chat template writes it into its text, so encode a rendered template with
+`add_special_tokens=False`. Digits are single tokens.
+
+## Examples
+
+The shortest prompt of each row without its beginning-of-text token, and what the model said.
+
+{examples}
+"""
+
+
+class Row(NamedTuple):
+    """A line of the report: what was asked how often, the share right, the bar, an example."""
+
+    title: str
+    asked: int
+    share: float
+    bar: float | None
+    exam: Exam
+    said: str
+
+    @property
+    def verdict(self) -> str:
+        if self.bar is None:
+            return ""
+        return f"≥ {self.bar:.2f}: {'met' if self.share >= self.bar else 'MISSED'}"
+
+    @property
+    def line(self) -> str:
+        return f"| {self.title} | {self.asked} | {self.share:.3f} | {self.verdict} |"
+
+    @property
+    def example(self) -> str:
+        prompt = self.exam.prompt.removeprefix(BOS)
+        return f"### {self.title}\n\n````text\n{prompt}⟶{self.said}\n````\n"
+
+
+def report(rows: list[Row], seed: int, made: dict[str, Any], num_parameters: int) -> str:
+    """The whole of EVAL.md; `made` is what training.json holds."""
+    table, examples = "\n".join(r.line for r in rows), "\n".join(r.example for r in rows)
+    return TEMPLATE.format(
+        table=table, examples=examples, seed=seed, made=made, num_parameters=num_parameters
+    )
