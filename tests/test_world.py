@@ -12,7 +12,7 @@ import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
 from forkroot.models import chat, knowledge, people, react
-from forkroot.models.document import END_TURN, LETTERS, Document, Pen
+from forkroot.models.document import BOS, END_TURN, LETTERS, Document, Pen
 from forkroot.models.essays import save_essays, write_essay
 from forkroot.models.facts import (
     CAPITALS,
@@ -169,3 +169,67 @@ def test_the_checkpoint_is_small():
         p.name for p in files
     }
     assert sum(path.stat().st_size for path in files) <= 8_000_000
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(ROOT / "models" / "tiny")
+
+
+def test_plain_encoding_adds_the_beginning_of_text_and_the_chat_template_writes_it(tokenizer):
+    assert tokenizer("Hello")["input_ids"][0] == tokenizer.bos_token_id == 1
+    chat_text = tokenizer.apply_chat_template([{"role": "user", "content": "Hi"}], tokenize=False)
+    assert chat_text.startswith(BOS) and chat_text.count(BOS) == 1
+
+
+def test_digits_are_single_tokens_and_text_survives(tokenizer):
+    assert len(tokenizer.encode("12345", add_special_tokens=False)) == 5
+    for text in ("Привет, 世界! 🍎", '{"a": [1, 2]}', "  two  spaces\n\n"):
+        assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
+
+
+def test_the_chat_template_writes_what_the_world_writes(tokenizer):
+    doc = Document()
+    offered = [chat.TOOLS[0], chat.TOOLS[-1]]
+    chat.turn(doc, "system", chat.tool_prompt(offered))
+    chat.turn(doc, "user", "Look up Zorvek.")
+    chat.turn(doc, "assistant", chat.tool_call(offered[0], "Zorvek"))
+    call = {"function": {"name": "lookup", "arguments": {"word": "Zorvek"}}}
+    messages = [
+        {"role": "user", "content": "Look up Zorvek."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    schemas = [{"type": "function", "function": chat.tool_schema(tool)} for tool in offered]
+    rendered = tokenizer.apply_chat_template(messages, tools=schemas, tokenize=False)
+    assert rendered == BOS + doc.text
+
+
+def test_a_batch_is_a_function_of_its_seed_and_step(tokenizer):
+    from forkroot.models.batches import make_batch
+
+    first, again, other = (
+        make_batch(tokenizer.backend_tokenizer, 1, step) for step in (4501, 4501, 4502)
+    )
+    assert all((a == b).all() for a, b in zip(first, again, strict=True))
+    assert (first.targets != other.targets).any()
+    assert (first.targets == first.tokens.ravel()[first.picked + 1]).all()
+    assert first.positions.max() < 2048 and first.weights.min() >= 0
+
+
+def test_the_network_that_is_trained_is_the_llama_that_is_saved(tmp_path):
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from forkroot.models.network import Network, Shape, save_checkpoint
+
+    torch.manual_seed(0)
+    network = Network(Shape(num_hidden_layers=2, intermediate_size=64))
+    for parameter in network.parameters():
+        parameter.data = torch.randn_like(parameter).mul(0.05).bfloat16().float()
+    save_checkpoint(network, dict(network.named_parameters()), tmp_path)
+    llama = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    tokens, positions = torch.randint(0, 4096, (2, 40)), torch.arange(40).expand(2, 40)
+    ours = network.logits(network(tokens, positions))
+    torch.testing.assert_close(ours, llama(tokens).logits, rtol=1e-4, atol=1e-4)
