@@ -12,7 +12,7 @@ import numpy as np
 
 from .forks import Roots
 from .model.batch import Batch, Ints
-from .radix.cache import RadixCache
+from .radix.cache import Lease, RadixCache
 from .sequence import Sequence
 from .waiting import WaitingQueue
 
@@ -165,7 +165,8 @@ class Scheduler:
     # --- admission -------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Algorithm 1: by rank, whatever fits beside what already runs."""
+        """Algorithm 1: by rank, whatever fits beside what already runs. What a sequence that does
+        not fit has cached is not given to those behind it: its turn would find less."""
         budget = self._chunk_tokens - sum(s.num_pending for s in self.running if s.num_pending > 1)
         if not self._queue or not self._rows or budget <= 0:
             return
@@ -174,29 +175,42 @@ class Scheduler:
         self._is_changed, self._num_roots = False, len(self._roots)
         room = self._cache.num_available - sum(map(self._outstanding, self.running))
         self._note_in_flight()
+        too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
                 self._is_changed = True  # for those that were not looked at
-                return
+                break
             if self._is_held(sequence):
                 continue
-            left = self._try_start(sequence, room)
-            if left is not None:
-                room = left
+            before = self._cache.num_available
+            lease = self._acquire(sequence)
+            room -= before - self._cache.num_available
+            needed = sequence.num_ids - lease.length + self._growth.expected(sequence)
+            if self._fits(needed, room):
+                room = max(0, room - needed)
+                self._start(sequence, lease)
                 budget -= sequence.num_pending
-            elif self._queue.is_overdue(sequence):
-                return
+                continue
+            too_large.append(lease)
+            if room < 0 or self._queue.is_overdue(sequence):
+                break
+        for lease in too_large:
+            self._cache.release(lease)
 
-    def _try_start(self, sequence: Sequence, room: int) -> int | None:
-        """Start the sequence if it fits into `room` slots; the room that is left, else None."""
-        cache = self._cache
-        before = cache.num_available
-        lease = cache.acquire(sequence.job.call.namespace, sequence.tokens, sequence.match_limit)
-        left = room - (before - cache.num_available)
-        left -= sequence.num_ids - lease.length + self._growth.expected(sequence)
-        if left < 0 and (self.running or self._roots.give_way()):
-            cache.release(lease)
-            return None
+    def _acquire(self, sequence: Sequence) -> Lease:
+        namespace = sequence.job.call.namespace
+        return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
+
+    def _fits(self, needed: int, room: int) -> bool:
+        """Whether `needed` slots are there. Where nothing runs they must be: pinned roots give way,
+        and what was set aside for growth counts as well."""
+        if needed <= room or self.running:
+            return needed <= room
+        while needed > self._cache.num_available and self._roots.give_way():
+            continue
+        return True
+
+    def _start(self, sequence: Sequence, lease: Lease) -> None:
         self._queue.admit(sequence)
         sequence.lease = lease
         sequence.row = self._rows.pop()
@@ -206,7 +220,6 @@ class Scheduler:
         self.table[sequence.row, : lease.length] = lease.slots
         self.running.append(sequence)
         self._note(sequence)
-        return max(left, 0)
 
     def _outstanding(self, sequence: Sequence) -> int:
         return sequence.num_pending + self._growth.expected(sequence)

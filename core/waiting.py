@@ -2,9 +2,11 @@
 
 A sequence's rank is its matched length (paper: longest shared prefix first) plus `ageing` tokens
 for each sequence admitted before it since it came. A newcomer's match is at most `context_len`, so
-it can overtake nobody who has seen `bound` admissions (a planted root counts as one context more):
-a sequence is admitted after at most that many, plus those that were waiting then. A sequence that
-is overdue and does not fit keeps all behind it waiting until it does.
+it can overtake nobody who has seen `bound` admissions: a sequence is admitted after at most that
+many, plus those that were waiting then. A sequence that is overdue and does not fit keeps all
+behind it waiting until it does. A planted root has no privilege: it comes before its branches, for
+it matches as much as they do and came first; roots planted ahead of other programs' branches would
+only fill the pool.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class WaitingQueue:
     @property
     def bound(self) -> int:
         """Admissions after which no newcomer overtakes a waiting sequence of equal priority."""
-        return -(-2 * self._context_len // self._ageing)
+        return -(-self._context_len // self._ageing)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -114,10 +116,8 @@ class WaitingQueue:
         return -rank, self._waiting[sequence]
 
     def _bonus(self, sequence: Sequence) -> int:
-        """One context for each level of priority; a prefix that others wait for comes first."""
-        job = sequence.job
-        is_root = job.is_plant and job.call.hint is not None
-        return self._context_len * (job.call.priority + is_root)
+        """One context for each level of priority."""
+        return self._context_len * sequence.job.call.priority
 
     def _age(self, sequence: Sequence) -> int:
         return self._num_admitted - sequence.arrival

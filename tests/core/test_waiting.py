@@ -107,19 +107,20 @@ def test_a_higher_priority_is_served_first(bench, call, order):
     assert served == [100, 5, 5, 0, -5]
 
 
-def test_a_planted_root_goes_before_calls_of_its_priority(bench, call):
+def test_a_planted_root_goes_before_its_branches_and_after_calls_that_came_first(bench, call):
     world = bench(max_running=1)
     served = []
     calls = [
         call("one"),
         call("two"),
         call("a root", max_tokens=0, hint=ForkHint("root")),
+        call("a root, and its branch", hint=ForkHint("root")),
         call("urgent", priority=2),
     ]
     for one in calls:
         world.submit(one).when_done(lambda reply: served.append(calls.index(reply.call)))
     world.drain()
-    assert served == [3, 2, 0, 1]
+    assert served == [4, 0, 1, 2, 3]
 
 
 def adversary(call) -> Iterator[Call]:
@@ -159,7 +160,7 @@ def test_a_cold_call_is_served_however_many_better_ones_keep_coming(
             allowed = seen + len(queue)
         assert allowed is None or seen <= allowed
     assert cold.done()
-    assert queue.bound == 32
+    assert queue.bound == 16
     assert started.calls > 12
     world.drain()
 
