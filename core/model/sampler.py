@@ -54,13 +54,14 @@ def uniforms(draws: Sequence[Draw]) -> np.ndarray:
         seeds = np.array([draw.seed for draw in draws], np.uint64)
         steps = np.array([draw.index + 1 for draw in draws], np.uint64)
         x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
-        return (_mix(x) >> np.uint64(11)) * 2.0**-53
+        return np.multiply(_mix(x) >> np.uint64(11), 2.0**-53)
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+    mixed: np.ndarray = x ^ (x >> np.uint64(31))
+    return mixed
 
 
 # --- penalties, bias, bans -----------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
+
 from forkroot.core.radix import Counters, Ints, Lease, Match, RadixCache
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 import numpy as np
+
 from forkroot.core.radix import Ints, NodeView, RadixCache
 
 SIZES = {"system": 6, "hello": 4, "solve": 12, "write": 5, "story": 7}

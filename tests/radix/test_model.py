@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from forkroot.core.radix import Ints, Lease, RadixCache
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from forkroot.core.radix import Ints, Lease, RadixCache
 
 NAMESPACES = ("", "tenant")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from xml.etree import ElementTree
 
 import pytest
+
 from forkroot.core.radix.node import NodeView
 from forkroot.core.radix.picture import Twig, printable, shorten, tree_lines, tree_svg, tree_twigs
 
