@@ -54,7 +54,8 @@ def uniforms(draws: Sequence[Draw]) -> np.ndarray:
         seeds = np.array([draw.seed for draw in draws], np.uint64)
         steps = np.array([draw.index + 1 for draw in draws], np.uint64)
         x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
-        return np.multiply(_mix(x) >> np.uint64(11), 2.0**-53)
+        numbers: np.ndarray = (_mix(x) >> np.uint64(11)) * 2.0**-53
+        return numbers
 
 
 def _mix(x: np.ndarray) -> np.ndarray:
