@@ -72,8 +72,14 @@ class EngineConfig:
             raise InvalidCall("order", self.order, ", ".join(ORDERS))
         if self.dtype not in DTYPES:
             raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        if not 0 < self.root_timeout < float("inf"):
-            raise InvalidCall("root_timeout", self.root_timeout, "a finite number of seconds > 0")
+        for name in ("cache", "hints"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidCall(name, getattr(self, name), "True or False")
+        if not isinstance(self.device, str):
+            raise InvalidCall("device", self.device, "the name of a device, such as cpu or cuda:0")
+        timeout = self.root_timeout
+        if not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
+            raise InvalidCall("root_timeout", timeout, "a finite number of seconds > 0")
 
     def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
         """A new config with every size set.

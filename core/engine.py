@@ -16,9 +16,11 @@ from .forks import Roots
 from .model.batch import Batch, Outcome
 from .protocol import (
     CallFailed,
+    CallTooLarge,
     Completion,
     DeadlineExceeded,
     ForkHint,
+    ForkrootError,
     Overloaded,
     TokenLogprob,
     Usage,
@@ -91,13 +93,12 @@ class Engine:
     def admit(self, job: Job) -> None:
         """Take a job in; it waits for its turn, or fails at once when too many wait."""
         self.counters.calls += 1
+        self._jobs[job] = None
         if self._scheduler.num_waiting + len(job.sequences) > self._max_waiting:
-            self._jobs[job] = None
-            self._fail(job, Overloaded(f"{self._max_waiting} calls are waiting (max_waiting)"))
+            self._fail(job, self._overload(job))
             return
         if job.call.deadline is not None:
             job.expires = self._clock() + job.call.deadline
-        self._jobs[job] = None
         for sequence in job.sequences:
             self._scheduler.add(sequence)
 
@@ -242,6 +243,14 @@ class Engine:
                 self._scheduler.finish(sequence)
         self._leave(job)
         job.mailbox.fail(error)
+
+    def _overload(self, job: Job) -> ForkrootError:
+        field = "options" if job.call.options else "n"
+        if len(job.sequences) > self._max_waiting:
+            return CallTooLarge(field, len(job.sequences), f"{self._max_waiting} (max_waiting)")
+        return Overloaded(
+            f"{self._scheduler.num_waiting} wait already (max_waiting={self._max_waiting})"
+        )
 
     def _blame(self, job: Job, cause: Exception) -> None:
         if job in self._jobs:

@@ -183,11 +183,19 @@ class Intake:
             return 0
 
     def _seed(self, seed: int | None) -> int:
-        return (self.seed + next(self._drawn) * _GOLDEN) % 2**63 if seed is None else seed
+        return _scatter(_scatter(self.seed) + next(self._drawn)) if seed is None else seed
 
 
 def _has_content(segment: Segment) -> bool:
     return segment not in (Text(""), Tokens(()))
+
+
+def _scatter(number: int) -> int:
+    """A number in 0 .. 2**63 - 1 that says nothing of its neighbours' (splitmix64)."""
+    number = number * _GOLDEN % 2**64
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
+    return (number ^ number >> 31) % 2**63
 
 
 def _is_plain_greedy(sampling: Sampling) -> bool:

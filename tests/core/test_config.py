@@ -1,0 +1,79 @@
+"""Settings are checked one by one, by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from forkroot.core.config import EngineConfig
+from forkroot.core.protocol import InvalidCall
+
+
+def test_an_unknown_setting_is_refused_with_all_that_are_known():
+    with pytest.raises(InvalidCall) as caught:
+        EngineConfig.from_settings({"max_runing": 3})
+    error = caught.value
+    assert (error.field, error.value) == ("max_runing", 3)
+    for field in dataclasses.fields(EngineConfig):
+        assert field.name in error.allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("num_slots", 0, "an integer >= 1"),
+        ("num_slots", 2.5, "an integer >= 1"),
+        ("max_running", True, "an integer >= 1"),
+        ("max_running", None, "an integer >= 1"),
+        ("max_waiting", 0, "an integer >= 1"),
+        ("chunk_tokens", "64", "an integer >= 1"),
+        ("context_len", 1, "an integer >= 2"),
+        ("ageing", 0, "an integer >= 1"),
+        ("hold_min", -1, "an integer >= 1"),
+        ("seed", -1, "an integer >= 0"),
+        ("order", "lifo", "lpm, dfs, fcfs, random"),
+        ("order", ["lpm"], "lpm, dfs, fcfs, random"),
+        ("dtype", "int8", "auto, float32, bfloat16, float16"),
+        ("device", 0, "the name of a device, such as cpu or cuda:0"),
+        ("cache", 1, "True or False"),
+        ("hints", "no", "True or False"),
+        ("root_timeout", 0, "a finite number of seconds > 0"),
+        ("root_timeout", math.nan, "a finite number of seconds > 0"),
+        ("root_timeout", math.inf, "a finite number of seconds > 0"),
+        ("root_timeout", "10", "a finite number of seconds > 0"),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed):
+    with pytest.raises(InvalidCall) as caught:
+        EngineConfig.from_settings({name: value})
+    error = caught.value
+    assert (error.field, error.value, error.allowed) == (name, value, allowed) or value != value
+    assert str(error) == f"{name}={value!r} is not allowed; allowed: {allowed}"
+
+
+def test_settings_are_frozen_and_the_defaults_are_allowed():
+    config = EngineConfig.from_settings({})
+    assert config == EngineConfig()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 3  # type: ignore[misc]
+
+
+def test_resolving_fills_in_what_is_unset():
+    config = EngineConfig(max_running=4)
+    resolved = config.resolve(model_context=100, kv_bytes_per_token=8, memory=8 * 250)
+    assert (resolved.context_len, resolved.num_slots) == (100, 250)
+    assert (config.context_len, config.num_slots) == (None, None)
+
+
+def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence_needs():
+    config = EngineConfig(max_running=4)
+    assert config.resolve(100, 8, 8 * 10**9).num_slots == 400
+    assert config.resolve(100, 8, 0).num_slots == 100
+
+
+def test_what_is_set_stays_but_for_a_context_that_the_model_does_not_have():
+    config = EngineConfig(num_slots=7, context_len=500)
+    assert config.resolve(1000, 8, 10**9) == EngineConfig(num_slots=7, context_len=500)
+    assert config.resolve(100, 8, 10**9) == EngineConfig(num_slots=7, context_len=100)
