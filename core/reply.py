@@ -7,9 +7,11 @@ nothing of engines: it only carries.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from types import TracebackType
 from typing import Any
 
 from .protocol import Call, Chunk, Completion, Reply
@@ -31,6 +33,7 @@ class Mailbox:
         self._chunks: list[Chunk] = []
         self._completion: Completion | None = None
         self._error: BaseException | None = None
+        self._trace: TracebackType | None = None
         self._is_done = False
         self._chunk_wakes: list[_Wake] = []
         self._done_wakes: list[_Wake] = []
@@ -67,10 +70,10 @@ class Mailbox:
 
     def result(self, timeout: float | None = None) -> Completion:
         """As `Reply.result`."""
-        if not self._is_done:
-            event = threading.Event()
-            if self._register(event.set) and not event.wait(timeout):
-                raise TimeoutError(f"the call has not ended within timeout={timeout} s")
+        event = threading.Event()
+        if self._register(event.set) and not event.wait(timeout):
+            self._unregister(event.set)
+            raise TimeoutError(f"the call has not ended within timeout={timeout} s")
         return self._outcome()
 
     def when_done(self, action: Callable[[Reply], object]) -> None:
@@ -102,7 +105,7 @@ class Mailbox:
                 index += 1
             wake, woken = _loop_wake()
             if self._register(wake, index):
-                await woken.wait()
+                await self._woken(wake, woken)
             elif self._is_done and index >= len(self._chunks):
                 self._outcome()
                 return
@@ -110,8 +113,14 @@ class Mailbox:
     async def _wait(self) -> Completion:
         wake, woken = _loop_wake()
         if self._register(wake):
-            await woken.wait()
+            await self._woken(wake, woken)
         return self._outcome()
+
+    async def _woken(self, wake: _Wake, woken: asyncio.Event) -> None:
+        try:
+            await woken.wait()
+        finally:
+            self._unregister(wake)
 
     def _register(self, wake: _Wake, index: int | None = None) -> bool:
         """Whether `wake` will be called: not if the end (or chunk `index`) is already here."""
@@ -124,12 +133,20 @@ class Mailbox:
                 self._chunk_wakes.append(wake)
             return True
 
+    def _unregister(self, wake: _Wake) -> None:
+        """`wake` waits no longer; nothing if it was called."""
+        with self._lock:
+            for wakes in (self._chunk_wakes, self._done_wakes):
+                if wake in wakes:
+                    wakes.remove(wake)
+
     def _end(self, completion: Completion | None, error: BaseException | None) -> None:
         with self._lock:
             if self._is_done:
                 return
             self._completion = completion
             self._error = error
+            self._trace = None if error is None else error.__traceback__
             self._is_done = True
             wakes = self._chunk_wakes + self._done_wakes
             self._chunk_wakes, self._done_wakes = [], []
@@ -137,7 +154,7 @@ class Mailbox:
 
     def _outcome(self) -> Completion:
         if self._error is not None:
-            raise self._error
+            raise self._error.with_traceback(self._trace)  # not longer with each reader
         assert self._completion is not None
         return self._completion
 
@@ -156,7 +173,7 @@ def _loop_wake() -> tuple[_Wake, asyncio.Event]:
     event = asyncio.Event()
 
     def wake() -> None:
-        if not loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
             loop.call_soon_threadsafe(event.set)
 
     return wake, event
