@@ -51,9 +51,8 @@ def capitals(pen: Pen) -> Document:
         (("Country: {}\nJSON:", ' {{"capital": "{}"}}'), "\n"),
     ))  # fmt: skip
     for i, country in enumerate(pen.rng.sample(tuple(CAPITALS), shots(pen, 5) + 1)):
-        doc.noise(joint if i else "").say(form[0].format(country)).answer(
-            form[1].format(CAPITALS[country])
-        )
+        doc.noise(joint if i else "").say(form[0].format(country))
+        doc.decide(form[1].format(CAPITALS[country]))
     return doc
 
 

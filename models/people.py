@@ -123,7 +123,7 @@ def reading_question(pen: Pen) -> Document:
     doc = Document("reading_question")
     passage, people = story(pen)
     doc.noise(passage)
-    for _ in range(pen.rng.randint(2, 5)):
+    for _ in range(pen.rng.randint(2, 5) + 2 * len(people) - 2):
         question, answer, _, _ = inquiry(pen, people)
         doc.noise(f"\nQuestion: {question}").say("\nAnswer:").decide(f" {answer}")
     return doc

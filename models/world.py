@@ -22,9 +22,9 @@ from .people import (
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 24, reading_question: 22, choice_reading: 15, choice_story: 10, choice_same: 1,
-    choice_match: 1, choice_facts: 4, capitals: 12, facts: 6, arithmetic: 14, word_problem: 6,
-    sentiment: 2, essay_judge: 11, react: 6, tips: 4, chat: 8, tools: 8, copying: 5, dspy: 5,
+    reading_json: 18, reading_question: 19, choice_reading: 22, choice_story: 15, choice_same: 1,
+    choice_match: 1, choice_facts: 2, capitals: 16, facts: 6, arithmetic: 10, word_problem: 5,
+    sentiment: 2, essay_judge: 9, react: 6, tips: 4, chat: 8, tools: 8, copying: 6, dspy: 5,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
