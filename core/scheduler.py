@@ -14,7 +14,7 @@ from .forks import Roots
 from .model.batch import Batch, Ints
 from .radix.cache import Lease, RadixCache
 from .sequence import Sequence
-from .waiting import WaitingQueue
+from .waiting import MATCHES_PER_STEP, WaitingQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,9 +192,9 @@ class Scheduler:
                 budget -= sequence.num_pending
                 continue
             too_large.append(lease)
-            if room < 0 or self._queue.is_overdue(sequence):
+            if self._queue.is_overdue(sequence) or len(too_large) == MATCHES_PER_STEP:
                 break
-        for lease in too_large:
+        for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
 
     def _acquire(self, sequence: Sequence) -> Lease:
