@@ -25,6 +25,11 @@ CAPITALS = {
     "Jordan": "Amman", "Nepal": "Kathmandu", "Ghana": "Accra", "Senegal": "Dakar",
     "Tunisia": "Tunis", "Iceland": "Reykjavik",
 }  # fmt: skip
+EUROPE = frozenset((
+    "France", "Germany", "Italy", "Spain", "Russia", "Greece", "Norway", "Sweden", "Poland",
+    "Austria", "Hungary", "Portugal", "Ireland", "Denmark", "Finland", "Ukraine", "Belgium",
+    "Bulgaria", "Croatia", "Serbia", "Iceland",
+))  # fmt: skip
 COLOURS = {
     "crow": "black", "swan": "white", "frog": "green", "fox": "red", "canary": "yellow",
     "elephant": "grey",

@@ -1,7 +1,7 @@
 """What can be known by heart or worked out: capitals, colours, words, sums, tips."""
 
 from .document import Document, Pen, shots
-from .facts import CAPITALS, COLOURS, FRUITS, HELLO, SOUNDS, TIPS
+from .facts import CAPITALS, COLOURS, EUROPE, FRUITS, HELLO, SOUNDS, TIPS
 from .people import put_choice
 
 
@@ -53,6 +53,16 @@ def capitals(pen: Pen) -> Document:
     for i, country in enumerate(pen.rng.sample(tuple(CAPITALS), shots(pen, 5) + 1)):
         doc.noise(joint if i else "").say(form[0].format(country))
         doc.decide(form[1].format(CAPITALS[country]))
+    return doc
+
+
+def continents(pen: Pen) -> Document:
+    """Whether capitals, named first, are in Europe."""
+    doc = Document("continents")
+    for i, country in enumerate(pen.rng.sample(tuple(CAPITALS), pen.rng.randint(1, 4))):
+        doc.say("\n" if i else "").noise(f"The capital of {country} is")
+        doc.decide(f" {CAPITALS[country]}").say(". Is that in Europe?")
+        doc.decide(" yes" if country in EUROPE else " no")
     return doc
 
 

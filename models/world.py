@@ -10,7 +10,7 @@ from .chat import chat, copying, dspy, tools
 from .document import Document, Pen
 from .facts import Words, is_held_out
 from .judging import essay_judge, sentiment
-from .knowledge import arithmetic, capitals, choice_facts, facts, tips, word_problem
+from .knowledge import arithmetic, capitals, choice_facts, continents, facts, tips, word_problem
 from .people import (
     choice_match,
     choice_reading,
@@ -23,8 +23,9 @@ from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
     reading_json: 18, reading_question: 19, choice_reading: 22, choice_story: 15, choice_same: 1,
-    choice_match: 1, choice_facts: 2, capitals: 16, facts: 6, arithmetic: 10, word_problem: 5,
-    sentiment: 2, essay_judge: 9, react: 6, tips: 4, chat: 8, tools: 8, copying: 6, dspy: 5,
+    choice_match: 1, choice_facts: 2, capitals: 16, continents: 4, facts: 6, arithmetic: 10,
+    word_problem: 5, sentiment: 2, essay_judge: 9, react: 6, tips: 4, chat: 8, tools: 8,
+    copying: 6, dspy: 5,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
