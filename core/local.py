@@ -220,8 +220,9 @@ class LocalBackend:
             try:
                 action = self._inbox.get(timeout=None if due is None else 0.1)
             except queue.Empty:
-                action = self._engine.expire_roots
+                action = _nothing
             action()
+            self._engine.expire_roots()
         while not self._inbox.empty():
             self._inbox.get()()
 

@@ -12,6 +12,7 @@ from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.protocol import (
     Call,
     CallFailed,
+    CallTooLarge,
     Completion,
     DeadlineExceeded,
     ForkHint,
@@ -369,6 +370,16 @@ def test_a_full_queue_refuses_and_serves_those_it_has(bench, call):
     world.drain()
     assert all(reply.error() is None for reply in replies[:3])
     assert world.engine.counters.failed_calls == 2
+
+
+def test_a_call_of_more_than_may_ever_wait_is_told_so(bench, call):
+    world = bench(max_waiting=3)
+    many = world.submit(call("text", n=4, temperature=1.0))
+    scored = world.submit(Call((Text("text"),), options=tuple("abcd")))
+    for reply, field in ((many, "n"), (scored, "options")):
+        assert isinstance(reply.error(), CallTooLarge)
+        assert (reply.error().field, reply.error().value) == (field, 4)
+    world.run([call("text", n=3, temperature=1.0)])
 
 
 def test_a_call_that_breaks_the_runner_harms_no_other_in_its_batch(bench, call):

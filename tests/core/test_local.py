@@ -1,0 +1,382 @@
+"""A whole runtime in this process: threads, tasks, endings; over a runner without a model."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from forkroot.core.config import EngineConfig
+from forkroot.core.local import LocalBackend, model_folder
+from forkroot.core.model.batch import Batch, Outcome
+from forkroot.core.protocol import (
+    Backend,
+    BackendClosed,
+    Call,
+    CallFailed,
+    ForkHint,
+    InvalidCall,
+    InvalidModel,
+    Sampling,
+    Text,
+)
+from forkroot.core.testing import FakeRunner, byte_tokenizer
+
+SIZES = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
+
+
+class Gate:
+    """A runner that waits before each batch until it may go on, and may be told to raise."""
+
+    def __init__(self, is_open: bool = False) -> None:
+        self.runner = FakeRunner(600)
+        self.open = threading.Event()
+        self.entered = threading.Event()
+        self.fault: BaseException | None = None
+        if is_open:
+            self.open.set()
+
+    def run(self, batch: Batch) -> Outcome:
+        self.entered.set()
+        assert self.open.wait(10)
+        if self.fault is not None:
+            raise self.fault
+        return self.runner.run(batch)
+
+
+def start(runner=None, **settings) -> LocalBackend:
+    config = EngineConfig.from_settings(SIZES | settings)
+    runner = runner or FakeRunner(600)
+    return LocalBackend("fake", config, byte_tokenizer(), runner, 257, frozenset({256}))
+
+
+@pytest.fixture
+def backend() -> Iterator[LocalBackend]:
+    with start() as backend:
+        yield backend
+        backend.check()
+
+
+def ask(text: str, **options) -> Call:
+    sampling = {"temperature": 0, "max_tokens": 5} | options.pop("sampling", {})
+    return Call((Text(text),), Sampling(**sampling), **options)
+
+
+# --- the door ----------------------------------------------------------------------------------
+
+
+def test_it_is_a_backend_and_says_what_it_runs(backend):
+    assert isinstance(backend, Backend)
+    info = backend.info()
+    assert (info.model, info.context_len, info.vocabulary_size) == ("fake", 256, 257)
+    assert {"tokens", "options", "hints"} <= info.features
+
+
+def test_counters_say_what_was_done_and_can_be_set_anew(backend):
+    backend.submit(ask("hello")).result(10)
+    counters = backend.info().counters
+    assert counters["calls"] == 1
+    assert counters["prompt_tokens"] == 5
+    assert counters["completion_tokens"] == 5
+    assert counters["computed_tokens"] == 9
+    backend.reset_counters()
+    assert not any(backend.info().counters.values())
+    backend.submit(ask("hello")).result(10)
+    assert backend.info().counters["cached_tokens"] == 4
+
+
+def test_the_cache_can_be_seen_and_cleared(backend):
+    backend.submit(ask("hello", namespace="a")).result(10)
+    views = [view for view in backend.snapshot() if view.parent >= 0]
+    assert [len(view.tokens) for view in views] == [5, 4]
+    assert bytes(views[0].tokens) == b"hello"
+    assert backend.clear_cache() == 9
+    assert [view for view in backend.snapshot() if view.parent >= 0] == []
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [(ask(""), "prompt"), (ask("x" * 300), "prompt"), (ask("x", stream=1), "stream")],
+)
+def test_a_call_that_is_not_allowed_gets_its_error_by_the_reply(backend, call, field):
+    reply = backend.submit(call)
+    assert reply.done()
+    with pytest.raises(InvalidCall) as caught:
+        reply.result()
+    assert caught.value.field == field
+    assert backend.submit(ask("hello")).result(10).text
+
+
+def test_a_tokenizer_that_breaks_harms_no_other_call():
+    class Broken:
+        def __getattr__(self, name):
+            return getattr(byte_tokenizer(), name)
+
+        def encode_prompt(self, prompt):
+            if prompt[0].text == "bad":
+                raise RuntimeError("tokenizer")
+            return byte_tokenizer().encode_prompt(prompt)
+
+    config = EngineConfig.from_settings(SIZES)
+    with LocalBackend("fake", config, Broken(), FakeRunner(600), 257, frozenset()) as backend:
+        bad, good = backend.submit(ask("bad")), backend.submit(ask("good"))
+        with pytest.raises(CallFailed, match="could not be prepared"):
+            bad.result(10)
+        assert isinstance(bad.error().__cause__, RuntimeError)
+        assert good.result(10).text
+
+
+# --- many at once ------------------------------------------------------------------------------
+
+
+def test_threads_and_tasks_use_one_backend_at_once(backend):
+    texts = [f"call number {number}" for number in range(24)]
+    expected = {}
+    with start() as other:
+        for text in texts:
+            expected[text] = other.submit(ask(text, sampling={"max_tokens": 9})).result(10).text
+
+    def call(text: str) -> Call:
+        return ask(text, sampling={"max_tokens": 9}, stream=True)
+
+    def in_thread(text: str) -> str:
+        return "".join(chunk.text for chunk in backend.submit(call(text)))
+
+    async def in_task(text: str) -> str:
+        reply = backend.submit(call(text))
+        chunks = [chunk.text async for chunk in reply]
+        assert (await reply).text == "".join(chunks)
+        return "".join(chunks)
+
+    async def in_tasks() -> list[str]:
+        return await asyncio.gather(*map(in_task, texts))
+
+    with ThreadPoolExecutor(9) as pool:
+        tasks = pool.submit(lambda: asyncio.run(in_tasks()))
+        from_threads = list(pool.map(in_thread, texts))
+        assert tasks.result(30) == from_threads == [expected[text] for text in texts]
+    assert [
+        backend.submit(ask(text, sampling={"max_tokens": 9})).result(10).text for text in texts
+    ] == from_threads
+
+
+def test_calls_are_cancelled_from_many_threads_while_they_run(backend):
+    def one(number: int) -> str:
+        reply = backend.submit(ask(f"call {number}", sampling={"max_tokens": 100}, stream=True))
+        for count, _ in enumerate(reply):
+            if count == number % 5:
+                reply.cancel()
+        return reply.result(10).outputs[0].finish_reason
+
+    with ThreadPoolExecutor(8) as pool:
+        reasons = list(pool.map(one, range(32)))
+    assert set(reasons) <= {"abort", "length"}
+    assert "abort" in reasons
+    backend.check()
+
+
+def test_a_finished_call_is_forgotten(backend):
+    replies = [backend.submit(ask(f"call {number}")) for number in range(5)]
+    refused = backend.submit(ask(""))
+    for reply in replies:
+        reply.result(10)
+    traces = [weakref.ref(reply) for reply in [*replies, refused]]
+    del replies, reply, refused
+    backend.submit(ask("another")).result(10)
+    gc.collect()
+    assert [trace() for trace in traces] == [None] * 6
+
+
+def test_an_action_at_the_end_may_call_the_backend_again(backend):
+    texts = []
+    finished = threading.Event()
+
+    def again(reply) -> None:
+        texts.append(reply.result().text)
+        if len(texts) == 3:
+            backend.check()
+            finished.set()
+            return
+        backend.submit(ask(f"call {len(texts)}")).when_done(again)
+
+    backend.submit(ask("call")).when_done(again)
+    assert finished.wait(10)
+    assert len(set(texts)) == 3
+
+
+def test_an_action_that_raises_does_not_stop_the_engine(backend, caplog):
+    def broken(reply) -> None:
+        raise asyncio.CancelledError
+
+    caplog.set_level(logging.CRITICAL)
+    backend.submit(ask("one")).when_done(broken)
+    assert backend.submit(ask("two")).result(10).text
+
+
+def test_an_idle_engine_lets_roots_time_out():
+    with start(root_timeout=0.01) as backend:
+        backend.submit(ask("root", hint=ForkHint("root"), sampling={"max_tokens": 0})).result(10)
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            locks = [view.lock_count for view in backend.snapshot() if view.parent >= 0]
+            if locks == [0]:
+                break
+        assert locks == [0]
+
+
+# --- endings -----------------------------------------------------------------------------------
+
+
+def test_closing_ends_open_calls_and_may_be_repeated():
+    runner = Gate()
+    backend = start(runner, max_running=1)
+    replies = [backend.submit(ask(f"call {number}")) for number in range(3)]
+    assert runner.entered.wait(10)
+    threads = [threading.Thread(target=backend.close) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    runner.open.set()
+    for thread in threads:
+        thread.join(10)
+        assert not thread.is_alive()
+    backend.close()
+    for reply in replies:
+        with pytest.raises(BackendClosed, match="the backend was closed before the call ended"):
+            reply.result(0)
+
+
+def test_after_closing_every_call_is_answered_by_the_reason():
+    backend = start()
+    done = backend.submit(ask("done"))
+    done.result(10)
+    backend.close()
+    reply = backend.submit(ask("late"))
+    assert isinstance(reply.error(), BackendClosed)
+    assert isinstance(backend.submit(ask("")).error(), InvalidCall)
+    for question in (backend.check, backend.snapshot, backend.clear_cache, backend.reset_counters):
+        with pytest.raises(BackendClosed):
+            question()
+    assert backend.info().counters["calls"] == 1
+    done.cancel()
+    reply.cancel()
+
+
+def test_an_action_may_close_the_backend():
+    backend = start()
+    closed = threading.Event()
+
+    def close(reply) -> None:
+        backend.close()
+        closed.set()
+
+    other = backend.submit(ask("other", sampling={"max_tokens": 200}))
+    backend.submit(ask("one", sampling={"max_tokens": 1})).when_done(close)
+    assert closed.wait(10)
+    with pytest.raises(BackendClosed):
+        other.result(10)
+
+
+@pytest.mark.parametrize(
+    "fault", [KeyboardInterrupt("fault"), SystemExit("fault"), GeneratorExit("fault")]
+)
+def test_every_call_ends_when_the_engine_dies(caplog, fault):
+    caplog.set_level(logging.CRITICAL)
+    runner = Gate()
+    backend = start(runner, max_running=2)
+    replies = [backend.submit(ask(f"call {number}")) for number in range(5)]
+    assert runner.entered.wait(10)
+    runner.fault = fault
+    runner.open.set()
+    for reply in replies:
+        with pytest.raises(BackendClosed, match=r"the engine died: \w+\('fault'\)"):
+            reply.result(10)
+        assert reply.error().__cause__ is fault
+    late = backend.submit(ask("late"))
+    assert late.error().__cause__ is fault
+    with pytest.raises(BackendClosed, match="the engine died"):
+        backend.check()
+    backend.close()
+
+
+def test_every_call_ends_when_the_engine_dies_in_a_broken_state(caplog):
+    """The runner tells lies about what it computed: the engine's own room fails, not the call."""
+
+    class Liar(Gate):
+        def run(self, batch: Batch) -> Outcome:
+            outcome = super().run(batch)
+            return Outcome(outcome.tokens[:0], outcome.logprobs[:0])
+
+    caplog.set_level(logging.CRITICAL)
+    runner = Liar()
+    backend = start(runner)
+    replies = [backend.submit(ask(f"call {number}", sampling={"n": 2})) for number in range(3)]
+    assert runner.entered.wait(10)
+    runner.open.set()
+    for reply in replies:
+        with pytest.raises(BackendClosed, match="the engine died"):
+            reply.result(10)
+    backend.close()
+
+
+def test_a_runner_that_raises_fails_its_calls_and_the_engine_goes_on():
+    runner = Gate(is_open=True)
+    runner.fault = MemoryError("no room")
+    with start(runner) as backend:
+        reply = backend.submit(ask("one"))
+        with pytest.raises(CallFailed, match="no room"):
+            reply.result(10)
+        runner.fault = None
+        assert backend.submit(ask("one")).result(10).text
+        backend.check()
+
+
+def test_leaving_python_with_open_calls_ends_quietly():
+    code = """
+import threading
+from forkroot.core.config import EngineConfig
+from forkroot.core.local import LocalBackend
+from forkroot.core.protocol import Call, Sampling, Text
+from forkroot.core.testing import FakeRunner, byte_tokenizer
+config = EngineConfig(num_slots=600, context_len=500)
+backend = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())
+reply = backend.submit(Call((Text("x"),), Sampling(max_tokens=450)))
+other = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())
+reply.when_done(lambda reply: print("ended"))
+"""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "ended\n", "")
+
+
+# --- models ------------------------------------------------------------------------------------
+
+
+def test_a_model_is_a_folder_or_the_one_in_the_box(tmp_path):
+    assert model_folder(tmp_path) == tmp_path
+    assert (model_folder("tiny") / "config.json").is_file()
+    with pytest.raises(InvalidModel, match="model='no-such-folder' is not a folder"):
+        model_folder("no-such-folder")
+
+
+def test_a_bad_setting_is_named_before_anything_is_loaded():
+    with pytest.raises(InvalidCall, match=r"num_slotz=3 .* one of the settings dtype"):
+        LocalBackend.from_folder("tiny", num_slotz=3)
+    with pytest.raises(InvalidCall, match="device='abacus' is not allowed; allowed: cpu"):
+        LocalBackend.from_folder("tiny", device="abacus")
