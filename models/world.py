@@ -22,10 +22,10 @@ from .people import (
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 18, reading_question: 19, choice_reading: 22, choice_story: 15, choice_same: 1,
-    choice_match: 1, choice_facts: 2, capitals: 16, continents: 4, facts: 6, arithmetic: 10,
-    word_problem: 5, sentiment: 2, essay_judge: 9, react: 6, tips: 4, chat: 8, tools: 8,
-    copying: 6, dspy: 5,
+    reading_json: 32, reading_question: 30, choice_reading: 16, choice_story: 12, choice_same: 1,
+    choice_match: 1, choice_facts: 2, capitals: 8, continents: 3, facts: 5, arithmetic: 9,
+    word_problem: 5, sentiment: 2, essay_judge: 8, react: 6, tips: 3, chat: 8, tools: 8,
+    copying: 4, dspy: 5,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
