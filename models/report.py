@@ -9,9 +9,10 @@ TEMPLATE = """\
 # What the embedded model can do
 
 Measured by `python -m forkroot.models.evaluate` (seed {seed}) with transformers, greedy, in fp32,
-on held-out prompts: their made-up names, towns and words, or for the closed tasks (capitals, facts,
-arithmetic, tips) the whole prompts, occur nowhere in the training text. Jobs, houses, ages and
-grades come from closed lists, paired at random.
+on held-out prompts: their made-up names, towns and words occur nowhere in the training text; in the
+closed tasks (capitals, facts, arithmetic, tips), which have none, the whole prompt is that of no
+training document. Jobs, houses, ages and grades come from closed lists, paired at random. Four
+passages in ten tell of two or three people.
 
 | Task | Prompts | Right | Bar |
 |---|---|---|---|
