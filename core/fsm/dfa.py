@@ -7,6 +7,8 @@ every other state the end of some match can be reached. The character automaton 
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -51,8 +53,10 @@ class Dfa:
         ).astype(np.intp)
         self.first_chars = np.zeros(self.num_classes, np.intp)
         self.first_chars[partition.kinds[::-1]] = partition.starts[::-1]
-        self._cells = memoryview(np.ascontiguousarray(table).reshape(-1).data)
+        self._cells: Sequence[int] = memoryview(np.ascontiguousarray(table).reshape(-1).data)
         self._accepts: list[bool] = accepting.tolist()
+        self._starts: list[int] = partition.starts.tolist()
+        self._kinds: list[int] = partition.kinds.tolist()
         self._ascii = self.kinds_of(np.arange(0x80)).tolist()
 
     def kinds_of(self, code_points: npt.NDArray[np.integer]) -> Ints:
@@ -66,20 +70,21 @@ class Dfa:
 
     def after(self, state: int, kind: int) -> int:
         """The state after a character of this class; `state` is between characters."""
-        return self._cells[state * self.num_classes + kind]
+        to: int = self._cells[state * self.num_classes + kind]
+        return to
 
     def step(self, state: int, byte: int) -> int:
         """The state after one more byte, or DEAD."""
         if state <= STATE_MASK:
             if byte < 0x80:
-                return self._cells[state * self.num_classes + self._ascii[byte]]
+                return self.after(state, self._ascii[byte])
             return self._inside(state, utf8.lead(byte))
         prefix = state >> STATE_BITS
         state &= STATE_MASK
         if utf8.num_missing(prefix) > 1:
             return self._inside(state, utf8.follow(prefix, byte))
         char = utf8.code_point(prefix, byte)
-        return DEAD if char < 0 else self.after(state, int(self.kinds_of(np.array(char))))
+        return DEAD if char < 0 else self.after(state, self._kinds[bisect(self._starts, char) - 1])
 
     def run(self, state: int, data: bytes) -> int:
         """The state after these bytes, or DEAD."""
@@ -93,14 +98,12 @@ class Dfa:
         """Whether the text as a whole is in the language."""
         return self.is_accepting(self.run(self.start, text.encode("utf-8", "surrogatepass")))
 
-    def kinds_within(self, prefix: int) -> Ints:
-        """Classes of the characters that begin with this prefix, each once."""
-        start, end = utf8.span(prefix)
-        low, high = np.searchsorted(self.partition.starts, [start, end - 1], "right")
-        return np.unique(self.partition.kinds[low - 1 : high])
-
     def _inside(self, state: int, prefix: int) -> int:
-        if not prefix or not self.table[state, self.kinds_within(prefix)].any():
+        if not prefix:
+            return DEAD
+        start, end = utf8.span(prefix)
+        low, high = bisect(self._starts, start) - 1, bisect(self._starts, end - 1)
+        if not any(self.after(state, kind) for kind in set(self._kinds[low:high])):
             return DEAD
         return prefix << STATE_BITS | state
 

@@ -1,0 +1,111 @@
+"""Guides by constraint: each is compiled once, however many calls ask at the same time.
+
+Knows nothing of how a guide is compiled. Errors are kept as guides are: a constraint that is not
+allowed costs its compilation once.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeAlias
+
+from ..protocol import Choices, Constraint, ForkrootError, Grammar, InvalidCall, JsonSchema, Regex
+from .guide import Guide
+
+Key: TypeAlias = tuple[str, ...]
+
+
+class GuideCache:
+    """The guides used last, within `max_guides` and `max_bytes`; any thread may ask.
+
+    compile: makes a guide; raises the typed error of a constraint that is not allowed.
+    num_compiled, num_hits: totals; waiting for another's compilation counts as a hit.
+    """
+
+    def __init__(
+        self,
+        compile: Callable[[Constraint], Guide],
+        max_guides: int = 256,
+        max_bytes: int = 512_000_000,
+    ) -> None:
+        self._compile = compile
+        self._max_guides = max_guides
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Key, Future[Guide]] = OrderedDict()
+        self.num_compiled = 0
+        self.num_hits = 0
+
+    def get(self, constraint: Constraint) -> Guide:
+        """The guide of a constraint, compiled in this thread unless another has begun to.
+
+        Raises the error of a constraint that is not allowed.
+        """
+        key = cache_key(constraint)
+        with self._lock:
+            future = self._known.get(key)
+            is_mine = future is None
+            if future is None:
+                future = self._known[key] = Future()
+                self.num_compiled += 1
+            else:
+                self._known.move_to_end(key)
+                self.num_hits += 1
+        if is_mine:
+            self._fill(key, constraint, future)
+        if isinstance(error := future.exception(), ForkrootError):
+            raise copy.copy(error)  # each caller's traceback is its own
+        return future.result()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def _fill(self, key: Key, constraint: Constraint, future: Future[Guide]) -> None:
+        try:
+            future.set_result(self._compile(constraint))
+        except ForkrootError as error:
+            future.set_exception(error)
+        except BaseException as error:
+            with self._lock:
+                self._known.pop(key, None)
+            future.set_exception(error)
+        with self._lock:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        """Forget guides that were used longest ago, never those still being compiled."""
+        sizes = {key: _num_bytes(future) for key, future in self._known.items() if future.done()}
+        total, count = sum(sizes.values()), len(self._known)
+        for key, size in sizes.items():
+            if count <= max(1, self._max_guides) and (total <= self._max_bytes or count == 1):
+                break
+            del self._known[key]
+            total, count = total - size, count - 1
+
+
+def cache_key(constraint: Constraint) -> Key:
+    """What tells one constraint from another. Raises InvalidCall for a schema that is no JSON."""
+    match constraint:
+        case Regex(pattern):
+            return "regex", pattern
+        case Choices(options):
+            return "choices", *options
+        case Grammar(source, syntax):
+            return "grammar", syntax, source
+        case JsonSchema(schema):
+            try:
+                return "json_schema", json.dumps(schema)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise InvalidCall(
+                    "json_schema", schema, f"a schema in JSON form ({error})"
+                ) from None
+    raise InvalidCall("constraint", constraint, "a Regex, JsonSchema, Choices or Grammar")
+
+
+def _num_bytes(future: Future[Guide]) -> int:
+    return 0 if future.exception() is not None else future.result().num_bytes

@@ -1,0 +1,244 @@
+"""Which tokens an automaton allows, as packed bits, found when first asked for and kept.
+
+The vocabulary's tree is walked once for a state, one level at a time and all live branches at
+once. Everything here belongs to one (automaton, vocabulary) pair and is shared by all its users.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from . import utf8
+from .dfa import STATE_BITS, STATE_MASK, Dfa, Ints
+from .finish import NEVER, ShortestFinish
+from .trie import Ints32
+from .vocabulary import Mask, Vocabulary
+
+MAX_BYTES = 6_000_000
+MAX_KINDS_PICKED = 8
+DENSE = 4
+
+
+class Allowed(NamedTuple):
+    """Tokens allowed in a state.
+
+    mask: [num_words] packed bits. worst: no allowed token needs more tokens after it to a match.
+    """
+
+    mask: Mask
+    worst: int
+
+
+class _Reached(NamedTuple):
+    """Where a walk came: nodes that end tokens, and tokens that end inside a character.
+
+    states: [nodes]; inside_states: [inside tokens] the state after each.
+    """
+
+    nodes: Ints
+    states: Ints
+    inside_tokens: Ints32
+    inside_states: Ints
+
+
+class Masks:
+    """The masks of one automaton; those that are kept take at most `max_bytes`."""
+
+    def __init__(
+        self,
+        dfa: Dfa,
+        vocabulary: Vocabulary,
+        finish: ShortestFinish,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        self._dfa = dfa
+        self._vocabulary = vocabulary
+        self._finish = finish
+        self._trie = trie = vocabulary.trie
+        self._table = dfa.table.reshape(-1)
+        self._lock = Lock()
+        self._known: dict[int, Allowed] = {}
+        self._max_known = max(1, max_bytes // (4 * vocabulary.num_words))
+        kinds = dfa.kinds_of(trie.alphabet)
+        self._kind = kinds.astype(np.min_scalar_type(dfa.num_classes))[trie.char]
+        self._root = trie.roots[b""]
+        self._root_edges, self._root_starts = self._sort_root()
+        self._tail_group, self._can_end_in = self._tail_table()
+        self._is_open: list[bool] = np.any(dfa.table, axis=1).tolist()
+        self._worst_next = finish.num_tokens[dfa.table].max(axis=1)
+
+    def allowed(self, state: int) -> Allowed:
+        """The tokens allowed in a state; the same arrays for all who ask, not to be changed."""
+        return self._known.get(state) or self._find(state)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the masks kept, and of what they are found with."""
+        fixed = self._kind.nbytes + self._can_end_in.nbytes + self._root_edges.nbytes
+        return fixed + 4 * self._vocabulary.num_words * len(self._known)
+
+    def is_last(self, state: int) -> bool:
+        """Whether nothing can follow in a state between characters."""
+        return not self._is_open[state]
+
+    def within(self, state: int, budget: int) -> Mask:
+        """Tokens after which a match still fits `budget` tokens, the token itself included.
+
+        Where none fits: those that need the fewest, or nothing but the end where that is allowed.
+        """
+        allowed = self.allowed(state)
+        if allowed.worst < budget:
+            return allowed.mask
+        reached = self._reach(state)
+        needs = self._needs(reached)
+        least = 0 if self._dfa.is_accepting(state) else int(needs.min(initial=NEVER - 1))
+        return self._pack(state, reached, needs <= max(budget - 1, least))
+
+    def fitting(self, state: int, budget: int) -> Mask:
+        """As `within`, but no bit where nothing fits."""
+        reached = self._reach(state)
+        return self._pack(state, reached, self._needs(reached) < budget)
+
+    def _find(self, state: int) -> Allowed:
+        reached = self._reach(state)
+        is_sure = self._vocabulary.has_continuations
+        needs = self._bounds(reached) if is_sure else self._needs(reached)
+        worst = int(needs.max(initial=0))
+        mask = self._pack(state, reached, needs < NEVER if worst >= NEVER else None)
+        mask.flags.writeable = False
+        with self._lock:
+            while len(self._known) >= self._max_known:
+                del self._known[next(iter(self._known))]
+            return self._known.setdefault(state, Allowed(mask, min(worst, NEVER - 1)))
+
+    def _bounds(self, reached: _Reached) -> npt.NDArray[np.int32]:
+        """As `_needs`, or more, for tokens inside a character: any three bytes complete it."""
+        nodes = self._finish.num_tokens[reached.states]
+        return np.append(nodes, 3 + self._worst_next[reached.inside_states & STATE_MASK])
+
+    def _needs(self, reached: _Reached) -> npt.NDArray[np.int32]:
+        """Tokens needed after each token reached: those of nodes, then those inside a character."""
+        inside = [self._finish.tokens(state) for state in reached.inside_states.tolist()]
+        nodes = self._finish.num_tokens[reached.states]
+        return np.append(nodes, np.array(inside, np.int32))
+
+    def _pack(self, state: int, reached: _Reached, keep: npt.NDArray[np.bool_] | None) -> Mask:
+        """Bits of the tokens reached, of those only that are to be kept."""
+        tokens: Ints32 = np.append(self._trie.token[reached.nodes], reached.inside_tokens)
+        flags = self._vocabulary.flags(tokens if keep is None else tokens[keep])
+        twins = self._trie.twins
+        flags[twins[flags[twins[:, 0]], 1]] = True
+        if self._dfa.is_accepting(state):
+            flags[self._vocabulary.end_ids] = True
+        return self._vocabulary.pack(flags)
+
+    def _reach(self, state: int) -> _Reached:
+        """Walk the tree from a state."""
+        if state <= STATE_MASK:
+            return self._walk(np.array([self._root]), np.array([state]))
+        nodes, states, tokens, inside = [], [], [], []
+        missing = utf8.num_missing(state >> STATE_BITS)
+        for head, node in self._trie.roots.items():
+            after = self._dfa.run(state, head) if 0 < len(head) <= missing else 0
+            if after > STATE_MASK and self._trie.token[node] >= 0:
+                tokens.append(self._trie.token[node])
+                inside.append(after)
+            elif 0 < after <= STATE_MASK:
+                nodes.append(node)
+                states.append(after)
+        reached = self._walk(np.array(nodes, np.intp), np.array(states, np.intp))
+        return reached._replace(
+            inside_tokens=np.append(reached.inside_tokens, np.array(tokens, np.int32)),
+            inside_states=np.append(reached.inside_states, np.array(inside, np.intp)),
+        )
+
+    def _walk(self, nodes: Ints, states: Ints) -> _Reached:
+        """All that is reached from these nodes in these states, themselves included."""
+        all_nodes, all_states = [nodes], [states]
+        for depth in range(len(self._trie.levels) - 2):
+            edges, states = self._edges(nodes, states, depth)
+            to = self._table[states * self._dfa.num_classes + self._kind[edges]]
+            keep = np.flatnonzero(to)
+            if not keep.size:
+                break
+            nodes, states = edges[keep], to[keep].astype(np.intp)
+            all_nodes.append(nodes)
+            all_states.append(states)
+        return self._ends(np.concatenate(all_nodes), np.concatenate(all_states))
+
+    def _edges(self, nodes: Ints, states: Ints, depth: int) -> tuple[Ints, Ints]:
+        """The children of nodes of one depth, and the state that each is met in.
+
+        Where that is a good part of the next level, all of it, with the dead state for the others.
+        """
+        trie = self._trie
+        if nodes.size == 1 and nodes[0] == self._root:
+            edges = self._first_edges(int(states[0]))
+            return edges, np.full(edges.size, states[0])
+        start, middle, end = trie.levels[depth : depth + 3]
+        if nodes.size * DENSE > middle - start:
+            here = np.zeros(middle - start, np.intp)
+            here[nodes - start] = states
+            return np.arange(middle, end), here[trie.parent[middle:end] - start]
+        counts = trie.num_children[nodes]
+        return _ranges(trie.first_child[nodes], counts), np.repeat(states, counts)
+
+    def _ends(self, nodes: Ints, states: Ints) -> _Reached:
+        """Of the nodes that were walked, those that end tokens, and their tails."""
+        trie = self._trie
+        places = np.flatnonzero(trie.num_tails[nodes])
+        counts = trie.num_tails[nodes[places]]
+        tails = _ranges(trie.first_tail[nodes[places]], counts)
+        tail_states = np.repeat(states[places], counts)
+        live = self._can_end_in[tail_states, self._tail_group[trie.tail[tails]]]
+        tails, tail_states = tails[live], tail_states[live]
+        ends = trie.token[nodes] >= 0
+        inside = self._tail_codes[trie.tail[tails]] << STATE_BITS | tail_states
+        return _Reached(nodes[ends], states[ends], trie.tail_token[tails], inside)
+
+    def _first_edges(self, state: int) -> Ints:
+        """The root's edges that may be live: all, or those of the few classes that are."""
+        kinds = np.flatnonzero(self._dfa.table[state])
+        if len(kinds) > MAX_KINDS_PICKED:
+            return self._root_edges
+        starts = self._root_starts
+        picked = [self._root_edges[starts[kind] : starts[kind + 1]] for kind in kinds.tolist()]
+        return np.concatenate(picked) if picked else self._root_edges[:0]
+
+    def _sort_root(self) -> tuple[Ints, list[int]]:
+        """The root's edges by their class, and where each class begins."""
+        first = int(self._trie.first_child[self._root])
+        edges = np.arange(first, first + int(self._trie.num_children[self._root]))
+        order = np.argsort(self._kind[edges], kind="stable")
+        kinds = self._kind[edges[order]]
+        starts = np.searchsorted(kinds, np.arange(self._dfa.num_classes + 1))
+        return edges[order], starts.tolist()
+
+    def _tail_table(self) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """[tails] the group of each, and [states, groups] whether a token may end so.
+
+        A group are tails after which characters of the same classes may come.
+        """
+        self._tail_codes = np.array(self._trie.tails, np.intp)
+        starts, kinds = self._dfa.partition
+        seen = np.zeros((len(kinds) + 1, self._dfa.num_classes), np.int32)
+        seen[np.arange(1, len(kinds) + 1), kinds] = 1
+        np.cumsum(seen, axis=0, out=seen)
+        spans = np.array([utf8.span(tail) for tail in self._trie.tails], np.intp).reshape(-1, 2)
+        low = np.searchsorted(starts, spans[:, 0], "right") - 1
+        high = np.searchsorted(starts, spans[:, 1] - 1, "right")
+        groups, group = np.unique(seen[high] > seen[low], axis=0, return_inverse=True)
+        live = (self._dfa.table > 0).astype(np.float32)
+        return group.reshape(-1), live @ groups.astype(np.float32).T > 0
+
+
+def _ranges(starts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> Ints:
+    """`start, start + 1, ...` for each start, as many as its count, one after another."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if ends.size else 0
+    ranges: Ints = np.arange(total) + np.repeat(starts - (ends - counts), counts)
+    return ranges

@@ -1,0 +1,156 @@
+"""Guides of regular languages: one automaton, its masks, its forced runs and its shortest ends."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..protocol import CallFailed, Choices, InvalidCall, Regex
+from .compress import Chains
+from .dfa import DEAD, Dfa
+from .finish import NEVER, ShortestFinish
+from .limits import Limits
+from .masks import Masks
+from .regex import compile_regex, from_choices
+from .vocabulary import Mask, Vocabulary
+
+
+def regular_guide(
+    constraint: Regex | Choices, vocabulary: Vocabulary, limits: Limits | None = None
+) -> RegularGuide:
+    """Compile a pattern or a list of texts. Raises InvalidCall."""
+    if isinstance(constraint, Regex):
+        dfa = compile_regex(constraint.pattern, limits)
+    else:
+        dfa = from_choices(constraint.options, limits)
+    return RegularGuide(dfa, vocabulary)
+
+
+class RegularGuide:
+    """As `Guide`. field: what the constraint is called in errors.
+
+    Raises InvalidCall where the vocabulary cannot spell any text that the automaton accepts.
+    """
+
+    def __init__(self, dfa: Dfa, vocabulary: Vocabulary, field: str = "constraint") -> None:
+        self.dfa = dfa
+        self.vocabulary = vocabulary
+        self.finish = ShortestFinish(dfa, vocabulary)
+        self.masks = Masks(dfa, vocabulary, self.finish)
+        self.chains = Chains(dfa)
+        if self.finish.tokens(dfa.start) >= NEVER:
+            raise InvalidCall(field, "a constraint", "texts that the model's tokens can spell")
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Guide.num_bytes`."""
+        return self.dfa.table.nbytes + self.masks.num_bytes
+
+    def cursor(self, written: bytes = b"", required: bytes = b"") -> RegularCursor:
+        """As `Guide.cursor`."""
+        state = self.dfa.run(self.dfa.start, written)
+        if not state or not self.dfa.run(state, required):
+            raise CallFailed(f"the constraint does not allow {written + required!r}")
+        return RegularCursor(self, state, required)
+
+
+class RegularCursor:
+    """As `Cursor`.
+
+    state: of the automaton, after all tokens taken. required: bytes that the next tokens must
+      spell, which the automaton allows. has_ended: an end token was taken.
+    """
+
+    __slots__ = ("guide", "has_ended", "required", "state")
+
+    def __init__(self, guide: RegularGuide, state: int, required: bytes = b"") -> None:
+        self.guide = guide
+        self.state = state
+        self.required = required
+        self.has_ended = False
+
+    @property
+    def is_accepting(self) -> bool:
+        """As `Cursor.is_accepting`."""
+        return not self.required and self.guide.dfa.is_accepting(self.state)
+
+    @property
+    def is_finished(self) -> bool:
+        """As `Cursor.is_finished`."""
+        return self.has_ended or (self.is_accepting and self.guide.masks.is_last(self.state))
+
+    def advance(self, token: int) -> None:
+        """As `Cursor.advance`."""
+        vocabulary = self.guide.vocabulary
+        if token in vocabulary.end_ids:
+            is_allowed = self.is_accepting
+            self.has_ended = is_allowed or self.has_ended
+        else:
+            is_allowed = self._take(vocabulary.token_bytes[token])
+        if not is_allowed:
+            raise CallFailed(f"token {token} is not allowed by the constraint here")
+
+    def _take(self, data: bytes) -> bool:
+        """Move over a token's bytes; False, and not moved, where they are not allowed."""
+        state = self.guide.dfa.run(self.state, data)
+        required = self.required
+        fits = data.startswith(required) or required.startswith(data)
+        if state == DEAD or not data or not fits or self.has_ended:
+            return False
+        self.state, self.required = state, required[len(data) :]
+        return True
+
+    def mask(self) -> Mask:
+        """As `Cursor.mask`."""
+        mask = self.guide.masks.allowed(self.state).mask
+        return self._spelling(mask) if self.required else mask
+
+    def mask_within(self, budget: int) -> Mask:
+        """As `Cursor.mask_within`."""
+        if not self.required:
+            return self.guide.masks.within(self.state, budget)
+        allowed = self.guide.masks.allowed(self.state)
+        rest = self.guide.finish.tokens(self.guide.dfa.run(self.state, self.required))
+        if max(allowed.worst, len(self.required) + rest) < budget:
+            return self._spelling(allowed.mask)
+        return self._spelling_within(budget, rest)
+
+    def forced(self) -> bytes:
+        """As `Cursor.forced`."""
+        if not self.required:
+            return self.guide.chains.forced(self.state).data
+        after = self.guide.dfa.run(self.state, self.required)
+        return self.required + self.guide.chains.forced(after).data
+
+    def shortest_finish(self) -> int:
+        """As `Cursor.shortest_finish`."""
+        finish = self.guide.finish
+        after = self.guide.dfa.run(self.state, self.required)
+        return finish.spell(self.required) + finish.tokens(after)
+
+    def copy(self) -> RegularCursor:
+        """As `Cursor.copy`."""
+        other = RegularCursor(self.guide, self.state, self.required)
+        other.has_ended = self.has_ended
+        return other
+
+    def _spelling(self, mask: Mask) -> Mask:
+        """Of the tokens in a mask, those that spell what is required."""
+        vocabulary = self.guide.vocabulary
+        return mask & vocabulary.pack(vocabulary.compatible(self.required))
+
+    def _spelling_within(self, budget: int, rest: int) -> Mask:
+        """As `mask_within`, where each token's need is to be looked at.
+
+        rest: tokens that are needed after what is required.
+        """
+        guide, required = self.guide, self.required
+        longer = guide.vocabulary.flags(guide.vocabulary.beginning_with(required))
+        mask = guide.masks.fitting(self.state, budget) & guide.vocabulary.pack(longer)
+        ids = guide.vocabulary.ids
+        shorter = [
+            ids[required[:end]]
+            for end in range(1, min(len(required), guide.vocabulary.longest) + 1)
+            if required[:end] in ids and guide.finish.spell(required[end:]) + rest < budget
+        ]
+        mask = mask | guide.vocabulary.pack(guide.vocabulary.flags(shorter))
+        return mask if np.any(mask) else self._spelling(guide.masks.allowed(self.state).mask)

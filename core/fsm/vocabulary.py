@@ -1,0 +1,113 @@
+"""A vocabulary as constraints see it: bytes, and which tokens spell or begin with them.
+
+Built once for a model and shared by all constraints. Knows nothing of automata.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..protocol import InvalidModel
+from .trie import Ints32, Trie, build_trie
+from .utf8 import CONTINUATION
+
+Mask: TypeAlias = npt.NDArray[np.int32]
+
+
+class Vocabulary:
+    """The bytes of each token.
+
+    token_bytes: [vocabulary] empty for special tokens, which no constraint allows.
+    end_ids: tokens that end an answer; allowed exactly where it may end.
+    size: tokens; num_words: of 32 bits that a mask has.
+    """
+
+    def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
+        self.token_bytes = tuple(token_bytes)
+        self.size = len(self.token_bytes)
+        self.num_words = -(-self.size // 32)
+        for token in end_ids:
+            if not 0 <= token < self.size:
+                raise InvalidModel(f"end token {token} is not in a vocabulary of {self.size}")
+        self.end_ids = np.array(sorted(set(end_ids)), np.int32)
+        self.trie: Trie = build_trie(
+            [b"" if token in end_ids else data for token, data in enumerate(self.token_bytes)]
+        )
+        self._places = {chr(code): i for i, code in enumerate(self.trie.alphabet.tolist())}
+        self.node_token = memoryview(self.trie.token.data)
+        self._char = memoryview(self.trie.char.data)
+        self._first_child = memoryview(self.trie.first_child.data)
+        self._num_children = memoryview(self.trie.num_children.data)
+        self.longest = max(map(len, self.token_bytes), default=0)
+        self.has_continuations = all(bytes([byte]) in self.ids for byte in CONTINUATION)
+
+    def child(self, node: int, char: str) -> int:
+        """The node of the tree that a character leads to, or -1."""
+        place = self._places.get(char, -1)
+        start = self._first_child[node]
+        end = start + self._num_children[node]
+        child = bisect_left(self._char, place, start, end)
+        return child if child < end and self._char[child] == place else -1
+
+    @cached_property
+    def ids(self) -> dict[bytes, int]:
+        """The first token of each byte string that is one."""
+        pairs = reversed([*enumerate(self.token_bytes)])
+        return {data: token for token, data in pairs if data}
+
+    @cached_property
+    def in_order(self) -> list[tuple[bytes, int]]:
+        """Tokens with bytes, in the order of these."""
+        return sorted((data, token) for token, data in enumerate(self.token_bytes) if data)
+
+    @cached_property
+    def char_tokens(self) -> Ints32:
+        """Code points of the characters that are tokens, ascending."""
+        alphabet = self.trie.alphabet
+        return alphabet[[chr(code).encode() in self.ids for code in alphabet.tolist()]]
+
+    def beginning_with(self, data: bytes) -> list[int]:
+        """Tokens that begin with these bytes, or are these bytes; all for b""."""
+        start = bisect_left(self.in_order, (data, -1))
+        end = bisect_left(self.in_order, (_after(data), -1)) if data.strip(b"\xff") else None
+        return [token for _, token in self.in_order[start:end]]
+
+    def is_extended(self, data: bytes) -> bool:
+        """Whether some token begins with these bytes and has more."""
+        start = bisect_left(self.in_order, (data, self.size))
+        return start < len(self.in_order) and self.in_order[start][0].startswith(data)
+
+    def compatible(self, required: bytes) -> npt.NDArray[np.bool_]:
+        """[vocabulary, rounded up to words] tokens by which the required bytes can come next."""
+        flags = self.flags(self.beginning_with(required))
+        for end in range(1, min(len(required), self.longest + 1)):
+            flags[self._equal(required[:end])] = True
+        return flags
+
+    def flags(self, tokens: Sequence[int] | Ints32) -> npt.NDArray[np.bool_]:
+        """[vocabulary, rounded up to words] true for these tokens."""
+        flags = np.zeros(32 * self.num_words, bool)
+        flags[tokens] = True
+        return flags
+
+    def pack(self, flags: npt.NDArray[np.bool_]) -> Mask:
+        """[num_words] the flags as bits: token `i` is bit `i % 32` of word `i // 32`."""
+        return np.packbits(flags, bitorder="little").view(np.int32)
+
+    def _equal(self, data: bytes) -> list[int]:
+        """Tokens that are these bytes."""
+        start = bisect_left(self.in_order, (data, -1))
+        end = bisect_left(self.in_order, (data, self.size))
+        return [token for _, token in self.in_order[start:end]]
+
+
+def _after(data: bytes) -> bytes:
+    """The first byte string that comes after all that begin with `data`, which is not all 0xff."""
+    head = data.rstrip(b"\xff")
+    return head[:-1] + bytes([head[-1] + 1])

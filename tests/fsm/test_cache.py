@@ -1,0 +1,103 @@
+"""A constraint is compiled once, however many ask for it, and the cache stays small."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from forkroot.core.fsm.cache import GuideCache, cache_key
+from forkroot.core.fsm.regular import RegularGuide, regular_guide
+from forkroot.core.fsm.vocabulary import Vocabulary
+from forkroot.core.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+
+BYTES = Vocabulary([bytes([byte]) for byte in range(256)], [])
+
+
+class Compiler:
+    """Counts, and can be held up."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def __call__(self, constraint: Constraint) -> RegularGuide:
+        self.count += 1
+        assert self.may_go.wait(10)
+        assert isinstance(constraint, Regex | Choices)
+        return regular_guide(constraint, BYTES)
+
+
+def test_a_burst_of_equal_calls_compiles_once() -> None:
+    compiler = Compiler()
+    compiler.may_go.clear()
+    cache = GuideCache(compiler)
+    with ThreadPoolExecutor(100) as pool:
+        futures = [pool.submit(cache.get, Regex("a{1,9}")) for _ in range(100)]
+        compiler.may_go.set()
+        guides = {id(future.result()) for future in futures}
+    assert (len(guides), compiler.count) == (1, 1)
+    assert (cache.num_compiled, cache.num_hits) == (1, 99)
+
+
+def test_errors_are_kept_too_and_raised_afresh() -> None:
+    compiler = Compiler()
+    cache = GuideCache(compiler)
+    caught = []
+    for _ in range(3):
+        with pytest.raises(InvalidCall, match="lookahead") as info:
+            cache.get(Regex("a(?=b)"))
+        caught.append(info.value)
+    assert compiler.count == 1
+    assert len({id(error) for error in caught}) == 3
+    assert caught[0].field == "regex"
+
+
+def test_the_guides_used_longest_ago_are_forgotten() -> None:
+    compiler = Compiler()
+    cache = GuideCache(compiler, max_guides=2)
+    for pattern in ("a", "b", "a", "c", "a"):
+        cache.get(Regex(pattern))
+    assert (len(cache), compiler.count) == (2, 3)
+    cache.get(Regex("b"))
+    assert compiler.count == 4
+
+
+def test_memory_is_bounded_but_the_last_guide_stays() -> None:
+    cache = GuideCache(Compiler(), max_bytes=1)
+    for pattern in ("a", "b", "c"):
+        cache.get(Regex(pattern))
+        assert len(cache) == 1
+
+
+def test_what_is_no_constraint_error_is_not_kept() -> None:
+    outcomes: list[BaseException | None] = [MemoryError("full"), None]
+
+    def compile(constraint: Constraint) -> RegularGuide:
+        if (error := outcomes.pop(0)) is not None:
+            raise error
+        return regular_guide(Regex("a"), BYTES)
+
+    cache = GuideCache(compile)
+    with pytest.raises(MemoryError):
+        cache.get(Regex("a"))
+    assert cache.get(Regex("a")).cursor().forced() == b"a"
+
+
+def test_constraints_are_told_apart() -> None:
+    keys = [
+        cache_key(constraint)
+        for constraint in (
+            *(Regex("a"), Choices(("a",)), Choices(("a", "b")), Grammar("a"), Grammar("a", "gbnf")),
+            *(JsonSchema({"a": 1, "b": 2}), JsonSchema({"b": 2, "a": 1}), JsonSchema(True)),
+        )
+    ]
+    assert len(set(keys)) == len(keys)
+    assert cache_key(JsonSchema({"a": [1]})) == cache_key(JsonSchema({"a": [1]}))
+
+
+def test_a_schema_that_is_no_json_is_refused() -> None:
+    with pytest.raises(InvalidCall, match="json_schema"):
+        cache_key(JsonSchema({"a": {1, 2}}))
