@@ -189,6 +189,16 @@ def _syllables(seed: int, count: int) -> list[str]:
 
 HEADS = tuple(s.capitalize() for s in _syllables(1, 96))
 TAILS = tuple(_syllables(2, 96))
+NAMES = (
+    "Anna", "Ben", "Clara", "David", "Emma", "Frank", "Grace", "Henry", "Ida", "Jack", "Kate",
+    "Leo", "Maria", "Nora", "Oscar", "Paul", "Rosa", "Sam", "Tom", "Vera", "Alice", "Bob", "Carol",
+    "Eve", "Harry", "John", "Mary", "Peter", "Lucy", "Max", "Olga", "Yuki", "Omar", "Lena", "Hugo",
+    "Zoe",
+)  # fmt: skip
+TOWNS = (
+    "London", "Boston", "Chicago", "Milan", "Munich", "Lyon", "Porto", "Geneva", "Osaka", "Mumbai",
+    "Sydney", "Toronto", "Dallas", "Seattle", "Glasgow", "Hamburg", "Naples", "Seville", "Kyoto",
+)  # fmt: skip
 TOWN_ENDS = ("ton", "burg", "ford", "mere", "dale", "port")
 HELD_OUT_ONE_IN = 8
 
@@ -208,11 +218,15 @@ class Words:
         self._rng, self._held_out, self._starts = rng, held_out, set[str]()
 
     def name(self) -> str:
-        """A person's name of two syllables, such as Zorvek."""
+        """A person's name of two syllables, such as Zorvek; in training at times another one."""
+        if self._is_other():
+            return self._fresh(lambda: self._rng.choice((self._rng.choice(NAMES), self._free())), 3)
         return self._fresh(lambda: self._rng.choice(HEADS) + self._rng.choice(TAILS), 3)
 
     def town(self) -> str:
         """A town's name such as Tamlinford: a word, which decides the side, and an ending."""
+        if self._is_other():
+            return self._fresh(lambda: self._rng.choice(TOWNS), 3)
         return self.name() + self._rng.choice(TOWN_ENDS)
 
     def foreign(self) -> str:
@@ -223,6 +237,15 @@ class Words:
     def any(self) -> str:
         """A word for copying: a name, a town or, two times in five, a word in another script."""
         return self._rng.choice((self.name, self.name, self.town, self.foreign, self.foreign))()
+
+    def _is_other(self) -> bool:
+        """Whether a training word should be unlike those of the exams, to widen what is copied."""
+        return not self._held_out and self._rng.random() < 0.12
+
+    def _free(self) -> str:
+        """Some letters that can be spoken, such as Kalimon."""
+        pairs = self._rng.choices([c + v for c in "bcdfghjklmnpqrstvwyz" for v in VOWELS], k=3)
+        return "".join(pairs).capitalize() + self._rng.choice(("", "n", "s", "r", "l"))
 
     def _fresh(self, draw: Callable[[], str], start_len: int) -> str:
         while True:

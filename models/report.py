@@ -30,7 +30,8 @@ a rough copying circuit (`plant_induction`) and with like embeddings for like sp
 several times to change the text: forms that make reading and multiple choice easier to discover
 (record lines, `choice_story`, `choice_same`, `choice_match`), `copying`, `continents`, and the
 threefold weight of decisions came after a quarter of it, and the proportions (`MIX`) stand as they
-were in its last fifth. Another seed than this report's was looked at on the way.
+were in its last fifth; some names of other kinds came with it. The tokenizer learned its merges
+from the text as it was at the start. Another seed than this report's was looked at on the way.
 
 ## Format
 
