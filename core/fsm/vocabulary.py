@@ -78,6 +78,11 @@ class Vocabulary:
         end = bisect_left(self.in_order, (_after(data), -1)) if data.strip(b"\xff") else None
         return [token for _, token in self.in_order[start:end]]
 
+    def begins(self, data: bytes) -> bool:
+        """Whether some token begins with these bytes, or is these bytes."""
+        start = bisect_left(self.in_order, (data, -1))
+        return start < len(self.in_order) and self.in_order[start][0].startswith(data)
+
     def is_extended(self, data: bytes) -> bool:
         """Whether some token begins with these bytes and has more."""
         start = bisect_left(self.in_order, (data, self.size))

@@ -1,0 +1,132 @@
+"""Forced text as tokens that stay the right ones, whatever is written after it.
+
+A tokenizer that meets forced text may join its end with what follows, or its beginning with what
+came before. The tokens that are sure are those that every continuation leaves alone: the longest
+common prefix of the encodings of the text cut at each place where a token might go on beyond it.
+Knows nothing of automata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from .vocabulary import Vocabulary
+
+WINDOW_TOKENS = 256
+MAX_STARTS = 8
+
+
+class Jump(NamedTuple):
+    """What becomes of a sequence's tokens when text is forced upon it.
+
+    keep: how many of its tokens stay; the others are taken back. ids: tokens that come after them.
+    required: bytes of tokens taken back that `ids` do not spell again: the next token must begin
+      with them, or be a beginning of them. Forced text that is left over is still forced.
+    """
+
+    keep: int
+    ids: tuple[int, ...]
+    required: bytes
+
+
+class Retokenizer:
+    """Forced text to tokens, for one tokenizer.
+
+    encode: text -> tokens, with nothing added. vocabulary: the bytes of these tokens.
+    """
+
+    def __init__(self, encode: Callable[[str], Sequence[int]], vocabulary: Vocabulary) -> None:
+        self._encode = encode
+        self._vocabulary = vocabulary
+
+    def jump(self, ids: Sequence[int], forced: bytes, can_go_on: bool = True) -> Jump:
+        """The tokens of a sequence whose next bytes are `forced`.
+
+        ids: the tokens so far; what is before a token without bytes is not looked at, and text
+          that is far back is only looked at where nothing nearer is sure.
+        can_go_on: whether anything can be written after the forced bytes.
+        Changes nothing (all kept, none new) where the text is not one that the tokenizer keeps.
+        """
+        table = self._vocabulary.token_bytes
+        for start in self._starts(ids, forced):
+            written = b"".join([table[token] for token in ids[start:]])
+            tokens = self._sure(written + forced, can_go_on)
+            if tokens is not None:
+                return self._change(ids, start, tokens, written)
+        return Jump(len(ids), (), b"")
+
+    def _change(
+        self, ids: Sequence[int], start: int, tokens: Sequence[int], written: bytes
+    ) -> Jump:
+        """The step from `ids[start:]`, which spell `written`, to `tokens`."""
+        shared = _num_shared(ids[start:], tokens)
+        table = self._vocabulary.token_bytes
+        covered = sum(len(table[token]) for token in tokens)
+        return Jump(start + shared, tuple(tokens[shared:]), written[covered:])
+
+    def _sure(self, data: bytes, can_go_on: bool) -> list[int] | None:
+        """The tokens of a text that no continuation changes; None where it cannot be encoded."""
+        tokens = self._tokens(data)
+        if tokens is None or not can_go_on:
+            return tokens
+        for cut in self._cuts(data):
+            shorter = self._tokens(data[:cut])
+            if shorter is None:
+                return None
+            del tokens[_num_shared(tokens, shorter) :]
+        return tokens
+
+    def _cuts(self, data: bytes) -> list[int]:
+        """Places where a token that goes on beyond the text may begin, between characters."""
+        is_extended = self._vocabulary.is_extended
+        cuts = set()
+        for start in range(max(0, len(data) - self._vocabulary.longest + 1), len(data)):
+            if is_extended(data[start:]):
+                while data[start] & 0xC0 == 0x80:
+                    start -= 1
+                cuts.add(start)
+        return sorted(cuts)
+
+    def _tokens(self, data: bytes) -> list[int] | None:
+        """The encoding of a text; None where it does not spell the text again."""
+        try:
+            tokens = list(self._encode(data.decode()))
+        except UnicodeDecodeError:
+            return None
+        table = self._vocabulary.token_bytes
+        return tokens if b"".join([table[token] for token in tokens]) == data else None
+
+    def _starts(self, ids: Sequence[int], forced: bytes) -> Iterator[int]:
+        """Numbers of tokens after which the text may be encoded alone, nearest first.
+
+        The last is where text begins: the sequence's start, or after its last token without bytes.
+        """
+        table = self._vocabulary.token_bytes
+        first = next((i for i in range(len(ids), 0, -1) if not table[ids[i - 1]]), 0)
+        tail = [table[token] for token in ids[max(first, len(ids) - WINDOW_TOKENS) :]]
+        data = b"".join(tail) + forced
+        place, place_index = len(data) - len(forced), len(ids)
+        limit = min([*self._cuts(data), len(data)])
+        num_tried = 0
+        while tail and num_tried < MAX_STARTS:
+            if 0 < place <= limit and self._is_break(data, place):
+                num_tried += 1
+                yield place_index
+            place -= len(tail.pop())
+            place_index -= 1
+        yield first
+
+    def _is_break(self, data: bytes, place: int) -> bool:
+        """Whether a word ends and a space begins here that no token of the vocabulary spans."""
+        if data[place : place + 1] != b" " or not data[place - 1 : place].isalpha():
+            return False
+        begins = self._vocabulary.begins
+        longest = self._vocabulary.longest
+        return not any(begins(data[s : place + 1]) for s in range(max(0, place - longest), place))
+
+
+def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
+    """Length of the common beginning."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))
