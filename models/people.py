@@ -129,6 +129,33 @@ def reading_question(pen: Pen) -> Document:
     return doc
 
 
+STATEMENTS = {
+    "age": "{} is {} years old.",
+    "job": "{} works as a {}.",
+    "city": "{} lives in {}.",
+    "house": "{} belongs to the house of {}.",
+}
+
+
+def reading_several(pen: Pen) -> Document:
+    """One thing about each of two to four people, and all of it asked for again."""
+    doc, people = Document("reading_several"), [person(pen) for _ in range(pen.rng.randint(2, 4))]
+    key, form = pen.rng.choice(tuple(QUESTIONS)), pen.rng.randrange(3)
+    told = pen.one(STATEMENTS[key], f"The {key} of {{}} is {{}}.")
+    doc.noise(" ".join(told.format(p.name, getattr(p, key)) for p in people))
+    for p in pen.rng.sample(people, len(people)):
+        value = getattr(p, key)
+        if form == 0:
+            doc.noise(f"\nPerson: {p.name}\nFields: {key}\nJSON:")
+            put_record(doc, json.dumps({key: value}))
+        elif form == 1:
+            question = pen.rng.choice(QUESTIONS[key]).format(p.name)
+            doc.noise(f"\nQuestion: {question}\nAnswer:").decide(f" {value}")
+        else:
+            doc.noise(f"\n{p.name}:").decide(f" {value}")
+    return doc
+
+
 def others(pen: Pen, key: str, answer: str) -> list[str]:
     """Three wrong options of the same sort as the answer."""
     wrong: list[str] = []
