@@ -124,6 +124,11 @@ class Engine:
                 self._close(sequence)
         self._complete(job)
 
+    def retract_all(self) -> None:
+        """Send all that runs back to wait, as if memory had run out. For tests, between steps."""
+        for sequence in list(self._scheduler.running):
+            self._scheduler.retract(sequence)
+
     def clear_cache(self) -> int:
         """Forget what no running call uses; returns how many tokens."""
         return self._cache.clear()

@@ -101,8 +101,7 @@ class Bench:
         self.engine.step()
         self.engine.check()
         if self.retract_every and self.steps % self.retract_every == 0:
-            for sequence in list(self.scheduler.running):
-                self.scheduler.retract(sequence)
+            self.engine.retract_all()
             self.engine.check()
 
     def drain(self, max_steps: int = 20_000) -> None:
