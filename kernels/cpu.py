@@ -7,7 +7,8 @@ tokens; what is left of many short sequences is gathered and computed together.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -16,7 +17,15 @@ from . import Past
 from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-_Result: TypeAlias = tuple[Tensor, Tensor]  # [tokens, heads, dim] and log-sum-exp [tokens, heads]
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """out: [tokens, heads, dim]; total: gives [tokens, heads] log-sum-exp of the scores behind
+    it, wanted only where parts are merged."""
+
+    out: Tensor
+    total: Callable[[], Tensor]
 
 
 class CpuAttention:
@@ -35,22 +44,22 @@ class CpuAttention:
     def attend(self, q: Tensor, kv: Tensor, plan: Plan) -> Tensor:
         """As `Attention.attend`."""
         if len(plan.own) == 1 and not plan.runs:
-            return self._result(q, kv, plan.own[0])[0]
-        out = torch.empty(q.shape, dtype=q.dtype)
-        total = torch.empty(q.shape[:2])
+            return self._part(q, kv, plan.own[0]).out
+        out, total = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
         for own in plan.own:
-            part_out, part_total = self._result(q, kv, own)
-            _put(out, own.tokens, part_out)
-            _put(total, own.tokens, part_total)
+            part = self._part(q, kv, own)
+            _put(out, own.tokens, part.out)
+            if plan.runs:
+                _put(total, own.tokens, part.total())
         for run in plan.runs:
             _merge(out, total, run.tokens, self._long(q, kv, run))
         return out
 
-    def _result(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart) -> _Result:
+    def _part(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart) -> _Result:
         return self._short(q, kv, part) if isinstance(part, ShortPart) else self._long(q, kv, part)
 
     def _long(self, q: Tensor, kv: Tensor, part: LongPart) -> _Result:
-        """Attention of some queries over keys that they have in common."""
+        """Queries over keys that they have in common."""
         queries = _pick(q, part.tokens)
         num_tokens, num_heads, dim = queries.shape
         keys, values = self._read(kv, part.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
@@ -60,11 +69,11 @@ class CpuAttention:
             queries = queries.transpose(0, 1)[None]
         out, total = _flash(queries, keys, values, 0.0, part.is_causal, scale=self._scale)
         if num_tokens == 1:
-            return out.reshape(1, num_heads, dim), total.reshape(1, num_heads)
-        return out[0].transpose(0, 1), total[0].T
+            return _Result(out.reshape(1, num_heads, dim), lambda: total.reshape(1, num_heads))
+        return _Result(out[0].transpose(0, 1), lambda: total[0].T)
 
     def _short(self, q: Tensor, kv: Tensor, part: ShortPart) -> _Result:
-        """Attention of sequences of few new tokens, each over keys of its own."""
+        """Sequences of few new tokens, each over keys of its own."""
         queries = _pick(q, part.tokens) * self._scale  # [S * L, heads, dim]
         num_heads, dim = queries.shape[1:]
         shape = part.num_sequences, -1, self._num_kv_heads, num_heads // self._num_kv_heads
@@ -73,9 +82,15 @@ class CpuAttention:
         scores = torch.bmm(queries.reshape(len(keys), -1, dim), keys.mT).float()
         if part.mask is not None:
             scores.view(*queries.shape[:-1], -1).add_(part.mask)
-        total = scores.logsumexp(-1).view(queries.shape[:-1]).transpose(1, 2).reshape(-1, num_heads)
-        out = torch.bmm(scores.softmax(-1).to(q.dtype), values).view(queries.shape).transpose(1, 2)
-        return out.reshape(-1, num_heads, dim), total
+        probs = scores.softmax(-1)
+        out = torch.bmm(probs.to(q.dtype), values).view(queries.shape).transpose(1, 2)
+        out = out.reshape(-1, num_heads, dim)
+
+        def total() -> Tensor:
+            best = scores.amax(-1) - probs.amax(-1).log()  # probability = exp(score - total)
+            return best.view(queries.shape[:-1]).transpose(1, 2).reshape(-1, num_heads)
+
+        return _Result(out, total)
 
     def _read(self, kv: Tensor, keys: Keys) -> Tensor:
         """Keys and values [2, kv_heads, n, dim], in place if their slots are adjacent."""
@@ -108,9 +123,8 @@ def _put(x: Tensor, tokens: Tokens, values: Tensor) -> None:
 
 
 def _merge(out: Tensor, total: Tensor, tokens: Tokens, part: _Result) -> None:
-    """Join a part's result into what these tokens have so far, weighted by exp of log-sum-exp."""
-    part_out, part_total = part
-    so_far = _pick(total, tokens)
+    """Join a part with what these tokens have so far, each weighted by exp of its total."""
+    so_far, part_total = _pick(total, tokens), part.total()
     share = torch.sigmoid(part_total - so_far).unsqueeze(-1).to(out.dtype)
-    _put(out, tokens, torch.lerp(_pick(out, tokens), part_out, share))
+    _put(out, tokens, torch.lerp(_pick(out, tokens), part.out, share))
     _put(total, tokens, torch.logaddexp(so_far, part_total))

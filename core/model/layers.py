@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .config import RopeConfig
@@ -27,6 +26,12 @@ class Linear:
             return torch.mm(x, self._weight)
         return torch.addmm(self._bias, x, self._weight)
 
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual += y, in one product."""
+        residual.addmm_(x, self._weight)
+        if self._bias is not None:
+            residual += self._bias
+
 
 class Embedding:
     """Rows of a table [vocabulary, hidden]."""
@@ -43,10 +48,12 @@ class RMSNorm:
 
     def __init__(self, weight: Tensor, eps: float) -> None:
         self._weight = weight
-        self._eps = eps
+        self._eps = torch.tensor(eps, device=weight.device)
 
     def __call__(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self._weight.shape, self._weight, self._eps)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        scale = torch.addcmul(self._eps, length, length, value=1 / x.shape[-1]).rsqrt_()
+        return (x * scale).to(x.dtype).mul_(self._weight)
 
 
 class RotaryEmbedding:
@@ -66,10 +73,13 @@ class RotaryEmbedding:
         return torch.polar(self._one.expand(angles.shape), angles)
 
     @staticmethod
-    def turn(x: Tensor, angles: Tensor) -> Tensor:
-        """Turn x [tokens, heads, dim]; a new tensor, its dtype kept."""
-        pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(pairs * angles).flatten(-2).to(x.dtype)
+    def turn(x: Tensor, angles: Tensor) -> None:
+        """Turn x [tokens, heads, dim] in place."""
+        pairs = x.view(*x.shape[:-1], -1, 2)
+        if x.dtype is torch.float32:
+            torch.view_as_complex(pairs).mul_(angles)
+        else:  # there are no complex numbers of half precision
+            pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()).mul_(angles)))
 
     @staticmethod
     def interleave(weight: Tensor, head_dim: int) -> Tensor:

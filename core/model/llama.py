@@ -36,15 +36,16 @@ class SelfAttention:
         )
         self._out = Linear(*_linear(checkpoint, f"{name}.o_proj", config.has_attention_bias))
 
-    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
+    def add_to(
+        self, residual: Tensor, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention
+    ) -> None:
+        """residual += attention of x, both [tokens, hidden]."""
         heads, kv_heads = self._num_heads, self._num_kv_heads
-        dim = self._head_dim
-        qkv = self._qkv(x).view(len(x), -1, dim)  # [tokens, heads + 2 kv_heads, dim]
-        q = RotaryEmbedding.turn(qkv[:, :heads], inputs.angles)
-        k = qkv[:, heads : heads + kv_heads]
-        k.copy_(RotaryEmbedding.turn(k, inputs.angles))
-        pool.write(self._layer, inputs.slots, qkv[:, heads:].view(len(x), 2, kv_heads, dim))
-        return self._out(attention.attend(q, pool.layers[self._layer], inputs.plan).flatten(1))
+        qkv = self._qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
+        RotaryEmbedding.turn(qkv[:, : heads + kv_heads], inputs.angles)
+        pool.write(self._layer, inputs.slots, qkv[:, heads:])
+        out = attention.attend(qkv[:, :heads], pool.layers[self._layer], inputs.plan)
+        self._out.add_to(residual, out.view(len(x), -1))
 
 
 class FeedForward:
@@ -59,9 +60,10 @@ class FeedForward:
         self._gate_up = _fuse(parts)
         self._down = Linear(*_linear(checkpoint, f"{name}.down_proj", config.has_mlp_bias))
 
-    def __call__(self, x: Tensor) -> Tensor:
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual += this of x, both [tokens, hidden]."""
         gate, up = self._gate_up(x).chunk(2, dim=-1)  # [tokens, ffn] each
-        return self._down(F.silu(gate).mul_(up))
+        self._down.add_to(residual, F.silu(gate).mul_(up))
 
 
 class Layer:
@@ -74,9 +76,10 @@ class Layer:
         self._ffn_norm = _norm(config, checkpoint, f"{name}.post_attention_layernorm")
         self._ffn = FeedForward(config, checkpoint, layer)
 
-    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
-        x = x + self._attention(self._attention_norm(x), inputs, pool, attention)
-        return x + self._ffn(self._ffn_norm(x))
+    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> None:
+        """Add this block's part to x [tokens, hidden]."""
+        self._attention.add_to(x, self._attention_norm(x), inputs, pool, attention)
+        self._ffn.add_to(x, self._ffn_norm(x))
 
 
 class Llama:
@@ -106,7 +109,7 @@ class Llama:
         """Last hidden states [tokens, hidden] of the new tokens; writes their KV to the pool."""
         x = self._embed(inputs.ids)
         for layer in self._layers:
-            x = layer(x, inputs, pool, attention)
+            layer(x, inputs, pool, attention)
         return x
 
     def logits(self, hidden: Tensor) -> Tensor:

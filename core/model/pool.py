@@ -28,8 +28,8 @@ class KVPool:
         storage = torch.empty(shape, dtype=dtype, device=device)
         self.num_slots = num_slots
         self.layers: tuple[Tensor, ...] = storage.unbind()  # each [2, kv_heads, slots, dim]
-        self._by_slot = tuple(layer.permute(2, 0, 1, 3) for layer in self.layers)
+        self._by_slot = tuple(layer.flatten(0, 1).transpose(0, 1) for layer in self.layers)
 
     def write(self, layer: int, slots: Tensor, kv: Tensor) -> None:
-        """Put kv [tokens, 2, kv_heads, dim] into slots [tokens] of one layer."""
+        """Put kv [tokens, kv_heads of keys, then of values, dim] into slots [tokens] of a layer."""
         self._by_slot[layer].index_copy_(0, slots, kv)

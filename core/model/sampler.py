@@ -1,217 +1,175 @@
 """Draws tokens from logits, a whole batch at once.
 
-The vocabulary is never sorted: a nucleus lies in the few likeliest tokens nearly always, and where
-it does not its threshold is found by bisection. Each row's random number depends on its own seed
-and index alone, and is spent by inverting the distribution in token order, so that what is drawn
-for a sequence does not depend on its batch. Order of the filters as in `transformers`: penalties
-and bias, temperature, top-k, top-p, min-p.
+Every filter is a floor: the least weight that a token may have, found among the few likeliest
+tokens and, only for rows where these do not hold the nucleus, among more. Each row's random number
+depends on its own seed and index alone, and is spent by inverting the distribution in the order of
+token ids, so that what is drawn for a sequence does not depend on its batch. Order of the filters
+as in transformers: penalties and biases, temperature, top-k, top-p of what is left, min-p. Tokens
+as likely as the last one kept are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from .batch import Draw, Floats, Longs
+from .penalties import changed
 
-_LADDER = (64, 1024)
-_BLOCK = 256
-_BISECTIONS = 48
-_OFF = 2**31  # a top_k past any vocabulary
+Top: TypeAlias = tuple[tuple[int, float], ...]
+
+_RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
+_BLOCK = 128
+_COLDEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """tokens: [N], -1 where a row's logits are no numbers. logprobs: [N] under the model's own
-    distribution, NaN where not asked for. tops: the best rivals of those that asked."""
+    """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
+    logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the best
+    rivals of each, empty where not asked for."""
 
     tokens: Longs
     logprobs: Floats
-    tops: tuple[tuple[tuple[int, float], ...], ...]
+    tops: tuple[Top, ...]
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """Draw one token for each row of logits [N, vocabulary] (float32, left as they are)."""
-    is_finite = torch.isfinite(logits.sum(-1))
-    changed = _changed(logits, draws)
-    tokens = changed.argmax(-1)
+    allowed = changed(logits, draws)
+    tokens = _likeliest(allowed)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
     if rows:
-        drawn = _draw(changed[rows], [draws[row] for row in rows])
-        tokens[torch.tensor(rows, device=tokens.device)] = drawn
+        index = torch.tensor(rows, device=logits.device)
+        mine = allowed if len(rows) == len(draws) else allowed.index_select(0, index)
+        tokens[index] = _draw(mine, [draws[row] for row in rows])
+    is_sound = torch.isfinite(logits.sum(-1))
+    if allowed is not logits:
+        is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
     logprobs, tops = _logprobs(logits, tokens, draws)
-    chosen: Longs = torch.where(is_finite, tokens, -1).numpy(force=True)
+    chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
     return Drawn(chosen, logprobs, tops)
 
 
-def uniforms(draws: Sequence[Draw]) -> np.ndarray:
+def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
     """A number in [0, 1) for each draw, a function of its seed and index (SplitMix64)."""
     with np.errstate(over="ignore"):
         seeds = np.array([draw.seed for draw in draws], np.uint64)
         steps = np.array([draw.index + 1 for draw in draws], np.uint64)
         x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
-        numbers: np.ndarray = (_mix(x) >> np.uint64(11)) * 2.0**-53
-        return numbers
+        return (_mix(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray = x ^ (x >> np.uint64(31))
-    return mixed
+    return x ^ (x >> np.uint64(31))
 
 
-# --- penalties, bias, bans -----------------------------------------------------------------------
+def _likeliest(logits: Tensor) -> Tensor:
+    """The first of the likeliest tokens of each row; on a CPU by numpy, which takes a twentieth of
+    torch's time for it."""
+    return torch.from_numpy(logits.numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
 
 
-def _changed(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """The logits, or a copy where a row is changed."""
-    rows = [row for row, draw in enumerate(draws) if _is_changing(draw)]
-    if not rows:
-        return logits
-    logits = logits.clone()
-    for row in rows:
-        _change(logits[row], draws[row])
-    return logits
-
-
-def _is_changing(draw: Draw) -> bool:
-    return bool(draw.generated is not None or draw.logit_bias or draw.banned)
-
-
-def _change(row: Tensor, draw: Draw) -> None:
-    if draw.repetition_penalty != 1.0 and draw.generated is not None:
-        parts = [part for part in (draw.prompt, draw.generated) if part is not None]
-        seen = torch.from_numpy(np.unique(np.concatenate(parts)).astype(np.int64)).to(row.device)
-        values = row[seen]
-        penalty = draw.repetition_penalty
-        row[seen] = torch.where(values > 0, values / penalty, values * penalty)
-    if draw.generated is not None and len(draw.generated):
-        ids, counts = np.unique(draw.generated, return_counts=True)
-        penalties = draw.frequency_penalty * counts + draw.presence_penalty
-        row[_index(ids, row)] -= torch.from_numpy(penalties.astype(np.float32)).to(row.device)
-    if draw.logit_bias:
-        biased, biases = zip(*draw.logit_bias, strict=True)
-        row[_index(biased, row)] += torch.tensor(biases, dtype=row.dtype, device=row.device)
-    if draw.banned:
-        row[_index(draw.banned, row)] = -torch.inf
-
-
-def _index(ids: Sequence[int] | np.ndarray, row: Tensor) -> Tensor:
-    return torch.from_numpy(np.asarray(ids, np.int64)).to(row.device)
-
-
-# --- filters and draws ---------------------------------------------------------------------------
+# --- draws ---------------------------------------------------------------------------------------
 
 
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """A token for each row of logits, none of them greedy."""
-    device = logits.device
-    temperatures = torch.tensor([draw.temperature for draw in draws], device=device)
-    probs = (logits / temperatures[:, None]).softmax(-1)
-    numbers = torch.from_numpy(uniforms(draws)).to(device)
-    tokens = torch.empty(len(draws), dtype=torch.int64, device=device)
-    is_open = torch.tensor([_is_unfiltered(draw) for draw in draws], device=device)
-    if is_open.any():
-        tokens[is_open] = _invert(probs[is_open], numbers[is_open])
-    left = (~is_open).nonzero()[:, 0]
-    filters = _Filters.of(draws, device)
-    for width in _LADDER:
-        if len(left) and width < probs.shape[-1]:
-            left = _draw_narrow(probs, numbers, filters, left, width, tokens)
-    if len(left):
-        kept = _keep(probs[left], filters.rows(left))
-        tokens[left] = _invert(kept, numbers[left])
-    return tokens
+    weights = _weights(logits, [draw.temperature for draw in draws])
+    if any(draw.top_k > 0 or draw.top_p < 1 or draw.min_p > 0 for draw in draws):
+        floors = _floors(weights, draws)
+        weights *= torch.ge(weights, floors, out=torch.empty_like(weights))
+    return _invert(weights, torch.from_numpy(uniforms(draws)).to(logits.device))
 
 
-def _is_unfiltered(draw: Draw) -> bool:
-    return draw.top_k == -1 and draw.top_p >= 1.0 and draw.min_p <= 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Filters:
-    """[N, 1] each; top_k is _OFF where it is off."""
-
-    top_k: Tensor
-    top_p: Tensor
-    min_p: Tensor
-
-    @classmethod
-    def of(cls, draws: Sequence[Draw], device: torch.device) -> _Filters:
-        top_ks = [draw.top_k if draw.top_k > 0 else _OFF for draw in draws]
-        return cls(
-            torch.tensor(top_ks, device=device)[:, None],
-            torch.tensor([draw.top_p for draw in draws], device=device)[:, None],
-            torch.tensor([draw.min_p for draw in draws], device=device)[:, None],
-        )
-
-    def rows(self, rows: Tensor) -> _Filters:
-        return _Filters(self.top_k[rows], self.top_p[rows], self.min_p[rows])
-
-
-def _draw_narrow(
-    probs: Tensor, numbers: Tensor, filters: _Filters, rows: Tensor, width: int, tokens: Tensor
-) -> Tensor:
-    """Draw for those rows whose filters end within their `width` likeliest tokens (mutates
-    `tokens`); the rows that are left."""
-    best, ids = probs[rows].topk(width)  # [n, width], descending
-    mine = filters.rows(rows)
-    ranks = torch.arange(width, device=probs.device)
-    in_k = ranks < mine.top_k
-    kept = best.double() * in_k
-    is_cut = mine.top_k <= width
-    total = torch.where(is_cut, kept.sum(-1, keepdim=True), 1.0)
-    before = (kept.cumsum(-1) - kept) / total
-    keep = in_k & (before < mine.top_p) & (best >= mine.min_p * best[:, :1])
-    is_covered = torch.where(mine.top_k < _OFF, is_cut, ~keep[:, -1:])[:, 0]
-    order = ids.argsort(-1)
-    weights = (kept * keep).gather(-1, order)[is_covered]
-    places = _first_above(weights.cumsum(-1), numbers[rows][is_covered])
-    tokens[rows[is_covered]] = ids.gather(-1, order)[is_covered].gather(-1, places)[:, 0]
-    return rows[~is_covered]
-
-
-def _keep(probs: Tensor, filters: _Filters) -> Tensor:
-    """The probabilities [n, vocabulary] of what the filters keep, 0 elsewhere."""
-    size = probs.shape[-1]
-    for row in (filters.top_k[:, 0] < size).nonzero()[:, 0].tolist():
-        least = probs[row].kthvalue(size - int(filters.top_k[row]) + 1).values
-        probs[row] = torch.where(probs[row] >= least, probs[row], 0.0)
-    total = probs.sum(-1, keepdim=True, dtype=torch.float64)
-    low, high = torch.zeros_like(total), probs.max(-1, keepdim=True).values.double()
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        mass = torch.where(probs >= middle, probs, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
-        is_enough = mass >= filters.top_p * total
-        low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
-    floor = torch.maximum(low, filters.min_p * probs.max(-1, keepdim=True).values)
-    return torch.where(probs >= floor, probs, 0.0)
+def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
+    """Probabilities up to a factor: the likeliest token of a row has 1. Filled up with zeros to
+    whole blocks: [N, at least vocabulary]."""
+    size = logits.shape[-1]
+    weights = logits.new_empty(len(logits), -(-size // _BLOCK) * _BLOCK)
+    weights[:, size:] = 0
+    real = weights[:, :size]
+    cold = torch.tensor([max(t, _COLDEST) for t in temperatures], device=logits.device)
+    torch.sub(logits, logits.amax(-1, keepdim=True), out=real)
+    real.div_(cold[:, None]).exp_()
+    return weights
 
 
 def _invert(weights: Tensor, numbers: Tensor) -> Tensor:
-    """The token at which the running sum of weights [n, vocabulary] passes its number's share."""
-    size = weights.shape[-1]
-    padded = torch.nn.functional.pad(weights, (0, -size % _BLOCK)).unflatten(-1, (-1, _BLOCK))
-    sums = padded.sum(-1, dtype=torch.float64).cumsum(-1)  # [n, blocks]
-    block = _first_above(sums, numbers)
-    before = torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
-    inside = padded.gather(1, block[:, :, None].expand(-1, 1, _BLOCK))[:, 0].double().cumsum(-1)
-    place = (inside + before <= numbers[:, None] * sums[:, -1:]).sum(-1)
-    last = (padded.gather(1, block[:, :, None].expand(-1, 1, _BLOCK))[:, 0] > 0).long()
-    place = torch.minimum(place, _BLOCK - 1 - last.flip(-1).argmax(-1))
-    return block[:, 0] * _BLOCK + place
+    """The token of each row at which the running sum of its weights passes `numbers` [N] of the
+    whole: first the block of tokens, then the token in it."""
+    blocks = weights.view(len(weights), -1, _BLOCK)
+    sums = blocks.sum(-1).double().cumsum(-1)
+    goal = numbers[:, None] * sums[:, -1:]
+    block = _first_above(sums, goal)
+    goal -= torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
+    chosen = blocks.gather(1, block[:, :, None].expand(-1, 1, _BLOCK))[:, 0]
+    return (block * _BLOCK + _first_above(chosen.double().cumsum(-1), goal))[:, 0]
 
 
-def _first_above(sums: Tensor, numbers: Tensor) -> Tensor:
-    """[n, 1] first place of each row whose running sum is above the number's share of the whole."""
-    target = numbers[:, None] * sums[:, -1:]
+def _first_above(sums: Tensor, goal: Tensor) -> Tensor:
+    """[N, 1] first place where ascending sums [N, n] are above the goal [N, 1]; the last place
+    where they still grow, if rounding puts the goal behind it."""
     last = (sums < sums[:, -1:]).sum(-1, keepdim=True)
-    return torch.minimum((sums <= target).sum(-1, keepdim=True), last)
+    return torch.minimum((sums <= goal).sum(-1, keepdim=True), last)
+
+
+# --- filters -------------------------------------------------------------------------------------
+
+
+def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """[N, 1] the least weight that each draw's filters keep."""
+    size = weights.shape[-1]
+    floors = weights.new_tensor([draw.min_p for draw in draws])
+    left = [row for row, draw in enumerate(draws) if draw.top_k > 0 or draw.top_p < 1]
+    for width in (*(rung for rung in _RUNGS if rung < size), size):
+        if not left:
+            break
+        index = torch.tensor(left, device=weights.device)
+        found = _top_floors(weights.index_select(0, index), [draws[row] for row in left], width)
+        is_found = found >= 0
+        floors[index] = torch.maximum(floors[index], found)
+        left = index[~is_found].tolist()
+    return floors[:, None]
+
+
+def _top_floors(weights: Tensor, draws: Sequence[Draw], width: int) -> Tensor:
+    """[n] the least weight that top-k and top-p keep, -1 where it is not among the `width` largest.
+
+    Of those that top-k keeps, top-p keeps the fewest, likeliest first, that reach its share.
+    """
+    device, size = weights.device, weights.shape[-1]
+    count = [draw.top_k if 0 < draw.top_k <= width else size for draw in draws]
+    is_known = [draw.top_k <= width or width == size for draw in draws]
+    counts, known = (torch.tensor(x, device=device)[:, None] for x in (count, is_known))
+    best = _largest(weights, width).double()
+    best *= torch.arange(width, device=device) < counts
+    sums = best.cumsum(-1)
+    whole = torch.where(counts <= width, sums[:, -1:], weights.sum(-1, keepdim=True).double())
+    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64, device=device)
+    place = (sums < shares[:, None] * whole).sum(-1, keepdim=True)
+    is_inside = known & ((place < width) | (counts <= width))
+    least = torch.minimum(place, counts.clamp(max=width) - 1)
+    return torch.where(is_inside, best.gather(-1, least), -1.0)[:, 0].float()
+
+
+def _largest(weights: Tensor, count: int) -> Tensor:
+    """The `count` largest of each row, descending."""
+    if not weights.is_cpu:
+        return weights.topk(count).values
+    rest = weights.shape[-1] - count
+    best: np.ndarray[Any, Any] = (
+        np.partition(weights.numpy(), rest, axis=-1) if rest else weights.numpy()
+    )
+    return torch.from_numpy(np.sort(best[:, rest:], axis=-1)[:, ::-1].copy())
 
 
 # --- log-probabilities ---------------------------------------------------------------------------
@@ -219,17 +177,21 @@ def _first_above(sums: Tensor, numbers: Tensor) -> Tensor:
 
 def _logprobs(
     logits: Tensor, tokens: Tensor, draws: Sequence[Draw]
-) -> tuple[Floats, tuple[tuple[tuple[int, float], ...], ...]]:
+) -> tuple[Floats, tuple[Top, ...]]:
     logprobs = np.full(len(draws), np.nan, np.float32)
+    tops: list[Top] = [()] * len(draws)
     rows = [row for row, draw in enumerate(draws) if draw.logprobs is not None]
     if not rows:
-        return logprobs, ()
-    own = logits[rows].log_softmax(-1)
-    logprobs[rows] = own.gather(-1, tokens[rows][:, None])[:, 0].numpy(force=True)
+        return logprobs, tuple(tops)
+    index = torch.tensor(rows, device=logits.device)
+    own = logits.index_select(0, index)
+    total = own.logsumexp(-1, keepdim=True)
+    chosen = own.gather(-1, tokens[index][:, None]) - total
+    logprobs[rows] = chosen[:, 0].numpy(force=True)
     most = max(draws[row].logprobs or 0 for row in rows)
-    best, ids = (part.tolist() for part in own.topk(min(most, own.shape[-1])))
-    tops: list[tuple[tuple[int, float], ...]] = [()] * len(draws)
-    for place, row in enumerate(rows):
+    best, ids = own.topk(min(most, own.shape[-1]))
+    rivals = zip(rows, ids.tolist(), (best - total).tolist(), strict=True)
+    for row, row_ids, row_logprobs in rivals:
         count = draws[row].logprobs or 0
-        tops[row] = tuple(zip(ids[place][:count], best[place][:count], strict=True))
+        tops[row] = tuple(zip(row_ids[:count], row_logprobs[:count], strict=True))
     return logprobs, tuple(tops)

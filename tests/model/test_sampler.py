@@ -145,3 +145,15 @@ def test_a_row_that_is_no_numbers_gives_minus_one_and_harms_no_other() -> None:
     assert drawn[1] == -1
     assert drawn[0] == expected(rows[0].numpy(), draws[0])
     assert drawn[2] == expected(rows[2].numpy(), draws[2])
+
+
+def test_a_row_whose_every_token_is_banned_gives_minus_one() -> None:
+    draws = [Draw(banned=(0, 1, 2)), Draw(temperature=1.0, banned=(0, 1, 2)), Draw(banned=(2,))]
+    assert sample(logits(3, 3, 1.0), draws).tokens.tolist()[:2] == [-1, -1]
+
+
+@pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-300])
+def test_the_coldest_draws_are_greedy(temperature: float) -> None:
+    rows = logits(5, 60, 4.0)
+    for draw in (Draw(temperature=temperature), Draw(temperature=temperature, top_p=0.9)):
+        assert sample(rows, [draw] * 5).tokens.tolist() == rows.argmax(-1).tolist()
