@@ -111,6 +111,7 @@ QUESTIONS = (
     Question("Reading: JSON, all fields exact", people.reading_json, json_record),
     Question("Reading: JSON, one person", people.reading_json, json_fields, keep=names_nobody),
     Question("Reading: question and answer", people.reading_question),
+    Question("Reading: one of several people", people.reading_several),
     Question("Multiple choice, answer in context", people.choice_reading, bar=0.95),
     Question("Multiple choice, known facts", knowledge.choice_facts),
     Question("Capitals", knowledge.capitals, bar=0.95),
