@@ -1,0 +1,256 @@
+"""The keyword `pattern`: a regular expression that is searched for, read as a set of texts.
+
+The texts are those that both the regular expressions of ECMA-262 and those of Python find: `\\d`,
+`\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Anchors may stand at
+either end of an alternative; where one is missing, anything may stand before or after. What no
+automaton can honour (lookaround, backreferences, word boundaries) is refused by name.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+from . import chars
+from .chars import Ranges
+from .refusals import Unreadable
+from .spelling import SURROGATES, common
+from .strings import ANY_CHAR, ANYTHING, Chars, Either, Repeat, Row, Texts
+
+MAX_LENGTH = 10_000
+MAX_DEPTH = 30
+MAX_COUNT = 10_000
+MAX_VARIANTS = 256
+LINE_ENDS = "\n\r\u2028\u2029"
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
+_NUM_HEX = {"x": 2, "u": 4}
+_NAMED = {
+    "b": "word boundaries",
+    "B": "word boundaries",
+    "p": "Unicode properties",
+    "k": "backreferences",
+}
+_GROUPS = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<!": "lookbehind"}
+
+
+class Variant(NamedTuple):
+    """One way through a pattern, and the ends to which it is anchored."""
+
+    texts: tuple[Texts, ...] = ()
+    at_start: bool = False
+    at_end: bool = False
+
+
+def read_pattern(source: str) -> Texts:
+    """The texts in which this regular expression is found. Raises Unreadable."""
+    if len(source) > MAX_LENGTH:
+        raise Unreadable(f"patterns of at most {MAX_LENGTH} characters")
+    reader = _Reader(source)
+    variants = reader.either(0)
+    if reader.position < len(source):
+        raise reader.fault("an unopened )")
+    return Either(tuple(map(_searched, variants)))
+
+
+def _searched(variant: Variant) -> Texts:
+    before = () if variant.at_start else (ANYTHING,)
+    after = () if variant.at_end else (ANYTHING,)
+    return Row((*before, *variant.texts, *after))
+
+
+class _Reader:
+    """A regular expression and a place in it."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.position = 0
+
+    def either(self, depth: int) -> list[Variant]:
+        """Read alternatives up to a closing parenthesis or the end."""
+        if depth > MAX_DEPTH:
+            raise self.fault(f"a group deeper than {MAX_DEPTH}")
+        variants = self._row(depth)
+        while self._skip("|"):
+            variants += self._row(depth)
+        return variants
+
+    def fault(self, what: str) -> Unreadable:
+        """The error for what stands here."""
+        return Unreadable(f"regular expressions without {what} (position {self.position})")
+
+    def _row(self, depth: int) -> list[Variant]:
+        rows = [Variant()]
+        while self._peek() not in ("", "|", ")"):
+            rows = self._after(rows, self._item(depth))
+        return rows
+
+    def _after(self, rows: list[Variant], items: list[Variant]) -> list[Variant]:
+        """Each of these followed by each of those; anchors inside a row find nothing."""
+        if len(rows) * len(items) > MAX_VARIANTS:
+            raise self.fault(f"more than {MAX_VARIANTS} anchored alternatives")
+        joined = []
+        for row, item in product(rows, items):
+            if (item.at_start and row.texts) or (row.at_end and item.texts):
+                raise self.fault("an anchor inside")
+            texts = row.texts + item.texts
+            joined.append(Variant(texts, row.at_start or item.at_start, row.at_end or item.at_end))
+        return joined
+
+    def _item(self, depth: int) -> list[Variant]:
+        char = self._take()
+        if char == "^":
+            return [Variant(at_start=True)]
+        if char == "$":
+            return [Variant(at_end=True)]
+        variants = self._group(depth) if char == "(" else [Variant((self._atom(char),))]
+        counts = self._counts()
+        if counts is None and any(v.at_start or v.at_end for v in variants):
+            return variants
+        if any(v.at_start or v.at_end for v in variants):
+            raise self.fault("an anchor in a repeat")
+        whole = (
+            variants[0].texts if len(variants) == 1 else (Either(tuple(map(_row_of, variants))),)
+        )
+        if counts is None:
+            return [Variant(whole)]
+        return [Variant((Repeat(whole[0] if len(whole) == 1 else Row(whole), *counts),))]
+
+    def _group(self, depth: int) -> list[Variant]:
+        for opening, name in _GROUPS.items():
+            if self.source.startswith(opening, self.position):
+                raise self.fault(name)
+        if self._skip("?") and not self._skip(":"):
+            self._skip("P")
+            name, found, _ = self.source[self.position :].partition(">")
+            if not (found and name[:1] == "<" and name[1:].isidentifier()):
+                raise self.fault("special groups")
+            self.position += len(name) + 1
+        variants = self.either(depth + 1)
+        if not self._skip(")"):
+            raise self.fault("an unclosed (")
+        return variants
+
+    def _atom(self, char: str) -> Texts:
+        if char == "[":
+            return self._class()
+        if char == ".":
+            ends = chars.union(pair for end in LINE_ENDS for pair in chars.single(end))
+            return Chars(common(chars.complement(ends), ANY_CHAR.ranges))
+        if char in "*+?":
+            raise self.fault("a repeat of nothing")
+        return self._chars(self._escape() if char == "\\" else chars.single(char))
+
+    def _chars(self, ranges: Ranges) -> Chars:
+        ranges = common(ranges, ANY_CHAR.ranges)
+        if not ranges:
+            raise self.fault("a class of nothing")
+        return Chars(ranges)
+
+    def _class(self) -> Chars:
+        is_negated = self._skip("^")
+        if self._peek() == "]":
+            raise self.fault("an empty class")
+        parts: list[tuple[int, int]] = []
+        while not self._skip("]"):
+            low = self._member(is_negated)
+            if self._peek() == "-" and self.source[self.position + 1 :][:1] not in ("]", ""):
+                self._take()
+                high = self._member(is_negated)
+                if not (_is_single(low) and _is_single(high)) or low[0][0] > high[0][0]:
+                    raise self.fault("a bad range")
+                low = ((low[0][0], high[0][1]),)
+            parts.extend(low)
+        ranges = chars.union(parts)
+        return self._chars(chars.complement(ranges) if is_negated else ranges)
+
+    def _member(self, is_negated: bool) -> Ranges:
+        char = self._take()
+        if not char:
+            raise self.fault("an unclosed class")
+        if char != "\\":
+            return chars.single(char)
+        return chars.single("\b") if self._skip("b") else self._escape(is_negated)
+
+    def _escape(self, is_negated: bool = False) -> Ranges:
+        char = self._take()
+        if char and char in "dDwWsS":
+            return _category(char, is_negated)
+        if char in _NUM_HEX:
+            digits = self.source[self.position : self.position + _NUM_HEX[char]]
+            if len(digits) < _NUM_HEX[char] or not digits.isalnum() or not digits.isascii():
+                raise self.fault("an unfinished escape")
+            self.position += len(digits)
+            return self._code(digits)
+        if char in _CONTROL and not self._peek().isdigit():
+            return chars.single(_CONTROL[char])
+        if not char or char.isalnum() or not char.isascii():
+            raise self.fault(_NAMED.get(char, "backreferences" if char.isdigit() else f"\\{char}"))
+        return chars.single(char)
+
+    def _code(self, digits: str) -> Ranges:
+        try:
+            code = int(digits, 16)
+        except ValueError:
+            raise self.fault("a bad escape") from None
+        if common(((code, code + 1),), SURROGATES):
+            raise self.fault("surrogates")
+        return ((code, code + 1),)
+
+    def _counts(self) -> tuple[int, int | None] | None:
+        """Read `*`, `+`, `?` or `{m,n}`, with what says that it is lazy; None: there is none."""
+        simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        char = self._peek()
+        counts: tuple[int, int | None] | None = simple.get(char)
+        if counts is not None:
+            self._take()
+        elif char == "{":
+            counts = self._braces()
+        if counts is None:
+            return None
+        self._skip("?")
+        if self._peek() in ("*", "+", "?"):
+            raise self.fault("possessive or doubled repeats")
+        return counts
+
+    def _braces(self) -> tuple[int, int | None] | None:
+        inside, found, _ = self.source[self.position + 1 : self.position + 14].partition("}")
+        low, comma, high = inside.partition(",")
+        if not (found and low.isdecimal() and (high.isdecimal() or not high)):
+            raise self.fault("a bare {")
+        self.position += len(inside) + 2
+        counts = int(low), (int(high) if high else None) if comma else int(low)
+        if max(counts[0], counts[1] or 0) > MAX_COUNT:
+            raise self.fault(f"counts over {MAX_COUNT}")
+        if counts[1] is not None and counts[0] > counts[1]:
+            raise self.fault("a count that ends before it begins")
+        return counts
+
+    def _peek(self) -> str:
+        return self.source[self.position : self.position + 1]
+
+    def _take(self) -> str:
+        char = self._peek()
+        self.position += len(char)
+        return char
+
+    def _skip(self, char: str) -> bool:
+        is_there = self._peek() == char
+        self.position += is_there
+        return is_there
+
+
+def _row_of(variant: Variant) -> Texts:
+    return variant.texts[0] if len(variant.texts) == 1 else Row(variant.texts)
+
+
+def _is_single(ranges: Ranges) -> bool:
+    return len(ranges) == 1 and ranges[0][1] - ranges[0][0] == 1
+
+
+def _category(letter: str, is_negated: bool) -> Ranges:
+    """What both dialects put in a category or, where that is taken away, what either does."""
+    is_wide = letter.isupper() is not is_negated
+    ranges = chars.category(letter.lower(), is_ascii=not is_wide)
+    if is_wide and letter in "sS":
+        ranges = chars.union([*ranges, *chars.single("\ufeff")])
+    return chars.complement(ranges) if letter.isupper() else ranges

@@ -1,0 +1,277 @@
+"""One schema object, read keyword by keyword. Unsupported keywords are refused by name and place.
+
+Knows nothing of references or of how facts become a pattern: parts of the schema are left as nodes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from .facts import TYPES, All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
+from .formats import NUMBERS, read_format
+from .intervals import Interval
+from .refusals import Unreadable, refuse
+from .spelling import value_text
+
+ANNOTATIONS = frozenset(
+    (
+        *("title", "description", "default", "examples", "example", "deprecated", "readOnly"),
+        *("writeOnly", "$schema", "$id", "id", "$comment", "$anchor", "$defs", "definitions"),
+        *("contentMediaType", "contentEncoding", "contentSchema", "discriminator"),
+    )
+)
+APPLIED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+NUMBER_WORDS = frozenset(
+    ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+)
+STRING_WORDS = frozenset(("minLength", "maxLength", "pattern"))
+ARRAY_WORDS = frozenset(
+    ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
+)
+OBJECT_WORDS = frozenset(
+    (
+        *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
+        *("minProperties", "maxProperties", "unevaluatedProperties"),
+    )
+)
+OTHERS = frozenset(("type", "enum", "const", "format"))
+KNOWN = APPLIED | NUMBER_WORDS | STRING_WORDS | ARRAY_WORDS | OBJECT_WORDS | OTHERS
+MAX_COUNT = 10**9
+
+
+class Place(NamedTuple):
+    """A schema object and where it stands."""
+
+    schema: Mapping[str, Any]
+    path: str
+
+    def at(self, *keys: str | int) -> str:
+        """The pointer to something below."""
+        steps = (str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+        return "/".join((self.path, *steps))
+
+    def refuse(self, keyword: str, allowed: str) -> Exception:
+        """The error for this keyword."""
+        return refuse(self.at(keyword), allowed)
+
+    def node(self, *keys: str | int) -> Node:
+        """The schema below these keys. Raises InvalidCall where there is none."""
+        schema: Any = self.schema
+        for key in keys:
+            schema = schema[key]
+        if not isinstance(schema, Mapping | bool):
+            raise refuse(self.at(*keys), "a schema: a mapping, or true or false")
+        return Node(schema, self.at(*keys))
+
+    def nodes(self, keyword: str) -> list[Node]:
+        """The schemas of a list that is not empty."""
+        value = self.schema[keyword]
+        if not isinstance(value, list | tuple) or not value:
+            raise self.refuse(keyword, "a list of at least one schema")
+        return [self.node(keyword, i) for i in range(len(value))]
+
+    def named(self, keyword: str) -> dict[str, All]:
+        """The schemas of a mapping, by name."""
+        value = self.schema.get(keyword, {})
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise self.refuse(keyword, "a mapping of names to schemas")
+        return {name: (self.node(keyword, name),) for name in value}
+
+    def count(self, keyword: str, default: int | None = None) -> Any:
+        """A number of things, as an integer."""
+        value = self.schema.get(keyword, default)
+        if value is default:
+            return default
+        if _kind(value) != "integer" or not 0 <= value <= MAX_COUNT:
+            raise self.refuse(keyword, f"an integer from 0 to {MAX_COUNT}")
+        return int(value)
+
+
+def read(node: Node) -> Facts:
+    """What the keywords of a schema object say, those aside that apply other schemas to the value.
+
+    Raises InvalidCall for a keyword that is unknown or ill-formed.
+    """
+    assert isinstance(node.schema, Mapping)
+    place = Place(node.schema, node.path)
+    for keyword in place.schema:
+        _check_known(place, keyword)
+    words = place.schema.keys()
+    return Facts(
+        _types(place) if "type" in words else None,
+        _values(place) if words & {"enum", "const"} else None,
+        _numbers(place) if words & NUMBER_WORDS or _format(place) in NUMBERS else None,
+        _strings(place) if words & STRING_WORDS or _format(place) not in (*NUMBERS, None) else None,
+        _arrays(place) if words & ARRAY_WORDS else None,
+        _objects(place) if words & OBJECT_WORDS else None,
+    )
+
+
+def applied(node: Node, keyword: str) -> list[Node]:
+    """The schemas that allOf, anyOf or oneOf lists; none where it is absent."""
+    assert isinstance(node.schema, Mapping)
+    return Place(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
+
+
+def _check_known(place: Place, keyword: object) -> None:
+    if not isinstance(keyword, str):
+        raise refuse(place.path, "keywords that are texts")
+    if (
+        keyword in ("$id", "id")
+        and place.path != "#"
+        and not str(place.schema[keyword]).startswith("#")
+    ):
+        raise place.refuse(keyword, "one document: an identifier at its root alone")
+    if keyword not in KNOWN | ANNOTATIONS and not keyword.startswith("x-"):
+        raise place.refuse(keyword, f"schemas of the keywords {', '.join(sorted(KNOWN))}")
+
+
+def _types(place: Place) -> tuple[str, ...]:
+    value = place.schema["type"]
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(name in TYPES for name in names):
+        raise place.refuse("type", f"one of {', '.join(TYPES)}, or a list of these")
+    return tuple(dict.fromkeys(names))
+
+
+def _kind(value: object) -> str:
+    """The JSON type of a value; an integer may be written with a point."""
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if math.isfinite(value) and value == int(value) else "number"
+        case list() | tuple():
+            return "array"
+    return "object"
+
+
+def _values(place: Place) -> tuple[Literal, ...]:
+    """The values of enum, or that of const where the two agree."""
+    found = []
+    if "enum" in place.schema:
+        values = place.schema["enum"]
+        if not isinstance(values, list | tuple):
+            raise place.refuse("enum", "a list of values")
+        found.append(Facts(values=tuple(_literal(place, "enum", value) for value in values)))
+    if "const" in place.schema:
+        found.append(Facts(values=(_literal(place, "const", place.schema["const"]),)))
+    values = found[0].meet(found[-1]).values
+    assert values is not None
+    return tuple({literal.key: literal for literal in values}.values())
+
+
+def _literal(place: Place, keyword: str, value: Any) -> Literal:
+    try:
+        return Literal(_kind(value), value_text(value), value)
+    except Unreadable as error:
+        raise place.refuse(keyword, str(error)) from None
+
+
+def _numbers(place: Place) -> Numbers:
+    numbers = NUMBERS.get(_format(place) or "", Interval())
+    for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        if keyword in place.schema and not isinstance(place.schema[keyword], bool):
+            numbers = numbers.meet(_bound(place, keyword))
+    return Numbers(numbers, _multiple(place))
+
+
+def _bound(place: Place, keyword: str) -> Interval:
+    """One bound; of draft 4 are those that a flag beside them leaves out."""
+    limit = _number(place, keyword)
+    is_open = keyword.startswith("exclusive")
+    is_low = keyword.endswith("inimum")
+    is_open |= place.schema.get("exclusiveMinimum" if is_low else "exclusiveMaximum") is True
+    return (
+        Interval(low=limit, is_low_open=is_open)
+        if is_low
+        else Interval(high=limit, is_high_open=is_open)
+    )
+
+
+def _number(place: Place, keyword: str) -> Decimal:
+    value = place.schema[keyword]
+    if _kind(value) not in ("integer", "number") or not math.isfinite(value):
+        raise place.refuse(keyword, "a finite number")
+    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+
+
+def _multiple(place: Place) -> int | None:
+    if "multipleOf" not in place.schema:
+        return None
+    number = _number(place, "multipleOf")
+    if number <= 0 or number != int(number):
+        raise place.refuse("multipleOf", "a whole number above 0")
+    return int(number)
+
+
+def _format(place: Place) -> str | None:
+    name = place.schema.get("format")
+    if name is not None and not isinstance(name, str):
+        raise place.refuse("format", "the name of a format")
+    return name
+
+
+def _strings(place: Place) -> Strings:
+    pattern, name = place.schema.get("pattern"), _format(place)
+    if pattern is not None and not isinstance(pattern, str):
+        raise place.refuse("pattern", "a regular expression")
+    try:
+        if name is not None and name not in NUMBERS:
+            read_format(name)
+    except Unreadable as error:
+        raise place.refuse("format", str(error)) from None
+    return Strings(
+        place.count("minLength", 0),
+        place.count("maxLength"),
+        () if pattern is None else (pattern,),
+        () if name is None or name in NUMBERS else (name,),
+    )
+
+
+def _arrays(place: Place) -> Arrays:
+    schema = place.schema
+    has_list = isinstance(schema.get("items"), list | tuple)
+    prefix = place.nodes("prefixItems") if "prefixItems" in schema else []
+    prefix = prefix or (place.nodes("items") if has_list and schema["items"] else [])
+    rest = "additionalItems" if has_list else "items"
+    return Arrays(
+        tuple((node,) for node in prefix),
+        (place.node(rest),) if rest in schema else None,
+        place.count("minItems", 0),
+        place.count("maxItems"),
+        schema.get("uniqueItems") is True,
+    )
+
+
+def _objects(place: Place) -> Objects:
+    schema = place.schema
+    required = schema.get("required", ())
+    is_list = isinstance(required, list | tuple)
+    if isinstance(required, bool) or not is_list or not all(isinstance(r, str) for r in required):
+        raise place.refuse("required", "a list of names")
+    if schema.get("unevaluatedProperties", False) is not False:
+        raise place.refuse("unevaluatedProperties", "false")
+    properties, patterns = place.named("properties"), place.named("patternProperties")
+    for pattern, nodes in patterns.items():
+        for name in properties:
+            if is_found(pattern, name):
+                properties[name] += nodes
+    return Objects(
+        properties,
+        tuple(dict.fromkeys(required)),
+        patterns,
+        (place.node("additionalProperties"),) if "additionalProperties" in schema else None,
+        (place.node("propertyNames"),) if "propertyNames" in schema else (),
+        place.count("minProperties", 0),
+        place.count("maxProperties"),
+    )

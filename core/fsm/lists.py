@@ -1,0 +1,84 @@
+"""Patterns of lists between brackets: which entries may be left out, and where the commas go.
+
+Knows nothing of schemas. Optional entries keep their order; the pattern of n of them, where none is
+required, repeats each about log n times, for a comma follows only what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from .spelling import alternatives
+from .strings import repeated
+
+
+class Layout(NamedTuple):
+    """White space: the pattern of a comma, of a colon, and of what is inside brackets."""
+
+    comma: str = ","
+    colon: str = ":"
+    inside: str = ""
+
+
+class Entry(NamedTuple):
+    """A pattern that stands `low` to `high` times in a row; None: without end."""
+
+    pattern: str
+    low: int = 0
+    high: int | None = 1
+
+
+def enclosed(
+    brackets: str, entries: Sequence[Entry], layout: Layout, needs_one: bool = False
+) -> str:
+    """A list of these entries; with `needs_one` it is not empty."""
+    start, end = "\\" + brackets[0], "\\" + brackets[1]
+    if not entries:
+        return start + layout.inside + end
+    body = f"{joined(entries, layout.comma)}{layout.inside}"
+    if not needs_one and not any(entry.low for entry in entries):
+        body = f"(?:{body})?"
+    return f"{start}{layout.inside}{body}{end}"
+
+
+def joined(entries: Sequence[Entry], comma: str) -> str:
+    """At least one of the entries, in their order, with commas between."""
+    first = next((i for i, entry in enumerate(entries) if entry.low), None)
+    if first is None:
+        return _some(entries, comma)
+    before = "".join(repeated(entry.pattern + comma, 0, entry.high) for entry in entries[:first])
+    return before + _leading(entries[first], comma) + _following(entries[first + 1 :], comma)
+
+
+def nested(items: Sequence[str], num_required: int, rest: Entry | None, comma: str) -> str:
+    """A row of different items, of which the last may be left out, then the rest; "" if empty."""
+    tail = "" if rest is None else _following([rest], comma)
+    for i in reversed(range(len(items))):
+        tail = f"{comma if i else ''}{items[i]}{tail}"
+        tail = tail if i < num_required else f"(?:{tail})?"
+    return tail
+
+
+def _some(entries: Sequence[Entry], comma: str) -> str:
+    """At least one of entries that may be left out: of the first half, or else of the other."""
+    if len(entries) == 1:
+        return _leading(entries[0], comma)
+    weights = list(accumulate(len(entry.pattern) for entry in entries))
+    half = next(i for i, weight in enumerate(weights, 1) if 2 * weight >= weights[-1])
+    half = min(half, len(entries) - 1)
+    left, right = entries[:half], entries[half:]
+    return alternatives([_some(left, comma) + _following(right, comma), _some(right, comma)])
+
+
+def _leading(entry: Entry, comma: str) -> str:
+    """The entry at least once, with commas between."""
+    high = None if entry.high is None else entry.high - 1
+    more = "" if high == 0 else repeated(comma + entry.pattern, max(entry.low - 1, 0), high)
+    return entry.pattern + more
+
+
+def _following(entries: Sequence[Entry], comma: str) -> str:
+    """Entries that may all be left out but those required, each after a comma."""
+    return "".join(repeated(comma + entry.pattern, entry.low, entry.high) for entry in entries)

@@ -1,0 +1,136 @@
+"""Whether one value is in what is said of it, and whether two sets of facts can share a value.
+
+What `oneOf` needs: an answer that meets one option must meet no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import TypeAlias
+
+from .ecma import read_pattern
+from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings
+from .refusals import Unsayable
+from .strings import holds
+
+Unfold: TypeAlias = Callable[[All], tuple[Facts, ...]]
+
+
+def fits(facts: Facts, literal: Literal) -> bool:
+    """Whether a value is allowed, formats and enums aside.
+
+    Raises Unsayable where that is not known.
+    """
+    if facts.types is not None and not set(facts.types) & _types_of(literal.kind):
+        return False
+    match literal.kind:
+        case "integer" | "number":
+            return facts.numbers is None or _fits_number(facts.numbers, literal)
+        case "string":
+            return facts.strings is None or _fits_string(facts.strings, literal.value)
+        case "array" | "object" if facts.arrays or facts.objects:
+            raise Unsayable("enum and const beside other keywords for single values only")
+    return True
+
+
+def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
+    """Some of `one` that shares no value with `other`; None where none can be told apart.
+
+    `one` is as it will be written: an object has no properties but those that are spoken of.
+    """
+    try:
+        if one.values is not None:
+            common = one.meet(Facts(values=other.values)).values or ()
+            shared = {value.key for value in common if fits(other, value)}
+            kept = tuple(value for value in one.values if value.key not in shared)
+            return replace(one, values=kept) if shared else one
+        if other.values is not None and not any(fits(one, value) for value in other.values):
+            return one
+    except Unsayable:
+        return None
+    for kind in one.kinds():
+        smaller = _parted_kind(kind, one, other, unfold)
+        if smaller is None:
+            return None
+        one = smaller
+    return one
+
+
+def _types_of(kind: str) -> set[str]:
+    return {"integer", "number"} if kind == "integer" else {kind}
+
+
+def _fits_number(numbers: Numbers, literal: Literal) -> bool:
+    number = Fraction(literal.text)
+    is_multiple = numbers.multiple is None or number % numbers.multiple == 0
+    return is_multiple and numbers.interval.holds(Decimal(literal.text))
+
+
+def _fits_string(strings: Strings, text: str) -> bool:
+    if len(text) < strings.low or (strings.high is not None and len(text) > strings.high):
+        return False
+    found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
+    if not found and not (text.isascii() and text.isprintable()):
+        raise Unsayable("patterns for texts of printable ASCII")
+    return found
+
+
+def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
+    overlap = {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(kind, {kind})
+    if other.types is not None and not overlap & set(other.types):
+        return one
+    if kind in ("boolean", "null") and other.values is None:
+        kinds = tuple(k for k in one.kinds() if k != kind)
+        return replace(one, types=kinds)
+    if kind in ("integer", "number") and one.numbers and other.numbers:
+        return one if one.numbers.meet(other.numbers).interval.is_empty() else None
+    if kind == "string" and one.strings and other.strings:
+        return one if _is_empty(one.strings.meet(other.strings)) else None
+    if kind == "array" and one.arrays and other.arrays:
+        return _parted_arrays(one, one.arrays, other.arrays, unfold)
+    if kind == "object" and one.objects and other.objects:
+        objects = _parted_objects(one.objects, other.objects, unfold)
+        if objects is None or objects is one.objects:
+            return None if objects is None else one
+        return replace(one, objects=objects)
+    return None
+
+
+def _is_empty(lengths: Strings | Arrays) -> bool:
+    return lengths.high is not None and lengths.low > lengths.high
+
+
+def _parted_arrays(facts: Facts, one: Arrays, other: Arrays, unfold: Unfold) -> Facts | None:
+    if _is_empty(one.meet(other)):
+        return facts
+    if not _are_apart(one.item(0), other.item(0), unfold):
+        return None
+    return facts if one.low else replace(facts, arrays=replace(one, low=1))
+
+
+def _parted_objects(one: Objects, other: Objects, unfold: Unfold) -> Objects | None:
+    """By a name that only one of them has, or by one whose values are apart."""
+    is_closed = not one.patterns and (one.rest is None or not unfold(one.rest))
+    if is_closed and any(name not in one.properties for name in other.required):
+        return one
+    told = [
+        name
+        for name in one.properties
+        if unfold(one.value(name)) and _are_apart(one.value(name), other.value(name), unfold)
+    ]
+    if any(name in one.required for name in told):
+        return one
+    if told:
+        return replace(one, required=(*one.required, told[0]))
+    for name in other.required:
+        if name in one.properties and name not in one.required:
+            never = (Node(False, f"{one.properties[name][0].path} in oneOf"),)
+            return replace(one, properties={**one.properties, name: never})
+    return None
+
+
+def _are_apart(one: All, other: All, unfold: Unfold) -> bool:
+    return all(parted(a, b, unfold) is a for a in unfold(one) for b in unfold(other))

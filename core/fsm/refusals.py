@@ -1,0 +1,31 @@
+"""How a JSON schema is refused: by keyword and place, before anything is generated.
+
+Deep rooms raise `Unsayable` and `Unreadable`, which know no place; `core.fsm.schema` adds it.
+"""
+
+from __future__ import annotations
+
+from ..protocol import InvalidCall, UnsupportedCall
+
+FIELD = "json_schema"
+
+
+class NotRegular(UnsupportedCall):
+    """The schema may be sound, but no pattern says it: recursion, open objects, untyped values,
+    or constraints that only meet in a larger automaton. A grammar engine may know how."""
+
+    def __init__(self, pointer: str, allowed: str) -> None:
+        super().__init__(FIELD, pointer, allowed)
+
+
+class Unsayable(Exception):
+    """What cannot be said as a pattern; the text says what could be."""
+
+
+class Unreadable(Exception):
+    """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
+
+
+def refuse(pointer: str, allowed: str) -> InvalidCall:
+    """The error for the keyword at `pointer` (a JSON pointer into the schema, from `#`)."""
+    return InvalidCall(FIELD, pointer, allowed)

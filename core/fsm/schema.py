@@ -1,0 +1,212 @@
+"""JSON Schema as a pattern: every text that it matches is JSON that the schema accepts.
+
+What is written is a part of what is allowed: objects keep to the properties that are spoken of, in
+the order of the schema; keywords of a type, where no type is named, stand for that type; integers
+have at most 19 digits; patterns, formats and names are spelled in one way. What no pattern says
+raises `NotRegular`; what nobody could honour raises `InvalidCall`, by keyword and place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from ..protocol import InvalidCall
+from .ecma import read_pattern
+from .facts import All, Arrays, Facts, Strings
+from .formats import read_format
+from .intervals import Interval
+from .lists import Entry, Layout, enclosed, nested
+from .members import fits
+from .numbers import integer_pattern, number_pattern
+from .objects import object_pattern
+from .refusals import NotRegular, Unreadable, Unsayable, refuse
+from .spelling import FREE_CHAR, alternatives, literal
+from .strings import ANYTHING, limited, pattern, repeated, squeezed
+from .unfold import Document, located
+
+MAX_DEPTH = 48
+MAX_COUNT = 10_000
+MAX_LENGTH = 1_000_000
+MAX_SQUEEZED = 512
+BREAK = r"(?:\u000a {0,40})?"
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {
+        "compact": Layout(),
+        "spaced": Layout(", ?", ": ?"),
+        "indented": Layout(f",(?: |{BREAK})", ": ?", BREAK),
+    }
+)
+Whitespace = Literal["compact", "spaced", "indented"]
+
+
+def schema_pattern(schema: Mapping[str, Any] | bool, *, whitespace: Whitespace = "compact") -> str:
+    """A regular expression whose every match is JSON that the schema accepts.
+
+    whitespace: "compact" has none; "spaced" allows one space after a comma and a colon; "indented"
+      also a new line and up to 40 spaces wherever an item begins or a bracket closes.
+    Raises NotRegular where a pattern cannot say it, InvalidCall where the schema is ill-formed,
+    too large, accepts nothing, or has keywords that are not supported.
+    """
+    if whitespace not in LAYOUTS:
+        raise InvalidCall("whitespace", whitespace, f"one of {', '.join(LAYOUTS)}")
+    document = Document(schema)
+    found = _Writer(document, LAYOUTS[whitespace]).write((document.root,))
+    if found is None:
+        raise refuse("#", "a schema that some value meets")
+    return found
+
+
+class _Writer:
+    """Writes the places of one document."""
+
+    def __init__(self, document: Document, layout: Layout) -> None:
+        self._document = document
+        self._layout = layout
+        self._written: dict[tuple[str, ...], str | None] = {}
+        self._open: list[tuple[str, ...]] = []
+
+    def write(self, nodes: All) -> str | None:
+        """The pattern of a value that meets all of these; None: no value does."""
+        if not nodes:
+            raise Unsayable("values of which something is said")
+        key = tuple(node.path for node in nodes)
+        if key in self._open:
+            raise NotRegular(key[0], "schemas without recursion")
+        if len(self._open) >= MAX_DEPTH:
+            raise refuse(key[0], f"schemas of at most {MAX_DEPTH} levels")
+        if key not in self._written:
+            self._open.append(key)
+            self._written[key] = self._ways(nodes)
+            self._open.pop()
+        return self._written[key]
+
+    def _ways(self, nodes: All) -> str | None:
+        path = nodes[0].path
+        with located(path):
+            ways = self._document.unfold(nodes)
+            found = [option for facts in ways for option in self._facts(facts)]
+        if sum(map(len, found)) > MAX_LENGTH:
+            raise NotRegular(path, f"schemas whose pattern has at most {MAX_LENGTH} characters")
+        return alternatives(found) if found else None
+
+    def _facts(self, facts: Facts) -> list[str]:
+        """Patterns of values that meet these facts, by type."""
+        if facts.values is not None:
+            return [literal(value.text) for value in facts.values if fits(facts, value)]
+        if facts.types is None and not facts.kinds():
+            raise Unsayable("values whose type is stated")
+        found = [self._kind(kind, facts) for kind in facts.kinds()]
+        return [option for option in found if option is not None]
+
+    def _kind(self, kind: str, facts: Facts) -> str | None:
+        match kind:
+            case "object":
+                return self._object(facts)
+            case "array":
+                return self._array(facts.arrays or Arrays())
+            case "string":
+                text = _text(facts.strings or Strings(), FREE_CHAR)
+                return None if text is None else f'"{text}"'
+            case "integer" | "number":
+                return _number(kind, facts)
+            case "boolean":
+                return "(?:true|false)"
+        return "null"
+
+    def _object(self, facts: Facts) -> str | None:
+        if facts.objects is None:
+            raise Unsayable("objects of which properties or additionalProperties are stated")
+        return object_pattern(facts.objects, self.write, self._document.unfold, _name, self._layout)
+
+    def _array(self, arrays: Arrays) -> str | None:
+        high = arrays.high
+        if high != 0 and arrays.rest is None and not arrays.prefix:
+            raise Unsayable("arrays of which items or prefixItems are stated")
+        prefix = [self.write(nodes) for nodes in arrays.prefix[:high]]
+        items = prefix[: prefix.index(None)] if None in prefix else prefix
+        rest = None
+        if None not in prefix and arrays.rest is not None and high != len(prefix):
+            rest = self.write(arrays.rest)
+        if rest is None:
+            high = len(items) if high is None else min(high, len(items))
+        if high is not None and arrays.low > high:
+            return None
+        _check_count(arrays.low, high)
+        if arrays.is_unique and (high is None or high > 1):
+            return self._unique(arrays)
+        return self._items([item for item in items if item], rest, arrays.low, high)
+
+    def _items(self, items: list[str], rest: str | None, low: int, high: int | None) -> str:
+        entry = None
+        if rest is not None:
+            most = None if high is None else high - len(items)
+            entry = Entry(rest, max(low - len(items), 0), most)
+        if not items:
+            return enclosed("[]", [entry] if entry else [], self._layout)
+        body = nested(items, low, entry, self._layout.comma)
+        return rf"\[{self._layout.inside}{body}{self._layout.inside if body else ''}\]"
+
+    def _unique(self, arrays: Arrays) -> str | None:
+        """Different items of an enum, in its order."""
+        ways = () if arrays.prefix or not arrays.rest else self._document.unfold(arrays.rest)
+        values = {
+            value.key: value.text
+            for facts in ways
+            for value in facts.values or ()
+            if fits(facts, value)
+        }
+        if not ways or any(facts.values is None for facts in ways):
+            raise Unreadable("uniqueItems for arrays whose items are an enum")
+        all_low = arrays.low == len(values)
+        if arrays.low > len(values):
+            return None
+        if not all_low and (arrays.low > 1 or (arrays.high or len(values)) < len(values)):
+            raise Unreadable("uniqueItems with minItems of 0, 1 or all, and without maxItems")
+        entries = [Entry(literal(text), int(all_low)) for text in values.values()]
+        return enclosed("[]", entries, self._layout, needs_one=arrays.low > 0)
+
+
+def _number(kind: str, facts: Facts) -> str | None:
+    """An integer or a number; integers are written once where both are allowed."""
+    if kind == "integer" and "number" in facts.kinds():
+        return None
+    interval = facts.numbers.interval if facts.numbers else Interval()
+    multiple = facts.numbers.multiple if facts.numbers else None
+    if kind == "integer" or multiple is not None:
+        return integer_pattern(interval, multiple or 1)
+    return number_pattern(interval)
+
+
+def _name(facts: Facts) -> str | None:
+    """The pattern of a property's name: like that of a string, but spelled in one way."""
+    return _text(facts.strings or Strings(), pattern(ANYTHING.item))
+
+
+def _text(strings: Strings, char: str) -> str | None:
+    """The pattern between the quotes of these strings; `char`: of one where any will do."""
+    texts = [read_pattern(source) for source in strings.patterns]
+    formats = [read_format(name) for name in strings.formats]
+    told = [text for text in (*texts, *formats) if text != ANYTHING]
+    if len(told) > 1:
+        raise Unsayable("one pattern or format for a string")
+    if strings.high is not None and strings.low > strings.high:
+        return None
+    _check_count(strings.low, strings.high)
+    if not told:
+        return repeated(char, strings.low, strings.high)
+    text = told[0]
+    try:
+        found = limited(text, strings.low, strings.high)
+    except Unsayable:
+        if not formats or strings.high is None:
+            raise
+        found = squeezed(text, min(strings.high, MAX_SQUEEZED))
+        found = None if found is None else limited(found, strings.low, None)
+    return None if found is None else pattern(found)
+
+
+def _check_count(low: int, high: int | None) -> None:
+    if max(low, high or 0) > MAX_COUNT:
+        raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")

@@ -1,0 +1,156 @@
+"""References and alternatives of a schema: a place in it becomes facts, one set for each way.
+
+Only places that can be reached are read, and no more of them than a budget; references lead to
+places in the same document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+from ..protocol import InvalidCall
+from .facts import All, Facts, Node
+from .keywords import applied, read
+from .members import parted
+from .refusals import NotRegular, Unreadable, Unsayable, refuse
+
+MAX_STEPS = 50_000
+MAX_WAYS = 2_000
+MAX_NESTED = 64
+
+
+@contextmanager
+def located(path: str) -> Iterator[None]:
+    """Give the errors of deep rooms their place in the document."""
+    try:
+        yield
+    except Unsayable as error:
+        raise NotRegular(path, str(error)) from None
+    except Unreadable as error:
+        raise refuse(path, str(error)) from None
+
+
+class Document:
+    """A schema document and what was read of it."""
+
+    def __init__(self, schema: Mapping[str, Any] | bool) -> None:
+        if not isinstance(schema, Mapping | bool):
+            raise refuse("#", "a schema: a mapping, or true or false")
+        self.root = Node(schema, "#")
+        self._num_steps = 0
+        self._facts: dict[str, Facts] = {}
+        self._open: set[tuple[str, ...]] = set()
+        self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
+
+    def unfold(self, nodes: All) -> tuple[Facts, ...]:
+        """What is said of a value that meets all of these, one for each way to meet them."""
+        key = tuple(node.path for node in nodes)
+        if key in self._ways:
+            return self._ways[key]
+        if key in self._open:
+            raise NotRegular(key[0], "schemas without recursion")
+        if len(self._open) >= MAX_NESTED:
+            raise refuse(key[0], f"at most {MAX_NESTED} alternatives inside alternatives")
+        self._open.add(key)
+        self._ways[key] = self._unfold(nodes, ())
+        self._open.discard(key)
+        return self._ways[key]
+
+    def _unfold(self, nodes: All, above: tuple[str, ...]) -> tuple[Facts, ...]:
+        """Meet what all say; `above` are places whose alternatives are being unfolded."""
+        facts, groups, seen = Facts(), list[tuple[Node, str]](), set[str]()
+        todo = list(nodes)
+        while todo:
+            node = todo.pop(0)
+            self._step(node.path)
+            if node.path in seen or node.schema is True:
+                continue
+            if isinstance(node.schema, bool):
+                return ()
+            seen.add(node.path)
+            with located(node.path):
+                facts = facts.meet(self._read(node))
+            self._step(node.path, _size(facts) // 10)
+            targets = [self._target(node)] if "$ref" in node.schema else []
+            todo = [*targets, *applied(node, "allOf"), *todo]
+            groups += [(node, word) for word in ("anyOf", "oneOf") if word in node.schema]
+        return self._spread(facts, groups, above)
+
+    def _spread(
+        self, facts: Facts, groups: list[tuple[Node, str]], above: tuple[str, ...]
+    ) -> tuple[Facts, ...]:
+        ways: tuple[Facts, ...] = (facts,)
+        for node, word in groups:
+            path = f"{node.path}/{word}"
+            if path in above:
+                raise NotRegular(path, "schemas without recursion")
+            if len(above) >= MAX_NESTED:
+                raise refuse(path, f"at most {MAX_NESTED} alternatives inside alternatives")
+            found = [self._unfold((option,), (*above, path)) for option in applied(node, word)]
+            if len(ways) * sum(map(len, found)) > MAX_WAYS:
+                raise refuse(path, f"at most {MAX_WAYS} combinations of alternatives")
+            with located(path):
+                options = [self._chosen(ways, found, i, word, path) for i in range(len(found))]
+            ways = tuple(way for option in options for way in option if way.types != ())
+        return ways
+
+    def _chosen(
+        self, ways: tuple[Facts, ...], found: list[tuple[Facts, ...]], i: int, word: str, path: str
+    ) -> list[Facts]:
+        """The ways that take option `i`; with oneOf, so that no other option holds too."""
+        chosen = [way.meet(facts) for way in ways for facts in found[i]]
+        if word == "anyOf":
+            return chosen
+        others = [facts for j, option in enumerate(found) if j != i for facts in option]
+        return [self._alone(way, others, path) for way in chosen]
+
+    def _alone(self, way: Facts, others: list[Facts], path: str) -> Facts:
+        for other in others:
+            self._step(path)
+            smaller = parted(way, other, self.unfold)
+            if smaller is None:
+                raise refuse(path, "options of which it is plain that no value meets two; or anyOf")
+            way = smaller
+        return way
+
+    def _read(self, node: Node) -> Facts:
+        if node.path not in self._facts:
+            self._facts[node.path] = read(node)
+        return self._facts[node.path]
+
+    def _step(self, path: str, cost: int = 1) -> None:
+        self._num_steps += cost
+        if self._num_steps > MAX_STEPS:
+            raise refuse(path, f"schemas that are read in {MAX_STEPS} steps")
+
+    def _target(self, node: Node) -> Node:
+        """The place to which a reference leads."""
+        assert isinstance(node.schema, Mapping)
+        pointer = node.schema["$ref"]
+        fault = partial(refuse, f"{node.path}/$ref")
+        if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
+            raise fault("a JSON pointer into the same schema, as '#/$defs/name'")
+        found: Any = self.root.schema
+        for step in unquote(pointer).split("/")[1:]:
+            found = _below(found, step.replace("~1", "/").replace("~0", "~"), fault)
+        if not isinstance(found, Mapping | bool):
+            raise fault("a pointer to a schema")
+        return Node(found, unquote(pointer))
+
+
+def _size(facts: Facts) -> int:
+    """How much was copied to say this."""
+    properties = () if facts.objects is None else facts.objects.properties
+    return len(properties) + len(facts.values or ())
+
+
+def _below(value: Any, step: str, fault: partial[InvalidCall]) -> Any:
+    if isinstance(value, Mapping) and step in value:
+        return value[step]
+    if isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
+        return value[int(step)]
+    raise fault("a pointer to a place that is there")
