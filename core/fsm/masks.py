@@ -6,6 +6,8 @@ once. Everything here belongs to one (automaton, vocabulary) pair and is shared 
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Iterator
 from threading import Lock
 from typing import NamedTuple
 
@@ -20,6 +22,9 @@ from .vocabulary import Mask, Vocabulary
 
 MAX_BYTES = 6_000_000
 MAX_KINDS_PICKED = 8
+MAX_NARROW = 8
+NONE = np.zeros(0, np.intp)
+NO_TOKENS = np.zeros(0, np.int32)
 DENSE = 4
 
 
@@ -34,12 +39,12 @@ class Allowed(NamedTuple):
 
 
 class _Reached(NamedTuple):
-    """Where a walk came: nodes that end tokens, and tokens that end inside a character.
+    """Where a walk came: tokens that end between characters, and tokens that end inside one.
 
-    states: [nodes]; inside_states: [inside tokens] the state after each.
+    states: [tokens], inside_states: [inside tokens] the state after each.
     """
 
-    nodes: Ints
+    tokens: Ints32
     states: Ints
     inside_tokens: Ints32
     inside_states: Ints
@@ -66,8 +71,10 @@ class Masks:
         kinds = dfa.kinds_of(trie.alphabet)
         self._kind = kinds.astype(np.min_scalar_type(dfa.num_classes))[trie.char]
         self._root = trie.roots[b""]
+        self._narrow = _narrow_edges(dfa)
         self._root_edges, self._root_starts = self._sort_root()
         self._tail_group, self._can_end_in = self._tail_table()
+        self._can_end_inside = self._can_end_in.any(axis=1)
         self._is_open: list[bool] = np.any(dfa.table, axis=1).tolist()
         self._worst_next = finish.num_tokens[dfa.table].max(axis=1)
 
@@ -117,18 +124,18 @@ class Masks:
 
     def _bounds(self, reached: _Reached) -> npt.NDArray[np.int32]:
         """As `_needs`, or more, for tokens inside a character: any three bytes complete it."""
-        nodes = self._finish.num_tokens[reached.states]
-        return np.append(nodes, 3 + self._worst_next[reached.inside_states & STATE_MASK])
+        needs = self._finish.num_tokens[reached.states]
+        return np.append(needs, 3 + self._worst_next[reached.inside_states & STATE_MASK])
 
     def _needs(self, reached: _Reached) -> npt.NDArray[np.int32]:
-        """Tokens needed after each token reached: those of nodes, then those inside a character."""
+        """Tokens needed after each token reached: in order a character."""
         inside = [self._finish.tokens(state) for state in reached.inside_states.tolist()]
-        nodes = self._finish.num_tokens[reached.states]
-        return np.append(nodes, np.array(inside, np.int32))
+        needs = self._finish.num_tokens[reached.states]
+        return np.append(needs, np.array(inside, np.int32))
 
     def _pack(self, state: int, reached: _Reached, keep: npt.NDArray[np.bool_] | None) -> Mask:
         """Bits of the tokens reached, of those only that are to be kept."""
-        tokens: Ints32 = np.append(self._trie.token[reached.nodes], reached.inside_tokens)
+        tokens: Ints32 = np.append(reached.tokens, reached.inside_tokens)
         flags = self._vocabulary.flags(tokens if keep is None else tokens[keep])
         twins = self._trie.twins
         flags[twins[flags[twins[:, 0]], 1]] = True
@@ -139,8 +146,9 @@ class Masks:
     def _reach(self, state: int) -> _Reached:
         """Walk the tree from a state."""
         if state <= STATE_MASK:
-            return self._walk(np.array([self._root]), np.array([state]))
-        nodes, states, tokens, inside = [], [], [], []
+            return self._ends(*self._walk_narrow(self._root, state))
+        found: list[tuple[Ints, Ints]] = []
+        tokens, inside = [], []
         missing = utf8.num_missing(state >> STATE_BITS)
         for head, node in self._trie.roots.items():
             after = self._dfa.run(state, head) if 0 < len(head) <= missing else 0
@@ -148,57 +156,85 @@ class Masks:
                 tokens.append(self._trie.token[node])
                 inside.append(after)
             elif 0 < after <= STATE_MASK:
-                nodes.append(node)
-                states.append(after)
-        reached = self._walk(np.array(nodes, np.intp), np.array(states, np.intp))
+                found.append(self._walk_narrow(node, after))
+        nodes = np.concatenate([nodes for nodes, _ in found] or [NONE])
+        states = np.concatenate([states for _, states in found] or [NONE])
+        reached = self._ends(nodes, states)
         return reached._replace(
             inside_tokens=np.append(reached.inside_tokens, np.array(tokens, np.int32)),
             inside_states=np.append(reached.inside_states, np.array(inside, np.intp)),
         )
 
-    def _walk(self, nodes: Ints, states: Ints) -> _Reached:
-        """All that is reached from these nodes in these states, themselves included."""
-        all_nodes, all_states = [nodes], [states]
-        for depth in range(len(self._trie.levels) - 2):
-            edges, states = self._edges(nodes, states, depth)
-            to = self._table[states * self._dfa.num_classes + self._kind[edges]]
+    def _walk_narrow(self, node: int, state: int) -> tuple[Ints, Ints]:
+        """All (node, state) that are reached from one: one by one while there are few ways, then
+        by whole levels."""
+        found = [(node, state)]
+        wide: dict[int, list[tuple[int, int]]] = {}
+        for node, state in found:
+            if state not in self._narrow:
+                depth = bisect(self._trie.levels, node) - 1
+                wide.setdefault(depth, []).append((node, state))
+                continue
+            for char, to in self._narrow[state]:
+                child = self._vocabulary.child(node, char)
+                if child >= 0:
+                    found.append((child, to))
+        pairs = np.array(found, np.intp).T
+        parts = [(pairs[0], pairs[1])]
+        for depth, seeds in wide.items():
+            pairs = np.array(seeds, np.intp).T
+            parts += self._walk(pairs[0], pairs[1], depth)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+
+    def _walk(self, nodes: Ints, states: Ints, depth: int) -> Iterator[tuple[Ints, Ints]]:
+        """The levels below nodes of one depth."""
+        width = self._dfa.num_classes
+        while nodes.size and depth < len(self._trie.levels) - 2:
+            edges, cells = self._edges(nodes, states * width, depth)
+            to = self._table.take(cells)
             keep = np.flatnonzero(to)
-            if not keep.size:
-                break
-            nodes, states = edges[keep], to[keep].astype(np.intp)
-            all_nodes.append(nodes)
-            all_states.append(states)
-        return self._ends(np.concatenate(all_nodes), np.concatenate(all_states))
+            nodes, states = edges.take(keep), to.take(keep).astype(np.intp)
+            yield nodes, states
+            depth += 1
 
-    def _edges(self, nodes: Ints, states: Ints, depth: int) -> tuple[Ints, Ints]:
-        """The children of nodes of one depth, and the state that each is met in.
+    def _edges(self, nodes: Ints, rows: Ints, depth: int) -> tuple[Ints, Ints]:
+        """Children of nodes of one depth, and the cell of the table that leads to each.
 
-        Where that is a good part of the next level, all of it, with the dead state for the others.
+        Where that is a good part of the next level, all of it, with the dead row for the others.
         """
         trie = self._trie
         if nodes.size == 1 and nodes[0] == self._root:
-            edges = self._first_edges(int(states[0]))
-            return edges, np.full(edges.size, states[0])
+            edges = self._first_edges(int(rows[0]) // self._dfa.num_classes)
+            return edges, rows[0] + self._kind.take(edges)
         start, middle, end = trie.levels[depth : depth + 3]
         if nodes.size * DENSE > middle - start:
             here = np.zeros(middle - start, np.intp)
-            here[nodes - start] = states
-            return np.arange(middle, end), here[trie.parent[middle:end] - start]
-        counts = trie.num_children[nodes]
-        return _ranges(trie.first_child[nodes], counts), np.repeat(states, counts)
+            here[nodes - start] = rows
+            cells = here.take(trie.parent[middle:end])
+            cells += self._kind[middle:end]
+            return np.arange(middle, end), cells
+        counts = trie.num_children.take(nodes)
+        edges = _ranges(trie.first_child.take(nodes), counts)
+        return edges, np.repeat(rows, counts) + self._kind.take(edges)
 
     def _ends(self, nodes: Ints, states: Ints) -> _Reached:
         """Of the nodes that were walked, those that end tokens, and their tails."""
         trie = self._trie
-        places = np.flatnonzero(trie.num_tails[nodes])
+        tokens = trie.token.take(nodes)
+        ends = np.flatnonzero(tokens >= 0)
+        states_ended = states.take(ends)
+        places = np.flatnonzero(self._can_end_inside.take(states) & trie.has_tails.take(nodes))
+        if not places.size:
+            return _Reached(tokens.take(ends), states_ended, NO_TOKENS, NONE)
         counts = trie.num_tails[nodes[places]]
         tails = _ranges(trie.first_tail[nodes[places]], counts)
         tail_states = np.repeat(states[places], counts)
         live = self._can_end_in[tail_states, self._tail_group[trie.tail[tails]]]
         tails, tail_states = tails[live], tail_states[live]
-        ends = trie.token[nodes] >= 0
         inside = self._tail_codes[trie.tail[tails]] << STATE_BITS | tail_states
-        return _Reached(nodes[ends], states[ends], trie.tail_token[tails], inside)
+        return _Reached(tokens.take(ends), states_ended, trie.tail_token[tails], inside)
 
     def _first_edges(self, state: int) -> Ints:
         """The root's edges that may be live: all, or those of the few classes that are."""
@@ -234,6 +270,22 @@ class Masks:
         groups, group = np.unique(seen[high] > seen[low], axis=0, return_inverse=True)
         live = (self._dfa.table > 0).astype(np.float32)
         return group.reshape(-1), live @ groups.astype(np.float32).T > 0
+
+
+def _narrow_edges(dfa: Dfa) -> dict[int, list[tuple[str, int]]]:
+    """(character, next state) pairs of the states that have few, and each of them by itself."""
+    live = dfa.table > 0
+    counts = live.sum(axis=1)
+    is_narrow = (counts <= MAX_NARROW) & ~(live & (dfa.class_sizes > 1)).any(axis=1)
+    states, kinds = np.nonzero(live & is_narrow[:, None])
+    edges: dict[int, list[tuple[str, int]]] = {
+        state: [] for state in np.flatnonzero(is_narrow).tolist()
+    }
+    chars = map(chr, dfa.first_chars[kinds].tolist())
+    to = dfa.table[states, kinds].tolist()
+    for state, char, after in zip(states.tolist(), chars, to, strict=True):
+        edges[state].append((char, after))
+    return edges
 
 
 def _ranges(starts: npt.NDArray[np.integer], counts: npt.NDArray[np.integer]) -> Ints:

@@ -138,7 +138,8 @@ class _Subsets:
         """The state of being in all these places."""
         if (known := self.after.get(to)) is not None:
             return known
-        places = frozenset[int]().union(*map(self._closure, to))
+        first, *others = to
+        places = self._closure(first).union(*map(self._closure, others))
         state = self.states.setdefault(places, len(self.states))
         if state == len(self.queue):
             self.queue.append(places)
@@ -150,6 +151,8 @@ class _Subsets:
     def _closure(self, place: int) -> frozenset[int]:
         """The places that are reached from here without a character and lead on, or are the end."""
         found = self.closures.get(place)
+        if found is None and not self.nfa.empty[place]:
+            found = self.closures[place] = frozenset((place,))
         if found is None:
             seen = {place}
             stack = [place]

@@ -24,17 +24,18 @@ class Trie(NamedTuple):
     roots: the bytes that complete a character -> the node where that character ends. b"" is the
       root of tokens that begin between characters.
     levels: [depths + 1] where the nodes of each depth begin, and the end of all.
-    parent, first_child, num_children: [nodes]
+    parent: [nodes] counted from where the parent's depth begins; -1 for roots.
+    first_child, num_children: [nodes]
     token: [nodes] the token that ends at the node, or -1.
     alphabet: [characters] code points that occur, ascending; char: [nodes] index of the last one.
-    first_tail, num_tails: [nodes] the node's share of the tails.
+    first_tail, num_tails, has_tails: [nodes] the node's share of the tails.
     tails: the prefixes that occur; tail: [tail tokens] index of each; tail_token: its token.
     twins: (token, other token) pairs of the same bytes; only the first is in the tree.
     """
 
     roots: dict[bytes, int]
     levels: tuple[int, ...]
-    parent: Ints32
+    parent: npt.NDArray[np.intp]
     first_child: Ints32
     num_children: Ints32
     token: Ints32
@@ -42,6 +43,7 @@ class Trie(NamedTuple):
     char: Ints32
     first_tail: Ints32
     num_tails: Ints32
+    has_tails: npt.NDArray[np.bool_]
     tails: tuple[int, ...]
     tail: Ints32
     tail_token: Ints32
@@ -109,6 +111,8 @@ def _arrange(nodes: _Preorder, twins: Ints32) -> Trie:
     count = len(nodes.parent)
     depth = np.array(nodes.depth)
     order = np.argsort(depth, kind="stable")
+    depth = depth[order]
+    levels = np.searchsorted(depth, np.arange(depth[-1] + 1))
     rank = np.empty(count + 1, np.int32)
     rank[order] = np.arange(count)
     rank[-1] = -1  # the parent of a root
@@ -122,8 +126,8 @@ def _arrange(nodes: _Preorder, twins: Ints32) -> Trie:
     num_tails = np.bincount(tails[:, 0], minlength=count)
     return Trie(
         roots={head: int(rank[node]) for head, node in nodes.roots.items()},
-        levels=(0, *np.cumsum(np.bincount(depth)).tolist()),
-        parent=parent,
+        levels=(*levels.tolist(), count),
+        parent=np.where(depth > 0, parent - levels[depth - 1], -1),
         first_child=np.searchsorted(parent, np.arange(count)).astype(np.int32),
         num_children=num_children.astype(np.int32),
         token=np.array(nodes.token, np.int32)[order],
@@ -131,6 +135,7 @@ def _arrange(nodes: _Preorder, twins: Ints32) -> Trie:
         char=char.reshape(-1).astype(np.int32),
         first_tail=(np.cumsum(num_tails) - num_tails).astype(np.int32),
         num_tails=num_tails.astype(np.int32),
+        has_tails=num_tails > 0,
         tails=tuple(kinds.tolist()),
         tail=tail.reshape(-1).astype(np.int32),
         tail_token=tails[:, 2].copy(),
