@@ -155,12 +155,18 @@ def squeezed(texts: Texts, room: int) -> Texts | None:
             kept = _kept(squeezed(option, room) for option in options)
             return Either(kept) if kept else None
         case Repeat(item, low, high):
-            largest = lengths(item)[1] or room
-            count = room // largest if high is None else min(high, room // largest)
-            return Repeat(item, low, count) if count >= low else None
+            return _squeezed_repeat(item, low, high, room)
         case Row(items):
             return _squeezed_row(items, room)
     return None
+
+
+def _squeezed_repeat(item: Texts, low: int, high: int | None, room: int) -> Texts | None:
+    part = squeezed(item, room // max(low, 1))
+    if part is None:
+        return None if low else Row()
+    count = room // max(lengths(part)[1] or 0, 1)
+    return Repeat(part, low, count if high is None else min(high, count))
 
 
 def _squeezed_row(items: tuple[Texts, ...], room: int) -> Texts | None:

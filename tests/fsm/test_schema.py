@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from forkroot.core.fsm.formats import read_format
 from forkroot.core.fsm.refusals import NotRegular
 from forkroot.core.fsm.schema import schema_pattern
+from forkroot.core.fsm.strings import lengths, squeezed
 from forkroot.core.protocol import InvalidCall, UnsupportedCall
 
 TEXT = {"type": "string"}
@@ -122,6 +124,11 @@ def test_formats_hold(name: str, good: list[str], bad: list[str]) -> None:
 
 
 def test_lengths_of_formats_are_kept() -> None:
+    for name in ("uri", "email", "hostname", "duration", "uri-reference", "json-pointer", "byte"):
+        for room in (8, 20, 90, 300):
+            texts = squeezed(read_format(name), room)
+            assert texts is not None
+            assert (lengths(texts)[1] or 0) <= room
     schema = {**TEXT, "format": "uri", "maxLength": 90}
     assert accepted(schema, "https://a.de/x", "https://a.de/" + "x" * 90) == ["https://a.de/x"]
 
@@ -279,7 +286,7 @@ def test_references_that_double_at_each_step_are_refused() -> None:
 
 def test_thousands_of_properties_and_values_are_answered_or_refused() -> None:
     names = [f"name_{i}" for i in range(1_500)]
-    ones = dict.fromkeys(names, {"const": 1})
+    ones = {name: {"const": 1} for name in names}
     whole = {"type": "object", "properties": ones, "required": names}
     assert accepted(whole, dict.fromkeys(names, 1), {}) == [dict.fromkeys(names, 1)]
     assert accepted({"enum": names}, "name_7", "name") == ["name_7"]
