@@ -19,6 +19,7 @@ from time import perf_counter_ns
 from typing import TypeVar
 
 import numpy as np
+
 from forkroot.core.radix import Ints, Lease, RadixCache
 
 CALL_LEN, SHARED_LEN, ANSWER_LEN = 4096, 2048, 300

@@ -31,6 +31,10 @@ class Advancer:
         sequence.text += self._bytes_of(token)
         if rules.stops and sequence.num_new >= rules.min_new:
             sequence.ending = _find_stop(sequence, before)
+        if sequence.cursor is not None:
+            sequence.cursor.advance(token)
+            if sequence.ending is None and sequence.cursor.is_finished:
+                sequence.ending = Ending("stop", None, len(sequence.text))
         if sequence.ending is None and sequence.num_new >= rules.max_new:
             sequence.ending = Ending("length", None, len(sequence.text))
 

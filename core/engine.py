@@ -183,12 +183,18 @@ class Engine:
             scored += count
             if not (part.is_last and sequence.is_generating):
                 continue
-            token = int(outcome.tokens[drawn])
-            if token >= 0:
-                self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
-            else:
-                self._blame(sequence.job, ValueError("the model gave logits that are no numbers"))
+            self._take_token(sequence, outcome, drawn)
             drawn += 1
+
+    def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
+        token = int(outcome.tokens[drawn])
+        if token < 0:
+            self._blame(sequence.job, ValueError("the model gave logits that are no numbers"))
+            return
+        try:
+            self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
+        except ForkrootError as error:  # the runner drew what the constraint does not allow
+            self._blame(sequence.job, error)
 
     # --- endings -----------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from .fsm.cache import GuideCache
+from .fsm.guide import Cursor, Guide
 from .protocol import (
     Call,
     CallTooLarge,
@@ -37,6 +39,7 @@ class Intake:
 
     context_len: tokens of a sequence at most. num_slots: of the whole pool.
     vocabulary_size: of the model. end_ids: its own end tokens.
+    guides: compiled constraints; None: constraints are refused.
     seed: from which calls without a seed draw theirs.
     """
 
@@ -46,14 +49,12 @@ class Intake:
     vocabulary_size: int
     end_ids: frozenset[int]
     seed: int = 0
+    guides: GuideCache | None = None
     _drawn: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
         """The job of a call. Raises InvalidCall and its kin."""
         call.check()
-        if call.constraint is not None:
-            kind = type(call.constraint).__name__
-            raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
         prompt = self.tokenizer.encode_prompt(call.prompt)
@@ -74,16 +75,18 @@ class Intake:
             raise InvalidCall("prompt", "", "at least one token")
         sampling = job.call.sampling
         max_new = self._max_new(sampling, len(prompt))
+        guide = self._guide(job.call, max_new)
         rules = StopRules(
             end_ids=frozenset(sampling.stop_token_ids)
-            | (frozenset() if sampling.ignore_eos else self.end_ids),
+            | (frozenset() if sampling.ignore_eos and guide is None else self.end_ids),
             stops=tuple(stop.encode() for stop in sampling.stop),
             min_new=sampling.min_tokens,
             max_new=max_new,
         )
         seed = self._seed(sampling.seed)
         for index in range(sampling.n):
-            self._add(job, prompt, rules, seed=(seed + index * _GOLDEN) % 2**63)
+            cursor = None if guide is None else guide.cursor()
+            self._add(job, prompt, rules, seed=(seed + index * _GOLDEN) % 2**63, cursor=cursor)
 
     def _add_options(self, job: Job, prompt: list[int]) -> None:
         """One sequence for each option; all are scored from the first token that any of them, or
@@ -120,6 +123,7 @@ class Intake:
         rules: StopRules,
         seed: int = 0,
         score_start: int | None = None,
+        cursor: Cursor | None = None,
     ) -> None:
         self._check_size(len(ids), rules.max_new)
         room = np.empty(len(ids) + rules.max_new, np.int32)
@@ -135,8 +139,24 @@ class Intake:
                 seed=seed,
                 is_plain_greedy=_is_plain_greedy(job.call.sampling),
                 score_start=score_start,
+                cursor=cursor,
             )
         )
+
+    def _guide(self, call: Call, max_new: int) -> Guide | None:
+        """The compiled constraint of a call. Raises InvalidCall for one that is not allowed, or
+        whose shortest answer takes more than `max_new` tokens."""
+        if call.constraint is None or max_new == 0:
+            return None
+        if self.guides is None:
+            kind = type(call.constraint).__name__
+            raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
+        guide = self.guides.get(call.constraint)
+        least = guide.cursor().shortest_finish()
+        if least > max_new:
+            allowed = f">= {least}, which the shortest answer takes that the constraint allows"
+            raise InvalidCall("max_tokens", max_new, allowed)
+        return guide
 
     def _max_new(self, sampling: Sampling, prompt_len: int) -> int:
         """Tokens to generate at most: what was asked, as far as the context holds it."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import queue
@@ -24,6 +25,9 @@ from .advance import Advancer
 from .config import EngineConfig
 from .engine import Counters, Engine, Runner
 from .forks import Roots
+from .fsm.cache import GuideCache
+from .fsm.compile import compile_guide
+from .fsm.vocabulary import Vocabulary
 from .intake import Intake
 from .model.config import ModelConfig
 from .model.llama import load_model
@@ -50,7 +54,7 @@ from .waiting import WaitingQueue
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 EMBEDDED = "tiny"
-_FEATURES = frozenset({"tokens", "options", "hints"})
+_FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
 class LocalBackend:
@@ -73,7 +77,13 @@ class LocalBackend:
         self.config = config
         self.tokenizer = tokenizer
         self._intake = Intake(
-            tokenizer, config.context_len, config.num_slots, vocabulary_size, end_ids, config.seed
+            tokenizer,
+            config.context_len,
+            config.num_slots,
+            vocabulary_size,
+            end_ids,
+            config.seed,
+            guide_cache(tokenizer, end_ids),
         )
         self._engine, self._cache = build_engine(config, tokenizer, runner)
         self._jobs: dict[Reply, Job] = {}
@@ -269,6 +279,17 @@ def build_engine(
         hints=config.hints and config.cache,
     )
     return engine, cache
+
+
+def guide_cache(tokenizer: Tokenizer, end_ids: frozenset[int]) -> GuideCache:
+    """Compiled constraints for a tokenizer; its vocabulary is read when the first one comes."""
+
+    @functools.cache
+    def vocabulary() -> Vocabulary:
+        known = [token for token in end_ids if token < len(tokenizer.token_bytes)]
+        return Vocabulary(tokenizer.token_bytes, known)
+
+    return GuideCache(lambda constraint: compile_guide(constraint, vocabulary()))
 
 
 def model_folder(model: str | Path) -> Path:

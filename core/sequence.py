@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .fsm.guide import Cursor
 from .model.batch import GREEDY, Draw
 from .protocol import Call, FinishReason, TokenLogprob
 from .radix.cache import Lease
@@ -61,6 +62,7 @@ class Sequence:
     row: of the slot table, while it runs.
     cached_len: tokens that the cache gave when it first ran; None before.
     arrival: the scheduler's count of admissions when it came.
+    cursor: where its answer stands in its constraint; None: it has none.
     """
 
     job: Job
@@ -87,6 +89,7 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     ending: Ending | None = None
+    cursor: Cursor | None = None
 
     @property
     def num_new(self) -> int:
@@ -126,7 +129,10 @@ class Sequence:
     def draw(self) -> Draw:
         """How its next token is drawn."""
         sampling = self.job.call.sampling
-        if self.is_plain_greedy and self.num_new >= self.rules.min_new:
+        mask = None
+        if self.cursor is not None:
+            mask = self.cursor.mask_within(self.rules.max_new - self.num_new)
+        elif self.is_plain_greedy and self.num_new >= self.rules.min_new:
             return GREEDY
         is_penalised = sampling.frequency_penalty or sampling.presence_penalty
         is_repeating = sampling.repetition_penalty != 1.0
@@ -144,6 +150,7 @@ class Sequence:
             banned=tuple(self.rules.end_ids) if self.num_new < self.rules.min_new else (),
             generated=self.generated if is_penalised or is_repeating else None,
             prompt=self.ids[: self.prompt_len] if is_repeating else None,
+            mask=mask,
             logprobs=sampling.logprobs,
         )
 

@@ -74,6 +74,10 @@ class FakeRunner:
         seeds = np.array([d.seed + d.index if d.temperature else 0 for d in batch.draws], np.uint64)
         tokens = (_mix(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
         for index, draw in enumerate(batch.draws):
+            if draw.mask is not None:
+                bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
+                allowed = np.setdiff1d(np.flatnonzero(bits), draw.banned)
+                tokens[index] = allowed[tokens[index] % len(allowed)]
             while int(tokens[index]) in draw.banned:
                 tokens[index] = (tokens[index] + 1) % self._vocabulary_size
         if self._broken_on is not None:

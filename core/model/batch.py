@@ -25,6 +25,8 @@ class Draw:
       not depend on its batch; `index` counts the sequence's generated tokens.
     generated, prompt: token ids so far, only where a penalty needs them.
     banned: token ids that must not be drawn (end tokens before min_tokens).
+    mask: packed bits, 32 tokens a word: the tokens that a constraint allows; those past its end
+      are not.
     """
 
     temperature: float = 0.0
@@ -40,6 +42,7 @@ class Draw:
     banned: tuple[int, ...] = ()
     generated: Ints | None = None
     prompt: Ints | None = None
+    mask: Ints | None = None
     logprobs: int | None = None
 
 

@@ -1,0 +1,132 @@
+"""Constrained calls through the engine: valid, in time, and the same whatever runs beside them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from forkroot.core.fsm.cache import GuideCache
+from forkroot.core.fsm.compile import compile_guide
+from forkroot.core.fsm.vocabulary import Vocabulary
+from forkroot.core.protocol import Choices, Grammar, InvalidCall, Regex, UnsupportedCall
+from forkroot.core.testing import FakeRunner, byte_tokenizer
+
+VOCABULARY = Vocabulary(byte_tokenizer().token_bytes, [256])
+PATTERNS = [
+    r"\d{3}-\d{4}",
+    r"(ab|cd)*e",
+    r'\{"name":"[a-z]{1,8}","age":[1-9][0-9]?\}',
+    r"日本(語|人)+",
+]
+
+
+@pytest.fixture
+def constrained(bench):
+    def make(**settings):
+        made = bench(**settings)
+        made.intake.guides = GuideCache(lambda given: compile_guide(given, VOCABULARY))
+        return made
+
+    return make
+
+
+def calls(call):
+    return [
+        call(f"{pattern} {index}", constraint=Regex(pattern), **sampling)
+        for pattern in PATTERNS
+        for index, sampling in enumerate(
+            (
+                {"max_tokens": 40},
+                {"max_tokens": 40, "temperature": 1.0, "seed": 3, "n": 2, "stream": True},
+                {"max_tokens": 34, "temperature": 2.0, "seed": 4, "ignore_eos": True},
+            )
+        )
+    ]
+
+
+def texts(results):
+    return [[output.text for output in result.outputs] for result in results]
+
+
+def test_every_answer_matches_its_pattern_and_ends_within_its_budget(constrained, call):
+    asked = calls(call)
+    for request, result in zip(asked, constrained().run(asked), strict=True):
+        for output in result.outputs:
+            assert re.fullmatch(request.constraint.pattern, output.text)
+            assert output.finish_reason == "stop"
+            assert len(output.ids) <= request.sampling.max_tokens
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cache": False},
+        {"chunk_tokens": 7},
+        {"max_running": 1},
+        {"retract_every": 2},
+        {"num_slots": 120},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_what_runs_beside_does_not_change_a_constrained_answer(constrained, call, settings):
+    assert texts(constrained(**settings).run(calls(call))) == texts(constrained().run(calls(call)))
+
+
+def test_choices_give_one_of_the_options(constrained, call):
+    options = ("red", "green", "greenish")
+    constraint = Choices(options)
+    asked = [
+        call("colour", constraint=constraint, temperature=1.0, seed=seed, max_tokens=12)
+        for seed in range(20)
+    ]
+    found = {result.outputs[0].text for result in constrained().run(asked)}
+    assert found <= set(options)
+    assert len(found) > 1
+
+
+def test_a_budget_below_the_shortest_answer_is_refused_with_both_numbers(constrained, call):
+    (error,) = constrained().run([call("x", constraint=Regex("a{9}"), max_tokens=8)])
+    assert isinstance(error, InvalidCall)
+    assert (error.field, error.value) == ("max_tokens", 8)
+    assert ">= 9" in error.allowed
+
+
+def test_min_tokens_do_not_break_a_pattern(constrained, call):
+    asked = call("x", constraint=Regex("ab?"), min_tokens=6, max_tokens=9)
+    (result,) = constrained().run([asked])
+    assert re.fullmatch("ab?", result.outputs[0].text)
+
+
+def test_a_bad_pattern_is_refused_and_harms_no_other_call(constrained, call):
+    bad, good = constrained().run([call("x", constraint=Regex("(a")), call("x", max_tokens=2)])
+    assert isinstance(bad, InvalidCall)
+    assert bad.field == "regex"
+    assert len(good.outputs[0].ids) == 2
+
+
+def test_a_grammar_is_refused_by_name(constrained, call):
+    (error,) = constrained().run([call("x", constraint=Grammar("start: 'a'"))])
+    assert isinstance(error, UnsupportedCall)
+    assert "Grammar" in str(error)
+
+
+def test_a_burst_of_equal_patterns_compiles_once(constrained, call):
+    made = constrained()
+    made.run([call(f"x{index}", constraint=Regex("[0-9]+")) for index in range(30)])
+    assert made.intake.guides.num_compiled == 1
+
+
+def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constrained, call):
+    class Deaf(FakeRunner):
+        def run(self, batch):
+            outcome = super().run(batch)
+            held = [draw.mask is not None for draw in batch.draws]
+            outcome.tokens[held] = ord("?")
+            return outcome
+
+    bad, good = constrained(runner=Deaf(600)).run(
+        [call("x", constraint=Regex("a+")), call("x", max_tokens=2)]
+    )
+    assert "not allowed by the constraint" in str(bad)
+    assert len(good.outputs[0].ids) == 2
