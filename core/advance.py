@@ -7,6 +7,7 @@ scheduling, caches or tensors.
 
 from __future__ import annotations
 
+from .fsm.constraints import Constraints
 from .protocol import Chunk, OptionScore, Output, Segment, Text, TokenLogprob
 from .sequence import Ending, Sequence
 from .tokenizer import Tokenizer
@@ -15,14 +16,34 @@ from .tokenizer import Tokenizer
 class Advancer:
     """Applies tokens to sequences with one tokenizer's bytes."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        constraints: Constraints | None = None,
+        has_jumps: bool = True,
+    ) -> None:
         self._token_bytes = tokenizer.token_bytes
+        self._constraints = constraints
+        self._has_jumps = has_jumps
+
+    def begin(self, sequence: Sequence) -> None:
+        """Give a new sequence the text that its constraint forces at the start."""
+        self._force(sequence)
 
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
-        """Append a drawn token (mutates the sequence); sets its `ending` if this was the last."""
-        sequence.append(token)
+        """Append a drawn token and the run that it forces (mutates the sequence); sets its `ending`
+        if an end was reached."""
+        if sequence.ending is not None:
+            return
         if logprob is not None:
             sequence.logprobs.append(logprob)
+        del sequence.planned[:1]
+        self._append(sequence, token)
+        if not sequence.planned:
+            self._force(sequence)
+
+    def _append(self, sequence: Sequence, token: int) -> None:
+        sequence.append(token)
         rules = sequence.rules
         if token in rules.end_ids and sequence.num_new > rules.min_new:
             sequence.ending = Ending("stop", token, len(sequence.text))
@@ -37,6 +58,34 @@ class Advancer:
                 sequence.ending = Ending("stop", None, len(sequence.text))
         if sequence.ending is None and sequence.num_new >= rules.max_new:
             sequence.ending = Ending("length", None, len(sequence.text))
+
+    def _force(self, sequence: Sequence) -> None:
+        """Append the tokens of a forced run (paper, section 4), or plan them one by one: where
+        jumps are off, and where their log-probabilities are wanted. Both give the same tokens. No
+        run is taken that would change tokens before it, or that leaves too few to finish."""
+        if sequence.cursor is None or sequence.ending is not None or self._constraints is None:
+            return
+        forced = sequence.cursor.forced()
+        if not forced:
+            return
+        jump = self._constraints.jump(sequence.generated.tolist(), forced)
+        if jump.keep < sequence.num_new or not self._can_take(sequence, jump.ids):
+            return
+        if not self._has_jumps or sequence.job.call.sampling.logprobs is not None:
+            sequence.planned = list(jump.ids)
+            return
+        for token in jump.ids:
+            if sequence.ending is None:
+                self._append(sequence, token)
+
+    def _can_take(self, sequence: Sequence, ids: tuple[int, ...]) -> bool:
+        """Whether the answer can still be finished within its budget after these tokens."""
+        assert sequence.cursor is not None
+        cursor = sequence.cursor.copy()
+        for token in ids:
+            cursor.advance(token)
+        left = sequence.rules.max_new - sequence.num_new - len(ids)
+        return bool(ids) and cursor.shortest_finish() <= left
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """What can be shown now and was not shown yet; None for nothing."""

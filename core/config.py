@@ -29,6 +29,7 @@ class EngineConfig:
     ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
     cache: whether finished KV is kept for later calls.
     hints: whether fork hints are followed.
+    jumps: whether text that a constraint forces is computed in one pass; the answer is the same.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
     hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
     seed: from which calls without a seed draw theirs.
@@ -45,6 +46,7 @@ class EngineConfig:
     ageing: int = 16
     cache: bool = True
     hints: bool = True
+    jumps: bool = True
     root_timeout: float = 10.0
     hold_min: int = 8
     seed: int = 0

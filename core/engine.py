@@ -100,6 +100,7 @@ class Engine:
         if job.call.deadline is not None:
             job.expires = self._clock() + job.call.deadline
         for sequence in job.sequences:
+            self._advancer.begin(sequence)
             self._scheduler.add(sequence)
 
     def step(self) -> None:

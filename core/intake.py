@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .fsm.cache import GuideCache
+from .fsm.constraints import Constraints
 from .fsm.guide import Cursor, Guide
 from .protocol import (
     Call,
@@ -39,7 +39,7 @@ class Intake:
 
     context_len: tokens of a sequence at most. num_slots: of the whole pool.
     vocabulary_size: of the model. end_ids: its own end tokens.
-    guides: compiled constraints; None: constraints are refused.
+    constraints: where they are compiled; None: calls that have one are refused.
     seed: from which calls without a seed draw theirs.
     """
 
@@ -49,7 +49,7 @@ class Intake:
     vocabulary_size: int
     end_ids: frozenset[int]
     seed: int = 0
-    guides: GuideCache | None = None
+    constraints: Constraints | None = None
     _drawn: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
@@ -148,10 +148,10 @@ class Intake:
         whose shortest answer takes more than `max_new` tokens."""
         if call.constraint is None or max_new == 0:
             return None
-        if self.guides is None:
+        if self.constraints is None:
             kind = type(call.constraint).__name__
             raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
-        guide = self.guides.get(call.constraint)
+        guide = self.constraints.guide(call.constraint)
         least = guide.cursor().shortest_finish()
         if least > max_new:
             allowed = f">= {least}, which the shortest answer takes that the constraint allows"

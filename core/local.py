@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import functools
 import logging
 import os
 import queue
@@ -25,9 +24,7 @@ from .advance import Advancer
 from .config import EngineConfig
 from .engine import Counters, Engine, Runner
 from .forks import Roots
-from .fsm.cache import GuideCache
-from .fsm.compile import compile_guide
-from .fsm.vocabulary import Vocabulary
+from .fsm.constraints import Constraints
 from .intake import Intake
 from .model.config import ModelConfig
 from .model.llama import load_model
@@ -76,6 +73,7 @@ class LocalBackend:
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
+        constraints = Constraints(tokenizer.token_bytes, end_ids, tokenizer.encode_after)
         self._intake = Intake(
             tokenizer,
             config.context_len,
@@ -83,9 +81,9 @@ class LocalBackend:
             vocabulary_size,
             end_ids,
             config.seed,
-            guide_cache(tokenizer, end_ids),
+            constraints,
         )
-        self._engine, self._cache = build_engine(config, tokenizer, runner)
+        self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
         self._jobs: dict[Reply, Job] = {}
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -248,7 +246,10 @@ class LocalBackend:
 
 
 def build_engine(
-    config: EngineConfig, tokenizer: Tokenizer, runner: Runner
+    config: EngineConfig,
+    tokenizer: Tokenizer,
+    runner: Runner,
+    constraints: Constraints | None = None,
 ) -> tuple[Engine, RadixCache]:
     """The engine of a resolved config around a runner, and its cache."""
     assert config.num_slots is not None and config.context_len is not None
@@ -274,22 +275,11 @@ def build_engine(
         runner,
         cache,
         roots,
-        Advancer(tokenizer),
+        Advancer(tokenizer, constraints, config.jumps),
         max_waiting=config.max_waiting,
         hints=config.hints and config.cache,
     )
     return engine, cache
-
-
-def guide_cache(tokenizer: Tokenizer, end_ids: frozenset[int]) -> GuideCache:
-    """Compiled constraints for a tokenizer; its vocabulary is read when the first one comes."""
-
-    @functools.cache
-    def vocabulary() -> Vocabulary:
-        known = [token for token in end_ids if token < len(tokenizer.token_bytes)]
-        return Vocabulary(tokenizer.token_bytes, known)
-
-    return GuideCache(lambda constraint: compile_guide(constraint, vocabulary()))
 
 
 def model_folder(model: str | Path) -> Path:

@@ -63,6 +63,7 @@ class Sequence:
     cached_len: tokens that the cache gave when it first ran; None before.
     arrival: the scheduler's count of admissions when it came.
     cursor: where its answer stands in its constraint; None: it has none.
+    planned: forced tokens that are to come next, one by one.
     """
 
     job: Job
@@ -90,6 +91,7 @@ class Sequence:
     scores: list[float] = field(default_factory=list)
     ending: Ending | None = None
     cursor: Cursor | None = None
+    planned: list[int] = field(default_factory=list)
 
     @property
     def num_new(self) -> int:
@@ -130,7 +132,9 @@ class Sequence:
         """How its next token is drawn."""
         sampling = self.job.call.sampling
         mask = None
-        if self.cursor is not None:
+        if self.planned:
+            mask = _only(self.planned[0])
+        elif self.cursor is not None:
             mask = self.cursor.mask_within(self.rules.max_new - self.num_new)
         elif self.is_plain_greedy and self.num_new >= self.rules.min_new:
             return GREEDY
@@ -179,3 +183,10 @@ class Job:
     def is_plant(self) -> bool:
         """Whether the call only puts its prompt into the cache."""
         return self.call.sampling.max_tokens == 0 and not self.call.options
+
+
+def _only(token: int) -> Ints:
+    """The mask that allows one token."""
+    mask = np.zeros(token // 32 + 1, np.int32)
+    mask.view(np.uint32)[-1] = 1 << (token % 32)
+    return mask

@@ -11,6 +11,7 @@ from forkroot.core.advance import Advancer
 from forkroot.core.config import EngineConfig
 from forkroot.core.engine import Engine
 from forkroot.core.forks import Roots
+from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.intake import Intake
 from forkroot.core.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.radix.cache import RadixCache
@@ -45,6 +46,7 @@ class Bench:
         self.retract_every = retract_every
         self.config = config
         self.runner = runner or FakeRunner(config.num_slots)
+        self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
         self.cache = RadixCache(config.num_slots, is_enabled=config.cache)
         self.roots = Roots(self.cache, config.root_timeout)
         self.queue = WaitingQueue(
@@ -66,7 +68,7 @@ class Bench:
             self.runner,
             self.cache,
             self.roots,
-            Advancer(TOKENIZER),
+            Advancer(TOKENIZER, self.constraints, config.jumps),
             max_waiting=config.max_waiting,
             hints=config.hints and config.cache,
             clock=lambda: self.now,

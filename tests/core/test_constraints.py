@@ -6,26 +6,18 @@ import re
 
 import pytest
 
-from forkroot.core.fsm.cache import GuideCache
-from forkroot.core.fsm.compile import compile_guide
-from forkroot.core.fsm.vocabulary import Vocabulary
 from forkroot.core.protocol import Choices, Grammar, InvalidCall, Regex, UnsupportedCall
-from forkroot.core.testing import FakeRunner, byte_tokenizer
+from forkroot.core.testing import FakeRunner
 
-VOCABULARY = Vocabulary(byte_tokenizer().token_bytes, [256])
-PATTERNS = [
-    r"\d{3}-\d{4}",
-    r"(ab|cd)*e",
-    r'\{"name":"[a-z]{1,8}","age":[1-9][0-9]?\}',
-    r"日本(語|人)+",
-]
+RECORD = r'\{"name":"[a-z]{1,8}","age":[1-9][0-9]?\}'
+PATTERNS = [r"\d{3}-\d{4}", r"(ab|cd)*e", RECORD, r"日本(語|人)+"]
 
 
 @pytest.fixture
 def constrained(bench):
     def make(**settings):
         made = bench(**settings)
-        made.intake.guides = GuideCache(lambda given: compile_guide(given, VOCABULARY))
+        made.intake.constraints = made.constraints
         return made
 
     return make
@@ -66,6 +58,7 @@ def test_every_answer_matches_its_pattern_and_ends_within_its_budget(constrained
         {"max_running": 1},
         {"retract_every": 2},
         {"num_slots": 120},
+        {"jumps": False},
     ],
     ids=lambda settings: next(iter(settings)),
 )
@@ -114,7 +107,7 @@ def test_a_grammar_is_refused_by_name(constrained, call):
 def test_a_burst_of_equal_patterns_compiles_once(constrained, call):
     made = constrained()
     made.run([call(f"x{index}", constraint=Regex("[0-9]+")) for index in range(30)])
-    assert made.intake.guides.num_compiled == 1
+    assert made.constraints.guides.num_compiled == 1
 
 
 def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constrained, call):
