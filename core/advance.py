@@ -8,6 +8,8 @@ scheduling, caches or tensors.
 from __future__ import annotations
 
 from .fsm.constraints import Constraints
+from .fsm.guide import Cursor
+from .fsm.retokenize import Jump
 from .protocol import Chunk, OptionScore, Output, Segment, Text, TokenLogprob
 from .sequence import Ending, Sequence
 from .tokenizer import Tokenizer
@@ -61,31 +63,42 @@ class Advancer:
 
     def _force(self, sequence: Sequence) -> None:
         """Append the tokens of a forced run (paper, section 4), or plan them one by one: where
-        jumps are off, and where their log-probabilities are wanted. Both give the same tokens. No
-        run is taken that would change tokens before it, or that leaves too few to finish."""
+        jumps are off, and where their log-probabilities are wanted. Both give the same tokens.
+        Tokens that the run joins with are taken back (paper, appendix B, retokenization)."""
         if sequence.cursor is None or sequence.ending is not None or self._constraints is None:
             return
         forced = sequence.cursor.forced()
         if not forced:
             return
         jump = self._constraints.jump(sequence.generated.tolist(), forced)
-        if jump.keep < sequence.num_new or not self._can_take(sequence, jump.ids):
+        if not jump.ids or jump.required or not self._can_finish(sequence, jump):
             return
+        self._take_back(sequence, jump.keep)
         if not self._has_jumps or sequence.job.call.sampling.logprobs is not None:
-            sequence.planned = list(jump.ids)
+            sequence.plan(jump.ids)
             return
         for token in jump.ids:
             if sequence.ending is None:
                 self._append(sequence, token)
 
-    def _can_take(self, sequence: Sequence, ids: tuple[int, ...]) -> bool:
-        """Whether the answer can still be finished within its budget after these tokens."""
-        assert sequence.cursor is not None
-        cursor = sequence.cursor.copy()
-        for token in ids:
-            cursor.advance(token)
-        left = sequence.rules.max_new - sequence.num_new - len(ids)
-        return bool(ids) and cursor.shortest_finish() <= left
+    def _can_finish(self, sequence: Sequence, jump: Jump) -> bool:
+        """Whether the answer can still be finished within its budget after this jump."""
+        ids = (*sequence.generated[: jump.keep].tolist(), *jump.ids)
+        left = sequence.rules.max_new - len(ids)
+        return left >= 0 and self._cursor(sequence, ids).shortest_finish() <= left
+
+    def _take_back(self, sequence: Sequence, keep: int) -> None:
+        """Forget all but the first `keep` generated tokens; the text that they wrote comes again."""
+        if keep == sequence.num_new:
+            return
+        kept = tuple(sequence.generated[:keep].tolist())
+        sequence.cursor = self._cursor(sequence, kept)
+        del sequence.text[sum(len(self._bytes_of(token)) for token in kept) :]
+        sequence.take_back(keep)
+
+    def _cursor(self, sequence: Sequence, ids: tuple[int, ...]) -> Cursor:
+        assert sequence.job.guide is not None
+        return sequence.job.guide.cursor(b"".join([self._bytes_of(token) for token in ids]))
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """What can be shown now and was not shown yet; None for nothing."""
@@ -97,6 +110,8 @@ class Advancer:
         sequence.num_shown = max(end, sequence.num_shown)
         if not text and not (is_last and sequence.num_told < sequence.num_new):
             return None
+        if sequence.cursor is not None and not is_last:
+            return Chunk(text, sequence.index)  # its tokens may still be taken back
         told, sequence.num_told = sequence.num_told, sequence.num_new
         ids = tuple(sequence.generated[told:].tolist())
         return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[told:]))

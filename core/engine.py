@@ -194,6 +194,7 @@ class Engine:
             return
         try:
             self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
+            self._scheduler.trim(sequence)
         except ForkrootError as error:  # the runner drew what the constraint does not allow
             self._blame(sequence.job, error)
 

@@ -75,7 +75,7 @@ class Intake:
             raise InvalidCall("prompt", "", "at least one token")
         sampling = job.call.sampling
         max_new = self._max_new(sampling, len(prompt))
-        guide = self._guide(job.call, max_new)
+        guide = job.guide = self._guide(job.call, max_new)
         rules = StopRules(
             end_ids=frozenset(sampling.stop_token_ids)
             | (frozenset() if sampling.ignore_eos and guide is None else self.end_ids),

@@ -129,6 +129,20 @@ class Scheduler:
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
 
+    def trim(self, sequence: Sequence) -> None:
+        """Give up the slots behind what counts as computed, after tokens were taken back."""
+        lease, count = sequence.lease, sequence.num_computed
+        if lease is None or sequence.num_placed <= count:
+            return
+        self._is_changed = True
+        if lease.length > count:  # what was cached before stays cached, but is not leased any more
+            self._free(sequence, lease.length)
+            sequence.lease = self._cache.acquire(lease.namespace, sequence.tokens, count)
+            self._cache.release(lease)
+        else:
+            self._free(sequence, count)
+        sequence.num_placed = count
+
     def finish(self, sequence: Sequence) -> None:
         """Take a sequence out; what it computed stays in the cache."""
         self._is_changed = True
@@ -137,10 +151,7 @@ class Scheduler:
             return
         self._commit(sequence)
         assert sequence.lease is not None
-        held = sequence.lease.length
-        rest = self.table[sequence.row, held : sequence.num_placed]
-        if len(rest):
-            self._cache.free(rest.copy())
+        self._free(sequence, sequence.lease.length)
         self._cache.release(sequence.lease)
         self._rows.append(sequence.row)
         self.running.remove(sequence)
@@ -291,6 +302,12 @@ class Scheduler:
     def _victim(self) -> Sequence:
         """Who is retracted first: the least urgent, of these the least progressed, the newest."""
         return min(self.running, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+
+    def _free(self, sequence: Sequence, start: int) -> None:
+        """Free the slots of a running sequence from position `start` on."""
+        rest = self.table[sequence.row, start : sequence.num_placed]
+        if len(rest):
+            self._cache.free(rest.copy())
 
     def _commit(self, sequence: Sequence) -> None:
         lease = sequence.lease

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from .fsm.guide import Cursor
+from .fsm.guide import Cursor, Guide
 from .model.batch import GREEDY, Draw
 from .protocol import Call, FinishReason, TokenLogprob
 from .radix.cache import Lease
@@ -158,6 +158,17 @@ class Sequence:
             logprobs=sampling.logprobs,
         )
 
+    def plan(self, ids: tuple[int, ...]) -> None:
+        """Let these tokens be drawn next, one by one."""
+        self.planned = list(ids)
+        self.num_computed = min(self.num_computed, self.num_ids - 1)
+
+    def take_back(self, keep: int) -> None:
+        """Forget all but the first `keep` generated tokens; their slots are still to be freed."""
+        self.num_ids = self.prompt_len + keep
+        self.num_computed = min(self.num_computed, self.num_ids)
+        del self.logprobs[keep:]
+
     def append(self, token: int) -> None:
         """Add a generated token."""
         self.ids[self.num_ids] = token
@@ -170,6 +181,7 @@ class Job:
 
     root_len: tokens of the hinted root that this call brings along; 0: none.
     expires: the clock's second at which the call fails; None: never.
+    guide: its compiled constraint; None: it has none.
     """
 
     call: Call
@@ -178,6 +190,7 @@ class Job:
     num_open: int = 0
     root_len: int = 0
     expires: float | None = None
+    guide: Guide | None = None
 
     @property
     def is_plant(self) -> bool:
