@@ -88,7 +88,7 @@ class Advancer:
         return left >= 0 and self._cursor(sequence, ids).shortest_finish() <= left
 
     def _take_back(self, sequence: Sequence, keep: int) -> None:
-        """Forget all but the first `keep` generated tokens; the text that they wrote comes again."""
+        """Forget all but the first `keep` generated tokens; what they wrote comes again."""
         if keep == sequence.num_new:
             return
         kept = tuple(sequence.generated[:keep].tolist())

@@ -131,12 +131,9 @@ class Sequence:
     def draw(self) -> Draw:
         """How its next token is drawn."""
         sampling = self.job.call.sampling
-        mask = None
-        if self.planned:
-            mask = _only(self.planned[0])
-        elif self.cursor is not None:
-            mask = self.cursor.mask_within(self.rules.max_new - self.num_new)
-        elif self.is_plain_greedy and self.num_new >= self.rules.min_new:
+        is_early = self.num_new < self.rules.min_new
+        mask = None if self.cursor is None else self._mask(self.cursor, is_early)
+        if mask is None and self.is_plain_greedy and not is_early:
             return GREEDY
         is_penalised = sampling.frequency_penalty or sampling.presence_penalty
         is_repeating = sampling.repetition_penalty != 1.0
@@ -151,12 +148,25 @@ class Sequence:
             presence_penalty=sampling.presence_penalty,
             repetition_penalty=sampling.repetition_penalty,
             logit_bias=tuple(sampling.logit_bias.items()),
-            banned=tuple(self.rules.end_ids) if self.num_new < self.rules.min_new else (),
+            banned=tuple(self.rules.end_ids) if is_early and mask is None else (),
             generated=self.generated if is_penalised or is_repeating else None,
             prompt=self.ids[: self.prompt_len] if is_repeating else None,
             mask=mask,
             logprobs=sampling.logprobs,
         )
+
+    def _mask(self, cursor: Cursor, is_early: bool) -> Ints:
+        """What may come next. An end that is too early is left out unless nothing else is left:
+        a constraint goes before min_tokens."""
+        if self.planned:
+            return _bits([self.planned[0]])
+        mask = cursor.mask_within(self.rules.max_new - self.num_new)
+        ends = [token for token in self.rules.end_ids if token < 32 * len(mask)]
+        if not is_early or not ends:
+            return mask
+        later = mask.copy()
+        later[: max(ends) // 32 + 1] &= ~_bits(ends)
+        return later if later.any() else mask
 
     def plan(self, ids: tuple[int, ...]) -> None:
         """Let these tokens be drawn next, one by one."""
@@ -198,8 +208,9 @@ class Job:
         return self.call.sampling.max_tokens == 0 and not self.call.options
 
 
-def _only(token: int) -> Ints:
-    """The mask that allows one token."""
-    mask = np.zeros(token // 32 + 1, np.int32)
-    mask.view(np.uint32)[-1] = 1 << (token % 32)
-    return mask
+def _bits(tokens: list[int]) -> Ints:
+    """The mask that allows these tokens."""
+    mask = np.zeros(max(tokens) // 32 + 1, np.uint32)
+    for token in tokens:
+        mask[token // 32] |= np.uint32(1 << (token % 32))
+    return mask.view(np.int32)

@@ -76,7 +76,7 @@ class FakeRunner:
         for index, draw in enumerate(batch.draws):
             if draw.mask is not None:
                 bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
-                allowed = np.setdiff1d(np.flatnonzero(bits), draw.banned)
+                allowed = np.flatnonzero(bits)
                 tokens[index] = allowed[tokens[index] % len(allowed)]
             while int(tokens[index]) in draw.banned:
                 tokens[index] = (tokens[index] + 1) % self._vocabulary_size

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .batch import Draw, Floats, Longs
+from .masks import masked
 from .penalties import changed
 
 Top: TypeAlias = tuple[tuple[int, float], ...]
@@ -42,7 +43,7 @@ class Drawn:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """Draw one token for each row of logits [N, vocabulary] (float32, left as they are)."""
-    allowed = changed(logits, draws)
+    allowed = masked(changed(logits, draws), draws)
     tokens = _likeliest(allowed)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
     if rows:
