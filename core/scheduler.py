@@ -301,7 +301,8 @@ class Scheduler:
 
     def _victim(self) -> Sequence:
         """Who is retracted first: the least urgent, of these the least progressed, the newest."""
-        return min(self.running, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+        newest_first = reversed(self.running)
+        return min(newest_first, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""

@@ -38,6 +38,7 @@ class WaitingQueue:
         self._num_matched = 0
         self._last_key = b""
         self._num_added = 0
+        self._num_returned = 0
         self._num_admitted = 0
         self.hold_min = hold_min
 
@@ -56,8 +57,10 @@ class WaitingQueue:
         self._waiting[sequence] = self._num_added
 
     def add_first(self, sequence: Sequence) -> None:
-        """Let a retracted sequence wait again; its age counts from its first arrival."""
-        self._waiting[sequence] = 0
+        """Let a retracted sequence wait again, before those retracted earlier; its age counts from
+        its first arrival."""
+        self._num_returned += 1
+        self._waiting[sequence] = -self._num_returned
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out without admitting it."""

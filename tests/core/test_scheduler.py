@@ -103,13 +103,29 @@ def test_who_waits_for_another_is_served_when_that_one_fails(bench, call):
 
 def test_when_memory_runs_out_the_newest_of_the_least_progressed_is_retracted(bench, call):
     world = bench(num_slots=60, max_running=8)
-    old, new = (world.submit(call(text, max_tokens=40)) for text in "ab")
+    ended = []
+    replies = [world.submit(call(text, max_tokens=40)) for text in "ab"]
+    for reply in replies:
+        reply.when_done(ended.append)
     world.drain()
     assert world.scheduler.num_retracted > 0
-    order = list(world.endings)
-    assert order == [old, new]
-    for reply in (old, new):
+    assert ended == replies
+    for reply in replies:
         assert reply.result().text == bench().run([reply.call])[0].text
+
+
+@pytest.mark.parametrize("order", ["lpm", "fcfs"])
+def test_the_last_to_be_retracted_comes_back_first(bench, call, order):
+    world = bench(order=order)
+    for text in "abc":
+        world.submit(call(text, max_tokens=20))
+    world.step()
+    first, second, third = world.scheduler.running
+    for sequence in (third, second, first):
+        world.scheduler.retract(sequence)
+    world.step()
+    assert world.scheduler.running == [first, second, third]
+    world.drain()
 
 
 def test_the_less_urgent_is_retracted_first(bench, call):
