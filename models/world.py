@@ -23,10 +23,10 @@ from .people import (
 from .react import react
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 26, reading_question: 22, reading_several: 26, choice_reading: 14,
-    choice_story: 10, choice_same: 1, choice_match: 1, choice_facts: 2, capitals: 9, continents: 3,
-    facts: 5, arithmetic: 9, word_problem: 5, sentiment: 2, essay_judge: 8, react: 6, tips: 3,
-    chat: 8, tools: 8, copying: 4, dspy: 5,
+    reading_json: 38, reading_question: 26, reading_several: 30, choice_reading: 14,
+    choice_story: 9, choice_same: 1, choice_match: 1, choice_facts: 2, capitals: 8, continents: 3,
+    facts: 5, arithmetic: 7, word_problem: 4, sentiment: 2, essay_judge: 8, react: 6, tips: 3,
+    chat: 8, tools: 8, copying: 4, dspy: 4,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})
