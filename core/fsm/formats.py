@@ -1,7 +1,7 @@
 """Formats of strings and numbers in common use. Knows nothing of schemas.
 
 Each stands for texts that every checker of the format takes: dates exist, years have four digits,
-times carry an offset, host names have at most eight labels of at most thirty characters.
+times carry an offset, host names have at most six labels of at most thirty characters.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _PERIOD = "(?:[0-9]{1,4}Y(?:[0-9]{1,4}M(?:[0-9]{1,4}D)?)?|[0-9]{1,4}M(?:[0-9]{1,
 _SPAN = f"T(?:{_HOURS}|{_MINUTES}|{_SECONDS})"
 _DURATION = f"P(?:{_PERIOD}(?:{_SPAN})?|{_SPAN}|[0-9]{{1,4}}W)"
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,28}[A-Za-z0-9])?"
-_HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,7}}"
+_HOST = rf"{_LABEL}(?:\.{_LABEL}){{0,5}}"
 _WORD = "[A-Za-z0-9!#$%&'*+/=?^_{|}~-]{1,20}"
-_EMAIL = rf"{_WORD}(?:\.{_WORD}){{0,2}}@(?:{_LABEL}\.){{1,4}}[A-Za-z]{{2,24}}"
+_EMAIL = rf"{_WORD}(?:\.{_WORD}){{0,2}}@(?:{_LABEL}\.){{1,3}}[A-Za-z]{{2,24}}"
 _BYTE = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])"
 _IPV4 = rf"(?:{_BYTE}\.){{3}}{_BYTE}"
 _H = "[0-9A-Fa-f]{1,4}"

@@ -2,8 +2,9 @@
 
 What is written is a part of what is allowed: objects keep to the properties that are spoken of, in
 the order of the schema; keywords of a type, where no type is named, stand for that type; integers
-have at most 19 digits; patterns, formats and names are spelled in one way. What no pattern says
-raises `NotRegular`; what nobody could honour raises `InvalidCall`, by keyword and place.
+have at most 19 digits; patterns, formats and names are spelled in one way, and texts of more than
+16 counted characters have no `\\u` escapes. What no pattern says raises `NotRegular`; what nobody
+could honour raises `InvalidCall`, by keyword and place.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from .members import fits
 from .numbers import integer_pattern, number_pattern
 from .objects import object_pattern
 from .refusals import NotRegular, Unreadable, Unsayable, refuse
-from .spelling import FREE_CHAR, alternatives, literal
+from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal
 from .strings import ANYTHING, limited, pattern, repeated, squeezed
 from .unfold import Document, located
 
 MAX_DEPTH = 48
 MAX_COUNT = 10_000
+MAX_FREE = 16
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
 BREAK = r"(?:\u000a {0,40})?"
@@ -195,7 +197,8 @@ def _text(strings: Strings, char: str) -> str | None:
         return None
     _check_count(strings.low, strings.high)
     if not told:
-        return repeated(char, strings.low, strings.high)
+        count = max(strings.low, strings.high or 0)
+        return repeated(char if count <= MAX_FREE else LEAN_CHAR, strings.low, strings.high)
     text = told[0]
     try:
         found = limited(text, strings.low, strings.high)

@@ -66,6 +66,13 @@ def test_strings_are_valid_json_and_counted_in_characters() -> None:
     assert [text for text in other if pattern.fullmatch(text)] == []
 
 
+def test_long_counted_strings_keep_to_short_escapes() -> None:
+    pattern = re.compile(schema_pattern({**TEXT, "maxLength": 17}))
+    assert pattern.fullmatch(r'"\n\"\\é' + "😀" * 13 + '"')
+    assert not pattern.fullmatch('"' + "a" * 18 + '"')
+    assert not pattern.fullmatch(r'"\u0041"')
+
+
 def test_patterns_are_found_anywhere_unless_anchored() -> None:
     assert accepted({**TEXT, "pattern": "b+"}, "b", "abc", "ac") == ["b", "abc"]
     assert accepted({**TEXT, "pattern": "^b|c$"}, "ba", "ac", "ab") == ["ba", "ac"]
