@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
-from ..protocol import Choices, Constraint, Regex, UnsupportedCall
+from ..protocol import Choices, Constraint, JsonSchema, Regex, UnsupportedCall
 from .cache import GuideCache
 from .guide import Guide
 from .regular import regular_guide
 from .retokenize import Jump, Retokenizer
+from .schema import schema_pattern
 from .vocabulary import Vocabulary
 
 
@@ -50,8 +51,10 @@ class Constraints:
         return Retokenizer(self._encode, self._vocabulary)
 
     def _compile(self, constraint: Constraint) -> Guide:
-        if isinstance(constraint, Regex | Choices):
-            return regular_guide(constraint, self._vocabulary)
-        kind = type(constraint).__name__
-        allowed = "a Regex or Choices (others are not supported by this runtime)"
-        raise UnsupportedCall("constraint", kind, allowed)
+        match constraint:
+            case Regex() | Choices():
+                return regular_guide(constraint, self._vocabulary)
+            case JsonSchema(schema):
+                return regular_guide(Regex(schema_pattern(schema)), self._vocabulary)
+        allowed = "a Regex, Choices or JsonSchema (grammars are not supported by this runtime)"
+        raise UnsupportedCall("constraint", type(constraint).__name__, allowed)
