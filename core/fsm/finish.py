@@ -17,8 +17,9 @@ from . import utf8
 from .dfa import STATE_BITS, STATE_MASK, Dfa
 from .vocabulary import Vocabulary
 
-NEVER = 1 << 30
+NEVER = 1 << 29
 MAX_FEW = 8
+MAX_INSIDE = 50_000
 UNSPELLABLE = 10_000
 
 
@@ -103,6 +104,8 @@ class ShortestFinish:
             return self._counts[state]
         known = self._inside.get(state)
         if known is None:
+            if len(self._inside) >= MAX_INSIDE:
+                self._inside.clear()
             known = self._inside[state] = self._count_inside(state)
         return known
 

@@ -81,11 +81,12 @@ class RegularCursor:
     def advance(self, token: int) -> None:
         """As `Cursor.advance`."""
         vocabulary = self.guide.vocabulary
-        if token in vocabulary.end_ids:
+        is_known = 0 <= token < vocabulary.size
+        if is_known and vocabulary.is_end[token]:
             is_allowed = self.is_accepting
             self.has_ended = is_allowed or self.has_ended
         else:
-            is_allowed = self._take(vocabulary.token_bytes[token])
+            is_allowed = is_known and self._take(vocabulary.token_bytes[token])
         if not is_allowed:
             raise CallFailed(f"token {token} is not allowed by the constraint here")
 

@@ -25,6 +25,7 @@ class Vocabulary:
 
     token_bytes: [vocabulary] empty for special tokens, which no constraint allows.
     end_ids: tokens that end an answer; allowed exactly where it may end.
+    is_end: [vocabulary] 1 for these.
     size: tokens; num_words: of 32 bits that a mask has.
     """
 
@@ -32,9 +33,11 @@ class Vocabulary:
         self.token_bytes = tuple(token_bytes)
         self.size = len(self.token_bytes)
         self.num_words = -(-self.size // 32)
+        end_ids = frozenset(end_ids)
         for token in end_ids:
             if not 0 <= token < self.size:
                 raise InvalidModel(f"end token {token} is not in a vocabulary of {self.size}")
+        self.is_end = bytes(token in end_ids for token in range(self.size))
         self.end_ids = np.array(sorted(set(end_ids)), np.int32)
         self.trie: Trie = build_trie(
             [b"" if token in end_ids else data for token, data in enumerate(self.token_bytes)]

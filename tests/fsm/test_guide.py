@@ -81,7 +81,7 @@ def test_a_cursor_knows_where_the_answer_may_and_must_end() -> None:
     assert (cursor.is_accepting, cursor.is_finished) == (True, True)
 
 
-@pytest.mark.parametrize("token", [ord("b"), 256])
+@pytest.mark.parametrize("token", [ord("b"), 256, 257, -1])
 def test_a_token_that_is_not_allowed_fails_and_moves_nothing(token: int) -> None:
     cursor = guide_of("ac").cursor()
     with pytest.raises(CallFailed, match=f"token {token} is not allowed"):
