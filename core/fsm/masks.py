@@ -6,7 +6,7 @@ Everything here belongs to one (automaton, vocabulary) pair and is shared by all
 from __future__ import annotations
 
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from .finish import NEVER, ShortestFinish
 from .trie import Ints32
 from .vocabulary import Mask, Vocabulary
 from .walk import Reached, Walker
+
+Key: TypeAlias = int | tuple[int, int]
 
 MAX_BYTES = 6_000_000
 
@@ -45,7 +47,7 @@ class Masks:
         self._finish = finish
         self._walker = Walker(dfa, vocabulary)
         self._lock = Lock()
-        self._known: dict[int, Allowed] = {}
+        self._known: dict[Key, Allowed] = {}
         self._max_known = max(1, max_bytes // (4 * vocabulary.num_words))
         self._is_open: list[bool] = np.any(dfa.table, axis=1).tolist()
         self._worst_next = finish.num_tokens[dfa.table].max(axis=1)
@@ -71,10 +73,14 @@ class Masks:
         allowed = self.allowed(state)
         if allowed.worst < budget:
             return allowed.mask
+        if known := self._known.get((state, budget)):
+            return known.mask
         reached = self._walker.reach(state)
         needs = self._needs(reached)
         least = 0 if self._dfa.is_accepting(state) else int(needs.min(initial=NEVER - 1))
-        return self._pack(state, reached, needs <= max(budget - 1, least))
+        at_most = max(budget - 1, least)
+        mask = self._pack(state, reached, needs <= at_most)
+        return self._keep((state, budget), Allowed(mask, at_most)).mask
 
     def fitting(self, state: int, budget: int) -> Mask:
         """As `within`, but no bit where nothing fits."""
@@ -89,12 +95,16 @@ class Masks:
             needs = self._needs(reached)
             keep = needs < NEVER
             needs = needs[keep]
-        allowed = Allowed(self._pack(state, reached, keep), int(needs.max(initial=0)))
+        mask = self._pack(state, reached, keep)
+        return self._keep(state, Allowed(mask, int(needs.max(initial=0))))
+
+    def _keep(self, key: Key, allowed: Allowed) -> Allowed:
+        """Keep for the next who asks, in the place of what was found longest ago."""
         allowed.mask.flags.writeable = False
         with self._lock:
             while len(self._known) >= self._max_known:
                 del self._known[next(iter(self._known))]
-            return self._known.setdefault(state, allowed)
+            return self._known.setdefault(key, allowed)
 
     def _bounds(self, reached: Reached) -> npt.NDArray[np.int32]:
         """As `_needs`, or more: a character is complete after three bytes, whatever it is."""

@@ -5,7 +5,7 @@ Built once for a model and shared by all constraints. Knows nothing of automata.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TypeAlias
@@ -27,6 +27,8 @@ class Vocabulary:
     end_ids: tokens that end an answer; allowed exactly where it may end.
     is_end: [vocabulary] 1 for these.
     size: tokens; num_words: of 32 bits that a mask has.
+    ids: the first token of each byte string that is one. longest: bytes of the longest token.
+    node_token: [nodes of the tree] as `Trie.token`.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
@@ -47,6 +49,11 @@ class Vocabulary:
         self._char = memoryview(self.trie.char.data)
         self._first_child = memoryview(self.trie.first_child.data)
         self._num_children = memoryview(self.trie.num_children.data)
+        pairs = [(data, token) for token, data in enumerate(self.token_bytes) if data]
+        self.ids = dict(reversed(pairs))
+        pairs.sort()
+        self._sorted = [data for data, _ in pairs]
+        self._sorted_tokens = [token for _, token in pairs]
         self.longest = max(map(len, self.token_bytes), default=0)
         self.has_continuations = all(bytes([byte]) in self.ids for byte in CONTINUATION)
 
@@ -59,17 +66,6 @@ class Vocabulary:
         return child if child < end and self._char[child] == place else -1
 
     @cached_property
-    def ids(self) -> dict[bytes, int]:
-        """The first token of each byte string that is one."""
-        pairs = reversed([*enumerate(self.token_bytes)])
-        return {data: token for token, data in pairs if data}
-
-    @cached_property
-    def in_order(self) -> list[tuple[bytes, int]]:
-        """Tokens with bytes, in the order of these."""
-        return sorted((data, token) for token, data in enumerate(self.token_bytes) if data)
-
-    @cached_property
     def char_tokens(self) -> Ints32:
         """Code points of the characters that are tokens, ascending."""
         alphabet = self.trie.alphabet
@@ -77,19 +73,17 @@ class Vocabulary:
 
     def beginning_with(self, data: bytes) -> list[int]:
         """Tokens that begin with these bytes, or are these bytes; all for b""."""
-        start = bisect_left(self.in_order, (data, -1))
-        end = bisect_left(self.in_order, (_after(data), -1)) if data.strip(b"\xff") else None
-        return [token for _, token in self.in_order[start:end]]
+        start = bisect_left(self._sorted, data)
+        end = bisect_left(self._sorted, _after(data)) if data.strip(b"\xff") else None
+        return self._sorted_tokens[start:end]
 
     def begins(self, data: bytes) -> bool:
         """Whether some token begins with these bytes, or is these bytes."""
-        start = bisect_left(self.in_order, (data, -1))
-        return start < len(self.in_order) and self.in_order[start][0].startswith(data)
+        return self._starts_at(bisect_left(self._sorted, data), data)
 
     def is_extended(self, data: bytes) -> bool:
         """Whether some token begins with these bytes and has more."""
-        start = bisect_left(self.in_order, (data, self.size))
-        return start < len(self.in_order) and self.in_order[start][0].startswith(data)
+        return self._starts_at(bisect_right(self._sorted, data), data)
 
     def compatible(self, required: bytes) -> npt.NDArray[np.bool_]:
         """[vocabulary, rounded up to words] tokens by which the required bytes can come next."""
@@ -108,11 +102,13 @@ class Vocabulary:
         """[num_words] the flags as bits: token `i` is bit `i % 32` of word `i // 32`."""
         return np.packbits(flags, bitorder="little").view(np.int32)
 
+    def _starts_at(self, place: int, data: bytes) -> bool:
+        return place < len(self._sorted) and self._sorted[place].startswith(data)
+
     def _equal(self, data: bytes) -> list[int]:
         """Tokens that are these bytes."""
-        start = bisect_left(self.in_order, (data, -1))
-        end = bisect_left(self.in_order, (data, self.size))
-        return [token for _, token in self.in_order[start:end]]
+        start, end = bisect_left(self._sorted, data), bisect_right(self._sorted, data)
+        return self._sorted_tokens[start:end]
 
 
 def _after(data: bytes) -> bytes:

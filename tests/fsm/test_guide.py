@@ -51,7 +51,7 @@ def test_forced_runs_hold_whole_characters() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_forced_runs_are_the_only_way_and_as_long_as_can_be(seed: int) -> None:
     random = Random(seed)
-    for _ in range(80):
+    for _ in range(30):
         guide = guide_of(patterns.pattern(random).pattern)
         state = guide.dfa.start
         for _ in range(12):
