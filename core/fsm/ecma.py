@@ -8,6 +8,7 @@ automaton can honour (lookaround, backreferences, word boundaries) is refused by
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import product
 from typing import NamedTuple
 
@@ -41,6 +42,7 @@ class Variant(NamedTuple):
     at_end: bool = False
 
 
+@lru_cache(maxsize=256)
 def read_pattern(source: str) -> Texts:
     """The texts in which this regular expression is found. Raises Unreadable."""
     if len(source) > MAX_LENGTH:

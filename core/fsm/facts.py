@@ -18,6 +18,7 @@ from .refusals import Unsayable
 from .strings import holds
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+MAX_MATCHES = 400
 T = TypeVar("T")
 
 
@@ -135,6 +136,7 @@ class Objects:
     def meet(self, other: Objects) -> Objects:
         """What both say; a name that patterns of one side fit meets the other side's rest too."""
         names = dict.fromkeys((*self.properties, *other.properties))
+        check_matches(len(names), len(self.patterns) + len(other.patterns))
         patterns = {p: _both(a, other.rest or ()) for p, a in self.patterns.items()}
         for p, a in other.patterns.items():
             patterns[p] = _both(patterns.get(p, ()), _both(a, self.rest or ()))
@@ -187,6 +189,12 @@ class Facts:
 def least(one: int | None, other: int | None) -> int | None:
     """The smaller of two limits, either of which may be missing."""
     return min((limit for limit in (one, other) if limit is not None), default=None)
+
+
+def check_matches(num_names: int, num_patterns: int) -> None:
+    """Raise Unsayable where too many names would have to be looked for patterns."""
+    if num_names * num_patterns > MAX_MATCHES:
+        raise Unsayable(f"at most {MAX_MATCHES} pairs of properties and patternProperties")
 
 
 def is_found(source: str, name: str) -> bool:

@@ -10,7 +10,19 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from .facts import TYPES, All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
+from .facts import (
+    TYPES,
+    All,
+    Arrays,
+    Facts,
+    Literal,
+    Node,
+    Numbers,
+    Objects,
+    Strings,
+    check_matches,
+    is_found,
+)
 from .formats import NUMBERS, read_format
 from .intervals import Interval
 from .refusals import Unreadable, refuse
@@ -200,9 +212,10 @@ def _bound(place: Place, keyword: str) -> Interval:
 
 def _number(place: Place, keyword: str) -> Decimal:
     value = place.schema[keyword]
-    if _kind(value) not in ("integer", "number") or not math.isfinite(value):
+    is_float = isinstance(value, float)
+    if _kind(value) not in ("integer", "number") or (is_float and not math.isfinite(value)):
         raise place.refuse(keyword, "a finite number")
-    return Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
+    return Decimal(repr(value)) if is_float else Decimal(value)
 
 
 def _multiple(place: Place) -> int | None:
@@ -262,6 +275,7 @@ def _objects(place: Place) -> Objects:
     if schema.get("unevaluatedProperties", False) is not False:
         raise place.refuse("unevaluatedProperties", "false")
     properties, patterns = place.named("properties"), place.named("patternProperties")
+    check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
         for name in properties:
             if is_found(pattern, name):

@@ -16,6 +16,7 @@ from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings
 from .refusals import Unsayable
 from .strings import holds
 
+MAX_MATCHES = 100
 Unfold: TypeAlias = Callable[[All], tuple[Facts, ...]]
 
 
@@ -42,6 +43,7 @@ def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
     `one` is as it will be written: an object has no properties but those that are spoken of.
     """
     try:
+        _check_matches(one, other)
         if one.values is not None:
             common = one.meet(Facts(values=other.values)).values or ()
             shared = {value.key for value in common if fits(other, value)}
@@ -57,6 +59,12 @@ def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
             return None
         one = smaller
     return one
+
+
+def _check_matches(one: Facts, other: Facts) -> None:
+    has_pattern = any(facts.strings and facts.strings.patterns for facts in (one, other))
+    if has_pattern and len(one.values or ()) + len(other.values or ()) > MAX_MATCHES:
+        raise Unsayable(f"at most {MAX_MATCHES} values beside a pattern")
 
 
 def _types_of(kind: str) -> set[str]:

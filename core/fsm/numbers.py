@@ -53,8 +53,8 @@ def number_pattern(interval: Interval) -> str | None:
     room = _room(interval)
     options = _decimals(_clipped(interval, Decimal(0), is_open=False), room)
     mirror = Interval(
-        None if interval.high is None else -interval.high,
-        None if interval.low is None else -interval.low,
+        None if interval.high is None else interval.high.copy_negate(),
+        None if interval.low is None else interval.low.copy_negate(),
         interval.is_high_open,
         interval.is_low_open,
     )
@@ -69,11 +69,10 @@ def _clipped(interval: Interval, low: Decimal, is_open: bool) -> Interval:
 
 def _room(interval: Interval) -> int:
     """How many decimals a number of this interval may have."""
-    bounds = [abs(int(b)) for b in (interval.low, interval.high) if b is not None]
-    num_digits = min(len(str(bound)) for bound in bounds)
-    longest = max(len(str(bound)) for bound in bounds)
-    if num_digits > NUM_DIGITS:
+    if (interval.low or 0) > LARGEST or (interval.high or 0) < -LARGEST:
         raise Unsayable(f"numbers of at most {NUM_DIGITS} digits before the point")
+    bounds = [abs(int(bound)) for bound in (interval.low, interval.high) if bound is not None]
+    longest = max((len(str(bound)) for bound in bounds if bound <= LARGEST), default=0)
     if longest > NUM_EXACT and (interval.is_low_open or interval.is_high_open):
         raise Unsayable(f"exclusive bounds of at most {NUM_EXACT} digits")
     return max(1, NUM_EXACT - longest)

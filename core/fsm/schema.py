@@ -16,6 +16,7 @@ from typing import Any, Literal
 from ..protocol import InvalidCall
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Strings
+from .facts import Literal as Value
 from .formats import read_format
 from .intervals import Interval
 from .lists import Entry, Layout, enclosed, nested
@@ -30,6 +31,7 @@ from .unfold import Document, located
 MAX_DEPTH = 48
 MAX_COUNT = 10_000
 MAX_FREE = 16
+MATCH_STEPS = 10
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
 BREAK = r"(?:\u000a {0,40})?"
@@ -96,11 +98,16 @@ class _Writer:
     def _facts(self, facts: Facts) -> list[str]:
         """Patterns of values that meet these facts, by type."""
         if facts.values is not None:
-            return [literal(value.text) for value in facts.values if fits(facts, value)]
+            return [literal(value.text) for value in facts.values if self._fits(facts, value)]
         if facts.types is None and not facts.kinds():
             raise Unsayable("values whose type is stated")
         found = [self._kind(kind, facts) for kind in facts.kinds()]
         return [option for option in found if option is not None]
+
+    def _fits(self, facts: Facts, value: Value) -> bool:
+        if facts.strings is not None and facts.strings.patterns:
+            self._document.step(self._open[-1][0], MATCH_STEPS)
+        return fits(facts, value)
 
     def _kind(self, kind: str, facts: Facts) -> str | None:
         match kind:

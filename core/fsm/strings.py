@@ -15,6 +15,7 @@ from .refusals import Unsayable
 from .spelling import alternatives, contains, one_char
 
 MAX_SPLITS = 2_000
+MAX_STEPS = 10_000
 _ATOM = re.compile(r"\[(?:[^\]\\]|\\.)*\]|\(\?:[^()]*\)|\\?.")
 
 
@@ -102,8 +103,8 @@ def repeated(item: str, low: int, high: int | None) -> str:
 
 
 def holds(texts: Texts, text: str) -> bool:
-    """Whether this text is one of them, in time that no pattern can blow up."""
-    return len(text) in _ends(texts, text, frozenset({0}))
+    """Whether this text is one of them. Raises Unsayable where that takes too many steps."""
+    return len(text) in _Walk(text).ends(texts, frozenset({0}))
 
 
 def first_chars(texts: Texts) -> Ranges | None:
@@ -247,36 +248,45 @@ def _sum(highs: Iterable[int | None]) -> int | None:
     return total
 
 
-def _ends(texts: Texts, text: str, starts: frozenset[int]) -> frozenset[int]:
-    """Where a member may end that begins at one of these places."""
-    match texts:
-        case Chars(ranges):
-            return frozenset(
-                i + 1 for i in starts if i < len(text) and contains(ranges, ord(text[i]))
-            )
-        case Row(items):
-            for item in items:
-                starts = _ends(item, text, starts)
-            return starts
-        case Either(options):
-            return frozenset().union(*(_ends(option, text, starts) for option in options))
-        case Repeat(item, low, high):
-            return _repeat_ends(item, low, high, text, starts)
+class _Walk:
+    """Where in a text members may begin and end; its steps are counted."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._num_steps = 0
 
-def _repeat_ends(
-    item: Texts, low: int, high: int | None, text: str, starts: frozenset[int]
-) -> frozenset[int]:
-    """A repeat that no longer moves on has been everywhere that it can go."""
-    for _ in range(low):
-        after = _ends(item, text, starts)
-        if after == starts:
-            break
-        starts = after
-    found = starts
-    times = 0
-    while starts and (high is None or times < high - low):
-        starts = _ends(item, text, starts) - found
-        found |= starts
-        times += 1
-    return found
+    def ends(self, texts: Texts, starts: frozenset[int]) -> frozenset[int]:
+        """Where a member may end that begins at one of these places."""
+        self._num_steps += 1 + len(starts)
+        if self._num_steps > MAX_STEPS:
+            raise Unsayable(f"patterns that are found in a text in {MAX_STEPS} steps")
+        match texts:
+            case Chars(ranges):
+                text = self._text
+                return frozenset(
+                    i + 1 for i in starts if i < len(text) and contains(ranges, ord(text[i]))
+                )
+            case Row(items):
+                for item in items:
+                    starts = self.ends(item, starts)
+                return starts
+            case Either(options):
+                return frozenset().union(*(self.ends(option, starts) for option in options))
+            case Repeat(item, low, high):
+                return self._repeat_ends(item, low, high, starts)
+
+    def _repeat_ends(
+        self, item: Texts, low: int, high: int | None, starts: frozenset[int]
+    ) -> frozenset[int]:
+        """A repeat that no longer moves on has been everywhere that it can go."""
+        for _ in range(low):
+            after = self.ends(item, starts)
+            if after == starts:
+                break
+            starts = after
+        found, times = starts, low
+        while starts and (high is None or times < high):
+            starts = self.ends(item, starts) - found
+            found |= starts
+            times += 1
+        return found

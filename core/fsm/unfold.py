@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from time import monotonic
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from .members import parted
 from .refusals import NotRegular, Unreadable, Unsayable, refuse
 
 MAX_STEPS = 50_000
+MAX_SECONDS = 3.0
 MAX_WAYS = 2_000
 MAX_NESTED = 64
 
@@ -42,6 +44,7 @@ class Document:
             raise refuse("#", "a schema: a mapping, or true or false")
         self.root = Node(schema, "#")
         self._num_steps = 0
+        self._ends_at = monotonic() + MAX_SECONDS
         self._facts: dict[str, Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -66,7 +69,7 @@ class Document:
         todo = list(nodes)
         while todo:
             node = todo.pop(0)
-            self._step(node.path)
+            self.step(node.path)
             if node.path in seen or node.schema is True:
                 continue
             if isinstance(node.schema, bool):
@@ -74,7 +77,7 @@ class Document:
             seen.add(node.path)
             with located(node.path):
                 facts = facts.meet(self._read(node))
-            self._step(node.path, _size(facts) // 10)
+            self.step(node.path, _size(facts) // 10)
             targets = [self._target(node)] if "$ref" in node.schema else []
             todo = [*targets, *applied(node, "allOf"), *todo]
             groups += [(node, word) for word in ("anyOf", "oneOf") if word in node.schema]
@@ -110,7 +113,7 @@ class Document:
 
     def _alone(self, way: Facts, others: list[Facts], path: str) -> Facts:
         for other in others:
-            self._step(path)
+            self.step(path)
             smaller = parted(way, other, self.unfold)
             if smaller is None:
                 raise refuse(path, "options of which it is plain that no value meets two; or anyOf")
@@ -122,10 +125,13 @@ class Document:
             self._facts[node.path] = read(node)
         return self._facts[node.path]
 
-    def _step(self, path: str, cost: int = 1) -> None:
+    def step(self, path: str, cost: int = 1) -> None:
+        """Count what is done. Raises InvalidCall where it is too much."""
         self._num_steps += cost
         if self._num_steps > MAX_STEPS:
             raise refuse(path, f"schemas that are read in {MAX_STEPS} steps")
+        if monotonic() > self._ends_at:
+            raise refuse(path, f"schemas that are read in {MAX_SECONDS} seconds")
 
     def _target(self, node: Node) -> Node:
         """The place to which a reference leads."""

@@ -79,6 +79,7 @@ def test_no_decimal_rounds_to_a_bound_that_it_must_not_touch() -> None:
     pattern = number_pattern(between(None, 0.3, is_high_open=True))
     assert matches(pattern, "0.29999999999999")
     assert not matches(pattern, "0.2999999999999999999")
+    assert matches(number_pattern(between("-1e308", "1e308")), "-" + "9" * 19 + ".5")
     with pytest.raises(Unsayable, match="exclusive"):
         number_pattern(between(10**16, None, is_low_open=True))
 

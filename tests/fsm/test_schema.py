@@ -303,6 +303,24 @@ def test_thousands_of_properties_and_values_are_answered_or_refused() -> None:
         schema_pattern({"oneOf": [{"const": name} for name in names]})
 
 
+def test_bounds_of_thousands_of_digits_are_no_bounds() -> None:
+    schema = {"type": "integer", "minimum": -(10**5000), "maximum": 10**5000}
+    assert accepted(schema, 10**18, -(10**18), 1.5) == [10**18, -(10**18)]
+
+
+def test_work_on_patterns_and_values_is_counted() -> None:
+    many = {"properties": {f"a{i}": TEXT for i in range(60)}}
+    patterns = {"patternProperties": {f"^(a+)+{i}$": TEXT for i in range(60)}}
+    for schema in (
+        {"type": "object", **many, **patterns},
+        {"allOf": [many, patterns]},
+        {**TEXT, "pattern": "^((a+)+)+$", "enum": ["a" * 1_000 + "!"]},
+        {**TEXT, "pattern": "^a+$", "enum": [f"a{i}" for i in range(20_000)]},
+    ):
+        with pytest.raises(InvalidCall):
+            schema_pattern(schema)
+
+
 def test_patterns_that_make_others_backtrack_are_only_walked() -> None:
     schema = {
         "type": "object",
