@@ -180,7 +180,7 @@ def test_hostile_patterns_are_refused_with_number_and_cap(pattern: str, words: s
 
 
 def test_a_pattern_that_takes_too_long_is_refused() -> None:
-    with pytest.raises(InvalidCall, match=r"compiles in 0\.0 s of):
+    with pytest.raises(InvalidCall, match=r"compiles in 0\.0 s"):
         compile_regex("[a-z]{1,5000}", Limits(seconds=0.0))
 
 
