@@ -21,6 +21,9 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(description=description)
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--out", action="store_true", help="append the row to benchmarks/results/")
+    options.add_argument(
+        "--busy", action="store_true", help="count processor time: for a machine with other work"
+    )
     return options
 
 

@@ -2,7 +2,7 @@
 
 Every text and every length is drawn from a seed before a program runs, so that all runtimes and
 settings do the same work. Lengths are in tokens, after the paper's benchmarks (section 6 and
-appendix); `share` scales how many programs there are, never how long they are.
+appendix); `share` scales how many programs there are, `size` how long their texts and answers are.
 """
 
 from __future__ import annotations
@@ -18,21 +18,23 @@ from programs import Body, Desk, Draft, Ids, Program, Workload
 class Maker:
     """Draws the texts and lengths of workloads.
 
-    vocabulary: token ids to draw from. share: of the paper's number of programs.
+    vocabulary: token ids to draw from. share: of the paper's number of programs. size: of its
+      lengths.
     """
 
-    def __init__(self, vocabulary: range, share: float, seed: int) -> None:
+    def __init__(self, vocabulary: range, share: float, seed: int, size: float = 1.0) -> None:
         self.random = random.Random(seed)
         self._vocabulary = vocabulary
         self._share = share
+        self._size = size
 
     def num(self, full: int, least: int = 4) -> int:
         """How many stand for the paper's number."""
         return max(min(least, full), round(full * self._share))
 
     def length(self, low: int, high: int) -> int:
-        """A length from `low` to `high`."""
-        return self.random.randint(low, high)
+        """A length from `low` to `high`, scaled."""
+        return max(1, round(self.random.randint(low, high) * self._size))
 
     def lengths(self, num: int, low: int, high: int) -> list[int]:
         """Lengths from `low` to `high`."""
@@ -235,7 +237,7 @@ def rag(make: Maker) -> Workload:
 def shared_prefixes(make: Maker) -> Workload:
     """Many long prefixes, each of sixteen calls; the calls come in any order."""
     bodies = [
-        answering(prefix, question, length=256)
+        answering(prefix, question, length=make.length(256, 256))
         for prefix in make.texts(make.num(64), 2048)
         for question in make.texts(16, 128)
     ]
