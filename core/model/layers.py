@@ -7,28 +7,24 @@ import math
 import torch
 from torch import Tensor
 
+from ...kernels.products import Product
 from .config import RopeConfig
 
 
 class Linear:
-    """y = x W^T + b for x [tokens, in].
+    """y = x W^T + b for x [tokens, in]."""
 
-    On a CPU the weight is kept as [in, out]: for few tokens this product is the faster one.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        self.out_dim, self.in_dim = weight.shape
-        self._weight = weight.t().contiguous() if weight.is_cpu else weight.t()  # [in, out]
+    def __init__(self, product: Product, bias: Tensor | None = None) -> None:
+        self._product = product
         self._bias = bias
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self._bias is None:
-            return torch.mm(x, self._weight)
-        return torch.addmm(self._bias, x, self._weight)
+        y = self._product(x)
+        return y if self._bias is None else y.add_(self._bias)
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """residual += y, in one product."""
-        residual.addmm_(x, self._weight)
+        """residual += y."""
+        self._product.add_to(residual, x)
         if self._bias is not None:
             residual += self._bias
 
