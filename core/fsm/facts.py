@@ -48,16 +48,19 @@ class Literal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Bounds, and the integer of which every number is a multiple."""
+    """Bounds, the integer of which every number is a multiple, and formats to be met."""
 
     interval: Interval = field(default_factory=Interval)
     multiple: int | None = None
+    formats: tuple[str, ...] = ()
 
     def meet(self, other: Numbers) -> Numbers:
         """What both say."""
         multiples = [m for m in (self.multiple, other.multiple) if m is not None]
         return Numbers(
-            self.interval.meet(other.interval), math.lcm(*multiples) if multiples else None
+            self.interval.meet(other.interval),
+            math.lcm(*multiples) if multiples else None,
+            _both(self.formats, other.formats),
         )
 
 

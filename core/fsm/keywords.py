@@ -190,11 +190,11 @@ def _literal(place: Place, keyword: str, value: Any) -> Literal:
 
 
 def _numbers(place: Place) -> Numbers:
-    numbers = NUMBERS.get(_format(place) or "", Interval())
+    name, numbers = _format(place), Interval()
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         if keyword in place.schema and not isinstance(place.schema[keyword], bool):
             numbers = numbers.meet(_bound(place, keyword))
-    return Numbers(numbers, _multiple(place))
+    return Numbers(numbers, _multiple(place), (name,) if name and name in NUMBERS else ())
 
 
 def _bound(place: Place, keyword: str) -> Interval:

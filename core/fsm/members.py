@@ -5,11 +5,10 @@ What `oneOf` needs: an answer that meets one option must meet no other.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Protocol
 
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings
@@ -17,7 +16,13 @@ from .refusals import Unsayable
 from .strings import holds
 
 MAX_MATCHES = 100
-Unfold: TypeAlias = Callable[[All], tuple[Facts, ...]]
+
+
+class Unfold(Protocol):
+    """Reads what is said of a value that meets all of some nodes, one set for each way."""
+
+    def __call__(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
+        """is_wide: options of oneOf may overlap, so that no value is missed."""
 
 
 def fits(facts: Facts, literal: Literal) -> bool:
@@ -41,6 +46,7 @@ def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
     """Some of `one` that shares no value with `other`; None where none can be told apart.
 
     `one` is as it will be written: an object has no properties but those that are spoken of.
+    `other` must be read wide: no value that it allows may be missing from it.
     """
     try:
         _check_matches(one, other)
@@ -126,7 +132,7 @@ def _parted_objects(one: Objects, other: Objects, unfold: Unfold) -> Objects | N
         return one
     told = [
         name
-        for name in one.properties
+        for name in ([] if other.patterns else one.properties)
         if unfold(one.value(name)) and _are_apart(one.value(name), other.value(name), unfold)
     ]
     if any(name in one.required for name in told):
@@ -141,4 +147,4 @@ def _parted_objects(one: Objects, other: Objects, unfold: Unfold) -> Objects | N
 
 
 def _are_apart(one: All, other: All, unfold: Unfold) -> bool:
-    return all(parted(a, b, unfold) is a for a in unfold(one) for b in unfold(other))
+    return all(parted(a, b, unfold) is a for a in unfold(one) for b in unfold(other, is_wide=True))

@@ -15,10 +15,9 @@ from typing import Any, Literal
 
 from ..protocol import InvalidCall
 from .ecma import read_pattern
-from .facts import All, Arrays, Facts, Strings
+from .facts import All, Arrays, Facts, Numbers, Strings
 from .facts import Literal as Value
-from .formats import read_format
-from .intervals import Interval
+from .formats import NUMBERS, read_format
 from .lists import Entry, Layout, enclosed, nested
 from .members import fits
 from .numbers import integer_pattern, number_pattern
@@ -181,8 +180,10 @@ def _number(kind: str, facts: Facts) -> str | None:
     """An integer or a number; integers are written once where both are allowed."""
     if kind == "integer" and "number" in facts.kinds():
         return None
-    interval = facts.numbers.interval if facts.numbers else Interval()
-    multiple = facts.numbers.multiple if facts.numbers else None
+    numbers = facts.numbers or Numbers()
+    interval, multiple = numbers.interval, numbers.multiple
+    for name in numbers.formats:
+        interval = interval.meet(NUMBERS[name])
     if kind == "integer" or multiple is not None:
         return integer_pattern(interval, multiple or 1)
     return number_pattern(interval)

@@ -49,9 +49,12 @@ class Document:
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
 
-    def unfold(self, nodes: All) -> tuple[Facts, ...]:
-        """What is said of a value that meets all of these, one for each way to meet them."""
-        key = tuple(node.path for node in nodes)
+    def unfold(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
+        """What is said of a value that meets all of these, one for each way to meet them.
+
+        is_wide: options of oneOf may overlap; otherwise each is made smaller until they do not.
+        """
+        key = (*(node.path for node in nodes), "wide" if is_wide else "")
         if key in self._ways:
             return self._ways[key]
         if key in self._open:
@@ -59,11 +62,11 @@ class Document:
         if len(self._open) >= MAX_NESTED:
             raise refuse(key[0], f"at most {MAX_NESTED} alternatives inside alternatives")
         self._open.add(key)
-        self._ways[key] = self._unfold(nodes, ())
+        self._ways[key] = self._unfold(nodes, (), is_wide)
         self._open.discard(key)
         return self._ways[key]
 
-    def _unfold(self, nodes: All, above: tuple[str, ...]) -> tuple[Facts, ...]:
+    def _unfold(self, nodes: All, above: tuple[str, ...], is_wide: bool) -> tuple[Facts, ...]:
         """Meet what all say; `above` are places whose alternatives are being unfolded."""
         facts, groups, seen = Facts(), list[tuple[Node, str]](), set[str]()
         todo = list(nodes)
@@ -81,10 +84,10 @@ class Document:
             targets = [self._target(node)] if "$ref" in node.schema else []
             todo = [*targets, *applied(node, "allOf"), *todo]
             groups += [(node, word) for word in ("anyOf", "oneOf") if word in node.schema]
-        return self._spread(facts, groups, above)
+        return self._spread(facts, groups, above, is_wide)
 
     def _spread(
-        self, facts: Facts, groups: list[tuple[Node, str]], above: tuple[str, ...]
+        self, facts: Facts, groups: list[tuple[Node, str]], above: tuple[str, ...], is_wide: bool
     ) -> tuple[Facts, ...]:
         ways: tuple[Facts, ...] = (facts,)
         for node, word in groups:
@@ -93,32 +96,29 @@ class Document:
                 raise NotRegular(path, "schemas without recursion")
             if len(above) >= MAX_NESTED:
                 raise refuse(path, f"at most {MAX_NESTED} alternatives inside alternatives")
-            found = [self._unfold((option,), (*above, path)) for option in applied(node, word)]
+            nodes, inside = applied(node, word), (*above, path)
+            found = [self._unfold((option,), inside, is_wide) for option in nodes]
             if len(ways) * sum(map(len, found)) > MAX_WAYS:
                 raise refuse(path, f"at most {MAX_WAYS} combinations of alternatives")
             with located(path):
-                options = [self._chosen(ways, found, i, word, path) for i in range(len(found))]
-            ways = tuple(way for option in options for way in option if way.types != ())
+                chosen = [[way.meet(facts) for way in ways for facts in option] for option in found]
+                if word == "oneOf" and not is_wide:
+                    others = [self._unfold((option,), inside, True) for option in nodes]
+                    chosen = [self._alone(chosen[i], i, others, path) for i in range(len(nodes))]
+            ways = tuple(way for option in chosen for way in option if way.types != ())
         return ways
 
-    def _chosen(
-        self, ways: tuple[Facts, ...], found: list[tuple[Facts, ...]], i: int, word: str, path: str
+    def _alone(
+        self, ways: list[Facts], i: int, options: list[tuple[Facts, ...]], path: str
     ) -> list[Facts]:
-        """The ways that take option `i`; with oneOf, so that no other option holds too."""
-        chosen = [way.meet(facts) for way in ways for facts in found[i]]
-        if word == "anyOf":
-            return chosen
-        others = [facts for j, option in enumerate(found) if j != i for facts in option]
-        return [self._alone(way, others, path) for way in chosen]
-
-    def _alone(self, way: Facts, others: list[Facts], path: str) -> Facts:
-        for other in others:
-            self.step(path)
-            smaller = parted(way, other, self.unfold)
-            if smaller is None:
+        """The ways that take option `i`, made smaller so that no other option holds too."""
+        for other in (facts for j, option in enumerate(options) if j != i for facts in option):
+            self.step(path, 1 + len(ways))
+            smaller = [parted(way, other, self.unfold) for way in ways]
+            if None in smaller:
                 raise refuse(path, "options of which it is plain that no value meets two; or anyOf")
-            way = smaller
-        return way
+            ways = [way for way in smaller if way is not None]
+        return ways
 
     def _read(self, node: Node) -> Facts:
         if node.path not in self._facts:

@@ -170,6 +170,18 @@ def test_one_of_is_refused_where_a_value_may_meet_two() -> None:
         schema_pattern({"oneOf": [{**TEXT, "minLength": 1}, {**TEXT, "maxLength": 5}]})
 
 
+def test_options_are_told_apart_from_all_that_the_others_allow() -> None:
+    one = {"type": "object", "properties": {"t": {"const": 1}}}
+    two = {"type": "object", "properties": {"t": {"const": 2}}, "required": ["t"]}
+    inner = {"oneOf": [one, two]}
+    assert accepted(inner, {}, {"t": 1}, {"t": 2}) == [{"t": 1}, {"t": 2}]
+    other = {"type": "object", "properties": {"c": WHOLE}, "required": ["c"]}
+    outer = [{"type": "object", "properties": {"k": k}, "required": ["k"]} for k in (other, inner)]
+    for options in (outer, [{**WHOLE, "minimum": 2**40}, {**WHOLE, "format": "int32"}]):
+        with pytest.raises(InvalidCall, match="no value meets two"):
+            schema_pattern({"oneOf": options})
+
+
 def test_open_names_leave_out_those_that_are_stated() -> None:
     schema = {
         "type": "object",
