@@ -1,6 +1,6 @@
 """A constraint as a deterministic automaton that reads bytes and can stand inside a character.
 
-A state is an int: a state of the character automaton in its low 16 bits, and above them the
+A state is an int: a state of the character automaton in its low STATE_BITS bits, and above them the
 beginning of a character of which not all bytes have come (`utf8`), or 0. State 0 is dead; from
 every other state the end of some match can be reached. The character automaton is minimal.
 """
@@ -20,8 +20,9 @@ from .nfa import Row
 from .partition import Partition
 
 Ints: TypeAlias = npt.NDArray[np.intp]
+Table: TypeAlias = npt.NDArray[np.unsignedinteger]
 
-STATE_BITS = 16
+STATE_BITS = 20
 STATE_MASK = (1 << STATE_BITS) - 1
 DEAD = 0
 
@@ -37,7 +38,7 @@ class Dfa:
 
     def __init__(
         self,
-        table: npt.NDArray[np.uint16],
+        table: Table,
         accepting: npt.NDArray[np.bool_],
         start: int,
         partition: Partition,
@@ -113,12 +114,13 @@ def assemble(
 ) -> Dfa:
     """Rows as a dense table, with classes merged that no state tells apart."""
     num_classes = int(partition.kinds.max()) + 1
+    meter.hold(len(rows) - 1, min(meter.limits.states, STATE_MASK), "states")
     meter.hold(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
-    table = np.zeros((len(rows), num_classes), np.uint16)
+    table = np.zeros((len(rows), num_classes), np.min_scalar_type(len(rows)))
     counts = [len(row) for row in rows]
     states = np.repeat(np.arange(len(rows)), counts)
     kinds = np.fromiter((kind for row in rows for kind in row), np.intp, len(states))
-    table[states, kinds] = np.fromiter((to for row in rows for to in row.values()), np.uint16)
+    table[states, kinds] = np.fromiter((to for row in rows for to in row.values()), table.dtype)
     columns, merged = np.unique(table, axis=1, return_inverse=True)
     partition = Partition(partition.starts, merged.reshape(-1)[partition.kinds])
     return Dfa(np.ascontiguousarray(columns), np.array(accepting), start, partition)

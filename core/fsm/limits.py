@@ -28,7 +28,7 @@ class Limits:
     depth: int = 64
     repeat: int = 10_000
     positions: int = 200_000
-    states: int = 50_000
+    states: int = 100_000
     cells: int = 5_000_000
     work: int = 2_000_000
     seconds: float = 5.0

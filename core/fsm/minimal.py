@@ -107,26 +107,27 @@ class _Minimizer:
         color = np.array([self.accepting[state] for state in component], np.intp)
         num_colors = 0
         while num_colors < (num_colors := len(np.unique(color))):
-            shown = np.concatenate([color, outer])[cells]
-            shown[:, 0] = color
-            color = np.unique(shown, axis=0, return_inverse=True)[1].reshape(-1)
+            shown = np.concatenate([color, outer])
+            for column in cells:
+                pairs = color * len(shown) + shown[column]
+                color = np.unique(pairs, return_inverse=True)[1].reshape(-1)
             self.meter.check_time()
         return dict(zip(component, color.tolist(), strict=True))
 
     def _cells(self, component: list[int]) -> tuple[Cells, Cells]:
-        """Where each state of a loop leads, as places in an array: first the loop's own states, and
-        then, as the second array says, what is outside. Column 0 is of no class."""
+        """[classes, states] where each state of a loop leads, as places in an array: first the
+        loop's own states, and then, as the second array says, what is outside."""
         place = {state: index for index, state in enumerate(component)}
         outside = {0: len(component)}
         width = 1 + max(kind for state in component for kind in self.rows[state])
-        cells = np.full((len(component), width), len(component))
-        for line, state in zip(cells, component, strict=True):
+        cells = np.full((width, len(component)), len(component))
+        for line, state in zip(cells.T, component, strict=True):
             for kind, to in self.rows[state].items():
                 if to in place:
                     line[kind] = place[to]
                 else:
                     line[kind] = outside.setdefault(self.number[to], len(component) + len(outside))
-        return cells, -1 - np.array(list(outside))
+        return np.unique(cells, axis=0), len(component) + np.arange(len(outside))
 
     def _colored(self, state: int, color: dict[int, int]) -> Key:
         """As `_key`, with edges that stay in the loop as negative colors."""

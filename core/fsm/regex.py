@@ -34,7 +34,10 @@ def compile_regex(pattern: str, limits: Limits | None = None, field: str = "rege
     ]
     partition, members = cut(list(kinds), meter)
     builder = Builder(lambda mark: spelled[ord(mark) - FIRST_MARK], meter)
-    start = builder.build(interegular.parse_pattern(skeleton.text))
+    try:
+        start = builder.build(interegular.parse_pattern(skeleton.text))
+    except RecursionError:
+        raise meter.refuse("fewer groups inside groups, for callers this deep in calls") from None
     rows, accepting = determinize(builder.nfa, start, members, meter)
     rows, accepting, start = minimize(rows, accepting, 1, meter)
     if not start:
