@@ -43,7 +43,7 @@ class CpuAttention:
 
     def attend(self, q: Tensor, kv: Tensor, plan: Plan) -> Tensor:
         """As `Attention.attend`."""
-        if len(plan.own) == 1 and not plan.runs:
+        if plan.own[0].tokens is None and not plan.runs:
             return self._part(q, kv, plan.own[0]).out
         out, total = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
         for own in plan.own:

@@ -106,8 +106,9 @@ class _Cutter:
         if len(sequences) == len(self._offsets):
             return LongPart(None, self._keys(run.slots))
         if len(sequences) == 1:
-            return LongPart(self._span(sequences[0]), self._keys(run.slots))
-        spans = [np.arange(span.start, span.stop) for span in map(self._span, sequences)]
+            return LongPart(self._tokens(sequences[0]), self._keys(run.slots))
+        firsts, lens = self._firsts.tolist(), self._past.lens.tolist()
+        spans = [np.arange(firsts[s], firsts[s] + lens[s]) for s in sequences]
         return LongPart(torch.from_numpy(np.concatenate(spans)), self._keys(run.slots))
 
     def _chunk(self, s: int, runs: list[LongPart]) -> LongPart:
@@ -116,10 +117,10 @@ class _Cutter:
         row = self._past.table[self._past.rows[s]]
         offset, start, end = (int(x[s]) for x in (self._offsets, self._past.starts, self._ends))
         if end - start == 1:
-            return LongPart(self._span(s), self._keys(row[offset:end]))
+            return LongPart(self._tokens(s), self._keys(row[offset:end]))
         if offset < start:
-            runs.append(LongPart(self._span(s), self._keys(row[offset:start])))
-        return LongPart(self._span(s), self._keys(row[start:end]), is_causal=True)
+            runs.append(LongPart(self._tokens(s), self._keys(row[offset:start])))
+        return LongPart(self._tokens(s), self._keys(row[start:end]), is_causal=True)
 
     def _groups(self, sequences: Indices) -> Iterator[Indices]:
         """Sequences that are computed together: with one new token or with several, and with about
@@ -148,7 +149,9 @@ class _Cutter:
         index = self._heads[:, None, :, None] + slots[None, :, None, :]
         return ShortPart(tokens, len(group), torch.from_numpy(index.ravel()), _mask(seen, slots))
 
-    def _span(self, s: int) -> slice:
+    def _tokens(self, s: int) -> Tokens:
+        if len(self._offsets) == 1:
+            return None
         first = int(self._firsts[s])
         return slice(first, first + int(self._past.lens[s]))
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from ...kernels import Attention
 from ...kernels.cpu import CpuAttention
+from ...kernels.plain import PlainAttention
 from .batch import Batch, Outcome
+from .config import ModelConfig
 from .inputs import Inputs, to_tensor
 from .llama import Llama
 from .parallel import Ranks
@@ -23,7 +26,7 @@ class ModelRunner:
         config = model.config
         self._model = model
         self._pool = KVPool(config, num_slots, model.dtype, model.device, Ranks())
-        self._attention = CpuAttention(num_slots, config.num_kv_heads, config.head_dim**-0.5)
+        self._attention = _attention(config, num_slots, model.device)
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> Outcome:
@@ -47,3 +50,10 @@ class ModelRunner:
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
         del self._pool, self._model
+
+
+def _attention(config: ModelConfig, num_slots: int, device: torch.device) -> Attention:
+    scale = config.head_dim**-0.5
+    if device.type == "cpu":
+        return CpuAttention(num_slots, config.num_kv_heads, scale)
+    return PlainAttention(device, scale)

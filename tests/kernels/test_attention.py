@@ -8,8 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forkroot.kernels import Past
+from forkroot.kernels import Attention, Past
 from forkroot.kernels.cpu import CpuAttention
+from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
 from forkroot.kernels.sharing import find_runs
 
@@ -54,15 +55,19 @@ def pool(
     return kv.to(dtype)
 
 
-def difference(rng: np.random.Generator, past: Past, heads: int, kv_heads: int) -> float:
+def difference(
+    rng: np.random.Generator, past: Past, heads: int, kv_heads: int, attention: Attention
+) -> float:
     kv = pool(rng, past, kv_heads)
-    q = torch.from_numpy(rng.standard_normal((past.lens.sum(), heads + 3, DIM), np.float32))[
-        :, 1:-2
-    ]
-    attention = CpuAttention(NUM_SLOTS, kv_heads, DIM**-0.5)
+    all_heads = rng.standard_normal((past.lens.sum(), heads + 3, DIM), np.float32)
+    q = torch.from_numpy(all_heads)[:, 1:-2]
     result = attention.attend(q, kv, attention.plan(past))
     assert result.shape == q.shape
     return float((result - attend(q, kv, past, DIM**-0.5)).abs().max())
+
+
+def on_cpu(kv_heads: int) -> CpuAttention:
+    return CpuAttention(NUM_SLOTS, kv_heads, DIM**-0.5)
 
 
 pieces = st.lists(st.sampled_from([1, 2, 7, 70, 300]), max_size=3)
@@ -77,7 +82,9 @@ def test_parts_add_up_to_plain_attention(
     rng = np.random.default_rng(len(sequences))
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
-    assert difference(rng, past, 4, kv_heads) < 2e-6
+    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads)) < 2e-6
+    plain = PlainAttention(torch.device("cpu"), DIM**-0.5)
+    assert difference(rng, past, 4, kv_heads, plain) < 2e-6
 
 
 @pytest.mark.parametrize("is_adjacent", [True, False])
@@ -89,7 +96,7 @@ def test_branches_of_branches_are_read_once(news: list[int], is_adjacent: bool) 
     runs = list(find_runs(past))
     assert [len(run.sequences) for run in runs] == [12, 6, 6]
     assert [run.end - run.start for run in runs[:1]] == [400]
-    assert difference(rng, past, 4, 2) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu(2)) < 2e-6
 
 
 def test_many_uneven_sequences_need_little_padding() -> None:
@@ -99,7 +106,7 @@ def test_many_uneven_sequences_need_little_padding() -> None:
     parts = attention.plan(past).own
     gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
     assert gathered < 1.5 * (past.starts + 1).sum()
-    assert difference(rng, past, 4, 2) < 2e-6
+    assert difference(rng, past, 4, 2, on_cpu(2)) < 2e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
