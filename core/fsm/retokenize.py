@@ -103,8 +103,8 @@ class Retokenizer:
         The last is where text begins: the sequence's start, or after its last token without bytes.
         """
         table = self._vocabulary.token_bytes
-        first = next((i for i in range(len(ids), 0, -1) if not table[ids[i - 1]]), 0)
-        tail = [table[token] for token in ids[max(first, len(ids) - WINDOW_TOKENS) :]]
+        near = self._text_start(ids, max(0, len(ids) - WINDOW_TOKENS))
+        tail = [table[token] for token in ids[near:]]
         data = b"".join(tail) + forced
         place, place_index = len(data) - len(forced), len(ids)
         limit = min([*self._cuts(data), len(data)])
@@ -115,7 +115,12 @@ class Retokenizer:
                 yield place_index
             place -= len(tail.pop())
             place_index -= 1
-        yield first
+        yield self._text_start(ids, 0)
+
+    def _text_start(self, ids: Sequence[int], least: int) -> int:
+        """Where text begins: after the last token without bytes from `least` on, or at `least`."""
+        table = self._vocabulary.token_bytes
+        return next((i for i in range(len(ids), least, -1) if not table[ids[i - 1]]), least)
 
     def _is_break(self, data: bytes, place: int) -> bool:
         """Whether a word ends and a space begins here that no token of the vocabulary spans."""
