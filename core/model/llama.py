@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +18,8 @@ from .parts import Parts, Weights
 from .pool import KVPool
 from .weights import Checkpoint
 
+Rows: TypeAlias = Tensor | None  # indices of rows; None: all
+
 
 class SelfAttention:
     """Queries, keys and values by one product; keys and values go into the pool."""
@@ -24,23 +27,21 @@ class SelfAttention:
     def __init__(self, parts: Parts, layer: int) -> None:
         config, name = parts.config, f"model.layers.{layer}.self_attn"
         self._layer = layer
+        self.out = parts.linear([f"{name}.o_proj"], config.has_attention_bias)
         self._num_heads = config.num_heads
         self._num_turned = config.num_heads + config.num_kv_heads  # queries' and keys' heads
         self._head_dim = config.head_dim
         qkv = [f"{name}.{part}_proj" for part in "qkv"]
         self._qkv = parts.linear(qkv, config.has_attention_bias, num_turned=2)
-        self._out = parts.linear([f"{name}.o_proj"], config.has_attention_bias)
 
-    def add_to(
-        self, residual: Tensor, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention
-    ) -> None:
-        """residual += attention of x, both [tokens, hidden]."""
+    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
+        """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
+        follow."""
         qkv = self._qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
         RotaryEmbedding.turn(qkv[:, : self._num_turned], inputs.angles)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
         pool.write(self._layer, inputs.slots, kv)
-        out = attention.attend(q, pool.layers[self._layer], inputs.plan)
-        self._out.add_to(residual, out.view(len(x), -1))
+        return attention.attend(q, pool.layers[self._layer], inputs.plan).view(len(x), -1)
 
 
 class FeedForward:
@@ -67,10 +68,16 @@ class Layer:
         self._ffn_norm = parts.norm(f"{name}.post_attention_layernorm")
         self._ffn = FeedForward(parts, layer)
 
-    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> None:
-        """Add this block's part to x [tokens, hidden]."""
-        self._attention.add_to(x, self._attention_norm(x), inputs, pool, attention)
+    def __call__(
+        self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention, rows: Rows = None
+    ) -> Tensor:
+        """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
+        seen = self._attention(self._attention_norm(x), inputs, pool, attention)
+        if rows is not None:
+            x, seen = x.index_select(0, rows), seen.index_select(0, rows)
+        self._attention.out.add_to(x, seen)
         self._ffn.add_to(x, self._ffn_norm(x))
+        return x
 
 
 class Llama:
@@ -98,11 +105,11 @@ class Llama:
         return self._embed.weight.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
-        """Last hidden states [tokens, hidden] of the new tokens; writes their KV to the pool."""
+        """Last hidden states [rows, hidden] of the wanted tokens; KV of all goes to the pool."""
         x = self._embed(inputs.ids)
-        for layer in self._layers:
-            layer(x, inputs, pool, attention)
-        return x
+        for layer in self._layers[:-1]:
+            x = layer(x, inputs, pool, attention)
+        return self._layers[-1](x, inputs, pool, attention, inputs.wanted)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...kernels import Attention
 from ...kernels.cpu import CpuAttention
 from ...kernels.plain import PlainAttention
-from .batch import Batch, Outcome
+from .batch import Batch, Floats, Outcome
 from .config import ModelConfig
 from .inputs import Inputs, to_tensor
 from .llama import Llama
@@ -30,22 +31,32 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run(self, batch: Batch) -> Outcome:
-        """Compute one batch: KV of its new tokens into their slots, tokens and scores out."""
-        device = self._model.device
-        inputs = Inputs.of(batch, self._model.rope, self._attention, device)
+        """Compute one batch: KV of its new tokens into their slots, tokens and scores out.
+
+        A sequence whose numbers are not finite gets token -1, or score NaN, and harms no other.
+        """
+        inputs = Inputs.of(batch, self._model.rope, self._attention, self._model.device)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
-        drawn = Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
-        if len(batch.sampled):
-            rows = to_tensor(batch.sampled, device)
-            drawn = sample(self._model.logits(hidden.index_select(0, rows)), batch.draws)
-        scores = np.empty(len(batch.scored), np.float32)
-        for start in range(0, len(batch.scored), _SCORE_ROWS):
-            part = slice(start, start + _SCORE_ROWS)
-            rows, targets = (to_tensor(x[part], device) for x in (batch.scored, batch.targets))
-            logits = self._model.logits(hidden.index_select(0, rows))
-            chosen = logits.gather(1, targets[:, None])[:, 0]
-            scores[part] = (chosen - logits.logsumexp(-1)).numpy(force=True)
+        num_sampled = len(batch.sampled)
+        drawn = self._draw(hidden[:num_sampled], batch)
+        scores = self._score(hidden[num_sampled:], batch)
         return Outcome(drawn.tokens, drawn.logprobs, drawn.tops, scores)
+
+    def _draw(self, hidden: Tensor, batch: Batch) -> Drawn:
+        if not len(hidden):
+            return Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
+        return sample(self._model.logits(hidden), batch.draws)
+
+    def _score(self, hidden: Tensor, batch: Batch) -> Floats:
+        """Log-probabilities of the targets; few rows of logits exist at a time."""
+        scores = np.empty(len(hidden), np.float32)
+        targets = to_tensor(batch.targets, hidden.device)
+        for start in range(0, len(hidden), _SCORE_ROWS):
+            part = slice(start, start + _SCORE_ROWS)
+            logits = self._model.logits(hidden[part])
+            chosen = logits.gather(1, targets[part, None])[:, 0]
+            scores[part] = (chosen - logits.logsumexp(-1)).numpy(force=True)
+        return scores
 
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -78,9 +78,16 @@ class Machine:
     @torch.inference_mode()
     def logits(self, batch: Batch) -> list[torch.Tensor]:
         """Logits of all new tokens, by sequence."""
+        batch = replace(batch, sampled=np.arange(len(batch.ids), dtype=np.int32))
         inputs = Inputs.of(batch, self.model.rope, self.attention, self.model.device)
         hidden = self.model.hidden(inputs, self.pool, self.attention)
         return list(self.model.logits(hidden).split(batch.lens.tolist()))
+
+
+@torch.inference_mode()
+def plain(model: Any, ids: list[int]) -> torch.Tensor:
+    """What transformers says after each of these tokens."""
+    return model(torch.tensor([ids])).logits[0].float()
 
 
 def assert_near(ours: torch.Tensor, theirs: torch.Tensor) -> None:
@@ -93,13 +100,14 @@ class Placement:
     """Sequences in slots scattered over the pool, as a scheduler would place them."""
 
     seed: int = 0
+    context_len: int = CONTEXT_LEN
     ids: list[list[int]] = field(default_factory=list)
     computed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = np.random.default_rng(self.seed)
         self.free = self.random.permutation(NUM_SLOTS).astype(np.int32).tolist()
-        self.table = np.full((16, CONTEXT_LEN), -1, np.int32)
+        self.table = np.full((16, self.context_len), -1, np.int32)
         self.rows = self.random.permutation(16).astype(np.int32)
 
     def add(self, ids: list[int]) -> int:
@@ -116,7 +124,7 @@ class Placement:
         self.computed[branch] = length
         return branch
 
-    def batch(self, counts: dict[int, int], draw: Draw = GREEDY, is_scored: bool = False) -> Batch:
+    def batch(self, counts: dict[int, int], draw: Draw = GREEDY) -> Batch:
         """Compute the next `counts[s]` tokens of each sequence s, sampling after the last one."""
         spans = {s: (self.computed[s], self.computed[s] + n) for s, n in counts.items()}
         for s, (start, end) in spans.items():

@@ -12,7 +12,7 @@ import torch
 from forkroot.core.model.llama import Llama
 from forkroot.core.model.runner import ModelRunner
 
-from .conftest import NUM_SLOTS, Machine, MakeCheckpoint, Placement, assert_near, load
+from .conftest import NUM_SLOTS, Machine, MakeCheckpoint, Placement, assert_near, load, plain
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -30,11 +30,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "linear rope": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0}},
     "llama3 rope": {"rope_parameters": {**LLAMA3, "rope_theta": 1000.0}},
 }
-
-
-@torch.inference_mode()
-def plain(model: Any, ids: list[int]) -> torch.Tensor:
-    return model(torch.tensor([ids])).logits[0].float()
 
 
 def random_ids(random: np.random.Generator, count: int) -> list[int]:
