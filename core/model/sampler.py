@@ -27,6 +27,7 @@ Top: TypeAlias = tuple[tuple[int, float], ...]
 
 _RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
+_HALVINGS = 40
 _COLDEST = 1e-6
 
 
@@ -131,7 +132,7 @@ def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
     size = weights.shape[-1]
     floors = weights.new_tensor([draw.min_p for draw in draws])
     left = [row for row, draw in enumerate(draws) if draw.top_k > 0 or draw.top_p < 1]
-    for width in (*(rung for rung in _RUNGS if rung < size), size):
+    for width in (rung for rung in _RUNGS if rung < size):
         if not left:
             break
         index = torch.tensor(left, device=weights.device)
@@ -139,7 +140,32 @@ def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
         is_found = found >= 0
         floors[index] = torch.maximum(floors[index], found)
         left = index[~is_found].tolist()
+    if left:
+        index = torch.tensor(left, device=weights.device)
+        found = _bisected_floors(weights.index_select(0, index), [draws[row] for row in left])
+        floors[index] = torch.maximum(floors[index], found)
     return floors[:, None]
+
+
+def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """As `_top_floors` among all tokens, for the rare rows whose nucleus is wide: the floor is
+    found by halving its range (0 to 1, the largest weight) instead of a sort."""
+    size = weights.shape[-1]
+    least = [
+        float(row.kthvalue(size - draw.top_k + 1).values) if 0 < draw.top_k < size else 0.0
+        for row, draw in zip(weights, draws, strict=True)
+    ]
+    low = torch.tensor(least, dtype=torch.float64, device=weights.device)[:, None]
+    kept = torch.where(weights >= low, weights, 0.0)
+    shares = low.new_tensor([draw.top_p for draw in draws])[:, None]
+    wanted = shares * kept.sum(-1, keepdim=True, dtype=torch.float64)
+    high = torch.ones_like(low)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        mass = torch.where(kept >= middle, kept, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
+        is_enough = mass >= wanted
+        low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
+    return low[:, 0].float()
 
 
 def _top_floors(weights: Tensor, draws: Sequence[Draw], width: int) -> Tensor:
