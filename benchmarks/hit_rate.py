@@ -6,15 +6,16 @@ do not count as prompt tokens. The optimum is that of the same calls in depth-fi
 unlimited cache (paper, Theorem 3.1).
 
 First the theorem itself: random trees of requests, offline, one at a time, in a cache as large as
-the longest request. Then the paper's workloads, many programs at a time, in an unlimited cache and
-in one of a tenth of the tokens that the workload spans. No model: virtual time.
+the longest request. Then the paper's workloads, many programs at a time: in an unlimited cache, and
+in caches of a part of all tokens that the workload's prompts and answers span. No model: virtual
+time, so that only order, sharing and memory matter.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from common import parser, report
@@ -26,6 +27,39 @@ from forkroot.core.config import ORDERS, EngineConfig
 
 NUM_TREES = 40
 TREE_REQUESTS = 60
+UNLIMITED = 3_000_000
+NEVER = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How a workload is run. part: of its span that the pool holds; None: an unlimited pool."""
+
+    part: float | None = None
+    order: str = "lpm"
+    hints: bool = True
+    holds: bool = True
+
+    @property
+    def name(self) -> str:
+        """What it is called in the row."""
+        left_out = [
+            "" if self.hints else " without hints",
+            "" if self.holds else " without holding",
+        ]
+        return f"{self.part or 'unlimited'} {self.order}{''.join(left_out)}"
+
+
+SETTINGS = (
+    *(Setting(order=order) for order in ORDERS),
+    Setting(hints=False),
+    Setting(holds=False),
+    *(Setting(0.1, order) for order in ORDERS),
+    Setting(0.1, hints=False),
+    Setting(0.2),
+    Setting(0.3),
+    Setting(0.5),
+)
 
 
 def random_tree(seed: int) -> list[Ids]:
@@ -64,23 +98,22 @@ def run(
 
 
 def measure(shape: Callable[[Maker], Workload], share: float, seed: int) -> dict[str, Any]:
-    """One workload: the optimum, and hit rate over optimum for each pool, order and hints."""
+    """One workload: the optimum, and hit rate over optimum under each setting."""
     workload = shape(Maker(range(256, VOCABULARY), share, seed))
     config = EngineConfig(seed=seed)
-    unlimited = 3_000_000
-    runtime, figures = run(workload, config, unlimited, hints=False)
+    runtime, figures = run(workload, config, UNLIMITED, hints=False)
     prefilled, span = optimum(runtime.sequences)
     best = 1 - prefilled / figures["prompt_tokens"]
     longest = max(sequence.num_ids for sequence in runtime.sequences)
-    row = {"workload": workload.name, "programs": len(workload.bodies), "span": span}
-    row |= {"longest": longest, "optimum": round(best, 4)}
-    for pool, num_slots in (("unlimited", unlimited), ("tenth", max(span // 10, longest))):
-        for order in ORDERS:
-            for hints in (True, False):
-                _, figures = run(workload, replace(config, order=order), num_slots, hints)
-                assert figures["prefilled"] >= prefilled, "better than the best"
-                name = f"{pool} {order} {'hints' if hints else 'no hints'}"
-                row[name] = figures | {"of_optimum": round(_rate(figures) / best, 4)}
+    row = {"workload": workload.name, "programs": len(workload.bodies), "width": workload.width}
+    row |= {"span": span, "longest": longest, "optimum": round(best, 4)}
+    for setting in SETTINGS:
+        num_slots = max(round(span * setting.part), longest) if setting.part else UNLIMITED
+        hold_min = config.hold_min if setting.holds else NEVER
+        changed = replace(config, order=setting.order, hold_min=hold_min)
+        _, figures = run(workload, changed, num_slots, setting.hints)
+        assert figures["prefilled"] >= prefilled, "better than the best"
+        row[setting.name] = figures | {"of_optimum": round(_rate(figures) / best, 4)}
     return row
 
 
@@ -91,7 +124,7 @@ def _rate(figures: dict[str, Any]) -> float:
 def main() -> None:
     """Measure and print the row."""
     options = parser(__doc__)
-    options.add_argument("--share", type=float, default=0.25, help="of the paper's programs")
+    options.add_argument("--share", type=float, default=1.0, help="of the paper's programs")
     options.add_argument("--only", default="", help="workloads whose name has this in it")
     args = options.parse_args()
     shapes = [shape for shape in SHAPES if args.only in shape.__name__]

@@ -90,7 +90,6 @@ class VirtualRuntime:
             "prefilled": counters.computed_tokens - decoded,
             "ticks": self._ticks,
             "retracted": counters.retracted,
-            "evicted": self.cache.counters.evicted,
         }
 
     def _now(self) -> float:
