@@ -29,7 +29,10 @@ class Advancer:
         self._has_jumps = has_jumps
 
     def begin(self, sequence: Sequence) -> None:
-        """Give a new sequence the text that its constraint forces at the start."""
+        """Give a new sequence the text that its constraint forces at the start; all of it may be
+        forced, and nothing may be allowed."""
+        if sequence.cursor is not None and sequence.cursor.is_finished:
+            sequence.ending = Ending("stop", None, 0)
         self._force(sequence)
 
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
@@ -70,7 +73,9 @@ class Advancer:
         forced = sequence.cursor.forced()
         if not forced:
             return
-        jump = self._constraints.jump(sequence.generated.tolist(), forced)
+        ids = sequence.generated.tolist()
+        can_go_on = not self._cursor(sequence, ids, forced).is_finished
+        jump = self._constraints.jump(ids, forced, can_go_on)
         if not jump.ids or jump.required or not self._can_finish(sequence, jump):
             return
         self._take_back(sequence, jump.keep)
@@ -83,7 +88,7 @@ class Advancer:
 
     def _can_finish(self, sequence: Sequence, jump: Jump) -> bool:
         """Whether the answer can still be finished within its budget after this jump."""
-        ids = (*sequence.generated[: jump.keep].tolist(), *jump.ids)
+        ids = [*sequence.generated[: jump.keep].tolist(), *jump.ids]
         left = sequence.rules.max_new - len(ids)
         return left >= 0 and self._cursor(sequence, ids).shortest_finish() <= left
 
@@ -91,14 +96,15 @@ class Advancer:
         """Forget all but the first `keep` generated tokens; what they wrote comes again."""
         if keep == sequence.num_new:
             return
-        kept = tuple(sequence.generated[:keep].tolist())
+        kept = sequence.generated[:keep].tolist()
         sequence.cursor = self._cursor(sequence, kept)
         del sequence.text[sum(len(self._bytes_of(token)) for token in kept) :]
         sequence.take_back(keep)
 
-    def _cursor(self, sequence: Sequence, ids: tuple[int, ...]) -> Cursor:
+    def _cursor(self, sequence: Sequence, ids: list[int], more: bytes = b"") -> Cursor:
+        """A cursor after these tokens of the answer, and some more bytes."""
         assert sequence.job.guide is not None
-        return sequence.job.guide.cursor(b"".join([self._bytes_of(token) for token in ids]))
+        return sequence.job.guide.cursor(b"".join([self._bytes_of(token) for token in ids]) + more)
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """What can be shown now and was not shown yet; None for nothing."""

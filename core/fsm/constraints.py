@@ -38,9 +38,9 @@ class Constraints:
         """The guide of a constraint, compiled at most once. Raises InvalidCall and its kin."""
         return self.guides.get(constraint)
 
-    def jump(self, ids: Sequence[int], forced: bytes) -> Jump:
+    def jump(self, ids: Sequence[int], forced: bytes, can_go_on: bool) -> Jump:
         """What becomes of an answer's tokens `ids` when text is forced upon it."""
-        return self._retokenizer.jump(ids, forced)
+        return self._retokenizer.jump(ids, forced, can_go_on)
 
     @cached_property
     def _vocabulary(self) -> Vocabulary:
