@@ -99,9 +99,19 @@ class Engine:
             return
         if job.call.deadline is not None:
             job.expires = self._clock() + job.call.deadline
+        try:
+            for sequence in job.sequences:
+                self._advancer.begin(sequence)
+        except Exception as error:
+            self._blame(job, error)
+            return
         for sequence in job.sequences:
-            self._advancer.begin(sequence)
-            self._scheduler.add(sequence)
+            if sequence.ending is None:
+                self._scheduler.add(sequence)
+            else:  # its constraint leaves no choice: nothing is to be computed
+                self._close(sequence)
+        if job.num_open == 0:
+            self._complete(job)
 
     def step(self) -> None:
         """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
@@ -195,7 +205,7 @@ class Engine:
         try:
             self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
             self._scheduler.trim(sequence)
-        except ForkrootError as error:  # the runner drew what the constraint does not allow
+        except Exception as error:  # the constraint broke, or does not allow what was drawn
             self._blame(sequence.job, error)
 
     # --- endings -----------------------------------------------------------------------------
@@ -252,8 +262,7 @@ class Engine:
         del self._jobs[job]
         self.counters.failed_calls += 1
         for sequence in job.sequences:
-            if sequence.ending is None:
-                self._scheduler.finish(sequence)
+            self._scheduler.finish(sequence)
         self._leave(job)
         job.mailbox.fail(error)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkroot.core.advance import Advancer
+from forkroot.core.engine import Engine
+from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.protocol import (
     Call,
@@ -18,12 +22,13 @@ from forkroot.core.protocol import (
     ForkHint,
     ForkrootError,
     Overloaded,
+    Regex,
     Sampling,
     Text,
     Tokens,
     Usage,
 )
-from forkroot.core.testing import FakeRunner
+from forkroot.core.testing import FakeRunner, byte_tokenizer
 
 NUM_TOKENS = 12  # a small vocabulary, so that stops are met
 FAILS, BROKEN = "F", "B"
@@ -402,6 +407,65 @@ def test_a_call_whose_logits_are_no_numbers_harms_no_other_in_its_batch(bench, c
     world.drain()
     assert isinstance(bad.error(), CallFailed)
     assert good.result().text == bench().run([good.call])[0].text
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_samples_that_end_as_another_of_their_call_breaks_leave_nothing_behind(bench, call, seed):
+    world = bench(FakeRunner(600, NUM_TOKENS, broken_on=5))
+    world.run([call("text", n=8, temperature=1.0, seed=seed, max_tokens=2) for _ in range(2)])
+    check_nothing_is_held(world)
+
+
+def constrained(world, constraints):
+    world.intake.constraints = constraints
+    world.engine = Engine(
+        world.scheduler,
+        world.runner,
+        world.cache,
+        world.roots,
+        Advancer(world.intake.tokenizer, constraints),
+        max_waiting=99,
+    )
+    return world
+
+
+@pytest.mark.parametrize("pattern", ["", "forced", "(a|b)c{2}"])
+@pytest.mark.parametrize("end_ids", [(), (256,)])
+def test_an_answer_without_any_choice_needs_no_model(bench, call, pattern, end_ids):
+    tokenizer = byte_tokenizer()
+    constraints = Constraints(tokenizer.token_bytes, end_ids, tokenizer.encode_after)
+    world = constrained(bench(), constraints)
+    (answer,) = world.run([call("x", constraint=Regex(pattern), stream=True, n=2, max_tokens=9)])
+    for output in answer.outputs:
+        assert re.fullmatch(pattern, output.text)
+        assert output.finish_reason == "stop"
+    assert world.runner.num_runs == 0 or "|" in pattern
+    check_chunks(next(iter(world.endings)))
+
+
+@pytest.mark.parametrize("text", ["forced", "[ab]forced"])
+def test_a_constraint_that_breaks_fails_its_call_only(bench, call, text):
+    class Broken(Constraints):
+        def jump(self, *args, **names):
+            raise RuntimeError("retokenization")
+
+    tokenizer = byte_tokenizer()
+    broken = Broken(tokenizer.token_bytes, (256,), tokenizer.encode_after)
+    world = constrained(bench(), broken)
+    bad, good = world.run([call("x", constraint=Regex(text), n=2, max_tokens=9), call("good")])
+    assert isinstance(bad, CallFailed)
+    assert "retokenization" in str(bad)
+    assert good.text == bench().run([call("good")])[0].text
+
+
+def test_of_a_call_that_failed_nothing_more_is_run(bench, call):
+    world = bench(FakeRunner(600, fails_on=ord("F")))
+    world.submit(call("F", n=3))
+    world.submit(call("good"))
+    world.step()
+    # all four together, then one of the three alone, then the good one
+    assert world.runner.num_runs == 3
+    world.drain()
 
 
 class Moody:
