@@ -180,14 +180,18 @@ def happen(crowd, replies, kind, what, end):
         crowd.engine.clear_cache()
 
 
-@given(st.lists(EVENTS, min_size=1, max_size=20), WORLDS, st.sampled_from((6, 10_000)))
+@given(
+    events=st.lists(EVENTS, min_size=1, max_size=20),
+    world=WORLDS,
+    max_waiting=st.sampled_from((6, 10_000)),
+    broken_on=st.sampled_from((ord(BROKEN), 5)),
+)
 @settings(max_examples=80)
 def test_whatever_happens_to_others_each_call_ends_once_and_right(
-    bench, events, world, max_waiting
+    bench, events, world, max_waiting, broken_on
 ):
-    crowd = crowded(
-        bench, world | {"max_waiting": max_waiting}, fails_on=ord(FAILS), broken_on=ord(BROKEN)
-    )
+    world = world | {"max_waiting": max_waiting}
+    crowd = crowded(bench, world, fails_on=ord(FAILS), broken_on=broken_on)
     replies = []
     for event in events:
         happen(crowd, replies, *event)

@@ -8,6 +8,7 @@ import pytest
 
 from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.protocol import Call, ForkHint, Sampling, Text
+from forkroot.core.scheduler import Growth
 from forkroot.core.testing import FakeRunner
 
 PROMPT = "a prompt that nobody has computed before, and that all of these calls want now, at once"
@@ -112,6 +113,31 @@ def test_when_memory_runs_out_the_newest_of_the_least_progressed_is_retracted(be
     assert ended == replies
     for reply in replies:
         assert reply.result().text == bench().run([reply.call])[0].text
+
+
+def test_after_a_retraction_more_is_set_aside_for_growth(bench, call):
+    world = bench(num_slots=200)
+    for text in "abcdefgh":
+        world.submit(call(text, max_tokens=60))
+    world.step()
+    assert len(world.scheduler.running) == 8
+    world.engine.retract_all()
+    world.step()
+    assert len(world.scheduler.running) == 3
+    world.drain()
+
+
+def test_what_is_set_aside_falls_slowly_and_rises_at_once():
+    growth = Growth()
+    assert growth.ratio == 0.4
+    growth.tighten()
+    assert growth.ratio == pytest.approx(0.6)
+    for _ in range(10):
+        growth.tighten()
+    assert growth.ratio == 1.0
+    for _ in range(5000):
+        growth.relax()
+    assert growth.ratio == growth.low == 0.1
 
 
 @pytest.mark.parametrize("order", ["lpm", "fcfs"])
