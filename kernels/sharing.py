@@ -14,7 +14,7 @@ import numpy as np
 
 from . import Ints, Past
 
-WORTH = 256  # token reads that a run must save: what a part of its own costs
+WORTH = 768  # token reads that a run must save: about what a part of its own costs
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,9 @@ def test_logits_are_those_of_transformers_however_a_prompt_is_cut(pair: tuple[Ll
 def test_ragged_batches_over_shared_roots_do_not_change_logits(pair: tuple[Llama, Any]) -> None:
     ours, theirs = pair
     machine, place = Machine(ours), Placement(7)
-    root = place.add(random_ids(place.random, 90))
+    root = place.add(random_ids(place.random, 190))
     stranger = place.add(random_ids(place.random, 30))
-    machine.logits(place.batch({root: 90, stranger: 13}))
+    machine.logits(place.batch({root: 190, stranger: 13}))
     branches = [place.fork(root, random_ids(place.random, 40)) for _ in range(5)]
     for counts in ([1, 1, 1, 1, 1], [3, 18, 1, 1, 2], [1, 1, 30, 2, 1]):
         batch = place.batch({**dict(zip(branches, counts, strict=True)), stranger: 1})
