@@ -306,6 +306,17 @@ def _is_bias(value: object) -> bool:
     return isinstance(value, int | float) and -100 <= value <= 100
 
 
+def _is_constraint(value: object) -> bool:
+    match value:
+        case Regex(text) | Grammar(text):
+            return _is_text(text)
+        case JsonSchema(schema):
+            return isinstance(schema, Mapping | bool)
+        case Choices(options):
+            return _are_texts(options) and len(options) > 0
+    return False
+
+
 def _are_texts(value: object) -> bool:
     """Whether this is a tuple of texts that are not empty."""
     return isinstance(value, tuple) and all(text != "" and _is_text(text) for text in value)
@@ -320,8 +331,9 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "sampling": ("a Sampling", lambda v: isinstance(v, Sampling)),
     "constraint": (
-        "a Regex, JsonSchema, Choices or Grammar, or None",
-        lambda v: v is None or isinstance(v, Regex | JsonSchema | Choices | Grammar),
+        "a Regex or Grammar of a text, a JsonSchema of a mapping or bool, Choices of at least one"
+        " text, or None",
+        lambda v: v is None or _is_constraint(v),
     ),
     "options": ("a tuple of non-empty texts", _are_texts),
     "hint": (

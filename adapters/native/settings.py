@@ -36,7 +36,8 @@ class Settings:
         """The backend that is meant. Raises InvalidCall if there is none."""
         if isinstance(backend, str):
             if backend not in self.backends:
-                raise InvalidCall("backend", backend, f"one of {sorted(self.backends)}")
+                names = f"a backend, such as connect({backend!r}), or a name in backends="
+                raise InvalidCall("backend", backend, f"{names} ({sorted(self.backends)})")
             return self.backends[backend]
         if backend is not None:
             return backend

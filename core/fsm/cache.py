@@ -6,7 +6,6 @@ allowed costs its compilation once.
 
 from __future__ import annotations
 
-import copy
 import json
 import threading
 from collections import OrderedDict
@@ -59,7 +58,7 @@ class GuideCache:
         if is_mine:
             self._fill(key, constraint, future)
         if isinstance(error := future.exception(), ForkrootError):
-            raise copy.copy(error)  # each caller's traceback is its own
+            raise _again(error)
         return future.result()
 
     def __len__(self) -> int:
@@ -105,6 +104,13 @@ def cache_key(constraint: Constraint) -> Key:
                     "json_schema", schema, f"a schema in JSON form ({error})"
                 ) from None
     raise InvalidCall("constraint", constraint, "a Regex, JsonSchema, Choices or Grammar")
+
+
+def _again(error: ForkrootError) -> ForkrootError:
+    """The same error with a traceback of its own."""
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(vars(error))
+    return fresh
 
 
 def _num_bytes(future: Future[Guide]) -> int:

@@ -1,0 +1,34 @@
+"""What a constraint that cannot be honoured tells its caller, through the whole intake."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from forkroot.core.protocol import Choices, Grammar, InvalidCall, JsonSchema, Regex, UnsupportedCall
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "object"}, {}, {"type": "array"}, {"$ref": "#/$defs/a", "$defs": {"a": {}}}],
+)
+def test_a_schema_that_no_pattern_says_is_refused_by_place_each_time(bench, call, schema) -> None:
+    made = bench()
+    made.intake.constraints = made.constraints
+    for _ in range(2):  # compiled, then kept
+        (error,) = made.run([call("x", constraint=JsonSchema(schema))])
+        assert isinstance(error, UnsupportedCall)
+        assert error.field == "json_schema"
+        assert error.allowed
+
+
+@pytest.mark.parametrize(
+    "constraint",
+    [Regex(re.compile("a")), Regex(5), Grammar(None), JsonSchema("{}"), Choices(()), Choices("ab")],
+    ids=repr,
+)
+def test_a_constraint_of_the_wrong_type_is_refused_by_field(bench, call, constraint) -> None:
+    (error,) = bench().run([call("x", constraint=constraint)])
+    assert type(error) is InvalidCall
+    assert error.field == "constraint"
