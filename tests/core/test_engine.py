@@ -21,6 +21,7 @@ from forkroot.core.protocol import (
     DeadlineExceeded,
     ForkHint,
     ForkrootError,
+    InvalidCall,
     Overloaded,
     Regex,
     Sampling,
@@ -32,6 +33,7 @@ from forkroot.core.testing import FakeRunner, byte_tokenizer
 
 NUM_TOKENS = 12  # a small vocabulary, so that stops are met
 FAILS, BROKEN = "F", "B"
+PATTERNS = ("[0-9]{3}-[0-9]{4}", "(\\x01\\x02|\\x03)*ab", "forced (a|b) forced")
 STEMS = ("", "You are a judge. ", "You are a judge. Essay: the sea is wide and deep. ", "Q: ")
 NO_USAGE = Usage()
 
@@ -71,13 +73,17 @@ def calls(draw: st.DrawFn) -> Call:
         namespace=draw(st.sampled_from(("", "", "tenant"))),
         priority=draw(st.sampled_from((0, 0, 0, 3, -3))),
     )
-    kind = draw(st.sampled_from(("answers", "answers", "answers", "plant", "options")))
+    kind = draw(st.sampled_from(("answers", "answers", "constrained", "plant", "options")))
     if kind == "plant":
         return replace(call, sampling=Sampling(max_tokens=0))
     if kind == "options":
         options = draw(st.lists(st.text("abc", min_size=1, max_size=5), min_size=1, max_size=4))
         return replace(call, options=tuple(options))
-    return replace(call, sampling=draw(samplings()), stream=draw(st.booleans()))
+    sampling, constraint = draw(samplings()), None
+    if kind == "constrained":
+        sampling = replace(sampling, max_tokens=sampling.max_tokens + 8)
+        constraint = Regex(draw(st.sampled_from(PATTERNS)))
+    return replace(call, sampling=sampling, constraint=constraint, stream=draw(st.booleans()))
 
 
 WORLDS = st.fixed_dictionaries(
@@ -91,6 +97,7 @@ WORLDS = st.fixed_dictionaries(
         "hold_min": st.sampled_from((1, 8)),
         "ageing": st.sampled_from((1, 16)),
         "retract_every": st.sampled_from((0, 0, 1, 3)),
+        "jumps": st.booleans(),
     }
 )
 
@@ -99,14 +106,19 @@ def crowded(bench, world, **runner):
     """A bench of this world. Without a cache, retraction at every step loses all chunks."""
     if world["retract_every"] and not world["cache"]:
         world = world | {"chunk_tokens": 1000}
-    return bench(FakeRunner(world["num_slots"], NUM_TOKENS, **runner), **world)
+    return with_constraints(bench(FakeRunner(world["num_slots"], NUM_TOKENS, **runner), **world))
+
+
+def with_constraints(world):
+    world.intake.constraints = world.constraints
+    return world
 
 
 def alone(bench, call):
     """What a call gets that has a large engine without any cache for itself."""
     runner = FakeRunner(2000, NUM_TOKENS)
     sizes = {"num_slots": 2000, "chunk_tokens": 1000, "max_running": 1, "cache": False}
-    return bench(runner, **sizes).run([replace(call, deadline=None)])[0]
+    return with_constraints(bench(runner, **sizes)).run([replace(call, deadline=None)])[0]
 
 
 def check_chunks(reply):
@@ -140,7 +152,11 @@ def test_an_answer_is_the_same_in_any_crowd(bench, arrivals, world):
             crowd.step()
     crowd.drain()
     for reply in replies:
-        expected, got = alone(bench, reply.call), reply.result()
+        expected = alone(bench, reply.call)
+        if isinstance(expected, ForkrootError):
+            assert str(reply.error()) == str(expected)
+            continue
+        got = reply.result()
         assert replace(got, usage=NO_USAGE) == replace(expected, usage=NO_USAGE)
         assert got.usage.prompt_tokens == expected.usage.prompt_tokens
         assert got.usage.completion_tokens == expected.usage.completion_tokens
@@ -200,7 +216,7 @@ def test_whatever_happens_to_others_each_call_ends_once_and_right(
     for reply in replies:
         error = reply.error()
         if error is not None:
-            assert isinstance(error, CallFailed | DeadlineExceeded | Overloaded)
+            assert isinstance(error, CallFailed | DeadlineExceeded | Overloaded | InvalidCall)
         elif not was_cut_short(reply.result()):
             expected = alone(bench, reply.call)
             assert replace(reply.result(), usage=NO_USAGE) == replace(expected, usage=NO_USAGE)
