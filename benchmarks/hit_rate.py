@@ -28,15 +28,20 @@ from forkroot.core.config import ORDERS, EngineConfig
 NUM_TREES = 40
 TREE_REQUESTS = 60
 UNLIMITED = 3_000_000
-NEVER = 10**6
+NEVER = ALL = 10**6
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a workload is run. part: of its span that the pool holds; None: an unlimited pool."""
+    """How a workload is run.
+
+    part: of its span that the pool holds; None: an unlimited pool.
+    width: programs at a time; None: the workload's own.
+    """
 
     part: float | None = None
     order: str = "lpm"
+    width: int | None = None
     hints: bool = True
     holds: bool = True
 
@@ -54,11 +59,13 @@ SETTINGS = (
     *(Setting(order=order) for order in ORDERS),
     Setting(hints=False),
     Setting(holds=False),
-    *(Setting(0.1, order) for order in ORDERS),
+    *(Setting(0.1, order=order) for order in ORDERS),
     Setting(0.1, hints=False),
     Setting(0.2),
     Setting(0.3),
     Setting(0.5),
+    Setting(0.1, width=4),
+    Setting(0.1, width=ALL),
 )
 
 
@@ -111,7 +118,8 @@ def measure(shape: Callable[[Maker], Workload], share: float, seed: int) -> dict
         num_slots = max(round(span * setting.part), longest) if setting.part else UNLIMITED
         hold_min = config.hold_min if setting.holds else NEVER
         changed = replace(config, order=setting.order, hold_min=hold_min)
-        _, figures = run(workload, changed, num_slots, setting.hints)
+        widened = replace(workload, width=setting.width or workload.width)
+        _, figures = run(widened, changed, num_slots, setting.hints)
         assert figures["prefilled"] >= prefilled, "better than the best"
         row[setting.name] = figures | {"of_optimum": round(_rate(figures) / best, 4)}
     return row

@@ -36,7 +36,9 @@ def hit_rates(row: Row) -> list[list[str]]:
 def small_pools(row: Row) -> list[list[str]]:
     """What of the optimum is reached as the pool shrinks."""
     settings = ("0.5 lpm", "0.3 lpm", "0.2 lpm", "0.1 lpm")
-    return _workloads(row, settings, ("half", "0.3", "0.2", "a tenth"))
+    few, every = "0.1 lpm, 4 at a time", "0.1 lpm, 1000000 at a time"
+    titles = ("half", "0.3", "0.2", "a tenth", "a tenth, four at a time", "a tenth, all at once")
+    return _workloads(row, (*settings, few, every), titles)
 
 
 def orders(row: Row) -> list[list[str]]:
