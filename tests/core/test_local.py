@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from forkroot.core.protocol import (
     Call,
     CallFailed,
     ForkHint,
+    ForkrootError,
     InvalidCall,
     InvalidModel,
     Sampling,
@@ -183,6 +185,48 @@ def test_calls_are_cancelled_from_many_threads_while_they_run(backend):
     assert set(reasons) <= {"abort", "length"}
     assert "abort" in reasons
     backend.check()
+
+
+@pytest.mark.parametrize("is_closed_early", [True, False])
+def test_whatever_threads_do_each_call_ends_once(is_closed_early):
+    backend = start(FakeRunner(600, fails_on=ord("F")), num_slots=300, max_waiting=40)
+    endings: dict[object, int] = {}
+
+    def count(reply) -> None:
+        endings[reply] = endings.get(reply, 0) + 1
+
+    def busy(seed: int) -> list:
+        rng, replies = random.Random(seed), []
+        for _ in range(25):
+            text = rng.choice(("root a ", "root b ", "")) + "".join(rng.choices("abcF", k=8))
+            sampling = {"max_tokens": rng.choice((0, 1, 5, 20)), "n": rng.choice((1, 2))}
+            hint = rng.choice((None, ForkHint("root", 2, 1)))
+            deadline = rng.choice((None, None, 0.002))
+            replies.append(
+                backend.submit(ask(text, sampling=sampling, hint=hint, deadline=deadline))
+            )
+            replies[-1].when_done(count)
+            if rng.random() < 0.2:
+                replies[-1].cancel()
+            if rng.random() < 0.2:
+                replies[-1].error()
+        return replies
+
+    with ThreadPoolExecutor(6) as pool:
+        futures = [pool.submit(busy, seed) for seed in range(6)]
+        if is_closed_early:
+            futures[0].result(30)
+            backend.close()
+        replies = [reply for future in futures for reply in future.result(30)]
+    for reply in replies:
+        try:
+            reply.result(30)
+        except ForkrootError:
+            assert reply.error() is not None
+    if not is_closed_early:
+        backend.check()
+        backend.close()
+    assert [endings[reply] for reply in replies] == [1] * 150
 
 
 def test_a_finished_call_is_forgotten(backend):
