@@ -116,8 +116,10 @@ class WaitingQueue:
             self.match(sequence, cache)
 
     def _rank(self, sequence: Sequence) -> tuple[int, int]:
-        rank = sequence.match_len + self._ageing * self._age(sequence) + self._bonus(sequence)
-        return -rank, self._waiting[sequence]
+        """Sorts by rank, less the admissions so far, which all have in common."""
+        gained = sequence.match_len - self._ageing * sequence.arrival
+        bonus = self._context_len * sequence.job.call.priority
+        return -gained - bonus, self._waiting[sequence]
 
     def _bonus(self, sequence: Sequence) -> int:
         """One context for each level of priority."""
