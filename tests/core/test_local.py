@@ -208,8 +208,6 @@ def test_whatever_threads_do_each_call_ends_once(is_closed_early):
             replies[-1].when_done(count)
             if rng.random() < 0.2:
                 replies[-1].cancel()
-            if rng.random() < 0.2:
-                replies[-1].error()
         return replies
 
     with ThreadPoolExecutor(6) as pool:
