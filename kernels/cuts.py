@@ -18,7 +18,7 @@ from . import Ints, Past
 from .sharing import Run, find_runs
 
 SHORT = 16  # new tokens up to which sequences are computed together
-MAX_GATHER = 1 << 14  # slots gathered at once
+MAX_GATHER = 1 << 13  # slots gathered at once
 MAX_WASTE = 1 << 10  # of these, padding
 
 Indices: TypeAlias = npt.NDArray[Any]

@@ -6,19 +6,18 @@ version 5 or the older ones. Knows no torch, so that a checkpoint can be judged 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from ..protocol import InvalidModel
+from .keys import REQUIRED, Keys
 
 SUPPORTED = ("LlamaForCausalLM",)
 DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 RopeKind: TypeAlias = Literal["default", "linear", "llama3"]
 Shape: TypeAlias = tuple[int, ...]
-_REQUIRED = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +62,9 @@ class ModelConfig:
     @classmethod
     def from_folder(cls, folder: str | Path) -> ModelConfig:
         """Read a checkpoint's configuration. Raises InvalidModel naming file, key and value."""
-        keys = _Keys.read(Path(folder) / "config.json")
+        keys = Keys.read(Path(folder) / "config.json")
         path = Path(folder) / "generation_config.json"
-        generation = _Keys.read(path) if path.exists() else _Keys(path, {})
+        generation = Keys.read(path) if path.exists() else Keys(path, {})
         architecture = _architecture(keys)
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         config = cls(
@@ -153,70 +152,14 @@ def footprint(folder: str | Path, dtype: str) -> Footprint:
     return Footprint(count, count * DTYPE_BYTES[dtype], config.kv_bytes_per_token(dtype))
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
-    """One JSON file, read key by key with errors that name file, key, value and what is allowed."""
-
-    path: Path
-    values: Mapping[str, Any]
-
-    @classmethod
-    def read(cls, path: Path) -> _Keys:
-        try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise InvalidModel(f"{path} is missing; a checkpoint folder holds it") from None
-        except (OSError, ValueError) as error:
-            raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
-        if not isinstance(values, dict):
-            raise InvalidModel(f"{path} holds {type(values).__name__}; allowed: a JSON object")
-        return cls(path, values)
-
-    def refuse(self, key: str, allowed: str) -> InvalidModel:
-        shown = repr(self.values[key]) if key in self.values else "missing"
-        return InvalidModel(f"{self.path}: {key} is {shown}; allowed: {allowed}")
-
-    def get(self, key: str, default: object, kinds: tuple[type, ...], allowed: str) -> Any:
-        value = self.values.get(key)
-        if value is None:
-            if default is _REQUIRED:
-                raise self.refuse(key, allowed)
-            return default
-        if isinstance(value, bool) is not (bool in kinds) or not isinstance(value, kinds):
-            raise self.refuse(key, allowed)
-        return value
-
-    def count(self, key: str, default: object = _REQUIRED) -> int:
-        value: int = self.get(key, default, (int,), "an integer >= 1")
-        if value < 1:
-            raise self.refuse(key, "an integer >= 1")
-        return value
-
-    def number(self, key: str, default: object = _REQUIRED) -> float:
-        value = float(self.get(key, default, (int, float), "a number > 0"))
-        if not 0 < value < float("inf"):
-            raise self.refuse(key, "a number > 0")
-        return value
-
-    def flag(self, key: str, default: bool) -> bool:
-        return bool(self.get(key, default, (bool,), "true or false"))
-
-    def word(self, key: str, default: object = _REQUIRED) -> str:
-        return str(self.get(key, default, (str,), "a string"))
-
-    def section(self, key: str) -> _Keys:
-        found = self.get(key, {}, (dict,), "a JSON object")
-        return _Keys(self.path, found)
-
-
-def _architecture(keys: _Keys) -> str:
-    names = keys.get("architectures", _REQUIRED, (list,), f"one of {', '.join(SUPPORTED)}")
+def _architecture(keys: Keys) -> str:
+    names = keys.get("architectures", REQUIRED, (list,), f"one of {', '.join(SUPPORTED)}")
     if len(names) != 1 or names[0] not in SUPPORTED:
         raise keys.refuse("architectures", f"one of {', '.join(SUPPORTED)}")
     return str(names[0])
 
 
-def _dtype(keys: _Keys) -> str:
+def _dtype(keys: Keys) -> str:
     key = "dtype" if "dtype" in keys.values else "torch_dtype"
     name = keys.word(key, "float32")
     if name not in DTYPE_BYTES:
@@ -224,10 +167,9 @@ def _dtype(keys: _Keys) -> str:
     return name
 
 
-def _rope(keys: _Keys) -> RopeConfig:
+def _rope(keys: Keys) -> RopeConfig:
     """Position encoding from `rope_parameters`, or from `rope_theta` and `rope_scaling`."""
-    name = "rope_parameters" if keys.values.get("rope_parameters") else "rope_scaling"
-    scaling = keys.section(name)
+    scaling = _rope_keys(keys)
     theta = scaling.number("rope_theta", keys.number("rope_theta", 10_000.0))
     key = "type" if "rope_type" not in scaling.values and "type" in scaling.values else "rope_type"
     match scaling.word(key, "default"):
@@ -247,7 +189,12 @@ def _rope(keys: _Keys) -> RopeConfig:
     raise scaling.refuse(key, "default, linear, llama3")
 
 
-def _token_ids(keys: _Keys, key: str) -> tuple[int, ...]:
+def _rope_keys(keys: Keys) -> Keys:
+    is_new = bool(keys.values.get("rope_parameters"))
+    return keys.section("rope_parameters" if is_new else "rope_scaling")
+
+
+def _token_ids(keys: Keys, key: str) -> tuple[int, ...]:
     allowed = "a token id >= 0, a list of these, or null"
     value = keys.get(key, [], (int, list), allowed)
     ids = value if isinstance(value, list) else [value]
@@ -256,12 +203,12 @@ def _token_ids(keys: _Keys, key: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _token_id(keys: _Keys, key: str) -> int | None:
+def _token_id(keys: Keys, key: str) -> int | None:
     ids = _token_ids(keys, key)
     return ids[0] if ids else None
 
 
-def _check(keys: _Keys, config: ModelConfig) -> None:
+def _check(keys: Keys, config: ModelConfig) -> None:
     """Raise InvalidModel for sizes that do not fit together, or parts that nobody wrote yet."""
     if config.num_heads % config.num_kv_heads:
         raise keys.refuse("num_key_value_heads", f"a divisor of {config.num_heads}")
@@ -269,10 +216,10 @@ def _check(keys: _Keys, config: ModelConfig) -> None:
         raise keys.refuse("head_dim", "an even number")
     if keys.word("hidden_act", "silu") not in ("silu", "swish"):
         raise keys.refuse("hidden_act", "silu")
-    if config.rope.high_freq_factor <= config.rope.low_freq_factor and config.rope.kind == "llama3":
-        raise keys.section(
-            "rope_parameters" if keys.values.get("rope_parameters") else "rope_scaling"
-        ).refuse("high_freq_factor", f"above low_freq_factor={config.rope.low_freq_factor}")
+    rope = config.rope
+    if rope.kind == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
+        allowed = f"above low_freq_factor={rope.low_freq_factor}"
+        raise _rope_keys(keys).refuse("high_freq_factor", allowed)
     special = (*config.eos_ids, *(() if config.bos_id is None else (config.bos_id,)))
     if any(i >= config.vocabulary_size for i in special):
         raise keys.refuse("eos_token_id", f"ids below vocab_size={config.vocabulary_size}")

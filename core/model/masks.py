@@ -14,19 +14,21 @@ from .batch import Draw, Ints
 def masked(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """The logits [N, vocabulary] themselves if no draw has a mask, else a copy in which what the
     masks do not allow is -inf."""
-    rows = [row for row, draw in enumerate(draws) if draw.mask is not None]
-    if not rows:
+    found = [(row, draw.mask) for row, draw in enumerate(draws) if draw.mask is not None]
+    if not found:
         return logits
-    size = logits.shape[-1]
-    bits = np.stack([_unpacked(draw.mask, size) for draw in draws if draw.mask is not None])
+    rows, masks = zip(*found, strict=True)
+    bits = torch.from_numpy(_unpacked(masks, logits.shape[-1])).to(logits.device)
+    addends = 1 - bits.float().reciprocal_()  # 0 or -inf
+    if len(rows) == len(draws):
+        return logits + addends
     index = torch.tensor(rows, device=logits.device)
-    is_out = torch.from_numpy(bits == 0).to(logits.device)
-    return logits.index_copy(0, index, logits[index].masked_fill(is_out, -torch.inf))
+    return logits.index_copy(0, index, addends.add_(logits.index_select(0, index)))
 
 
-def _unpacked(mask: Ints, size: int) -> np.ndarray:
-    """[size] the bits of a mask; those past its end are 0."""
-    count = min(size, 32 * len(mask))
-    bits = np.zeros(size, np.uint8)
-    bits[:count] = np.unpackbits(mask.view(np.uint8), count=count, bitorder="little")
-    return bits
+def _unpacked(masks: Sequence[Ints], size: int) -> np.ndarray:
+    """[masks, size] of bits; those past a mask's end are 0."""
+    words = np.zeros((len(masks), -(-size // 32)), np.int32)
+    for row, mask in zip(words, masks, strict=True):
+        row[: len(mask)] = mask[: len(row)]
+    return np.unpackbits(words.view(np.uint8), axis=-1, count=size, bitorder="little")

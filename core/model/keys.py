@@ -1,0 +1,80 @@
+"""A JSON file of settings, read key by key; every error names file, key, value and what is allowed.
+
+Knows nothing of what the keys mean.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..protocol import InvalidModel
+
+REQUIRED = object()  # the default of a key that must be there
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The values of one JSON object in the file `path`."""
+
+    path: Path
+    values: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Keys:
+        """Raises InvalidModel for a file that is missing or no JSON object."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidModel(f"{path} is missing; a checkpoint folder holds it") from None
+        except (OSError, ValueError) as error:
+            raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
+        if not isinstance(values, dict):
+            raise InvalidModel(f"{path} holds {type(values).__name__}; allowed: a JSON object")
+        return cls(path, values)
+
+    def refuse(self, key: str, allowed: str) -> InvalidModel:
+        """The error for a key's value, for the caller to raise."""
+        shown = repr(self.values[key]) if key in self.values else "missing"
+        return InvalidModel(f"{self.path}: {key} is {shown}; allowed: {allowed}")
+
+    def get(self, key: str, default: object, kinds: tuple[type, ...], allowed: str) -> Any:
+        """A value of one of these types; the default where it is missing or null."""
+        value = self.values.get(key)
+        if value is None:
+            if default is REQUIRED:
+                raise self.refuse(key, allowed)
+            return default
+        if isinstance(value, bool) is not (bool in kinds) or not isinstance(value, kinds):
+            raise self.refuse(key, allowed)
+        return value
+
+    def count(self, key: str, default: object = REQUIRED) -> int:
+        """An integer >= 1."""
+        value: int = self.get(key, default, (int,), "an integer >= 1")
+        if value < 1:
+            raise self.refuse(key, "an integer >= 1")
+        return value
+
+    def number(self, key: str, default: object = REQUIRED) -> float:
+        """A finite number > 0."""
+        value = float(self.get(key, default, (int, float), "a finite number > 0"))
+        if not 0 < value < float("inf"):
+            raise self.refuse(key, "a finite number > 0")
+        return value
+
+    def flag(self, key: str, default: bool) -> bool:
+        """True or false."""
+        return bool(self.get(key, default, (bool,), "true or false"))
+
+    def word(self, key: str, default: object = REQUIRED) -> str:
+        """A text."""
+        return str(self.get(key, default, (str,), "a string"))
+
+    def section(self, key: str) -> Keys:
+        """A nested object; empty where it is missing."""
+        found = self.get(key, {}, (dict,), "a JSON object")
+        return Keys(self.path, found)
