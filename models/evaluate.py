@@ -63,7 +63,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.evaluate", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY)
     parser.add_argument("--count", type=int, default=250, help="prompts per task")
-    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--seed", type=int, default=12)
     parser.add_argument("--only", default="", help="part of the titles to ask")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print per task")
     args = parser.parse_args()

