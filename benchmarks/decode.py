@@ -5,7 +5,7 @@ weights, float32 unless told. A step is `ModelRunner.run` on a batch of greedy s
 prompts share nothing ("alone") or all but their last 32 tokens ("root"); slots lie as the engine
 places them. "bare" is one product for each (fused) matrix of the model and the output matrix,
 through `torch.nn.functional.linear`. Steps and products take turns; the best of all rounds counts,
-in microseconds.
+in microseconds of processor time, so that other load on the machine counts less.
 """
 
 from __future__ import annotations

@@ -27,7 +27,8 @@ Top: TypeAlias = tuple[tuple[int, float], ...]
 
 _RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
-_HALVINGS = 40
+_HALVINGS = 30  # of the range of the bits of 0 to 1
+_ABOVE_ONE = 0x3F800001  # bits of the float after 1
 _COLDEST = 1e-6
 
 
@@ -109,7 +110,7 @@ def _invert(weights: Tensor, numbers: Tensor) -> Tensor:
     """The token of each row at which the running sum of its weights passes `numbers` [N] of the
     whole: first the block of tokens, then the token in it."""
     blocks = weights.view(len(weights), -1, _BLOCK)
-    sums = blocks.sum(-1).double().cumsum(-1)
+    sums = _block_sums(weights).cumsum(-1)
     goal = numbers[:, None] * sums[:, -1:]
     block = _first_above(sums, goal)
     goal -= torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
@@ -148,24 +149,35 @@ def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
 
 
 def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """As `_top_floors` among all tokens, for the rare rows whose nucleus is wide: the floor is
-    found by halving its range (0 to 1, the largest weight) instead of a sort."""
+    """As `_top_floors` among all tokens, for the rare rows whose nucleus is wide: found by halving
+    the range of its bits (those of ascending positive floats ascend) instead of a sort."""
     size = weights.shape[-1]
     least = [
         float(row.kthvalue(size - draw.top_k + 1).values) if 0 < draw.top_k < size else 0.0
         for row, draw in zip(weights, draws, strict=True)
     ]
-    low = torch.tensor(least, dtype=torch.float64, device=weights.device)[:, None]
-    kept = torch.where(weights >= low, weights, 0.0)
-    shares = low.new_tensor([draw.top_p for draw in draws])[:, None]
-    wanted = shares * kept.sum(-1, keepdim=True, dtype=torch.float64)
-    high = torch.ones_like(low)
+    low = weights.new_tensor(least)[:, None]
+    kept = torch.empty_like(weights)
+    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64)[:, None]
+    wanted = shares.to(weights.device) * _mass_above(weights, low, kept)
+    low = low.view(torch.int32)  # where enough is kept
+    high = torch.full_like(low, _ABOVE_ONE)  # where too little is
     for _ in range(_HALVINGS):
-        middle = (low + high) / 2
-        mass = torch.where(kept >= middle, kept, 0.0).sum(-1, keepdim=True, dtype=torch.float64)
-        is_enough = mass >= wanted
+        middle = (low + high) // 2
+        is_enough = _mass_above(weights, middle.view(torch.float32), kept) >= wanted
         low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
-    return low[:, 0].float()
+    return low.view(torch.float32)[:, 0]
+
+
+def _mass_above(weights: Tensor, floors: Tensor, kept: Tensor) -> Tensor:
+    """[N, 1] sum of the weights that are at least the floors [N, 1]; `kept` is room for them."""
+    torch.ge(weights, floors, out=kept).mul_(weights)
+    return _block_sums(kept).sum(-1, keepdim=True)
+
+
+def _block_sums(weights: Tensor) -> Tensor:
+    """[N, blocks] in float64: quicker than to add all numbers in float64, and as good."""
+    return weights.view(len(weights), -1, _BLOCK).sum(-1).double()
 
 
 def _top_floors(weights: Tensor, draws: Sequence[Draw], width: int) -> Tensor:
