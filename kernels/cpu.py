@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import Past
-from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut
+from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut, first_rows
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -32,14 +32,14 @@ class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots; scores are scaled by `scale`."""
 
     def __init__(self, num_slots: int, num_kv_heads: int, scale: float) -> None:
-        self._num_slots = num_slots
+        self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
         self._scale = scale
         self._scratch: dict[torch.dtype, Tensor] = {}
 
     def plan(self, past: Past) -> Plan:
         """As `Attention.plan`."""
-        return cut(past, self._num_kv_heads, self._num_slots)
+        return cut(past, self._heads)
 
     def attend(self, q: Tensor, kv: Tensor, plan: Plan) -> Tensor:
         """As `Attention.attend`."""

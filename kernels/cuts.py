@@ -68,19 +68,25 @@ class Plan:
     runs: tuple[LongPart, ...]
 
 
-def cut(past: Past, num_kv_heads: int, num_slots: int) -> Plan:
-    """Cut a step into parts for pools of this shape."""
-    return _Cutter(past, num_kv_heads, num_slots).plan()
+def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
+    """[2, kv_heads] where each head's keys and values begin in a pool seen as rows."""
+    num_rows = 2 * num_kv_heads * num_slots
+    heads = np.arange(0, num_rows, num_slots).reshape(2, num_kv_heads)
+    return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
+
+
+def cut(past: Past, heads: Indices) -> Plan:
+    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
+    return _Cutter(past, heads).plan()
 
 
 class _Cutter:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
     offsets: [S] how many of these lie in runs; what follows is its own."""
 
-    def __init__(self, past: Past, num_kv_heads: int, num_slots: int) -> None:
+    def __init__(self, past: Past, heads: Indices) -> None:
         self._past = past
-        self._heads = np.arange(2 * num_kv_heads, dtype=_index_type(num_kv_heads, num_slots))
-        self._heads = self._heads.reshape(2, -1) * num_slots  # first row of each head's matrix
+        self._heads = heads
         self._firsts = np.cumsum(past.lens) - past.lens
         self._ends = past.starts + past.lens
         self._offsets = np.zeros(len(past.rows), np.int32)
@@ -183,7 +189,3 @@ def _borders(num_keys: list[int]) -> list[int]:
                 borders.append(i)
             start, waste = i, 0
     return borders
-
-
-def _index_type(num_kv_heads: int, num_slots: int) -> type[np.signedinteger[Any]]:
-    return np.int32 if 2 * num_kv_heads * num_slots < 2**31 else np.int64

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .batch import Draw, Floats, Longs
+from .batch import GREEDY, Draw, Floats, Longs
 from .masks import masked
 from .penalties import changed
 
@@ -45,6 +45,11 @@ class Drawn:
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     """Draw one token for each row of logits [N, vocabulary] (float32, left as they are)."""
+    total = logits.sum(-1)
+    is_sound = total - total == 0  # all finite
+    if all(draw is GREEDY for draw in draws):
+        plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
+        return Drawn(plain, np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
     allowed = masked(changed(logits, draws), draws)
     tokens = _likeliest(allowed)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
@@ -52,7 +57,6 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         index = torch.tensor(rows, device=logits.device)
         mine = allowed if len(rows) == len(draws) else allowed.index_select(0, index)
         tokens[index] = _draw(mine, [draws[row] for row in rows])
-    is_sound = torch.isfinite(logits.sum(-1))
     if allowed is not logits:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
     logprobs, tops = _logprobs(logits, tokens, draws)
