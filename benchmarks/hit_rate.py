@@ -48,11 +48,10 @@ class Setting:
     @property
     def name(self) -> str:
         """What it is called in the row."""
-        left_out = [
-            "" if self.hints else " without hints",
-            "" if self.holds else " without holding",
-        ]
-        return f"{self.part or 'unlimited'} {self.order}{''.join(left_out)}"
+        hints = "" if self.hints else " without hints"
+        holds = "" if self.holds else " without holding"
+        width = f", {self.width} at a time" if self.width else ""
+        return f"{self.part or 'unlimited'} {self.order}{hints}{holds}{width}"
 
 
 SETTINGS = (
@@ -121,6 +120,7 @@ def measure(shape: Callable[[Maker], Workload], share: float, seed: int) -> dict
         widened = replace(workload, width=setting.width or workload.width)
         _, figures = run(widened, changed, num_slots, setting.hints)
         assert figures["prefilled"] >= prefilled, "better than the best"
+        assert setting.name not in row, "two settings of one name"
         row[setting.name] = figures | {"of_optimum": round(_rate(figures) / best, 4)}
     return row
 
