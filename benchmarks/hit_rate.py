@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from common import parser, report
-from programs import Driver, Ids, Workload
+from programs import Driver, Ids, Maker, Workload, answering
 from virtual import VOCABULARY, VirtualRuntime, optimum
-from workloads import SHAPES, Maker, answering
+from workloads import SHAPES
 
 from forkroot.core.config import ORDERS, EngineConfig
 

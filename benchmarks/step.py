@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 import torch
 from common import RESULTS, parser, report
-from programs import Driver
+from programs import Driver, Maker
 from watch import Sorts, StepLog, replaced
-from workloads import Maker, nothing_shared
+from workloads import nothing_shared
 
 from forkroot.core.engine import Engine
 from forkroot.core.local import LocalBackend

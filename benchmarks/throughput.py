@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 from common import parser, report
-from programs import Driver, Workload
-from workloads import SHAPES, Maker, nothing_shared
+from programs import Driver, Maker, Workload
+from workloads import SHAPES, nothing_shared
 
 from forkroot.core.local import LocalBackend
 

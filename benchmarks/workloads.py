@@ -7,50 +7,10 @@ appendix); `share` scales how many programs there are, `size` how long their tex
 
 from __future__ import annotations
 
-import random
 from itertools import accumulate
 from operator import mul
-from string import ascii_lowercase
 
-from programs import Body, Desk, Draft, Ids, Program, Workload
-
-
-class Maker:
-    """Draws the texts and lengths of workloads.
-
-    vocabulary: token ids to draw from. share: of the paper's number of programs. size: of its
-      lengths.
-    """
-
-    def __init__(self, vocabulary: range, share: float, seed: int, size: float = 1.0) -> None:
-        self.random = random.Random(seed)
-        self._vocabulary = vocabulary
-        self._share = share
-        self._size = size
-
-    def num(self, full: int, least: int = 4) -> int:
-        """How many stand for the paper's number."""
-        return max(min(least, full), round(full * self._share))
-
-    def length(self, low: int, high: int) -> int:
-        """A length from `low` to `high`, scaled."""
-        return max(1, round(self.random.randint(low, high) * self._size))
-
-    def lengths(self, num: int, low: int, high: int) -> list[int]:
-        """Lengths from `low` to `high`."""
-        return [self.length(low, high) for _ in range(num)]
-
-    def ids(self, low: int, high: int | None = None) -> Ids:
-        """A text of `low` to `high` tokens that occurs nowhere else."""
-        return tuple(self.random.choices(self._vocabulary, k=self.length(low, high or low)))
-
-    def texts(self, num: int, low: int, high: int | None = None) -> list[Ids]:
-        """Texts of `low` to `high` tokens."""
-        return [self.ids(low, high) for _ in range(num)]
-
-    def option(self) -> str:
-        """A text to choose, in characters."""
-        return " " + "".join(self.random.choices(ascii_lowercase, k=20))
+from programs import Body, Desk, Draft, Ids, Maker, Program, Workload, answering
 
 
 def mmlu(make: Maker) -> Workload:
@@ -281,11 +241,6 @@ def nothing_shared(make: Maker) -> Workload:
     texts = make.texts(make.num(100), 50, 400)
     bodies = [answering(text, length=make.length(50, 250)) for text in texts]
     return Workload("nothing shared", bodies)
-
-
-def answering(*ids: Ids, length: int) -> Body:
-    """A program of one call."""
-    return lambda desk: desk.begin(*ids).gen(length)
 
 
 SHAPES = (
