@@ -46,7 +46,7 @@ class HashRunner:
         sums += np.repeat(before, batch.lens)
         self._pool[batch.slots] = sums
         tokens = (_mix(sums[batch.sampled]) % np.uint64(VOCABULARY)).astype(np.int64)
-        scores = (_mix(sums[batch.scored]) % np.uint64(5000)).astype(np.float32) / -1000
+        scores = (_mix(sums[batch.scored]) % np.uint64(5000)).astype(np.float32) / np.float32(-1000)
         return Outcome(tokens, np.full(len(tokens), np.nan, np.float32), scores=scores)
 
 

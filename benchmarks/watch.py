@@ -128,7 +128,7 @@ class Sorts(TorchDispatchMode):
     counts as a sort)."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.widths: dict[str, int] = {}
 
     def __torch_dispatch__(
