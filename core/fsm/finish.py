@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from . import utf8
 from .dfa import STATE_BITS, STATE_MASK, Dfa
-from .vocabulary import Vocabulary
+from .vocabulary import NEVER, Vocabulary
 
-NEVER = 1 << 29
+Counts: TypeAlias = npt.NDArray[np.int32]
+Edges: TypeAlias = list[list[tuple[str, int]]]
+
 MAX_FEW = 8
 MAX_INSIDE = 50_000
 UNSPELLABLE = 10_000
@@ -31,7 +34,7 @@ class ShortestText:
 
     def __init__(self, dfa: Dfa, chars: list[str], can_spell: Callable[[str], bool]) -> None:
         self.num_bytes = [NEVER] * dfa.num_states
-        self.edges: list[list[tuple[str, int]]] = [[] for _ in range(dfa.num_states)]
+        self.edges: Edges = [[] for _ in range(dfa.num_states)]
         weight = {char: len(char.encode()) if can_spell(char) else UNSPELLABLE for char in chars}
         sources: list[list[tuple[int, str]]] = [[] for _ in range(dfa.num_states)]
         for state, char, to in _edges(dfa, chars, weight):
@@ -81,22 +84,15 @@ class ShortestFinish:
     """How many tokens bring each state to a match.
 
     num_tokens: [states] NEVER where the vocabulary cannot write any way to the end; 0 for the dead
-      state and for those that accept.
+      state and for those that accept. May be given, where it was found elsewhere.
     """
 
-    def __init__(self, dfa: Dfa, vocabulary: Vocabulary) -> None:
+    def __init__(self, dfa: Dfa, vocabulary: Vocabulary, num_tokens: Counts | None = None) -> None:
         self._dfa = dfa
         self._vocabulary = vocabulary
         self._inside: dict[int, int] = {}
-        self._spelled: dict[bytes, int] = {}
-        shortest = ShortestText(
-            dfa, _spokesmen(dfa, vocabulary), lambda char: self.spell(char.encode()) < NEVER
-        )
-        self._edges = shortest.edges
-        self._counts = [0 if accepts else NEVER for accepts in dfa.accepting.tolist()]
-        self._counts[0] = 0
-        self._settle(np.argsort(np.array(shortest.num_bytes), kind="stable").tolist())
-        self.num_tokens: npt.NDArray[np.int32] = np.array(self._counts, np.int32)
+        self._counts = self._count() if num_tokens is None else num_tokens.tolist()
+        self.num_tokens: Counts = np.array(self._counts, np.int32)
 
     def tokens(self, state: int) -> int:
         """The number for any state, also inside a character."""
@@ -109,38 +105,23 @@ class ShortestFinish:
             known = self._inside[state] = self._count_inside(state)
         return known
 
-    def spell(self, data: bytes) -> int:
-        """The fewest tokens that are these bytes together; NEVER where there are none."""
-        known = self._spelled.get(data)
-        if known is None:
-            ids, longest = self._vocabulary.ids, self._vocabulary.longest
-            counts = [0] + [NEVER] * len(data)
-            for end in range(1, len(data) + 1):
-                for start in range(max(0, end - longest), end):
-                    if counts[start] + 1 < counts[end] and data[start:end] in ids:
-                        counts[end] = counts[start] + 1
-            known = counts[-1]
-            if len(data) <= 4:
-                self._spelled[data] = known
-        return known
+    def _count(self) -> list[int]:
+        dfa, vocabulary = self._dfa, self._vocabulary
+        shortest = ShortestText(
+            dfa, _spokesmen(dfa, vocabulary), lambda char: vocabulary.spell(char.encode()) < NEVER
+        )
+        counts = [0 if accepts else NEVER for accepts in dfa.accepting.tolist()]
+        counts[0] = 0
+        order = np.argsort(np.array(shortest.num_bytes), kind="stable").tolist()
+        edges = shortest.edges
+        steps = [(state, self._steps(state, edges)) for state in order if counts[state]]
+        _settle(counts, steps)
+        return counts
 
-    def _settle(self, order: list[int]) -> None:
-        """Lower the counts, states near the end first, until no step makes any lower."""
-        counts = self._counts
-        steps = [(state, self._steps(state)) for state in order if counts[state]]
-        is_settled = False
-        while not is_settled:
-            is_settled = True
-            for state, after in steps:
-                best = min([cost + counts[to] for to, cost in after], default=NEVER)
-                if best < counts[state]:
-                    counts[state] = best
-                    is_settled = False
-
-    def _steps(self, state: int) -> list[tuple[int, int]]:
+    def _steps(self, state: int, edges: Edges) -> list[tuple[int, int]]:
         """(next state, tokens): where one token leads, or the bytes of one character."""
-        edges, vocabulary = self._edges, self._vocabulary
-        steps = {to: self.spell(char.encode()) for char, to in reversed(edges[state])}
+        vocabulary = self._vocabulary
+        steps = {to: vocabulary.spell(char.encode()) for char, to in reversed(edges[state])}
         token = vocabulary.node_token
         stack = [(vocabulary.trie.roots[b""], state)]
         while stack:
@@ -163,5 +144,17 @@ class ShortestFinish:
             if to := self._dfa.after(outside, int(kinds[index])):
                 char = chr(max(int(starts[index]), start))
                 rest = char.encode()[-utf8.num_missing(prefix) :]
-                best = min(best, self.spell(rest) + self._counts[to])
+                best = min(best, self._vocabulary.spell(rest) + self._counts[to])
         return best
+
+
+def _settle(counts: list[int], steps: list[tuple[int, list[tuple[int, int]]]]) -> None:
+    """Lower the counts, states near the end first, until no step makes any lower."""
+    is_settled = False
+    while not is_settled:
+        is_settled = True
+        for state, after in steps:
+            best = min([cost + counts[to] for to, cost in after], default=NEVER)
+            if best < counts[state]:
+                counts[state] = best
+                is_settled = False

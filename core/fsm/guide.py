@@ -43,6 +43,10 @@ class Cursor(Protocol):
     def shortest_finish(self) -> int:
         """Tokens, the end token not counted, that are enough to bring the answer to an end."""
 
+    def after(self, data: bytes) -> Cursor:
+        """A cursor behind more bytes of the answer, whatever tokens write them. Raises CallFailed
+        where the constraint does not allow them."""
+
     def copy(self) -> Cursor:
         """A cursor at the same place that moves on its own."""
 

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from .dfa import STATE_MASK, Dfa
-from .finish import NEVER, ShortestFinish
+from .finish import ShortestFinish
 from .trie import Ints32
-from .vocabulary import Mask, Vocabulary
+from .vocabulary import NEVER, Mask, Vocabulary
 from .walk import Reached, Walker
 
 Key: TypeAlias = int | tuple[int, int]

@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Protocol
 
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings
-from .refusals import Unsayable
+from .refusals import NotRegular, Unsayable
 from .strings import holds
 
 MAX_MATCHES = 100
+MAX_DEPTH = 3
 
 
 class Unfold(Protocol):
@@ -42,11 +44,12 @@ def fits(facts: Facts, literal: Literal) -> bool:
     return True
 
 
-def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
+def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
     """Some of `one` that shares no value with `other`; None where none can be told apart.
 
     `one` is as it will be written: an object has no properties but those that are spoken of.
-    `other` must be read wide: no value that it allows may be missing from it.
+    `other` must be read wide: no value that it allows may be missing from it. depth: of the places
+    in which values are being told apart.
     """
     try:
         _check_matches(one, other)
@@ -59,8 +62,10 @@ def parted(one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
             return one
     except Unsayable:
         return None
+    if not one.kinds() and one.types is None:
+        return None
     for kind in one.kinds():
-        smaller = _parted_kind(kind, one, other, unfold)
+        smaller = _parted_kind(kind, one, other, unfold, depth + 1)
         if smaller is None:
             return None
         one = smaller
@@ -92,7 +97,7 @@ def _fits_string(strings: Strings, text: str) -> bool:
     return found
 
 
-def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold) -> Facts | None:
+def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold, depth: int) -> Facts | None:
     overlap = {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(kind, {kind})
     if other.types is not None and not overlap & set(other.types):
         return one
@@ -104,9 +109,9 @@ def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold) -> Facts |
     if kind == "string" and one.strings and other.strings:
         return one if _is_empty(one.strings.meet(other.strings)) else None
     if kind == "array" and one.arrays and other.arrays:
-        return _parted_arrays(one, one.arrays, other.arrays, unfold)
+        return _parted_arrays(one, one.arrays, other.arrays, unfold, depth)
     if kind == "object" and one.objects and other.objects:
-        objects = _parted_objects(one.objects, other.objects, unfold)
+        objects = _parted_objects(one.objects, other.objects, unfold, depth)
         if objects is None or objects is one.objects:
             return None if objects is None else one
         return replace(one, objects=objects)
@@ -117,28 +122,28 @@ def _is_empty(lengths: Strings | Arrays) -> bool:
     return lengths.high is not None and lengths.low > lengths.high
 
 
-def _parted_arrays(facts: Facts, one: Arrays, other: Arrays, unfold: Unfold) -> Facts | None:
+def _parted_arrays(
+    facts: Facts, one: Arrays, other: Arrays, unfold: Unfold, depth: int
+) -> Facts | None:
     if _is_empty(one.meet(other)):
         return facts
-    if not _are_apart(one.item(0), other.item(0), unfold):
+    if not _are_apart(one.item(0), other.item(0), unfold, depth):
         return None
     return facts if one.low else replace(facts, arrays=replace(one, low=1))
 
 
-def _parted_objects(one: Objects, other: Objects, unfold: Unfold) -> Objects | None:
+def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) -> Objects | None:
     """By a name that only one of them has, or by one whose values are apart."""
-    is_closed = not one.patterns and (one.rest is None or not unfold(one.rest))
+    is_closed = not one.patterns and (
+        bool(one.properties) if one.rest is None else not unfold(one.rest)
+    )
     if is_closed and any(name not in one.properties for name in other.required):
         return one
-    told = [
-        name
-        for name in ([] if other.patterns else one.properties)
-        if unfold(one.value(name)) and _are_apart(one.value(name), other.value(name), unfold)
-    ]
-    if any(name in one.required for name in told):
-        return one
-    if told:
-        return replace(one, required=(*one.required, told[0]))
+    names = () if other.patterns else sorted(one.properties, key=partial(_cost, one, unfold))
+    for name in names:
+        if _is_told(one.value(name), other.value(name), unfold, depth):
+            is_there = name in one.required
+            return one if is_there else replace(one, required=(*one.required, name))
     for name in other.required:
         if name in one.properties and name not in one.required:
             never = (Node(False, f"{one.properties[name][0].path} in oneOf"),)
@@ -146,5 +151,24 @@ def _parted_objects(one: Objects, other: Objects, unfold: Unfold) -> Objects | N
     return None
 
 
-def _are_apart(one: All, other: All, unfold: Unfold) -> bool:
-    return all(parted(a, b, unfold) is a for a in unfold(one) for b in unfold(other, is_wide=True))
+def _cost(objects: Objects, unfold: Unfold, name: str) -> tuple[bool, bool]:
+    """In which order properties are asked: those required first, and of these plain values."""
+    try:
+        ways = unfold(objects.value(name)) if name in objects.required else ()
+    except NotRegular:
+        ways = ()
+    return name not in objects.required, not ways or any(facts.values is None for facts in ways)
+
+
+def _is_told(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+    """Whether some value of a property tells; not where that leads back to where it was asked."""
+    try:
+        return depth < MAX_DEPTH and bool(unfold(one)) and _are_apart(one, other, unfold, depth)
+    except NotRegular:
+        return False
+
+
+def _are_apart(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+    return all(
+        parted(a, b, unfold, depth) is a for a in unfold(one) for b in unfold(other, is_wide=True)
+    )

@@ -24,12 +24,18 @@ Texts: TypeAlias = Callable[[Facts], str | None]
 
 
 def object_pattern(
-    objects: Objects, write: Write, unfold: Unfold, name_of: Texts, layout: Layout
+    objects: Objects,
+    write: Write,
+    unfold: Unfold,
+    name_of: Texts,
+    leaf: Callable[[str], str],
+    layout: Layout,
 ) -> str | None:
     """The objects of which this is said; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
     name_of: the pattern between the quotes of the strings of some facts.
+    leaf: a pattern as it is to be written.
     """
     if not (objects.properties or objects.patterns) and objects.rest is None and objects.high != 0:
         raise Unsayable("objects of which properties or additionalProperties are stated")
@@ -39,11 +45,16 @@ def object_pattern(
     if any(fixed.get(name) is None for name in objects.required):
         return None
     entries = [
-        Entry(f"{literal(value_text(name))}{layout.colon}{value}", int(name in objects.required))
+        Entry(
+            f"{leaf(literal(value_text(name)))}{layout.colon}{value}", int(name in objects.required)
+        )
         for name, value in fixed.items()
         if value is not None
     ]
-    others = _others(objects, tuple(properties), write, unfold, name_of, layout)
+    others = [
+        leaf(f'"{key}"') + layout.colon + value
+        for key, value in _others(objects, tuple(properties), write, unfold, name_of)
+    ]
     return _counted(entries, others, objects.low, objects.high, layout)
 
 
@@ -90,14 +101,13 @@ def _others(
     write: Write,
     unfold: Unfold,
     name_of: Texts,
-    layout: Layout,
-) -> list[str]:
-    """Patterns of properties that are not named."""
+) -> list[tuple[str, str]]:
+    """Properties that are not named: the pattern of the name, between quotes, and the value's."""
     if objects.high is not None and objects.high <= len(objects.required):
         return []
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     if objects.patterns:
-        found += _by_pattern(objects, names, write, layout)
+        found += _by_pattern(objects, names, write)
     if objects.rest is None or not unfold(objects.rest):
         return found
     if objects.patterns:
@@ -106,18 +116,16 @@ def _others(
     if value is None:
         return found
     keys = _keys(objects.names, names, unfold, name_of) if objects.names else [other_than(names)]
-    return [f'"{key}"{layout.colon}{value}' for key in keys]
+    return [(key, value) for key in keys]
 
 
-def _by_pattern(
-    objects: Objects, names: tuple[str, ...], write: Write, layout: Layout
-) -> list[str]:
+def _by_pattern(objects: Objects, names: tuple[str, ...], write: Write) -> list[tuple[str, str]]:
     """Properties of which patternProperties speaks: one pattern, or several that agree."""
     if objects.names:
         raise Unsayable("either propertyNames or patternProperties")
     if len({tuple(node.path for node in all_) for all_ in objects.patterns.values()}) > 1:
         _check_apart(objects.patterns)
-    found: list[str] = []
+    found: list[tuple[str, str]] = []
     for source, nodes in objects.patterns.items():
         value = write(nodes)
         if value is None:
@@ -126,7 +134,7 @@ def _by_pattern(
         if not is_total and any(is_found(source, name) for name in names):
             raise Unsayable("patternProperties that no name in properties fits")
         key = other_than(names) if is_total else pattern(read_pattern(source))
-        found.append(f'"{key}"{layout.colon}{value}')
+        found.append((key, value))
     return found
 
 

@@ -2,39 +2,61 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from ..protocol import CallFailed, Choices, InvalidCall, Regex
 from .compress import Chains
 from .dfa import DEAD, Dfa
-from .finish import NEVER, ShortestFinish
+from .finish import Counts, ShortestFinish
 from .limits import Limits
 from .masks import Masks
 from .regex import compile_regex, from_choices
-from .vocabulary import Mask, Vocabulary
+from .required import beginnings, left_over, spelling
+from .vocabulary import NEVER, Mask, Vocabulary
 
 
 def regular_guide(
     constraint: Regex | Choices, vocabulary: Vocabulary, limits: Limits | None = None
 ) -> RegularGuide:
     """Compile a pattern or a list of texts. Raises InvalidCall."""
+    return RegularGuide(automaton(constraint, None, limits), vocabulary)
+
+
+def automaton(
+    constraint: Regex | Choices, field: str | None = None, limits: Limits | None = None
+) -> Dfa:
+    """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
+    Raises InvalidCall; TooSlow where only the time was not enough."""
     if isinstance(constraint, Regex):
-        dfa = compile_regex(constraint.pattern, limits)
-    else:
-        dfa = from_choices(constraint.options, limits)
-    return RegularGuide(dfa, vocabulary)
+        return compile_regex(constraint.pattern, limits, field or "regex")
+    return from_choices(constraint.options, limits, field or "choices")
+
+
+class Compiled(NamedTuple):
+    """An automaton, and `ShortestFinish.num_tokens` where that is known already."""
+
+    dfa: Dfa
+    num_tokens: Counts | None = None
 
 
 class RegularGuide:
-    """As `Guide`. field: what the constraint is called in errors.
+    """As `Guide`. field: what the constraint is called in errors. num_tokens: as in `Compiled`.
 
     Raises InvalidCall where the vocabulary cannot spell any text that the automaton accepts.
     """
 
-    def __init__(self, dfa: Dfa, vocabulary: Vocabulary, field: str = "constraint") -> None:
+    def __init__(
+        self,
+        dfa: Dfa,
+        vocabulary: Vocabulary,
+        field: str = "constraint",
+        num_tokens: Counts | None = None,
+    ) -> None:
         self.dfa = dfa
         self.vocabulary = vocabulary
-        self.finish = ShortestFinish(dfa, vocabulary)
+        self.finish = ShortestFinish(dfa, vocabulary, num_tokens)
         self.masks = Masks(dfa, vocabulary, self.finish)
         self.chains = Chains(dfa)
         if self.finish.tokens(dfa.start) >= NEVER:
@@ -93,17 +115,16 @@ class RegularCursor:
     def _take(self, data: bytes) -> bool:
         """Move over a token's bytes; False, and not moved, where they are not allowed."""
         state = self.guide.dfa.run(self.state, data)
-        required = self.required
-        fits = data.startswith(required) or required.startswith(data)
-        if state == DEAD or not data or not fits or self.has_ended:
+        rest = left_over(self.required, data)
+        if state == DEAD or not data or rest is None or self.has_ended:
             return False
-        self.state, self.required = state, required[len(data) :]
+        self.state, self.required = state, rest
         return True
 
     def mask(self) -> Mask:
         """As `Cursor.mask`."""
         mask = self.guide.masks.allowed(self.state).mask
-        return self._spelling(mask) if self.required else mask
+        return spelling(mask, self.required, self.guide.vocabulary)
 
     def mask_within(self, budget: int) -> Mask:
         """As `Cursor.mask_within`."""
@@ -112,7 +133,7 @@ class RegularCursor:
         allowed = self.guide.masks.allowed(self.state)
         rest = self.guide.finish.tokens(self.guide.dfa.run(self.state, self.required))
         if max(allowed.worst, len(self.required) + rest) < budget:
-            return self._spelling(allowed.mask)
+            return spelling(allowed.mask, self.required, self.guide.vocabulary)
         return self._spelling_within(budget, rest)
 
     def forced(self) -> bytes:
@@ -124,9 +145,15 @@ class RegularCursor:
 
     def shortest_finish(self) -> int:
         """As `Cursor.shortest_finish`."""
-        finish = self.guide.finish
         after = self.guide.dfa.run(self.state, self.required)
-        return finish.spell(self.required) + finish.tokens(after)
+        return self.guide.vocabulary.spell(self.required) + self.guide.finish.tokens(after)
+
+    def after(self, data: bytes) -> RegularCursor:
+        """As `Cursor.after`."""
+        other = self.copy()
+        if data and not other._take(data):
+            raise CallFailed(f"the constraint does not allow {data!r} here")
+        return other
 
     def copy(self) -> RegularCursor:
         """As `Cursor.copy`."""
@@ -134,24 +161,20 @@ class RegularCursor:
         other.has_ended = self.has_ended
         return other
 
-    def _spelling(self, mask: Mask) -> Mask:
-        """Of the tokens in a mask, those that spell what is required."""
-        vocabulary = self.guide.vocabulary
-        return mask & vocabulary.pack(vocabulary.compatible(self.required))
-
     def _spelling_within(self, budget: int, rest: int) -> Mask:
         """As `mask_within`, where each token's need is to be looked at.
 
         rest: tokens that are needed after what is required.
         """
         guide, required = self.guide, self.required
-        longer = guide.vocabulary.flags(guide.vocabulary.beginning_with(required))
-        mask = guide.masks.fitting(self.state, budget) & guide.vocabulary.pack(longer)
-        ids = guide.vocabulary.ids
+        vocabulary = guide.vocabulary
+        longer = vocabulary.flags(vocabulary.beginning_with(required))
+        mask = guide.masks.fitting(self.state, budget) & vocabulary.pack(longer)
         shorter = [
-            ids[required[:end]]
-            for end in range(1, min(len(required), guide.vocabulary.longest) + 1)
-            if required[:end] in ids and guide.finish.spell(required[end:]) + rest < budget
+            token
+            for token, left in beginnings(required, vocabulary).items()
+            if vocabulary.spell(left) + rest < budget
         ]
-        mask = mask | guide.vocabulary.pack(guide.vocabulary.flags(shorter))
-        return mask if np.any(mask) else self._spelling(guide.masks.allowed(self.state).mask)
+        mask = mask | vocabulary.pack(vocabulary.flags(shorter))
+        allowed = guide.masks.allowed(self.state).mask
+        return mask if np.any(mask) else spelling(allowed, required, vocabulary)

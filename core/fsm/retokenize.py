@@ -2,7 +2,8 @@
 
 A tokenizer that meets forced text may join its end with what follows, or its beginning with what
 came before. The tokens that are sure are those that every continuation leaves alone: the longest
-common prefix of the encodings of the text cut at each place where a token might go on beyond it.
+common prefix of the encodings of the text cut at each place where a token might go on beyond it, or
+where the tokenizer, which cuts text into words first, may cut otherwise once it sees what follows.
 Knows nothing of automata.
 """
 
@@ -78,14 +79,22 @@ class Retokenizer:
         return tokens
 
     def _cuts(self, data: bytes) -> list[int]:
-        """Places where a token that goes on beyond the text may begin, between characters."""
-        is_extended = self._vocabulary.is_extended
-        cuts = set()
-        for start in range(max(0, len(data) - self._vocabulary.longest + 1), len(data)):
-            if is_extended(data[start:]):
+        """Places, between characters, where a token that goes on beyond the text may begin, or what
+        follows may make the tokenizer cut anew."""
+        vocabulary, longest = self._vocabulary, self._vocabulary.longest
+        first = max(0, len(data) - longest + 1)
+        left = [start for start in range(first, len(data)) if vocabulary.is_extended(data[start:])]
+        seen, cuts = set(left), {_last_word(data)} - {len(data)}
+        while left:
+            start = left.pop()
+            if data[start] & 0xC0 == 0x80:  # a token before it ends inside a character
+                for before in range(max(0, start - longest), start):
+                    if data[before:start] in vocabulary.ids and before not in seen:
+                        seen.add(before)
+                        left.append(before)
                 while data[start] & 0xC0 == 0x80:
                     start -= 1
-                cuts.add(start)
+            cuts.add(start)
         return sorted(cuts)
 
     def _tokens(self, data: bytes) -> list[int] | None:
@@ -129,6 +138,15 @@ class Retokenizer:
         begins = self._vocabulary.begins
         longest = self._vocabulary.longest
         return not any(begins(data[s : place + 1]) for s in range(max(0, place - longest), place))
+
+
+def _last_word(data: bytes) -> int:
+    """Where white space at the end begins, or an apostrophe with at most one letter behind it: what
+    follows decides whether a tokenizer cuts it off."""
+    text = data.decode("utf-8", "ignore")
+    place = text.rfind("'", -2)
+    kept = text[:place] if place >= 0 else text
+    return len(kept.rstrip().encode())
 
 
 def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:

@@ -9,13 +9,13 @@ could honour raises `InvalidCall`, by keyword and place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
 from ..protocol import InvalidCall
 from .ecma import read_pattern
-from .facts import All, Arrays, Facts, Numbers, Strings
+from .facts import All, Arrays, Facts, Numbers, Objects, Strings
 from .facts import Literal as Value
 from .formats import NUMBERS, read_format
 from .lists import Entry, Layout, enclosed, nested
@@ -25,7 +25,7 @@ from .objects import object_pattern
 from .refusals import NotRegular, Unreadable, Unsayable, refuse
 from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal
 from .strings import ANYTHING, limited, pattern, repeated, squeezed
-from .unfold import Document, located
+from .unfold import MAX_SECONDS, Document, located
 
 MAX_DEPTH = 48
 MAX_COUNT = 10_000
@@ -44,28 +44,34 @@ LAYOUTS: Mapping[str, Layout] = MappingProxyType(
 Whitespace = Literal["compact", "spaced", "indented"]
 
 
-def schema_pattern(schema: Mapping[str, Any] | bool, *, whitespace: Whitespace = "compact") -> str:
+def schema_pattern(
+    schema: Mapping[str, Any] | bool,
+    *,
+    whitespace: Whitespace = "compact",
+    seconds: float = MAX_SECONDS,
+) -> str:
     """A regular expression whose every match is JSON that the schema accepts.
 
     whitespace: "compact" has none; "spaced" allows one space after a comma and a colon; "indented"
       also a new line and up to 40 spaces wherever an item begins or a bracket closes.
+    seconds: of this thread's processor time that reading it may take.
     Raises NotRegular where a pattern cannot say it, InvalidCall where the schema is ill-formed,
     too large, accepts nothing, or has keywords that are not supported.
     """
     if whitespace not in LAYOUTS:
         raise InvalidCall("whitespace", whitespace, f"one of {', '.join(LAYOUTS)}")
-    document = Document(schema)
-    found = _Writer(document, LAYOUTS[whitespace]).write((document.root,))
+    document = Document(schema, seconds)
+    found = Writer(document, LAYOUTS[whitespace]).write((document.root,))
     if found is None:
         raise refuse("#", "a schema that some value meets")
     return found
 
 
-class _Writer:
-    """Writes the places of one document."""
+class Writer:
+    """Writes the places of one document, each as a pattern."""
 
     def __init__(self, document: Document, layout: Layout) -> None:
-        self._document = document
+        self.document = document
         self._layout = layout
         self._written: dict[tuple[str, ...], str | None] = {}
         self._open: list[tuple[str, ...]] = []
@@ -78,17 +84,18 @@ class _Writer:
         if key in self._open:
             raise NotRegular(key[0], "schemas without recursion")
         if len(self._open) >= MAX_DEPTH:
-            raise refuse(key[0], f"schemas of at most {MAX_DEPTH} levels")
+            raise NotRegular(key[0], f"schemas of at most {MAX_DEPTH} levels")
         if key not in self._written:
             self._open.append(key)
-            self._written[key] = self._ways(nodes)
+            self._written[key] = self.ways(nodes)
             self._open.pop()
         return self._written[key]
 
-    def _ways(self, nodes: All) -> str | None:
+    def ways(self, nodes: All) -> str | None:
+        """All ways to meet these nodes, in one."""
         path = nodes[0].path
         with located(path):
-            ways = self._document.unfold(nodes)
+            ways = self.document.unfold(nodes)
             found = [option for facts in ways for option in self._facts(facts)]
         if sum(map(len, found)) > MAX_LENGTH:
             raise NotRegular(path, f"schemas whose pattern has at most {MAX_LENGTH} characters")
@@ -97,38 +104,58 @@ class _Writer:
     def _facts(self, facts: Facts) -> list[str]:
         """Patterns of values that meet these facts, by type."""
         if facts.values is not None:
-            return [literal(value.text) for value in facts.values if self._fits(facts, value)]
+            return self.values([value for value in facts.values if self._fits(facts, value)])
         if facts.types is None and not facts.kinds():
-            raise Unsayable("values whose type is stated")
+            return [self.anything()]
         found = [self._kind(kind, facts) for kind in facts.kinds()]
         return [option for option in found if option is not None]
 
     def _fits(self, facts: Facts, value: Value) -> bool:
         if facts.strings is not None and facts.strings.patterns:
-            self._document.step(self._open[-1][0], MATCH_STEPS)
+            self.document.step(self._open[-1][0], MATCH_STEPS)
         return fits(facts, value)
+
+    def leaf(self, pattern: str) -> str:
+        """A pattern that holds no other place of the document."""
+        return pattern
+
+    def values(self, values: Sequence[Value]) -> list[str]:
+        """Each of these values."""
+        return [literal(value.text) for value in values]
+
+    def anything(self) -> str:
+        """Any value at all."""
+        raise Unsayable("values whose type is stated")
+
+    def string(self, strings: Strings) -> str | None:
+        """The strings of which this is said."""
+        text = self.text(strings, FREE_CHAR)
+        return None if text is None else self.leaf(f'"{text}"')
 
     def _kind(self, kind: str, facts: Facts) -> str | None:
         match kind:
             case "object":
-                return self._object(facts)
+                return self.object(facts.objects)
             case "array":
-                return self._array(facts.arrays or Arrays())
+                return self.array(facts.arrays or Arrays())
             case "string":
-                text = _text(facts.strings or Strings(), FREE_CHAR)
-                return None if text is None else f'"{text}"'
+                return self.string(facts.strings or Strings())
             case "integer" | "number":
-                return _number(kind, facts)
+                number = _number(kind, facts)
+                return None if number is None else self.leaf(number)
             case "boolean":
-                return "(?:true|false)"
-        return "null"
+                return self.leaf("(?:true|false)")
+        return self.leaf("null")
 
-    def _object(self, facts: Facts) -> str | None:
-        if facts.objects is None:
+    def object(self, objects: Objects | None) -> str | None:
+        """The objects of which this is said."""
+        if objects is None:
             raise Unsayable("objects of which properties or additionalProperties are stated")
-        return object_pattern(facts.objects, self.write, self._document.unfold, _name, self._layout)
+        unfold = self.document.unfold
+        return object_pattern(objects, self.write, unfold, self._name, self.leaf, self._layout)
 
-    def _array(self, arrays: Arrays) -> str | None:
+    def array(self, arrays: Arrays) -> str | None:
+        """The arrays of which this is said."""
         high = arrays.high
         if high != 0 and arrays.rest is None and not arrays.prefix:
             raise Unsayable("arrays of which items or prefixItems are stated")
@@ -141,7 +168,7 @@ class _Writer:
             high = len(items) if high is None else min(high, len(items))
         if high is not None and arrays.low > high:
             return None
-        _check_count(arrays.low, high)
+        self.check_count(arrays.low, high)
         if arrays.is_unique and (high is None or high > 1):
             return self._unique(arrays)
         return self._items([item for item in items if item], rest, arrays.low, high)
@@ -158,12 +185,9 @@ class _Writer:
 
     def _unique(self, arrays: Arrays) -> str | None:
         """Different items of an enum, in its order."""
-        ways = () if arrays.prefix or not arrays.rest else self._document.unfold(arrays.rest)
+        ways = () if arrays.prefix or not arrays.rest else self.document.unfold(arrays.rest)
         values = {
-            value.key: value.text
-            for facts in ways
-            for value in facts.values or ()
-            if fits(facts, value)
+            value.key: value for facts in ways for value in facts.values or () if fits(facts, value)
         }
         if not ways or any(facts.values is None for facts in ways):
             raise Unreadable("uniqueItems for arrays whose items are an enum")
@@ -172,8 +196,42 @@ class _Writer:
             return None
         if not all_low and (arrays.low > 1 or (arrays.high or len(values)) < len(values)):
             raise Unreadable("uniqueItems with minItems of 0, 1 or all, and without maxItems")
-        entries = [Entry(literal(text), int(all_low)) for text in values.values()]
+        entries = [
+            Entry(text, int(all_low)) for value in values.values() for text in self.values([value])
+        ]
         return enclosed("[]", entries, self._layout, needs_one=arrays.low > 0)
+
+    def _name(self, facts: Facts) -> str | None:
+        """The pattern of a property's name: like that of a string, but spelled in one way."""
+        return self.text(facts.strings or Strings(), pattern(ANYTHING.item))
+
+    def text(self, strings: Strings, char: str) -> str | None:
+        """The pattern between the quotes of these strings; `char`: of one where any will do."""
+        texts = [read_pattern(source) for source in strings.patterns]
+        formats = [read_format(name) for name in strings.formats]
+        told = [text for text in (*texts, *formats) if text != ANYTHING]
+        if len(told) > 1:
+            raise Unsayable("one pattern or format for a string")
+        if strings.high is not None and strings.low > strings.high:
+            return None
+        self.check_count(strings.low, strings.high)
+        if not told:
+            count = max(strings.low, strings.high or 0)
+            return repeated(char if count <= MAX_FREE else LEAN_CHAR, strings.low, strings.high)
+        text = told[0]
+        try:
+            found = limited(text, strings.low, strings.high)
+        except Unsayable:
+            if not formats or strings.high is None:
+                raise
+            found = squeezed(text, min(strings.high, MAX_SQUEEZED))
+            found = None if found is None else limited(found, strings.low, None)
+        return None if found is None else pattern(found)
+
+    def check_count(self, low: int, high: int | None) -> None:
+        """Raise Unsayable where an automaton would have to count too far."""
+        if max(low, high or 0) > MAX_COUNT:
+            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
 
 
 def _number(kind: str, facts: Facts) -> str | None:
@@ -187,37 +245,3 @@ def _number(kind: str, facts: Facts) -> str | None:
     if kind == "integer" or multiple is not None:
         return integer_pattern(interval, multiple or 1)
     return number_pattern(interval)
-
-
-def _name(facts: Facts) -> str | None:
-    """The pattern of a property's name: like that of a string, but spelled in one way."""
-    return _text(facts.strings or Strings(), pattern(ANYTHING.item))
-
-
-def _text(strings: Strings, char: str) -> str | None:
-    """The pattern between the quotes of these strings; `char`: of one where any will do."""
-    texts = [read_pattern(source) for source in strings.patterns]
-    formats = [read_format(name) for name in strings.formats]
-    told = [text for text in (*texts, *formats) if text != ANYTHING]
-    if len(told) > 1:
-        raise Unsayable("one pattern or format for a string")
-    if strings.high is not None and strings.low > strings.high:
-        return None
-    _check_count(strings.low, strings.high)
-    if not told:
-        count = max(strings.low, strings.high or 0)
-        return repeated(char if count <= MAX_FREE else LEAN_CHAR, strings.low, strings.high)
-    text = told[0]
-    try:
-        found = limited(text, strings.low, strings.high)
-    except Unsayable:
-        if not formats or strings.high is None:
-            raise
-        found = squeezed(text, min(strings.high, MAX_SQUEEZED))
-        found = None if found is None else limited(found, strings.low, None)
-    return None if found is None else pattern(found)
-
-
-def _check_count(low: int, high: int | None) -> None:
-    if max(low, high or 0) > MAX_COUNT:
-        raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")

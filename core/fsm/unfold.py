@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from time import monotonic
+from time import thread_time
 from typing import Any
 from urllib.parse import unquote
 
 from ..protocol import InvalidCall
 from .facts import All, Facts, Node
 from .keywords import applied, read
+from .limits import TooSlow
 from .members import parted
-from .refusals import NotRegular, Unreadable, Unsayable, refuse
+from .refusals import FIELD, NotRegular, Unreadable, Unsayable, refuse
 
 MAX_STEPS = 50_000
 MAX_SECONDS = 3.0
@@ -39,12 +40,13 @@ def located(path: str) -> Iterator[None]:
 class Document:
     """A schema document and what was read of it."""
 
-    def __init__(self, schema: Mapping[str, Any] | bool) -> None:
+    def __init__(self, schema: Mapping[str, Any] | bool, seconds: float = MAX_SECONDS) -> None:
         if not isinstance(schema, Mapping | bool):
             raise refuse("#", "a schema: a mapping, or true or false")
         self.root = Node(schema, "#")
         self._num_steps = 0
-        self._ends_at = monotonic() + MAX_SECONDS
+        self._ends_at = thread_time() + seconds
+        self._seconds = seconds
         self._facts: dict[str, Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -58,12 +60,14 @@ class Document:
         if key in self._ways:
             return self._ways[key]
         if key in self._open:
-            raise NotRegular(key[0], "schemas without recursion")
+            raise NotRegular(key[0], "schemas whose recursion has something between")
         if len(self._open) >= MAX_NESTED:
             raise refuse(key[0], f"at most {MAX_NESTED} alternatives inside alternatives")
         self._open.add(key)
-        self._ways[key] = self._unfold(nodes, (), is_wide)
-        self._open.discard(key)
+        try:
+            self._ways[key] = self._unfold(nodes, (), is_wide)
+        finally:
+            self._open.discard(key)
         return self._ways[key]
 
     def _unfold(self, nodes: All, above: tuple[str, ...], is_wide: bool) -> tuple[Facts, ...]:
@@ -93,7 +97,7 @@ class Document:
         for node, word in groups:
             path = f"{node.path}/{word}"
             if path in above:
-                raise NotRegular(path, "schemas without recursion")
+                raise NotRegular(path, "schemas whose recursion has something between")
             if len(above) >= MAX_NESTED:
                 raise refuse(path, f"at most {MAX_NESTED} alternatives inside alternatives")
             nodes, inside = applied(node, word), (*above, path)
@@ -130,8 +134,9 @@ class Document:
         self._num_steps += cost
         if self._num_steps > MAX_STEPS:
             raise refuse(path, f"schemas that are read in {MAX_STEPS} steps")
-        if monotonic() > self._ends_at:
-            raise refuse(path, f"schemas that are read in {MAX_SECONDS} seconds")
+        if thread_time() > self._ends_at:
+            allowed = f"schemas that are read in {self._seconds} s of processor time"
+            raise TooSlow(FIELD, path, allowed)
 
     def _target(self, node: Node) -> Node:
         """The place to which a reference leads."""

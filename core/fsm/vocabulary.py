@@ -19,6 +19,10 @@ from .utf8 import CONTINUATION
 
 Mask: TypeAlias = npt.NDArray[np.int32]
 
+NEVER = 1 << 29
+HEAD = 4
+MAX_SPELLED = 4096
+
 
 class Vocabulary:
     """The bytes of each token.
@@ -56,6 +60,7 @@ class Vocabulary:
         self._sorted_tokens = [token for _, token in pairs]
         self.longest = max(map(len, self.token_bytes), default=0)
         self.has_continuations = all(bytes([byte]) in self.ids for byte in CONTINUATION)
+        self._num_tokens: dict[bytes, int] = {}
 
     def child(self, node: int, char: str) -> int:
         """The node of the tree that a character leads to, or -1."""
@@ -64,6 +69,31 @@ class Vocabulary:
         end = start + self._num_children[node]
         child = bisect_left(self._char, place, start, end)
         return child if child < end and self._char[child] == place else -1
+
+    def spell(self, data: bytes) -> int:
+        """The fewest tokens that are these bytes together; NEVER where there are none."""
+        known = self._num_tokens.get(data)
+        if known is None:
+            ids, reach = self.ids, self._reach
+            counts = [0] + [NEVER] * len(data)
+            for start in range(len(data)):
+                longest = reach.get(data[start : start + HEAD], HEAD - 1)
+                for end in range(start + 1, min(len(data), start + longest) + 1):
+                    if counts[start] + 1 < counts[end] and data[start:end] in ids:
+                        counts[end] = counts[start] + 1
+            if len(self._num_tokens) >= MAX_SPELLED:
+                self._num_tokens.clear()
+            known = self._num_tokens[data] = counts[-1]
+        return known
+
+    @cached_property
+    def _reach(self) -> dict[bytes, int]:
+        """Bytes of the longest token that begins with these HEAD bytes."""
+        found: dict[bytes, int] = {}
+        for data in self.ids:
+            head = data[:HEAD]
+            found[head] = max(found.get(head, 0), len(data))
+        return found
 
     @cached_property
     def char_tokens(self) -> Ints32:
@@ -89,7 +119,7 @@ class Vocabulary:
         """[vocabulary, rounded up to words] tokens by which the required bytes can come next."""
         flags = self.flags(self.beginning_with(required))
         for end in range(1, min(len(required), self.longest + 1)):
-            flags[self._equal(required[:end])] = True
+            flags[self.spelled(required[:end])] = True
         return flags
 
     def flags(self, tokens: Sequence[int] | Ints32) -> npt.NDArray[np.bool_]:
@@ -105,7 +135,11 @@ class Vocabulary:
     def _starts_at(self, place: int, data: bytes) -> bool:
         return place < len(self._sorted) and self._sorted[place].startswith(data)
 
-    def _equal(self, data: bytes) -> list[int]:
+    def tokens(self, mask: Mask) -> list[int]:
+        """The tokens whose bits are set."""
+        return np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")).tolist()
+
+    def spelled(self, data: bytes) -> list[int]:
         """Tokens that are these bytes."""
         start, end = bisect_left(self._sorted, data), bisect_right(self._sorted, data)
         return self._sorted_tokens[start:end]

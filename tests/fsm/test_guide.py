@@ -8,10 +8,10 @@ from random import Random
 import pytest
 
 from forkroot.core.fsm.dfa import Dfa
-from forkroot.core.fsm.finish import NEVER, ShortestFinish
+from forkroot.core.fsm.finish import ShortestFinish
 from forkroot.core.fsm.regex import compile_regex, from_choices
 from forkroot.core.fsm.regular import RegularCursor, RegularGuide, regular_guide
-from forkroot.core.fsm.vocabulary import Vocabulary
+from forkroot.core.fsm.vocabulary import NEVER, Vocabulary
 from forkroot.core.protocol import CallFailed, Choices, Regex
 
 from . import patterns, tokens
@@ -223,3 +223,18 @@ def test_one_choice_is_forced_whole_and_then_finished() -> None:
     guide = RegularGuide(from_choices(("only this",)), BYTES)
     assert guide.cursor().forced() == b"only this"
     assert guide.cursor(b"only this").is_finished
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cursor_behind_bytes_is_the_one_that_was_made_there(seed: int) -> None:
+    random = Random(seed)
+    guide = regular_guide(Regex(r"(ab|é|[0-9]{2,4},)*end"), BYTES)
+    whole = "".join(random.choices(["ab", "é", "12,", "345,"], k=6)).encode() + b"end"
+    for first in range(len(whole)):
+        cursor = guide.cursor(whole[:first])
+        for last in range(first, len(whole) + 1):
+            behind, made = cursor.after(whole[first:last]), guide.cursor(whole[:last])
+            assert (behind.state, behind.is_finished) == (made.state, made.is_finished)
+        assert cursor.state == guide.cursor(whole[:first]).state
+    with pytest.raises(CallFailed):
+        guide.cursor(whole).after(b"x")

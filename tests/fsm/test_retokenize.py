@@ -122,13 +122,16 @@ def test_ten_thousand_jumps_are_right_for_random_tokenizers() -> None:
 
 
 def letters(*pieces: bytes) -> Retokenizer:
-    """A tokenizer that takes the longest piece at every place."""
+    """A tokenizer that takes the longest piece at every place, and stops where there is none."""
     vocabulary = Vocabulary(pieces, [])
 
     def encode(text: str) -> list[int]:
         data, ids = text.encode(), []
         while data:
-            ids.append(max((p for p in pieces if p and data.startswith(p)), key=len))
+            found = [piece for piece in pieces if piece and data.startswith(piece)]
+            if not found:
+                break
+            ids.append(max(found, key=len))
             data = data[len(ids[-1]) :]
         return [pieces.index(piece) for piece in ids]
 
@@ -139,6 +142,18 @@ def test_a_token_that_might_grow_is_not_jumped() -> None:
     retokenizer = letters(b"a", b"b", b"c", b"ab", b"abc", b"x")
     assert retokenizer.jump([5], b"xab") == Jump(1, (5,), b"")
     assert retokenizer.jump([5], b"xab", can_go_on=False) == Jump(1, (5, 3), b"")
+
+
+def test_a_tokenizer_that_looks_at_what_follows_is_not_surprised() -> None:
+    core = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "Ġ": 2, "Ċ": 3, "ĊĠ": 4}, [("Ċ", "Ġ")]))
+    spaces = pre_tokenizers.Split(Regex(r" ?[a-z]+|\s+(?!\S)|\s+"), "isolated")
+    plain = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    core.pre_tokenizer = pre_tokenizers.Sequence([spaces, plain])
+    vocabulary = Vocabulary([b"a", b"b", b" ", b"\n", b"\n "], [])
+    retokenizer = Retokenizer(lambda text: core.encode(text).ids, vocabulary)
+    assert core.encode("a\n ").ids == [0, 4]
+    assert core.encode("a\n b").ids == [0, 3, 2, 1]  # though no token spans the space and b
+    assert retokenizer.jump([0], b"\n ") == Jump(1, (), b"")
 
 
 def test_tokens_before_the_forced_text_are_taken_back_where_they_join_it() -> None:

@@ -1,0 +1,281 @@
+"""Ways in which the texts of a grammar can end soon: found by trying, byte by byte.
+
+A matcher tells what may come next, and nothing of how far the end is. So a way is followed that
+seems to lead there: known phrases are completed, brackets closed, what changes nothing avoided;
+then ways that leave it are tried for something shorter. Everything is counted in steps, not in
+time, so that the same answer ends the same way everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from itertools import islice
+from math import inf
+from time import thread_time
+from typing import NamedTuple
+
+from .matcher import Matcher
+
+LIMITS = (48, 200, 800)
+MAX_STEPS = 10_000
+MAX_QUICK = 4_000
+MAX_CONTEXT = 48
+MAX_TRIED = 16
+NUM_SAME = 3
+WIDTH = 8
+LEAVING = 2  # a choice that is not the best counts as so many that are
+END = 256
+BRACKETS = {ord("]"): b"[", ord("}"): b"{", ord(")"): b"(", ord(">"): b"<"}
+CLOSERS = b"]})>\"'`;\n"
+FEW = b",:@.=</|&+-* 0aA"
+ORDER = bytes(dict.fromkeys((*CLOSERS, *FEW, *range(32, 128), *range(256))))
+ALL_BYTES = (1 << 256) - 1
+
+
+class Ranked(NamedTuple):
+    """Bytes: those that often close something, and some others."""
+
+    closers: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+class Endings:
+    """Finds ends for the texts of one grammar.
+
+    usable: bits of the bytes that tokens can spell.
+    num_steps: bytes that were tried in all. ends_at: processor time when searches give up.
+    """
+
+    def __init__(self, usable: int = ALL_BYTES) -> None:
+        self.num_steps = 0
+        self.ends_at = inf
+        self._usable = usable
+        self._follow: dict[bytes, list[int]] = {}
+        self._firsts: list[int] = []
+        self._ranked: dict[int, Ranked] = {}
+
+    def learn(self, phrase: bytes) -> None:
+        """Remember a text that is whole in itself; those learned first are preferred."""
+        for size in range(1, min(len(phrase), MAX_CONTEXT)):
+            after = self._follow.setdefault(phrase[:size], [])
+            if phrase[size] not in after:
+                after.append(phrase[size])
+        if phrase and phrase[0] not in self._firsts:
+            self._firsts.append(phrase[0])
+            self._ranked.clear()
+
+    def find(self, matcher: Matcher, written: bytes, is_thorough: bool = False) -> bytes | None:
+        """Bytes that end the text from here, soon; None: no such bytes were found.
+
+        matcher: of bytes; left as it was. written: the text so far. is_thorough: look for something
+        shorter than the first that is found.
+        """
+        return Search(self, matcher, written).best(is_thorough)
+
+    def branches(self, matcher: Matcher) -> list[bytes]:
+        """Whole texts, one for each way to begin that was found to lead to an end."""
+        return Search(self, matcher, b"").branches()
+
+    def options(self, matcher: Matcher) -> int:
+        """Bits of the bytes that may come next."""
+        return int.from_bytes(matcher.compute_bitmask(), "little") & self._usable
+
+    def learned(self, options: int, tail: bytes) -> list[int]:
+        """The bytes among these options with which a phrase goes on after such a tail."""
+        found: dict[int, None] = {}
+        if options and tail:
+            for size in range(min(len(tail), MAX_CONTEXT - 1), 0, -1):
+                for byte in self._follow.get(tail[-size:], ()):
+                    if options >> byte & 1:
+                        found[byte] = None
+        return list(found)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is time to give up."""
+        return self.ends_at < inf and thread_time() > self.ends_at
+
+    def is_later(self, byte: int) -> bool:
+        """Whether no phrase begins with this byte."""
+        return byte not in self._firsts
+
+    def ranked(self, options: int) -> Ranked:
+        """The bytes among these options, those first that seem to lead to an end."""
+        known = self._ranked.get(options)
+        if known is None:
+            order = dict.fromkeys((*self._firsts, *ORDER))
+            allowed = [byte for byte in order if options >> byte & 1]
+            others = [byte for byte in allowed if byte not in CLOSERS]
+            closers = [byte for byte in CLOSERS if options >> byte & 1]
+            known = self._ranked[options] = Ranked(tuple(closers), tuple(others[:MAX_TRIED]))
+        return known
+
+
+class Walk:
+    """A matcher of bytes that goes to and fro on paths from where it stands.
+
+    path: bytes tried. num_steps: how many were tried in all.
+    """
+
+    def __init__(self, endings: Endings, matcher: Matcher, written: bytes) -> None:
+        self.endings = endings
+        self.matcher = matcher
+        self.path = bytearray()
+        self.num_steps = 0
+        self._written = written
+
+    @property
+    def tail(self) -> bytes:
+        """What was written last, the path included."""
+        return self._written[-MAX_CONTEXT:] + bytes(self.path)
+
+    def options(self) -> int:
+        """Bits of the bytes that may come next."""
+        return self.endings.options(self.matcher)
+
+    def move(self, path: bytes) -> None:
+        """Stand after these bytes."""
+        shared = 0
+        for one, other in zip(self.path, path, strict=False):
+            if one != other:
+                break
+            shared += 1
+        self.back(len(self.path) - shared)
+        for byte in path[shared:]:
+            self.step(byte)
+
+    def step(self, byte: int) -> None:
+        """Go on with a byte that is allowed."""
+        self.matcher.consume_token(byte)
+        self.path.append(byte)
+        self.num_steps += 1
+        self.endings.num_steps += 1
+
+    def back(self, count: int) -> None:
+        """Forget the last bytes."""
+        if count:
+            self.matcher.rollback(count)
+            del self.path[-count:]
+
+    def force(self, limit: int) -> int:
+        """Go on as long as there is no choice; the options where there is one, or at the end."""
+        options = self.options()
+        while not options & (options - 1) and options and len(self.path) < limit:
+            if self.matcher.is_accepting():
+                break
+            self.step(options.bit_length() - 1)
+            options = self.options()
+        return options
+
+    def choices(self) -> Iterator[int]:
+        """Bytes that may come next, those first that seem to lead to an end: with which a phrase
+        goes on, that close something, after which something else is allowed than before; and a few
+        others. The path must be the same whenever the next is asked for."""
+        options = self.options()
+        if not options & (options - 1):
+            yield from (options.bit_length() - 1,) if options else ()
+            return
+        learned = self.endings.learned(options, self.tail)
+        ranked, same = self.endings.ranked(options), list[int]()
+        yield from learned
+        closers = [byte for byte in ranked.closers if byte not in learned]
+        yield from self._changing(closers, options, same)
+        closing = [byte for byte in same if self.closes(byte)]
+        yield from closing
+        others = [byte for byte in ranked.others if byte not in learned]
+        yield from self._changing(others, options, same)
+        rest = [byte for byte in same if byte not in closing]
+        yield from sorted(rest, key=self.endings.is_later)[:NUM_SAME]
+
+    def _changing(self, bytes_: list[int], options: int, same: list[int]) -> Iterator[int]:
+        """The bytes after which something else is allowed; those after which it is not go to
+        `same`."""
+        for byte in bytes_:
+            self.step(byte)
+            is_same = self.options() == options
+            self.back(1)
+            if is_same:
+                same.append(byte)
+            else:
+                yield byte
+
+    def closes(self, byte: int) -> bool:
+        """Whether this is a bracket for one that is open in what was written."""
+        opener = BRACKETS.get(byte, b"")
+        texts = (self._written, self.path)
+        return bool(opener) and sum(t.count(opener) - t.count(byte) for t in texts) > 0
+
+
+class Search(Walk):
+    """One search for an end."""
+
+    _most = MAX_QUICK
+
+    def best(self, is_thorough: bool) -> bytes | None:
+        """The shortest end found; long ones are looked for where there are no short ones."""
+        for limit in LIMITS:
+            self._most = MAX_STEPS if is_thorough else MAX_QUICK
+            self.num_steps = 0
+            best = self._follow_on(limit)
+            best = self._shorter(best, limit) if is_thorough else best
+            if best is not None:
+                return best
+        return None
+
+    def branches(self) -> list[bytes]:
+        """As `Endings.branches`."""
+        self.force(LIMITS[0])
+        start = bytes(self.path)
+        found: dict[bytes, bytes] = {}
+        for limit in LIMITS:
+            self.num_steps = 0
+            for way in self._ways(start):
+                end = self._end(way, limit)
+                if end is not None:
+                    found.setdefault(way, end)
+        self.move(b"")
+        return sorted(found.values(), key=len)
+
+    def _shorter(self, best: bytes | None, limit: int) -> bytes | None:
+        """An end that is shorter, on ways that leave the first one now and then."""
+        queue = [(0, b"")]
+        while queue and self.num_steps < MAX_STEPS and not self.endings.is_over:
+            cost, path = heappop(queue)
+            limit = limit if best is None else len(best)
+            if len(path) + 1 >= limit:
+                continue
+            self.move(path)
+            self.force(limit)
+            for rank, way in enumerate(self._ways(bytes(self.path))):
+                best = self._end(way, limit if best is None else len(best)) or best
+                heappush(queue, (cost + 1 + LEAVING * rank, way))
+        self.move(b"")
+        return best
+
+    def _ways(self, path: bytes) -> list[bytes]:
+        """What can come after a path, the best first."""
+        self.move(path)
+        return [path + bytes([byte]) for byte in islice(self.choices(), WIDTH)]
+
+    def _end(self, path: bytes, limit: int) -> bytes | None:
+        """An end of less than `limit` bytes that begins with a path."""
+        self.move(path)
+        return self._follow_on(limit)
+
+    def _follow_on(self, limit: int) -> bytes | None:
+        """An end of less than `limit` bytes that begins with the path."""
+        start = bytes(self.path)
+        end = None
+        while len(self.path) < limit and self.num_steps < self._most:
+            if self.endings.is_over:
+                break
+            if self.matcher.is_accepting():
+                end = bytes(self.path)
+                break
+            byte = next(self.choices(), None)
+            if byte is None:
+                break
+            self.step(byte)
+        self.move(start)
+        return end

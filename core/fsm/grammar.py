@@ -1,0 +1,311 @@
+"""Guides of grammars: two matchers of llguidance, one that reads tokens and one that reads bytes.
+
+Masks come from the first; the second says what is forced, and tries how the answer could end.
+"""
+
+from __future__ import annotations
+
+import codecs
+from math import inf
+from threading import Lock
+from time import thread_time
+
+from ..protocol import CallFailed
+from .ending import ALL_BYTES, Endings
+from .lark import Lark
+from .matcher import Bits, Library, Matcher, broken, check, heard
+from .required import left_over, spelling
+from .steering import Place, Steering
+from .trail import Trail
+from .utf8 import CONTINUATION
+from .vocabulary import NEVER, Mask
+
+NUM_BYTES = 1_000_000
+MAX_FORCED = 1_024
+MAX_PHRASES = 64
+MAX_LEARNED = 100_000
+MAX_SECONDS = 2.0
+STEP_SECONDS = 0.0002
+MAX_TRAILS = 64
+LEAST_MARGIN = 16
+
+
+class GrammarGuide:
+    """As `Guide`. field: what the constraint is called in errors.
+
+    end: a text of the grammar, found to be short; None: none was found, or not in time.
+    margin: tokens by which one token can put off the end, about.
+    Raises InvalidCall where the grammar is not sound.
+    """
+
+    def __init__(self, lark: Lark, library: Library, field: str = "grammar") -> None:
+        self.vocabulary = library.vocabulary
+        self.bits = Bits(self.vocabulary)
+        self._lock = Lock()
+        self._wide, self._narrow = library.compile(lark.source, field)
+        self.endings = Endings(library.usable)
+        self.steering = Steering(self.vocabulary)
+        self.margin, self.end = self._prepared(lark, library)
+        self._trails = {b"": Trail(self.endings, self._narrow.deep_copy(), self.end)}
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Guide.num_bytes`; what the library holds is not known."""
+        return NUM_BYTES
+
+    def cursor(self, written: bytes = b"", required: bytes = b"") -> GrammarCursor:
+        """As `Guide.cursor`."""
+        matcher = self.narrow(written)
+        if matcher is None or matcher.validate_tokens(list(required)) < len(required):
+            raise CallFailed(f"the constraint does not allow {written + required!r}")
+        return GrammarCursor(self, matcher, written, required)
+
+    def narrow(self, written: bytes) -> Matcher | None:
+        """A matcher of bytes after these; None where they are not allowed."""
+        with self._lock, heard(broken):
+            matcher = self._narrow.deep_copy()
+        is_allowed = matcher.try_consume_tokens(list(written)) == len(written)
+        return matcher if is_allowed else None
+
+    def wide(self, written: bytes) -> Matcher:
+        """A matcher of tokens after these bytes."""
+        with self._lock, heard(broken):
+            matcher = self._wide.deep_copy()
+        self.follow(matcher, written)
+        return matcher
+
+    def follow(self, matcher: Matcher, data: bytes) -> None:
+        """Let a matcher of tokens read bytes that are allowed."""
+        with heard(broken):
+            matcher.consume_tokens([self.vocabulary.size + byte for byte in data])
+        check(matcher, broken)
+
+    def trail(self, written: bytes) -> Trail:
+        """The known end of a text, to be asked and not changed; those asked last are kept."""
+        with self._lock:
+            near = max((key for key in self._trails if written.startswith(key)), key=len)
+            trail = self._trails[near]
+            if near != written:
+                trail = trail.copy()
+        if near != written:
+            trail.advance(written[len(near) :])
+            with self._lock:
+                self._trails[written] = trail
+                if len(self._trails) > MAX_TRAILS:
+                    del self._trails[next(key for key in self._trails if key)]
+        return trail
+
+    def _prepared(self, lark: Lark, library: Library) -> tuple[int, bytes | None]:
+        """The margin and the end; a grammar too slow to be tried is given no end."""
+        start = thread_time()
+        self.endings.ends_at = start + MAX_SECONDS
+        margin = LEAST_MARGIN + 2 * self._learn(lark, library)
+        end = self.endings.find(self._narrow.deep_copy(), b"", is_thorough=True)
+        is_slow = thread_time() - start > STEP_SECONDS * max(1_000, self.endings.num_steps)
+        is_slow = is_slow or self.endings.is_over
+        self.endings.ends_at = inf
+        return margin, None if is_slow else end
+
+    def _learn(self, lark: Lark, library: Library) -> int:
+        """Find short texts for each rule; the most tokens that one of them has."""
+        most = 0
+        for literal in lark.literals[:MAX_PHRASES]:
+            self.endings.learn(literal)
+        missing = _parts(lark, library)
+        is_new = True
+        while missing and is_new:
+            is_new = False
+            for rule, matcher in tuple(missing.items()):
+                phrases = self.endings.branches(matcher)
+                for phrase in phrases:
+                    self.endings.learn(phrase)
+                    count = self.vocabulary.spell(phrase)
+                    most = max(most, count if count < NEVER else len(phrase))
+                if phrases:
+                    del missing[rule]
+                    is_new = True
+        return most
+
+
+def _parts(lark: Lark, library: Library) -> dict[str, Matcher]:
+    """Matchers of bytes for single rules, as many as do not cost much."""
+    found, size = dict[str, Matcher](), 0
+    for rule in lark.rules[:MAX_PHRASES]:
+        source = lark.started_at(rule)
+        size += len(source)
+        if size > MAX_LEARNED:
+            break
+        if (matcher := library.part(source)) is not None:
+            found[rule] = matcher
+    return found
+
+
+class GrammarCursor:
+    """As `Cursor`.
+
+    matcher: of bytes, after all tokens taken. required: bytes that the next tokens must spell.
+    has_ended: an end token was taken.
+    """
+
+    __slots__ = (
+        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_wide"),
+        *("guide", "has_ended", "matcher", "required", "written"),
+    )
+
+    def __init__(
+        self, guide: GrammarGuide, matcher: Matcher, written: bytes = b"", required: bytes = b""
+    ) -> None:
+        self.guide = guide
+        self.matcher = matcher
+        self.written = written
+        self.required = required
+        self.has_ended = False
+        self._wide: Matcher | None = None
+        self._num_read = 0
+        self._mask: Mask | None = None
+        self._end: bytes | None = None
+        self._ends_after: dict[int, bytes] = {}
+        self._need = NEVER
+
+    @property
+    def is_accepting(self) -> bool:
+        """As `Cursor.is_accepting`."""
+        return not self.required and bool(self.matcher.is_accepting())
+
+    @property
+    def is_finished(self) -> bool:
+        """As `Cursor.is_finished`."""
+        return self.has_ended or (self.is_accepting and not self._options())
+
+    def advance(self, token: int) -> None:
+        """As `Cursor.advance`."""
+        vocabulary = self.guide.vocabulary
+        is_known = 0 <= token < vocabulary.size
+        if is_known and vocabulary.is_end[token]:
+            is_allowed = self.is_accepting
+            self.has_ended = is_allowed or self.has_ended
+        else:
+            is_allowed = is_known and self._take(token, vocabulary.token_bytes[token])
+        if not is_allowed:
+            raise CallFailed(f"token {token} is not allowed by the constraint here")
+
+    def mask(self) -> Mask:
+        """As `Cursor.mask`."""
+        if self._mask is None:
+            mask = self.guide.bits.mask(self._matcher_of_tokens(), self.is_accepting)
+            self._mask = spelling(mask, self.required, self.guide.vocabulary)
+            self._mask.flags.writeable = False
+        return self._mask
+
+    def mask_within(self, budget: int) -> Mask:
+        """As `Cursor.mask_within`; near the end of the budget, the tokens after which an end that
+        fits was found."""
+        guide = self.guide
+        if guide.end is None or self._need + guide.margin < budget:
+            return self.mask()
+        end = self._find_end()
+        self._need = self._spell(end)
+        is_near = self._need + guide.margin >= budget
+        return self._within(end, budget) if end is not None and is_near else self.mask()
+
+    def forced(self) -> bytes:
+        """As `Cursor.forced`."""
+        forced = bytearray(self.required)
+        self.matcher.consume_tokens(list(forced))
+        while not self.matcher.is_accepting() and len(forced) < MAX_FORCED:
+            options = self._options()
+            if not options or options & (options - 1):
+                break
+            forced.append(options.bit_length() - 1)
+            self.matcher.consume_token(forced[-1])
+        self._back(len(forced))
+        return _whole(self.written, bytes(forced))
+
+    def shortest_finish(self) -> int:
+        """As `Cursor.shortest_finish`; 0 where no end was found, so that none is waited for."""
+        need = self._spell(self._find_end())
+        return 0 if need >= NEVER else need
+
+    def after(self, data: bytes) -> GrammarCursor:
+        """As `Cursor.after`."""
+        other = self.copy()
+        if data and not other._take(None, data):
+            raise CallFailed(f"the constraint does not allow {data!r} here")
+        return other
+
+    def copy(self) -> GrammarCursor:
+        """As `Cursor.copy`."""
+        with heard(broken):
+            other = GrammarCursor(self.guide, self.matcher.deep_copy(), self.written, self.required)
+            other._wide = None if self._wide is None else self._wide.deep_copy()
+        other.has_ended, other._num_read = self.has_ended, self._num_read
+        other._mask, other._end, other._need = self._mask, self._end, self._need
+        other._ends_after = self._ends_after
+        return other
+
+    def _take(self, token: int | None, data: bytes) -> bool:
+        """Move over the bytes of a token (None: of several); False, and not moved, where they are
+        not allowed."""
+        rest = left_over(self.required, data)
+        if not data or rest is None or self.has_ended:
+            return False
+        count = self.matcher.try_consume_tokens(list(data))
+        check(self.matcher, broken)
+        if count < len(data):
+            self._back(count)
+            return False
+        end = self._end
+        trimmed = end[len(data) :] if end is not None and end.startswith(data) else None
+        self._end = trimmed if token is None else self._ends_after.get(token, trimmed)
+        self._ends_after, self._mask = {}, None
+        self._need = NEVER if token is None else min(NEVER, self._need + self.guide.margin)
+        self.written += data
+        self.required = rest
+        return True
+
+    def _within(self, end: bytes, budget: int) -> Mask:
+        """The tokens after which some end is known that fits; else those that come closest."""
+        trail = self.guide.trail(self.written)
+        place = Place(self.matcher, trail, self.required, end)
+        allowed = self.guide.vocabulary.tokens(self.mask())
+        found = self.guide.steering.ends_after(place, allowed, budget)
+        if not found and not self.is_accepting:
+            found = self.guide.steering.closest(place)
+        self._ends_after = found
+        return self.guide.bits.of([*found], self.is_accepting)
+
+    def _find_end(self) -> bytes | None:
+        """A known end from here; it begins with what is required."""
+        end = self.guide.trail(self.written + self.required).end
+        ends = [] if end is None else [self.required + end]
+        ends += [] if self._end is None else [self._end]
+        return min(ends, key=self._spell, default=None)
+
+    def _spell(self, end: bytes | None) -> int:
+        return NEVER if end is None else self.guide.vocabulary.spell(end)
+
+    def _options(self) -> int:
+        """Bits of the bytes that may come next."""
+        return int.from_bytes(self.matcher.compute_bitmask(), "little") & ALL_BYTES
+
+    def _back(self, count: int) -> None:
+        if count:
+            self.matcher.rollback(count)
+
+    def _matcher_of_tokens(self) -> Matcher:
+        """The matcher of tokens, where the other one is."""
+        if self._wide is None:
+            self._wide = self.guide.wide(self.written)
+        else:
+            self.guide.follow(self._wide, self.written[self._num_read :])
+        self._num_read = len(self.written)
+        return self._wide
+
+
+def _whole(written: bytes, forced: bytes) -> bytes:
+    """As much of the forced bytes as ends between characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    decoder.decode(written[-3:].lstrip(bytes(CONTINUATION)))
+    decoder.decode(forced)
+    size = len(forced) - len(decoder.getstate()[0])
+    return forced[:size] if size > 0 else b""

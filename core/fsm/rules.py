@@ -1,0 +1,196 @@
+"""JSON Schema as a grammar, for what no pattern says: recursion, open objects, untyped values.
+
+The schema is read as for a pattern, keyword by keyword, and means the same; each place in it
+becomes a rule of Lark. Every terminal is one token of JSON, so that reading the longest one is
+always right. Rules from which no value can be derived are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from .facts import All, Arrays, Objects, Strings
+from .facts import Literal as Value
+from .lists import Layout
+from .numbers import FREE_NUMBER
+from .refusals import NotRegular, Unsayable, refuse
+from .schema import Writer
+from .spelling import FREE_CHAR, alternatives, literal, value_text
+from .strings import ANYTHING, pattern, repeated
+from .unfold import Document
+
+MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
+MAX_COUNT = 100_000
+LAYOUT = Layout(' "," ', ' ":" ')
+_NAME = re.compile(r"[\w-]+")
+_MARKS = {"(?:": "(", "\\{": ' "{" ', "\\}": ' "}" ', "\\[": ' "[" ', "\\]": ' "]" '}
+_MARK = re.compile(r"\(\?:|\\[{}\[\]]")
+
+Key = tuple[str, ...]
+
+
+def schema_grammar(schema: Mapping[str, Any] | bool) -> str:
+    """A grammar, in Lark, whose every text is compact JSON that the schema accepts.
+
+    Raises InvalidCall and its kin as `schema_pattern` does, with less that cannot be said.
+    """
+    name, rules = schema_rules(schema, "")
+    return f"start: {name}\n{rules}"
+
+
+def schema_rules(schema: Mapping[str, Any] | bool, prefix: str) -> tuple[str, str]:
+    """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
+    document = Document(schema)
+    try:
+        return RuleWriter(document, prefix).all_rules((document.root,))
+    except RecursionError:
+        raise refuse("#", "schemas less deep, for callers this deep in calls") from None
+
+
+class RuleWriter(Writer):
+    """Writes the places of one document, each as a rule.
+
+    Texts are expressions over names of rules and terminals, with spaces around each name. Once all
+    places are found, one counts as empty until it is known to have a value.
+    """
+
+    def __init__(self, document: Document, prefix: str) -> None:
+        super().__init__(document, LAYOUT)
+        self._prefix = prefix
+        self._keys: list[Key] = []
+        self._places: dict[Key, tuple[str, All]] = {}
+        self._has_value: set[Key] | None = None
+        self._terminals: dict[str, str] = {}
+
+    def all_rules(self, root: All) -> tuple[str, str]:
+        """As `schema_rules`."""
+        self.write(root)
+        for key in self._keys:  # grows
+            if len(self._keys) > MAX_RULES:
+                raise NotRegular(key[0], f"schemas of at most {MAX_RULES} places")
+            self._body(key)
+        self._has_value = found = set[Key]()
+        num_known = -1
+        while num_known < len(found):
+            num_known = len(found)
+            for key in reversed(self._keys):
+                if key not in found and self._body(key) is not None:
+                    found.add(key)
+        start = self.write(root)
+        if start is None:
+            raise refuse("#", "a schema that some value meets")
+        bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
+        return start.strip(), self._definitions(start, bodies)
+
+    def write(self, nodes: All) -> str | None:
+        """The name of what stands for a value that meets all of these; None: no value does."""
+        if not nodes:
+            return self.anything()
+        key = tuple(node.path for node in nodes)
+        if key not in self._places:
+            self._places[key] = (f"{self._prefix}v{len(self._keys)}", nodes)
+            self._keys.append(key)
+        is_empty = self._has_value is not None and key not in self._has_value
+        return None if is_empty else f" {self._places[key][0]} "
+
+    def leaf(self, pattern: str) -> str:
+        """The name of the terminal with this pattern."""
+        return self._terminal("/" + pattern.replace("/", "\\/") + "/")
+
+    def values(self, values: Sequence[Value]) -> list[str]:
+        """Each of these values, token by token."""
+        plain = [literal(value.text) for value in values if not _is_container(value.value)]
+        nested = [self._spelled(value.value) for value in values if _is_container(value.value)]
+        return [*([self.leaf(alternatives(plain))] if plain else []), *nested]
+
+    def anything(self) -> str:
+        """Any value at all."""
+        return f" {self._prefix}any "
+
+    def string(self, strings: Strings) -> str | None:
+        """The strings of which this is said; where patterns and lengths do not go together, those
+        texts, each spelled in one way, that are in all of several terminals."""
+        try:
+            return super().string(strings)
+        except Unsayable:
+            char = pattern(ANYTHING.item)
+            self.check_count(strings.low, 0)
+            if strings.high is not None and strings.low > strings.high:
+                return None
+            lengths = repeated(char, strings.low, strings.high)
+            alone = [Strings(patterns=(source,)) for source in strings.patterns]
+            alone += [Strings(formats=(name,)) for name in strings.formats]
+            parts = [lengths, *(self.text(part, char) or "" for part in alone)]
+            shown = ['/"' + part.replace("/", "\\/") + '"/' for part in parts]
+            return self._terminal(" & ".join(shown))
+
+    def object(self, objects: Objects | None) -> str | None:
+        """The objects of which this is said; open where no property is."""
+        objects = Objects() if objects is None else objects
+        if not (objects.properties or objects.patterns) and objects.rest is None:
+            objects = replace(objects, rest=())
+        return super().object(objects)
+
+    def array(self, arrays: Arrays) -> str | None:
+        """The arrays of which this is said; open where no item is."""
+        if arrays.rest is None and not arrays.prefix:
+            arrays = replace(arrays, rest=())
+        return super().array(arrays)
+
+    def check_count(self, low: int, high: int | None) -> None:
+        """As for patterns, with more room."""
+        if max(low, high or 0) > MAX_COUNT:
+            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
+
+    def _body(self, key: Key) -> str | None:
+        self.document.step(key[0])
+        self._open = [key]
+        return self.ways(self._places[key][1])
+
+    def _terminal(self, definition: str) -> str:
+        name = f"{self._prefix.upper()}T{len(self._terminals)}"
+        return f" {self._terminals.setdefault(definition, name)} "
+
+    def _spelled(self, value: Any) -> str:
+        """The tokens of one value."""
+        comma, colon = LAYOUT.comma, LAYOUT.colon
+        if isinstance(value, Mapping):
+            pairs = [
+                self.leaf(literal(value_text(name))) + colon + self._spelled(item)
+                for name, item in value.items()
+            ]
+            return f"\\{{{comma.join(pairs)}\\}}"
+        if isinstance(value, list | tuple):
+            return f"\\[{comma.join(map(self._spelled, value))}\\]"
+        return self.leaf(literal(value_text(value)))
+
+    def _definitions(self, start: str, bodies: dict[str, str]) -> str:
+        """The rules that the start leads to, each on a line, and all terminals."""
+        bodies |= self._open_values()
+        names, reached = [start.strip()], dict[str, None]()
+        while names:
+            name = names.pop()
+            if name in bodies and name not in reached:
+                reached[name] = None
+                names += _NAME.findall(bodies[name])
+        lines = [
+            f"{name}: {_MARK.sub(lambda mark: _MARKS[mark[0]], bodies[name])}" for name in reached
+        ]
+        lines += [f"{name}: {definition}" for definition, name in self._terminals.items()]
+        return "\n".join([*lines, ""])
+
+    def _open_values(self) -> dict[str, str]:
+        """Rules of any value at all."""
+        any_, pair = self.anything(), f" {self._prefix}pair "
+        text, comma = self.leaf(f'"{FREE_CHAR}*"'), LAYOUT.comma
+        plain = f"{text}|{self.leaf(FREE_NUMBER)}|{self.leaf('(?:true|false|null)')}"
+        items = f"\\[(?:{any_}(?:{comma}{any_})*)?\\]"
+        pairs = f"\\{{(?:{pair}(?:{comma}{pair})*)?\\}}"
+        return {any_.strip(): f"{plain}|{items}|{pairs}", pair.strip(): text + LAYOUT.colon + any_}
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, Mapping | list | tuple)
