@@ -7,8 +7,10 @@ scheduling, caches or tensors.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Iterator
+
 from .fsm.constraints import Constraints
-from .fsm.guide import Cursor
 from .fsm.retokenize import Jump
 from .protocol import Chunk, OptionScore, Output, Segment, Text, TokenLogprob
 from .sequence import Ending, Sequence
@@ -73,10 +75,13 @@ class Advancer:
         forced = sequence.cursor.forced()
         if not forced:
             return
+        sequence.note_forced(len(forced))
+        if sequence.job.call.sampling.log_mass:
+            return
         ids = sequence.generated.tolist()
-        can_go_on = not self._cursor(sequence, ids, forced).is_finished
+        can_go_on = not sequence.cursor.after(forced).is_finished
         jump = self._constraints.jump(ids, forced, can_go_on)
-        if not jump.ids or jump.required or not self._can_finish(sequence, jump):
+        if not jump.ids or jump.required or not self._can_finish(sequence, jump, forced):
             return
         self._take_back(sequence, jump.keep)
         if not self._has_jumps or sequence.job.call.sampling.logprobs is not None:
@@ -85,26 +90,28 @@ class Advancer:
         for token in jump.ids:
             if sequence.ending is None:
                 self._append(sequence, token)
+                sequence.num_forced += 1
 
-    def _can_finish(self, sequence: Sequence, jump: Jump) -> bool:
+    def _can_finish(self, sequence: Sequence, jump: Jump, forced: bytes) -> bool:
         """Whether the answer can still be finished within its budget after this jump."""
-        ids = [*sequence.generated[: jump.keep].tolist(), *jump.ids]
-        left = sequence.rules.max_new - len(ids)
-        return left >= 0 and self._cursor(sequence, ids).shortest_finish() <= left
+        assert sequence.cursor is not None
+        left = sequence.rules.max_new - jump.keep - len(jump.ids)
+        num_back = self._num_bytes(sequence.generated[jump.keep :].tolist())
+        reached = sequence.cursor.after(forced[: self._num_bytes(jump.ids) - num_back])
+        return left >= 0 and reached.shortest_finish() <= left
 
     def _take_back(self, sequence: Sequence, keep: int) -> None:
         """Forget all but the first `keep` generated tokens; what they wrote comes again."""
         if keep == sequence.num_new:
             return
-        kept = sequence.generated[:keep].tolist()
-        sequence.cursor = self._cursor(sequence, kept)
-        del sequence.text[sum(len(self._bytes_of(token)) for token in kept) :]
+        assert sequence.job.guide is not None
+        num_back = self._num_bytes(sequence.generated[keep:].tolist())
+        del sequence.text[len(sequence.text) - num_back :]
+        sequence.cursor = sequence.job.guide.cursor(bytes(sequence.text))
         sequence.take_back(keep)
 
-    def _cursor(self, sequence: Sequence, ids: list[int], more: bytes = b"") -> Cursor:
-        """A cursor after these tokens of the answer, and some more bytes."""
-        assert sequence.job.guide is not None
-        return sequence.job.guide.cursor(b"".join([self._bytes_of(token) for token in ids]) + more)
+    def _num_bytes(self, ids: Iterable[int]) -> int:
+        return sum(len(self._bytes_of(token)) for token in ids)
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """What can be shown now and was not shown yet; None for nothing."""
@@ -128,6 +135,7 @@ class Advancer:
         ids = tuple(sequence.generated.tolist())
         text = bytes(sequence.text[: ending.text_len]).decode("utf-8", "replace")
         kept = ids[:-1] if isinstance(ending.matched, int) else ids
+        is_weighed = sequence.job.call.sampling.log_mass
         return Output(
             text=text,
             ids=ids,
@@ -135,6 +143,8 @@ class Advancer:
             matched=ending.matched,
             segments=self._segments(text, kept, ending.text_len),
             logprobs=tuple(sequence.logprobs),
+            forced=tuple(_char_ranges(sequence.forced, sequence.text[: ending.text_len])),
+            log_mass=math.fsum(sequence.log_masses) if is_weighed else None,
         )
 
     def option(self, sequence: Sequence, text: str) -> OptionScore:
@@ -174,6 +184,16 @@ def _find_stop(sequence: Sequence, before: int) -> Ending | None:
         return None
     place, _, stop = min(places)
     return Ending("stop", stop.decode(), place)
+
+
+def _char_ranges(ranges: Iterable[tuple[int, int]], data: bytearray) -> Iterator[tuple[int, int]]:
+    """Ranges of bytes as ranges of whole characters, as far as the text goes."""
+    for start, end in ranges:
+        while start < len(data) and data[start] & 0xC0 == 0x80:
+            start += 1
+        first, last = (len(data[:place].decode("utf-8", "ignore")) for place in (start, end))
+        if first < last:
+            yield first, last
 
 
 def _held_back(sequence: Sequence) -> int:

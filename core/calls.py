@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .errors import InvalidCall
 
@@ -107,6 +107,8 @@ class Grammar:
 
 
 Constraint: TypeAlias = Regex | JsonSchema | Choices | Grammar
+Scoring: TypeAlias = Literal["tokens", "exact", "canonical"]
+SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,8 @@ class Sampling:
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
     logprobs: None: none; k: log-probability of each generated token and its k best rivals.
+    log_mass: tell how much of the distribution the constraint left at each step; its forced text
+      is then drawn token by token, so that this is an importance weight.
     """
 
     max_tokens: int | None = 128
@@ -145,6 +149,7 @@ class Sampling:
     ignore_eos: bool = False
     n: int = 1
     logprobs: int | None = None
+    log_mass: bool = False
 
     def check(self) -> None:
         """Raise InvalidCall for the first field whose value is not allowed."""
@@ -193,6 +198,7 @@ _SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
     "ignore_eos": (bool, "True or False", lambda v: True),
     "n": (int, "1 to 128", lambda v: 1 <= v <= 128),
     "logprobs": ((int, _NONE), "0 to 64, or None", lambda v: v is None or 0 <= v <= 64),
+    "log_mass": (bool, "True or False", lambda v: True),
 }
 
 
@@ -221,6 +227,10 @@ class Call:
 
     options: score each of these texts as continuations of the prompt instead of generating. The
       prompt may then be empty: the options are scored from the model's start token.
+    scoring: how. "tokens": the log-probabilities of each option's own tokens. "exact": bounds of
+      the probability that what comes after the prompt's tokens begins with the option, however it
+      is cut into tokens, and with no longer option. "canonical": the same, over the tokens that
+      the tokenizer gives.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
     priority: a higher one is served earlier; -100 to 100.
@@ -231,6 +241,7 @@ class Call:
     sampling: Sampling = field(default_factory=Sampling)
     constraint: Constraint | None = None
     options: tuple[str, ...] = ()
+    scoring: Scoring = "tokens"
     hint: ForkHint | None = None
     stream: bool = False
     namespace: str = ""
@@ -336,6 +347,10 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: v is None or _is_constraint(v),
     ),
     "options": ("a tuple of non-empty texts", _are_texts),
+    "scoring": (
+        " | ".join(SCORINGS),
+        lambda v: isinstance(v, str) and v in SCORINGS,
+    ),
     "hint": (
         "a ForkHint of a text, and of integers or None; or None",
         lambda v: v is None or _is_hint(v),

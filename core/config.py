@@ -20,6 +20,7 @@ class EngineConfig:
     """How an engine runs. Unset sizes (None) are filled in by `resolve`.
 
     num_slots: tokens of KV that the pool holds, cache and running sequences together.
+    ranks: processes that hold the model together (tensor parallelism), this one included.
     max_running: sequences in one batch at most.
     max_waiting: calls that may wait; one more ends in Overloaded.
     chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
@@ -30,6 +31,7 @@ class EngineConfig:
     cache: whether finished KV is kept for later calls.
     hints: whether fork hints are followed.
     jumps: whether text that a constraint forces is computed in one pass; the answer is the same.
+    exact_nodes: distributions that one call for exact option probabilities may look at.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
     hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
     seed: from which calls without a seed draw theirs.
@@ -38,6 +40,7 @@ class EngineConfig:
     dtype: str = "auto"
     device: str = "cpu"
     num_slots: int | None = None
+    ranks: int = 1
     max_running: int = 64
     max_waiting: int = 10_000
     chunk_tokens: int = 1024
@@ -47,6 +50,7 @@ class EngineConfig:
     cache: bool = True
     hints: bool = True
     jumps: bool = True
+    exact_nodes: int = 1024
     root_timeout: float = 10.0
     hold_min: int = 8
     seed: int = 0
@@ -74,7 +78,7 @@ class EngineConfig:
             raise InvalidCall("order", self.order, ", ".join(ORDERS))
         if self.dtype not in DTYPES:
             raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        for name in ("cache", "hints"):
+        for name in ("cache", "hints", "jumps"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
         if not isinstance(self.device, str):
@@ -98,11 +102,13 @@ class EngineConfig:
 
 _LEAST = {
     "num_slots": 1,
+    "ranks": 1,
     "max_running": 1,
     "max_waiting": 1,
     "chunk_tokens": 1,
     "context_len": 2,
     "ageing": 1,
     "hold_min": 1,
+    "exact_nodes": 1,
     "seed": 0,
 }

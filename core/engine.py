@@ -11,23 +11,31 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from .advance import Advancer
 from .forks import Roots
-from .model.batch import Batch, Outcome
+from .fsm.tokenizations import Tokenizations
+from .model.batch import Answer, Batch, Outcome
 from .protocol import (
+    BackendClosed,
     CallFailed,
     CallTooLarge,
     Completion,
     DeadlineExceeded,
     ForkHint,
     ForkrootError,
+    OptionScore,
     Overloaded,
+    Text,
     TokenLogprob,
     Usage,
 )
 from .radix.cache import RadixCache
 from .scheduler import Part, Scheduler
 from .sequence import Ending, Job, Sequence
+
+_NO_NUMBERS = "the model gave logits that are no numbers"
 
 
 class Runner(Protocol):
@@ -42,6 +50,7 @@ class Counters:
     """Totals since the start. Seconds are of wall time; the rest counts what its name says.
 
     prompt_tokens counts those of every sequence; cached_tokens of these were not computed.
+    forced_tokens of the completion_tokens were appended without a pass of their own.
     """
 
     calls: int = 0
@@ -50,6 +59,7 @@ class Counters:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    forced_tokens: int = 0
     computed_tokens: int = 0
     retracted: int = 0
     run_seconds: float = 0.0
@@ -173,10 +183,13 @@ class Engine:
                     self._run([part])
 
     def _compute(self, parts: list[Part]) -> Outcome | Exception:
-        """What the runner gives for these parts, or what it raises."""
+        """What the runner gives for these parts, or what it raises. Raises BackendClosed where the
+        runner is gone for good."""
         started = self._clock()
         try:
             return self._runner.run(self._scheduler.build(parts))
+        except BackendClosed:  # not these calls' fault, and there is no going on
+            raise
         except Exception as error:
             return error
         finally:
@@ -185,24 +198,37 @@ class Engine:
     def _advance(self, parts: list[Part], outcome: Outcome) -> None:
         """Every sequence of the step takes what it was given."""
         self._scheduler.computed(parts)
-        drawn = scored = 0
+        drawn = scored = answered = 0
         for part in parts:
             sequence = part.sequence
             self.counters.computed_tokens += part.count
             count = len(part.scored)
             sequence.scores += outcome.scores[scored : scored + count].tolist()
             scored += count
+            if part.is_last and sequence.node is not None:
+                self._tell(sequence, outcome.answers[answered])
+                answered += 1
             if not (part.is_last and sequence.is_generating):
                 continue
             self._take_token(sequence, outcome, drawn)
             drawn += 1
 
+    def _tell(self, sequence: Sequence, answer: Answer) -> None:
+        search, node = sequence.job.search, sequence.node
+        assert search is not None and node is not None
+        if np.isnan(answer.logprobs).any() or np.isnan(answer.log_masses).any():
+            self._blame(sequence.job, ValueError(_NO_NUMBERS))
+            return
+        search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
+
     def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
         token = int(outcome.tokens[drawn])
         if token < 0:
-            self._blame(sequence.job, ValueError("the model gave logits that are no numbers"))
+            self._blame(sequence.job, ValueError(_NO_NUMBERS))
             return
         try:
+            if sequence.job.call.sampling.log_mass:
+                sequence.log_masses.append(_log_mass(outcome, drawn))
             self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
             self._scheduler.trim(sequence)
         except Exception as error:  # the constraint broke, or does not allow what was drawn
@@ -241,7 +267,19 @@ class Engine:
             self.counters.prompt_tokens += sequence.prompt_len
             self.counters.cached_tokens += sequence.cached_len
             self.counters.completion_tokens += sequence.num_new
+            self.counters.forced_tokens += sequence.num_forced
             self._pin(sequence)
+        if sequence.job.search is not None and not _is_aborted(sequence):
+            self._grow(sequence, sequence.job.search)
+
+    def _grow(self, sequence: Sequence, search: Tokenizations) -> None:
+        """Let the next nodes of a search wait for their turn, once those before are told."""
+        job = sequence.job
+        for node in search.wanted():
+            child = sequence.at(node, len(job.sequences))
+            job.sequences.append(child)
+            job.num_open += 1
+            self._scheduler.add(child)
 
     def _complete(self, job: Job) -> None:
         del self._jobs[job]
@@ -251,9 +289,13 @@ class Engine:
     def _completion(self, job: Job) -> Completion:
         usage = _usage(job)
         if job.call.options:
-            pairs = zip(job.sequences, job.call.options, strict=True)
             if any(s.ending is not None and s.ending.reason == "abort" for s in job.sequences):
                 return Completion(usage=usage)
+            if job.search is not None:
+                found = zip(job.call.options, job.search.bounds(), strict=True)
+                told = (OptionScore(text, (), (), (Text(text),), bounds) for text, bounds in found)
+                return Completion(usage=usage, scores=tuple(told))
+            pairs = zip(job.sequences, job.call.options, strict=True)
             scores = tuple(self._advancer.option(sequence, text) for sequence, text in pairs)
             return Completion(usage=usage, scores=scores)
         return Completion(tuple(map(self._advancer.output, job.sequences)), usage)
@@ -319,9 +361,14 @@ def _logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob |
     return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
 
 
+def _log_mass(outcome: Outcome, index: int) -> float:
+    return float(outcome.log_masses[index]) if len(outcome.log_masses) else 0.0
+
+
 def _usage(job: Job) -> Usage:
-    """Samples share one prompt; each scored option has its own."""
-    sequences = job.sequences if job.call.options else job.sequences[:1]
+    """Samples share one prompt, as do the nodes of a search; each scored option has its own."""
+    is_scored = job.call.options and job.search is None
+    sequences = job.sequences if is_scored else job.sequences[:1]
     return Usage(
         prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
         cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),

@@ -29,7 +29,10 @@ class InvalidCall(ForkrootError, ValueError):
         self.allowed = allowed
 
     def __str__(self) -> str:
-        shown = repr(self.value)
+        try:
+            shown = repr(self.value)
+        except RecursionError:
+            shown = f"a {type(self.value).__name__} of great depth"
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
         return f"{self.field}={shown} is not allowed; allowed: {self.allowed}"
 

@@ -30,6 +30,7 @@ from .reply import Mailbox
 from .sequence import Job, Sequence, StopRules
 from .tokenizer import Tokenizer
 
+_NO_TOKENS = StopRules(frozenset(), (), 0, 0)
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive numbers
 
 
@@ -40,6 +41,7 @@ class Intake:
     context_len: tokens of a sequence at most. num_slots: of the whole pool.
     vocabulary_size: of the model. end_ids: its own end tokens.
     constraints: where they are compiled; None: calls that have one are refused.
+    exact_nodes: as in EngineConfig.
     seed: from which calls without a seed draw theirs.
     """
 
@@ -50,6 +52,7 @@ class Intake:
     end_ids: frozenset[int]
     seed: int = 0
     constraints: Constraints | None = None
+    exact_nodes: int = 1024
     _drawn: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
@@ -62,7 +65,9 @@ class Intake:
             prompt = []
         self._check_ids("prompt", prompt)
         job = Job(call, mailbox)
-        if call.options:
+        if call.options and call.scoring != "tokens":
+            self._add_search(job, prompt)
+        elif call.options:
             self._add_options(job, prompt)
         else:
             self._add_samples(job, prompt)
@@ -94,16 +99,34 @@ class Intake:
         encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
         start = min(_common(prompt, ids) for ids in encoded) if prompt else 0
         if start == 0:
-            lead = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
-            if not lead:
-                raise InvalidCall("prompt", "", "at least one token")
+            lead = self._lead()
             if any(ids[:1] != lead for ids in encoded):
                 encoded = [lead + ids for ids in encoded]
             start = 1
-        rules = StopRules(frozenset(), (), 0, 0)
         for ids in encoded:
             self._check_ids("options", ids)
-            self._add(job, ids, rules, score_start=max(1, min(start, len(ids) - 1)))
+            self._add(job, ids, _NO_TOKENS, score_start=max(1, min(start, len(ids) - 1)))
+
+    def _add_search(self, job: Job, prompt: list[int]) -> None:
+        """One sequence, after which the first token of every option comes; others follow."""
+        call = job.call
+        if self.constraints is None:
+            raise UnsupportedCall("scoring", call.scoring, "tokens (of this runtime)")
+        prompt = prompt or self._lead()
+        self._check_size(len(prompt) + max(len(text.encode()) for text in call.options), 0)
+        is_canonical = call.scoring == "canonical"
+        job.search = self.constraints.search(call.options, is_canonical, self.exact_nodes)
+        (root,) = job.search.wanted()
+        self._add(job, prompt, _NO_TOKENS)
+        job.sequences[0].node = root
+
+    def _lead(self) -> list[int]:
+        """What a text without a prompt begins with. Raises InvalidCall where the model has no such
+        token."""
+        lead = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
+        if not lead:
+            raise InvalidCall("prompt", "", "at least one token")
+        return lead
 
     def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
         if not isinstance(prompt, Chat):

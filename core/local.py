@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,9 +26,11 @@ from .engine import Counters, Engine, Runner
 from .forks import Roots
 from .fsm.constraints import Constraints
 from .intake import Intake
-from .model.config import ModelConfig
-from .model.llama import load_model
+from .model.config import DTYPE_BYTES
+from .model.dtypes import auto_dtype
+from .model.load import Described, describe, is_dummy, load_model
 from .model.parallel import Ranks
+from .model.ranks import RankedRunner, join
 from .model.runner import ModelRunner
 from .protocol import (
     BackendClosed,
@@ -42,11 +44,13 @@ from .protocol import (
 )
 from .radix.cache import RadixCache
 from .radix.node import NodeView
+from .ranks import OtherRanks
 from .reply import Mailbox
 from .scheduler import Scheduler
 from .sequence import Job
 from .tokenizer import Tokenizer
 from .waiting import WaitingQueue
+from .workshop import Workshop
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -68,12 +72,16 @@ class LocalBackend:
         runner: Runner,
         vocabulary_size: int,
         end_ids: frozenset[int],
+        close_runner: Callable[[], None] | None = None,
     ) -> None:
         assert config.num_slots is not None and config.context_len is not None
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
-        constraints = Constraints(tokenizer.token_bytes, end_ids, tokenizer.encode_after)
+        self._workshop = Workshop(tokenizer.token_bytes, end_ids)
+        constraints = Constraints(
+            tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop
+        )
         self._intake = Intake(
             tokenizer,
             config.context_len,
@@ -82,8 +90,10 @@ class LocalBackend:
             end_ids,
             config.seed,
             constraints,
+            config.exact_nodes,
         )
         self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
+        self._close_runner = close_runner or _nothing
         self._jobs: dict[Reply, Job] = {}
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._gate = threading.Lock()
@@ -95,28 +105,34 @@ class LocalBackend:
 
     @classmethod
     def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:
-        """Load a checkpoint folder ("tiny": the embedded model); `settings` as in EngineConfig.
+        """Load a checkpoint folder ("tiny": the embedded model; "dummy:llama-2-7b" and its like:
+        weights that mean nothing); `settings` as in EngineConfig.
 
         Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
         """
         config = EngineConfig.from_settings(settings)
-        folder = model_folder(model)
-        described = ModelConfig.from_folder(folder)
-        tokenizer = Tokenizer.from_folder(folder)
-        dtype_name = "float32" if config.dtype == "auto" else config.dtype
-        dtype = getattr(torch, dtype_name)
-        config = config.resolve(
-            described.context_len, described.kv_bytes_per_token(dtype_name), _spare_memory()
-        )
-        loaded = load_model(str(folder), described, dtype, _device(config.device), Ranks())
-        assert config.num_slots is not None
-        runner = ModelRunner(loaded, config.num_slots)
-        end_ids = frozenset(described.eos_ids)
-        return cls(folder.name, config, tokenizer, runner, described.vocabulary_size, end_ids)
+        source = str(model) if is_dummy(model) else str(model_folder(model))
+        described = describe(source)
+        end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
+        tokenizer = Tokenizer.from_folder(model_folder(model))
+        tokenizer.token_bytes += [b""] * (size - len(tokenizer.token_bytes))
+        dtype = config.dtype
+        if dtype == "auto":
+            dtype = auto_dtype(described, config.device)
+        device = _device(config.device)
+        shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
+        spare = _spare_memory(device, described.num_parameters() * DTYPE_BYTES[dtype] // shares)
+        kv_bytes = described.kv_bytes_per_token(dtype) // shares
+        config = config.resolve(described.context_len, kv_bytes, spare)
+        assert config.context_len is not None
+        described = replace(described, context_len=config.context_len)
+        runner, close = _load(source, described, config, dtype)
+        return cls(Path(source).name, config, tokenizer, runner, size, end_ids, close)
 
-    def submit(self, call: Call) -> Mailbox:
-        """Take a call without waiting; it is checked and tokenized in this thread."""
-        mailbox = Mailbox(call, self.cancel)
+    def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
+        """Take a call without waiting; it is checked and tokenized in this thread. Its answer goes
+        into a mailbox that is given, or into a new one."""
+        mailbox = mailbox or Mailbox(call, self.cancel)
         try:
             job = self._intake.job(call, mailbox)
         except ForkrootError as error:
@@ -206,6 +222,9 @@ class LocalBackend:
                 self._drain()
                 if self._engine.has_work and not self._is_closing:
                     self._engine.step()
+        except BackendClosed as error:
+            _log.error("the engine ended: %s", error)
+            self._cause = error
         except BaseException as error:  # whatever it was: calls must end, and later ones learn why
             _log.exception("the engine died")
             self._cause = error
@@ -220,6 +239,8 @@ class LocalBackend:
                 self._inbox.get()()
         for job in list(self._jobs.values()):
             job.mailbox.fail(self._closed())
+        self._close_runner()
+        self._workshop.close()
 
     def _drain(self) -> None:
         """Do what was posted; wait for something to do while the engine is idle."""
@@ -282,14 +303,38 @@ def build_engine(
     return engine, cache
 
 
+def _load(
+    source: str, described: Described, config: EngineConfig, dtype: str
+) -> tuple[Runner, Callable[[], None]]:
+    """The runner of a checkpoint, with all its ranks, and what stops it."""
+    device, size, num_slots = _device(config.device), config.ranks, config.num_slots
+    assert num_slots is not None
+    if size == 1:
+        model = load_model(source, described, getattr(torch, dtype), device, Ranks())
+        return ModelRunner(model, num_slots), _nothing
+    sizes = described.context_len, num_slots
+    others = OtherRanks(size, source, dtype, config.device, *sizes)
+    try:
+        others.wait("loading")
+        ranks = join(0, size, others.meeting_place, device)
+        model = load_model(source, described, getattr(torch, dtype), device, ranks)
+        others.wait("ready")
+    except BaseException:
+        others.close()
+        raise
+    return RankedRunner(ModelRunner(model, num_slots, ranks), others.show), others.close
+
+
 def model_folder(model: str | Path) -> Path:
-    """The folder of a checkpoint: a path, or "tiny" for the one in the box."""
+    """The folder of a checkpoint: a path, or "tiny" for the one in the box, whose tokenizer is that
+    of dummies, too."""
     folder = Path(model)
-    if str(model) == EMBEDDED and not folder.is_dir():
+    if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
         return Path(__file__).parent.parent / "models" / EMBEDDED
     if not folder.is_dir():
         raise InvalidModel(
-            f"model={str(model)!r} is not a folder; allowed: a checkpoint folder, or 'tiny'"
+            f"model={str(model)!r} is not a folder; allowed: a checkpoint folder, 'tiny', "
+            "or 'dummy:' and a shape"
         )
     return folder
 
@@ -303,9 +348,21 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _spare_memory() -> int:
-    """Bytes that the pool may take: a quarter of what is free now."""
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4
+def _spare_memory(device: torch.device, weights: int) -> int:
+    """Bytes that the pool may take beside so many bytes of weights: a quarter of what a machine has
+    left, most of what a GPU has."""
+    if device.type == "cuda":
+        return max(0, int(0.9 * torch.cuda.mem_get_info(device)[0]) - weights)
+    return max(0, _available_memory() - weights) // 4
+
+
+def _available_memory() -> int:
+    """Bytes that this machine can give without swapping."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found = next(line for line in lines if line.startswith("MemAvailable:"))
+        return int(found.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _nothing() -> None:

@@ -27,6 +27,7 @@ from .calls import (
     Prompt,
     Regex,
     Sampling,
+    Scoring,
     Segment,
     Text,
     Tokens,
@@ -76,6 +77,7 @@ __all__ = [
     "Regex",
     "Reply",
     "Sampling",
+    "Scoring",
     "Segment",
     "Text",
     "TokenLogprob",
@@ -134,6 +136,11 @@ class Output:
     ids: every generated token, those of a matched stop included.
     segments: what to append to the prompt so that it goes on where the answer ended.
     matched: the stop text or the end token that ended it, where `finish_reason` is "stop".
+    forced: ranges [start, end) of characters of the text about which the constraint left no choice.
+    log_mass: sum over the generated tokens of the log of the share of the distribution (after
+      penalties and temperature; temperature 1 for a greedy call) that the constraint allowed.
+      The weight exp(log_mass) turns samples of the constrained call into samples of the model's
+      own distribution, given the constraint. None where it was not asked for.
     """
 
     text: str
@@ -142,6 +149,8 @@ class Output:
     matched: str | int | None = None
     segments: tuple[Segment, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
+    forced: tuple[tuple[int, int], ...] = ()
+    log_mass: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +159,20 @@ class OptionScore:
 
     ids, logprobs: of the tokens that differ from the prompt's own encoding, in order.
     segments: what to append to the prompt to go on after this option.
+    bounds: natural logarithms between which its probability lies, where `Call.scoring` asks for
+      more than its tokens; ids and logprobs are then empty.
     """
 
     text: str
     ids: tuple[int, ...]
     logprobs: tuple[float, ...]
     segments: tuple[Segment, ...] = ()
+    bounds: tuple[float, float] | None = None
 
     @property
     def logprob(self) -> float:
-        """Log-probability of the whole option."""
-        return math.fsum(self.logprobs)
+        """Log-probability of the whole option; the lower bound, where there are bounds."""
+        return math.fsum(self.logprobs) if self.bounds is None else self.bounds[0]
 
 
 @dataclass(frozen=True, slots=True)

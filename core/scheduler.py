@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .forks import Roots
-from .model.batch import Batch, Ints
+from .fsm.tokenizations import Node
+from .model.batch import Batch, Ints, Query
 from .radix.cache import Lease, RadixCache
 from .sequence import Sequence
 from .waiting import MATCHES_PER_STEP, WaitingQueue
@@ -354,6 +355,8 @@ class Scheduler:
         ends = np.cumsum(lens, dtype=np.int32)
         drawing = [i for i, p in enumerate(parts) if p.is_last and p.sequence.is_generating]
         scored, targets = _score_plan(parts, ends - lens)
+        asking = [(i, p.sequence.node) for i, p in enumerate(parts) if p.is_last]
+        asked = [(i, node) for i, node in asking if node is not None]
         return Batch(
             ids=ids,
             positions=positions.astype(np.int64),
@@ -366,7 +369,13 @@ class Scheduler:
             draws=tuple([parts[i].sequence.draw() for i in drawing]),
             scored=scored,
             targets=targets,
+            queried=ends[[i for i, _ in asked]] - 1,
+            queries=tuple([_query(node) for _, node in asked]),
         )
+
+
+def _query(node: Node) -> Query:
+    return Query(np.array(node.tokens, np.int64), node.sets)
 
 
 def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray]:

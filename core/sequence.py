@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .fsm.guide import Cursor, Guide
+from .fsm.tokenizations import Node, Tokenizations
 from .model.batch import GREEDY, Draw
 from .protocol import Call, FinishReason, TokenLogprob
 from .radix.cache import Lease
@@ -64,6 +65,10 @@ class Sequence:
     arrival: the scheduler's count of admissions when it came.
     cursor: where its answer stands in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
+    forced: ranges of bytes of its text that the constraint forced, ascending.
+    num_forced: generated tokens that were appended without a pass of their own.
+    log_masses: one for each generated token, where the call asks for them.
+    node: what is asked of the distribution after its last token, and where the answer belongs.
     """
 
     job: Job
@@ -92,6 +97,10 @@ class Sequence:
     ending: Ending | None = None
     cursor: Cursor | None = None
     planned: list[int] = field(default_factory=list)
+    forced: list[tuple[int, int]] = field(default_factory=list)
+    num_forced: int = 0
+    log_masses: list[float] = field(default_factory=list)
+    node: Node | None = None
 
     @property
     def num_new(self) -> int:
@@ -106,7 +115,9 @@ class Sequence:
     @property
     def match_limit(self) -> int:
         """Tokens that may be taken from the cache; what follows is computed for its logits."""
-        return self.num_ids - self.is_generating if self.score_start is None else self.next_scored
+        if self.score_start is not None:
+            return self.next_scored
+        return self.num_ids - (self.is_generating or self.node is not None)
 
     @property
     def next_scored(self) -> int:
@@ -153,6 +164,7 @@ class Sequence:
             prompt=self.ids[: self.prompt_len] if is_repeating else None,
             mask=mask,
             logprobs=sampling.logprobs,
+            log_mass=sampling.log_mass and mask is not None,
         )
 
     def _mask(self, cursor: Cursor, is_early: bool) -> Ints:
@@ -178,6 +190,23 @@ class Sequence:
         self.num_ids = self.prompt_len + keep
         self.num_computed = min(self.num_computed, self.num_ids)
         del self.logprobs[keep:]
+        del self.log_masses[keep:]
+
+    def note_forced(self, size: int) -> None:
+        """Remember that the next `size` bytes of its text are forced."""
+        start, end = len(self.text), len(self.text) + size
+        if self.forced and self.forced[-1][1] >= start:
+            start, last = self.forced.pop()
+            end = max(end, last)
+        self.forced.append((start, end))
+
+    def at(self, node: Node, index: int) -> Sequence:
+        """The sequence that asks for the distribution at another node of the same search."""
+        assert self.node is not None
+        prompt = self.ids[: self.prompt_len - len(self.node.path)]
+        ids = np.concatenate((prompt, np.array(node.path, np.int32)))
+        size = len(ids)
+        return Sequence(self.job, index, ids, size, size, self.rules, self.seed, node=node)
 
     def append(self, token: int) -> None:
         """Add a generated token."""
@@ -192,6 +221,7 @@ class Job:
     root_len: tokens of the hinted root that this call brings along; 0: none.
     expires: the clock's second at which the call fails; None: never.
     guide: its compiled constraint; None: it has none.
+    search: for the probabilities of its options, which gives it more sequences as it goes on.
     """
 
     call: Call
@@ -201,6 +231,7 @@ class Job:
     root_len: int = 0
     expires: float | None = None
     guide: Guide | None = None
+    search: Tokenizations | None = None
 
     @property
     def is_plant(self) -> bool:

@@ -13,7 +13,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from .model.batch import Batch, Floats, Outcome
+from .model.batch import Answer, Batch, Doubles, Floats, Outcome, Query
 from .tokenizer import Tokenizer, byte_alphabet
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -56,7 +56,24 @@ class FakeRunner:
             for token, logprob, draw in zip(tokens, logprobs, batch.draws, strict=True)
         )
         scores = _scores(hashes[batch.scored], batch.targets)
-        return Outcome(tokens, logprobs, tops, scores)
+        answers = tuple(
+            self._answer(state, query)
+            for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
+        )
+        return Outcome(tokens, logprobs, tops, scores, answers=answers)
+
+    def distribution(self, state: np.uint64) -> Doubles:
+        """[vocabulary] probabilities of the next token after a hash, in float64."""
+        tokens = np.arange(self._vocabulary_size, dtype=np.uint64)
+        weights = _mix(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
+        shares: Doubles = weights / weights.sum()
+        return shares
+
+    def _answer(self, state: np.uint64, query: Query) -> Answer:
+        shares = self.distribution(state)
+        masses = [shares[tokens].sum() for tokens in query.sets]
+        with np.errstate(divide="ignore"):
+            return Answer(np.log(shares[query.tokens]), np.log(masses))
 
     def _hash(self, batch: Batch) -> np.ndarray:
         hashes = np.empty(len(batch.ids), np.uint64)

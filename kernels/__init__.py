@@ -26,9 +26,13 @@ class Past:
 class Attention(Protocol):
     """Causal attention of new tokens over slots."""
 
-    def plan(self, past: Past) -> Any:
-        """Prepare one step; the plan is read by every layer's `attend`."""
+    def plan(self, past: Past, window: int | None = None) -> Any:
+        """Prepare one step for all layers of one window: each token sees the last `window` tokens
+        up to itself (a sliding window), or all if it is None."""
 
-    def attend(self, q: Tensor, kv: Tensor, plan: Any) -> Tensor:
+    def attend(
+        self, q: Tensor, kv: Tensor, plan: Any, scale: float, softcap: float | None = None
+    ) -> Tensor:
         """Attend with q [tokens, heads, dim] over kv [2, kv_heads, slots, dim], in which the new
-        tokens' keys and values are already written. Returns a new [tokens, heads, dim]."""
+        tokens' keys and values are already written. Scores are scaled by `scale` and, with a
+        softcap, bent to softcap * tanh(score / softcap). Returns a new [tokens, heads, dim]."""

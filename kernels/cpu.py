@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from . import Past
 from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut, first_rows
+from .windows import mask
 
+_SCORES = 1 << 22  # scores that exist at a time where the fused kernel cannot be used
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 
@@ -28,58 +31,75 @@ class _Result:
     total: Callable[[], Tensor]
 
 
-class CpuAttention:
-    """The `Attention` of a CPU, for pools of `num_slots` slots; scores are scaled by `scale`."""
+class _Bend(NamedTuple):
+    """What becomes of a product of query and key before the softmax, see `Attention.attend`."""
 
-    def __init__(self, num_slots: int, num_kv_heads: int, scale: float) -> None:
+    scale: float
+    softcap: float | None
+
+
+class CpuAttention:
+    """The `Attention` of a CPU, for pools of `num_slots` slots."""
+
+    def __init__(self, num_slots: int, num_kv_heads: int) -> None:
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
-        self._scale = scale
         self._scratch: dict[torch.dtype, Tensor] = {}
 
-    def plan(self, past: Past) -> Plan:
+    def plan(self, past: Past, window: int | None = None) -> Plan:
         """As `Attention.plan`."""
-        return cut(past, self._heads)
+        return cut(past, self._heads, window)
 
-    def attend(self, q: Tensor, kv: Tensor, plan: Plan) -> Tensor:
+    def attend(
+        self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
+    ) -> Tensor:
         """As `Attention.attend`."""
+        bend = _Bend(scale, softcap)
         if plan.own[0].tokens is None and not plan.runs:
-            return self._part(q, kv, plan.own[0]).out
+            return self._part(q, kv, plan.own[0], bend).out
         out, total = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
         for own in plan.own:
-            part = self._part(q, kv, own)
+            part = self._part(q, kv, own, bend)
             _put(out, own.tokens, part.out)
             if plan.runs:
                 _put(total, own.tokens, part.total())
         for run in plan.runs:
-            _merge(out, total, run.tokens, self._long(q, kv, run))
+            _merge(out, total, run.tokens, self._long(q, kv, run, bend))
         return out
 
-    def _part(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart) -> _Result:
-        return self._short(q, kv, part) if isinstance(part, ShortPart) else self._long(q, kv, part)
+    def _part(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart, bend: _Bend) -> _Result:
+        if isinstance(part, ShortPart):
+            return self._short(q, kv, part, bend)
+        return self._long(q, kv, part, bend)
 
-    def _long(self, q: Tensor, kv: Tensor, part: LongPart) -> _Result:
+    def _long(self, q: Tensor, kv: Tensor, part: LongPart, bend: _Bend) -> _Result:
         """Queries over keys that they have in common."""
         queries = _pick(q, part.tokens)
         num_tokens, num_heads, dim = queries.shape
         keys, values = self._read(kv, part.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
+        if bend.softcap is not None:
+            return _bent(queries, keys[0], values[0], part, bend)
         if num_tokens == 1:  # the heads of a group are the rows of one product
             queries = queries.reshape(1, self._num_kv_heads, -1, dim)
         else:
             queries = queries.transpose(0, 1)[None]
-        out, total = _flash(queries, keys, values, 0.0, part.is_causal, scale=self._scale)
+        out, total = _flash(
+            queries, keys, values, 0.0, part.is_causal, attn_mask=part.mask, scale=bend.scale
+        )
         if num_tokens == 1:
             return _Result(out.reshape(1, num_heads, dim), lambda: total.reshape(1, num_heads))
         return _Result(out[0].transpose(0, 1), lambda: total[0].T)
 
-    def _short(self, q: Tensor, kv: Tensor, part: ShortPart) -> _Result:
+    def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: _Bend) -> _Result:
         """Sequences of few new tokens, each over keys of its own."""
-        queries = _pick(q, part.tokens) * self._scale  # [S * L, heads, dim]
+        queries = _pick(q, part.tokens) * bend.scale  # [S * L, heads, dim]
         num_heads, dim = queries.shape[1:]
         shape = part.num_sequences, -1, self._num_kv_heads, num_heads // self._num_kv_heads
         keys, values = self._gather(kv, part.index).view(2, shape[0] * shape[2], -1, dim)
         queries = queries.view(*shape, dim).transpose(1, 2)  # [S, kv_heads, L, group, dim]
         scores = torch.bmm(queries.reshape(len(keys), -1, dim), keys.mT).float()
+        if bend.softcap is not None:
+            scores.div_(bend.softcap).tanh_().mul_(bend.softcap)
         if part.mask is not None:
             scores.view(*queries.shape[:-1], -1).add_(part.mask)
         probs = scores.softmax(-1)
@@ -107,6 +127,27 @@ class CpuAttention:
             scratch = self._scratch[kv.dtype] = torch.empty(len(index) * dim * 2, dtype=kv.dtype)
         rows = scratch[: len(index) * dim].view(-1, dim)
         return torch.index_select(kv.view(-1, dim), 0, index, out=rows)
+
+
+def _bent(q: Tensor, keys: Tensor, values: Tensor, part: LongPart, bend: _Bend) -> _Result:
+    """As `CpuAttention._long` with a softcap, which the fused kernel does not know: q [T, heads,
+    dim] over keys and values [kv_heads, n, dim], few scores at a time."""
+    assert bend.softcap is not None
+    (num_tokens, num_heads, dim), (num_kv_heads, num_keys, _) = q.shape, keys.shape
+    hidden = mask(num_tokens, num_keys, num_keys) if part.is_causal else part.mask
+    step = max(_SCORES // (num_heads * num_keys), 1)
+    outs, totals = [], []
+    for start in range(0, num_tokens, step):
+        queries = q[start : start + step].reshape(-1, num_kv_heads, num_heads // num_kv_heads, dim)
+        queries = queries.transpose(0, 1)  # [kv_heads, T, group, dim]
+        scores = (queries.flatten(1, 2) @ keys.mT).float().view(*queries.shape[:3], -1)
+        scores.mul_(bend.scale / bend.softcap).tanh_().mul_(bend.softcap)
+        if hidden is not None:
+            scores += hidden[start : start + step, None]
+        out = scores.softmax(-1).to(q.dtype).flatten(1, 2) @ values
+        outs.append(out.view(queries.shape).transpose(0, 1).flatten(1, 2))
+        totals.append(scores.logsumexp(-1).transpose(0, 1).flatten(1))
+    return _Result(torch.cat(outs), lambda: torch.cat(totals))
 
 
 def _pick(x: Tensor, tokens: Tokens) -> Tensor:

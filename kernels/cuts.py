@@ -6,7 +6,7 @@ Made once a step and read by every layer. Knows slots and positions; computes no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from . import Ints, Past
 from .sharing import Run, find_runs
+from .windows import blocks, is_reached, mask, shifted
 
 SHORT = 16  # new tokens up to which sequences are computed together
 MAX_GATHER = 1 << 13  # slots gathered at once
@@ -38,11 +39,13 @@ class Keys:
 @dataclass(frozen=True, slots=True)
 class LongPart:
     """Queries that have all keys in common. is_causal: the keys are the queries' own tokens, of
-    which each sees those up to itself; else every query sees every key."""
+    which each sees those up to itself. mask: [queries, keys], 0 or -inf. Else every query sees
+    every key."""
 
     tokens: Tokens
     keys: Keys
     is_causal: bool = False
+    mask: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +78,34 @@ def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
     return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
 
 
-def cut(past: Past, heads: Indices) -> Plan:
+def cut(past: Past, heads: Indices, window: int | None = None) -> Plan:
     """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
-    return _Cutter(past, heads).plan()
+    if window is None or not is_reached(past, window):
+        return _Cutter(past, heads).plan()
+    return _Cutter(shifted(past, window), heads, window).plan()
 
 
 class _Cutter:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
-    offsets: [S] how many of these lie in runs; what follows is its own."""
+    offsets: [S] how many of these lie in runs; what follows is its own.
+    is_cut: [S] whether its new tokens do not all see the same of the past."""
 
-    def __init__(self, past: Past, heads: Indices) -> None:
+    def __init__(self, past: Past, heads: Indices, window: int | None = None) -> None:
         self._past = past
         self._heads = heads
+        self._window = window
+        self._masks: dict[tuple[int, int], Tensor] = {}
         self._firsts = np.cumsum(past.lens) - past.lens
         self._ends = past.starts + past.lens
         self._offsets = np.zeros(len(past.rows), np.int32)
+        self._is_cut = np.zeros(len(past.rows), bool)
+        if window is not None:
+            self._is_cut |= self._ends > window
 
     def plan(self) -> Plan:
-        runs = [self._run(run) for run in find_runs(self._past)]
+        runs = [self._run(run) for run in find_runs(self._sharing())]
         own: list[ShortPart | LongPart] = []
-        is_short = self._past.lens <= SHORT
+        is_short = (self._past.lens <= SHORT) & ~self._is_cut
         alone = np.flatnonzero(~is_short).tolist()
         for group in self._groups(np.flatnonzero(is_short)):
             if len(group) > 1:
@@ -102,8 +113,14 @@ class _Cutter:
             else:
                 alone += group.tolist()
         for s in alone:
-            own.append(self._chunk(s, runs))
+            own += self._blocks(s) if self._is_cut[s] else [self._chunk(s, runs)]
         return Plan(tuple(own), tuple(runs))
+
+    def _sharing(self) -> Past:
+        """The step as far as runs may cover it: not where windows end in them."""
+        if not self._is_cut.any():
+            return self._past
+        return replace(self._past, starts=np.where(self._is_cut, 0, self._past.starts))
 
     def _run(self, run: Run) -> LongPart:
         """A run, which all new tokens of its sequences see; it moves their offsets."""
@@ -127,6 +144,20 @@ class _Cutter:
         if offset < start:
             runs.append(LongPart(self._tokens(s), self._keys(row[offset:start])))
         return LongPart(self._tokens(s), self._keys(row[start:end]), is_causal=True)
+
+    def _blocks(self, s: int) -> list[LongPart]:
+        """The parts of a sequence that is cut, each under a mask."""
+        assert self._window is not None
+        row, first = self._past.table[self._past.rows[s]], int(self._firsts[s])
+        parts = []
+        for it in blocks(int(self._past.starts[s]), int(self._past.lens[s]), self._window):
+            shape = it.end - it.first, it.stop - it.start
+            if shape not in self._masks:
+                self._masks[shape] = mask(*shape, self._window)
+            tokens = slice(first + it.first, first + it.end)
+            keys = self._keys(row[it.start : it.stop])
+            parts.append(LongPart(tokens, keys, mask=self._masks[shape]))
+        return parts
 
     def _groups(self, sequences: Indices) -> Iterator[Indices]:
         """Sequences that are computed together: with one new token or with several, and with about

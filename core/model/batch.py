@@ -15,6 +15,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float32]
+Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class Draw:
     banned: token ids that must not be drawn (end tokens before min_tokens).
     mask: packed bits, 32 tokens a word: the tokens that a constraint allows; those past its end
       are not.
+    log_mass: whether the share of the distribution that the mask allows is wanted.
     """
 
     temperature: float = 0.0
@@ -44,9 +46,30 @@ class Draw:
     prompt: Ints | None = None
     mask: Ints | None = None
     logprobs: int | None = None
+    log_mass: bool = False
 
 
 GREEDY = Draw()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What is asked of the distribution of the next token (the model's own, at temperature 1).
+
+    tokens: [m] whose log-probabilities are wanted. sets: token ids, different in each set, the log
+      of whose total probability is wanted.
+    """
+
+    tokens: Longs
+    sets: tuple[Ints, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a query: one number for each of its tokens and of its sets, in float64."""
+
+    logprobs: Doubles
+    log_masses: Doubles
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +85,7 @@ class Batch:
     draws: N, how each of these is drawn.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
     targets: [M] these successors' token ids.
+    queried: [K] indices into `ids` of the tokens after which something is asked; queries: what.
     """
 
     ids: Longs
@@ -75,6 +99,8 @@ class Batch:
     draws: tuple[Draw, ...]
     scored: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
+    queried: Ints = field(default_factory=lambda: np.empty(0, np.int32))
+    queries: tuple[Query, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +112,14 @@ class Outcome:
       penalty, no filter); NaN where the draw asked for none.
     tops: for each drawn token its best rivals (token id, log-probability), best first.
     scores: [M] log-probability of each target.
+    log_masses: [N] log of the share of the distribution (after penalties and temperature) that the
+      draw's mask allows; 0 where that was not asked for.
+    answers: K, one for each query.
     """
 
     tokens: Longs
     logprobs: Floats
     tops: tuple[tuple[tuple[int, float], ...], ...] = ()
     scores: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+    answers: tuple[Answer, ...] = ()

@@ -1,4 +1,4 @@
-"""What a checkpoint says about itself: sizes, position encoding, special tokens.
+"""What a checkpoint of our own architectures says about itself: sizes, encodings, special tokens.
 
 Reads `config.json` and `generation_config.json` as transformers writes them, with the keys of
 version 5 or the older ones. Knows no torch, so that a checkpoint can be judged without loading it.
@@ -6,67 +6,56 @@ version 5 or the older ones. Knows no torch, so that a checkpoint can be judged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, TypeAlias
 
-from ..protocol import InvalidModel
 from .keys import REQUIRED, Keys
+from .rope import RopeConfig as RopeConfig
+from .rope import read_rope
+from .sizes import DTYPE_BYTES as DTYPE_BYTES
+from .sizes import Sizes
 
-SUPPORTED = ("LlamaForCausalLM",)
-DTYPE_BYTES: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
-RopeKind: TypeAlias = Literal["default", "linear", "llama3"]
 Shape: TypeAlias = tuple[int, ...]
+Windows: TypeAlias = tuple[int | None, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """How positions turn queries and keys. `factor` and what follows: of the scaled kinds."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig(Sizes):
+    """The sizes of one decoder model of `SUPPORTED`.
 
-    theta: float = 10_000.0
-    kind: RopeKind = "default"
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 1.0
-    original_len: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
-    """The sizes of one decoder model.
-
-    context_len: positions the model was made for.
-    dtype: of the stored weights.
-    eos_ids: tokens that end an answer, in the checkpoint's order.
+    windows: of each layer, how many tokens up to itself a token sees; None: all.
+    has_head_norms: whether each head of queries and keys is normalised (Qwen 3).
+    num_experts: in place of one feed-forward (Mixtral); 0: there is one. experts_per_token: how
+      many of them compute a token.
     """
 
-    architecture: str
-    vocabulary_size: int
-    num_layers: int
     hidden_size: int
     ffn_size: int
     num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    context_len: int
     norm_eps: float
     rope: RopeConfig
     is_tied: bool
-    has_attention_bias: bool
-    has_mlp_bias: bool
-    dtype: str
-    bos_id: int | None
-    eos_ids: tuple[int, ...]
+    windows: Windows
+    has_qkv_bias: bool = False
+    has_output_bias: bool = False
+    has_mlp_bias: bool = False
+    has_head_norms: bool = False
+    num_experts: int = 0
+    experts_per_token: int = 0
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> ModelConfig:
         """Read a checkpoint's configuration. Raises InvalidModel naming file, key and value."""
         keys = Keys.read(Path(folder) / "config.json")
-        path = Path(folder) / "generation_config.json"
-        generation = Keys.read(path) if path.exists() else Keys(path, {})
-        architecture = _architecture(keys)
+        architecture = read_architecture(keys)
+        if architecture not in SUPPORTED:
+            raise keys.refuse("architectures", f"one of {', '.join(SUPPORTED)}")
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+        head_dim = keys.count("head_dim", hidden_size // num_heads)
+        context_len = keys.count("max_position_embeddings", 2048)
+        theta = 1e6 if architecture == "MixtralForCausalLM" else 1e4
+        bos_id, eos_ids = read_special_tokens(keys)
         config = cls(
             architecture=architecture,
             vocabulary_size=keys.count("vocab_size"),
@@ -75,19 +64,24 @@ class ModelConfig:
             ffn_size=keys.count("intermediate_size"),
             num_heads=num_heads,
             num_kv_heads=keys.count("num_key_value_heads", num_heads),
-            head_dim=keys.count("head_dim", hidden_size // num_heads),
-            context_len=keys.count("max_position_embeddings", 2048),
+            head_dim=head_dim,
+            context_len=context_len,
             norm_eps=keys.number("rms_norm_eps", 1e-6),
-            rope=_rope(keys),
+            rope=read_rope(keys, theta, context_len, head_dim),
             is_tied=keys.flag("tie_word_embeddings", False),
-            has_attention_bias=keys.flag("attention_bias", False),
-            has_mlp_bias=keys.flag("mlp_bias", False),
-            dtype=_dtype(keys),
-            bos_id=_token_id(keys, "bos_token_id"),
-            eos_ids=_token_ids(generation, "eos_token_id") or _token_ids(keys, "eos_token_id"),
+            dtype=read_dtype(keys),
+            bos_id=bos_id,
+            eos_ids=eos_ids,
+            windows=_windows(keys, architecture),
+            **_differences(keys, architecture),
         )
         _check(keys, config)
         return config
+
+    @property
+    def path(self) -> str:
+        """As `Sizes.path`."""
+        return "forkroot's own model code"
 
     def weight_shapes(self) -> dict[str, Shape]:
         """Name and shape of every tensor that the checkpoint must hold."""
@@ -97,69 +91,57 @@ class ModelConfig:
         }
         if not self.is_tied:
             shapes["lm_head.weight"] = (self.vocabulary_size, self.hidden_size)
+        of_a_layer = self._attention_shapes() | self._ffn_shapes()
         for layer in range(self.num_layers):
             prefix = f"model.layers.{layer}."
-            shapes.update({prefix + name: shape for name, shape in self._layer_shapes().items()})
+            shapes.update({prefix + name: shape for name, shape in of_a_layer.items()})
         return shapes
 
-    def _layer_shapes(self) -> dict[str, Shape]:
+    def _attention_shapes(self) -> dict[str, Shape]:
         q_dim, kv_dim = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
         shapes: dict[str, Shape] = {
             "input_layernorm.weight": (self.hidden_size,),
             "post_attention_layernorm.weight": (self.hidden_size,),
+            **_linear("self_attn.q_proj", q_dim, self.hidden_size, self.has_qkv_bias),
+            **_linear("self_attn.k_proj", kv_dim, self.hidden_size, self.has_qkv_bias),
+            **_linear("self_attn.v_proj", kv_dim, self.hidden_size, self.has_qkv_bias),
+            **_linear("self_attn.o_proj", self.hidden_size, q_dim, self.has_output_bias),
         }
-        linears = {
-            "self_attn.q_proj": (q_dim, self.hidden_size, self.has_attention_bias),
-            "self_attn.k_proj": (kv_dim, self.hidden_size, self.has_attention_bias),
-            "self_attn.v_proj": (kv_dim, self.hidden_size, self.has_attention_bias),
-            "self_attn.o_proj": (self.hidden_size, q_dim, self.has_attention_bias),
-            "mlp.gate_proj": (self.ffn_size, self.hidden_size, self.has_mlp_bias),
-            "mlp.up_proj": (self.ffn_size, self.hidden_size, self.has_mlp_bias),
-            "mlp.down_proj": (self.hidden_size, self.ffn_size, self.has_mlp_bias),
-        }
-        for name, (out_dim, in_dim, has_bias) in linears.items():
-            shapes[f"{name}.weight"] = (out_dim, in_dim)
-            if has_bias:
-                shapes[f"{name}.bias"] = (out_dim,)
+        if self.has_head_norms:
+            shapes |= {f"self_attn.{name}_norm.weight": (self.head_dim,) for name in "qk"}
+        return shapes
+
+    def _ffn_shapes(self) -> dict[str, Shape]:
+        into, back = (self.ffn_size, self.hidden_size), (self.hidden_size, self.ffn_size)
+        if not self.num_experts:
+            return {
+                **_linear("mlp.gate_proj", *into, self.has_mlp_bias),
+                **_linear("mlp.up_proj", *into, self.has_mlp_bias),
+                **_linear("mlp.down_proj", *back, self.has_mlp_bias),
+            }
+        shapes = _linear("block_sparse_moe.gate", self.num_experts, self.hidden_size)
+        for expert in range(self.num_experts):
+            name = f"block_sparse_moe.experts.{expert}"
+            shapes |= _linear(f"{name}.w1", *into) | _linear(f"{name}.w3", *into)
+            shapes |= _linear(f"{name}.w2", *back)
         return shapes
 
     def num_parameters(self) -> int:
-        """Numbers that the checkpoint holds, a tied output matrix counted once."""
+        """As `Sizes.num_parameters`."""
         return sum(_product(shape) for shape in self.weight_shapes().values())
 
-    def kv_bytes_per_token(self, dtype: str) -> int:
-        """Bytes of one slot over all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * DTYPE_BYTES[dtype]
+
+def read_architecture(keys: Keys) -> str:
+    """The name of the model's class. Raises InvalidModel."""
+    allowed = "a list of one name, such as LlamaForCausalLM"
+    names = keys.get("architectures", REQUIRED, (list,), allowed)
+    if len(names) != 1 or not isinstance(names[0], str):
+        raise keys.refuse("architectures", allowed)
+    return names[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Footprint:
-    """What running a checkpoint would take; `problem` says why it cannot be run, or is None."""
-
-    num_parameters: int = 0
-    weight_bytes: int = 0
-    kv_bytes_per_token: int = 0
-    problem: str | None = None
-
-
-def footprint(folder: str | Path, dtype: str) -> Footprint:
-    """Judge a checkpoint by its configuration alone; `dtype` is that of the loaded weights."""
-    try:
-        config = ModelConfig.from_folder(folder)
-    except InvalidModel as error:
-        return Footprint(problem=str(error))
-    count = config.num_parameters()
-    return Footprint(count, count * DTYPE_BYTES[dtype], config.kv_bytes_per_token(dtype))
-
-
-def _architecture(keys: Keys) -> str:
-    names = keys.get("architectures", REQUIRED, (list,), f"one of {', '.join(SUPPORTED)}")
-    if len(names) != 1 or names[0] not in SUPPORTED:
-        raise keys.refuse("architectures", f"one of {', '.join(SUPPORTED)}")
-    return str(names[0])
-
-
-def _dtype(keys: Keys) -> str:
+def read_dtype(keys: Keys) -> str:
+    """Of the stored weights. Raises InvalidModel."""
     key = "dtype" if "dtype" in keys.values else "torch_dtype"
     name = keys.word(key, "float32")
     if name not in DTYPE_BYTES:
@@ -167,31 +149,14 @@ def _dtype(keys: Keys) -> str:
     return name
 
 
-def _rope(keys: Keys) -> RopeConfig:
-    """Position encoding from `rope_parameters`, or from `rope_theta` and `rope_scaling`."""
-    scaling = _rope_keys(keys)
-    theta = scaling.number("rope_theta", keys.number("rope_theta", 10_000.0))
-    key = "type" if "rope_type" not in scaling.values and "type" in scaling.values else "rope_type"
-    match scaling.word(key, "default"):
-        case "default":
-            return RopeConfig(theta)
-        case "linear":
-            return RopeConfig(theta, "linear", scaling.number("factor"))
-        case "llama3":
-            return RopeConfig(
-                theta,
-                "llama3",
-                scaling.number("factor"),
-                scaling.number("low_freq_factor"),
-                scaling.number("high_freq_factor"),
-                scaling.count("original_max_position_embeddings"),
-            )
-    raise scaling.refuse(key, "default, linear, llama3")
-
-
-def _rope_keys(keys: Keys) -> Keys:
-    is_new = bool(keys.values.get("rope_parameters"))
-    return keys.section("rope_parameters" if is_new else "rope_scaling")
+def read_special_tokens(keys: Keys) -> tuple[int | None, tuple[int, ...]]:
+    """The token that begins a text, and those that end an answer: of the generation config, if it
+    names any, else of the config. Raises InvalidModel."""
+    path = keys.path.with_name("generation_config.json")
+    generation = Keys.read(path) if path.exists() else Keys(path, {})
+    starts = _token_ids(keys, "bos_token_id")
+    ends = _token_ids(generation, "eos_token_id") or _token_ids(keys, "eos_token_id")
+    return starts[0] if starts else None, ends
 
 
 def _token_ids(keys: Keys, key: str) -> tuple[int, ...]:
@@ -203,9 +168,67 @@ def _token_ids(keys: Keys, key: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _token_id(keys: Keys, key: str) -> int | None:
-    ids = _token_ids(keys, key)
-    return ids[0] if ids else None
+# --- architectures -------------------------------------------------------------------------------
+
+
+def _differences(keys: Keys, architecture: str) -> dict[str, Any]:
+    """What an architecture has beyond the plain decoder."""
+    match architecture:
+        case "LlamaForCausalLM":
+            has_bias = keys.flag("attention_bias", False)
+            has_mlp_bias = keys.flag("mlp_bias", False)
+            return {
+                "has_qkv_bias": has_bias,
+                "has_output_bias": has_bias,
+                "has_mlp_bias": has_mlp_bias,
+            }
+        case "Qwen2ForCausalLM":
+            return {"has_qkv_bias": True}
+        case "Qwen3ForCausalLM":
+            has_bias = keys.flag("attention_bias", False)
+            return {"has_qkv_bias": has_bias, "has_output_bias": has_bias, "has_head_norms": True}
+        case "MixtralForCausalLM":
+            num_experts = keys.count("num_local_experts", 8)
+            chosen = keys.count("num_experts_per_tok", 2)
+            if chosen > num_experts:
+                raise keys.refuse("num_experts_per_tok", f"at most num_local_experts={num_experts}")
+            return {"num_experts": num_experts, "experts_per_token": chosen}
+    return {}
+
+
+def _windows(keys: Keys, architecture: str) -> Windows:
+    """Each layer's sliding window, as the architecture reads it from the configuration."""
+    num_layers = keys.count("num_hidden_layers")
+    default = None if architecture == "MixtralForCausalLM" else 4096
+    if architecture == "LlamaForCausalLM" or keys.values.get("sliding_window", default) is None:
+        return (None,) * num_layers
+    window = keys.count("sliding_window", default)
+    if not architecture.startswith("Qwen"):
+        return (window,) * num_layers
+    if not keys.flag("use_sliding_window", False):
+        return (None,) * num_layers
+    first = keys.get("max_window_layers", 28, (int,), "an integer >= 0")
+    kinds = ["full_attention"] * num_layers
+    kinds[first:] = ["sliding_attention"] * len(kinds[first:])
+    kinds = keys.get("layer_types", kinds, (list,), f"a list of {num_layers} names")
+    known = {"full_attention": None, "sliding_attention": window}
+    if len(kinds) != num_layers or not set(kinds) <= set(known):
+        raise keys.refuse("layer_types", f"{num_layers} of {', '.join(known)}")
+    return tuple(known[kind] for kind in kinds)
+
+
+SUPPORTED = (
+    "LlamaForCausalLM",
+    "MistralForCausalLM",
+    "MixtralForCausalLM",
+    "Qwen2ForCausalLM",
+    "Qwen3ForCausalLM",
+)
+
+
+def _linear(name: str, out_dim: int, in_dim: int, has_bias: bool = False) -> dict[str, Shape]:
+    weight: dict[str, Shape] = {f"{name}.weight": (out_dim, in_dim)}
+    return {**weight, f"{name}.bias": (out_dim,)} if has_bias else weight
 
 
 def _check(keys: Keys, config: ModelConfig) -> None:
@@ -216,13 +239,14 @@ def _check(keys: Keys, config: ModelConfig) -> None:
         raise keys.refuse("head_dim", "an even number")
     if keys.word("hidden_act", "silu") not in ("silu", "swish"):
         raise keys.refuse("hidden_act", "silu")
-    rope = config.rope
-    if rope.kind == "llama3" and rope.high_freq_factor <= rope.low_freq_factor:
-        allowed = f"above low_freq_factor={rope.low_freq_factor}"
-        raise _rope_keys(keys).refuse("high_freq_factor", allowed)
-    special = (*config.eos_ids, *(() if config.bos_id is None else (config.bos_id,)))
-    if any(i >= config.vocabulary_size for i in special):
-        raise keys.refuse("eos_token_id", f"ids below vocab_size={config.vocabulary_size}")
+    check_special_tokens(keys, config)
+
+
+def check_special_tokens(keys: Keys, sizes: Sizes) -> None:
+    """Raise InvalidModel for a special token that is not in the vocabulary."""
+    special = (*sizes.eos_ids, *(() if sizes.bos_id is None else (sizes.bos_id,)))
+    if any(i >= sizes.vocabulary_size for i in special):
+        raise keys.refuse("eos_token_id", f"ids below vocab_size={sizes.vocabulary_size}")
 
 
 def _product(shape: Shape) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,40 +12,54 @@ from torch import Tensor
 
 from ...kernels import Attention, Past
 from .batch import Batch
-from .layers import RotaryEmbedding
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """ids, slots: [tokens]. angles: [tokens, 1, dim / 2]. wanted: [rows] the tokens whose hidden
-    state is wanted: those sampled, then those scored; None: every token, once and in order. plan:
-    what the attention kernel made of the batch's slots."""
+    """ids, positions, slots: [tokens]. wanted: [rows] the tokens whose hidden state is wanted:
+    those sampled, then those scored, then those queried; None: every token, once and in order.
+    plans: what the attention kernel made of the batch's slots, for each of the model's windows."""
 
     ids: Tensor
+    positions: Tensor
     slots: Tensor
-    angles: Tensor
     wanted: Tensor | None
-    plan: Any
+    plans: tuple[Any, ...]
 
     @classmethod
     def of(
-        cls, batch: Batch, rope: RotaryEmbedding, attention: Attention, device: torch.device
+        cls,
+        batch: Batch,
+        windows: Sequence[int | None],
+        attention: Attention,
+        device: torch.device,
     ) -> Inputs:
         """Bring a batch to the device."""
-        past = Past(batch.table, batch.rows, batch.starts, batch.lens)
         return cls(
             ids=to_tensor(batch.ids, device),
+            positions=to_tensor(batch.positions, device),
             slots=to_tensor(batch.slots.astype(np.int64), device),
-            angles=rope.angles(to_tensor(batch.positions, device)),
             wanted=_wanted(batch, device),
-            plan=attention.plan(past),
+            plans=tuple(_plans(batch, windows, attention)),
         )
 
 
+def _plans(batch: Batch, windows: Sequence[int | None], attention: Attention) -> list[Any]:
+    """A window that is longer than all sequences needs no plan of its own."""
+    past = Past(batch.table, batch.rows, batch.starts, batch.lens)
+    if len(windows) == 1:
+        return [attention.plan(past, windows[0])]
+    longest = int((batch.starts + batch.lens).max())
+    needed = [None if window is None or window >= longest else window for window in windows]
+    plans = {window: attention.plan(past, window) for window in dict.fromkeys(needed)}
+    return [plans[window] for window in needed]
+
+
 def _wanted(batch: Batch, device: torch.device) -> Tensor | None:
-    if not len(batch.scored) and np.array_equal(batch.sampled, np.arange(len(batch.ids))):
+    num_told = len(batch.scored) + len(batch.queried)
+    if not num_told and np.array_equal(batch.sampled, np.arange(len(batch.ids))):
         return None
-    return to_tensor(np.concatenate((batch.sampled, batch.scored)), device)
+    return to_tensor(np.concatenate((batch.sampled, batch.scored, batch.queried)), device)
 
 
 def to_tensor(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:

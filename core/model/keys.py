@@ -66,6 +66,16 @@ class Keys:
             raise self.refuse(key, "a finite number > 0")
         return value
 
+    def numbers(self, key: str, count: int) -> tuple[float, ...]:
+        """A list of so many numbers > 0."""
+        allowed = f"a list of {count} finite numbers > 0"
+        values = self.get(key, REQUIRED, (list,), allowed)
+        kinds = {type(value) for value in values}
+        is_good = len(values) == count and kinds <= {int, float}
+        if not is_good or not all(0 < value < float("inf") for value in values):
+            raise self.refuse(key, allowed)
+        return tuple(map(float, values))
+
     def flag(self, key: str, default: bool) -> bool:
         """True or false."""
         return bool(self.get(key, default, (bool,), "true or false"))

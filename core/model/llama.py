@@ -1,9 +1,11 @@
-"""The Llama decoder: reads as its diagram. Knows the attention kernel only by its face."""
+"""The Llama decoder, and with it Mistral, Qwen 2 and Qwen 3: reads as its diagram.
+
+Knows the attention kernel only by its face.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -12,67 +14,88 @@ from torch import Tensor
 from ...kernels import Attention
 from .config import ModelConfig
 from .inputs import Inputs
-from .layers import RotaryEmbedding
 from .parallel import Ranks
 from .parts import Parts, Weights
 from .pool import KVPool
-from .weights import Checkpoint
+from .rotary import RotaryEmbedding
 
 Rows: TypeAlias = Tensor | None  # indices of rows; None: all
+
+
+class Step(NamedTuple):
+    """What all layers of one forward pass share. plans: for each window, as in `Inputs`."""
+
+    angles: Tensor
+    slots: Tensor
+    plans: tuple[Any, ...]
+    pool: KVPool
+    attention: Attention
 
 
 class SelfAttention:
     """Queries, keys and values by one product; keys and values go into the pool."""
 
-    def __init__(self, parts: Parts, layer: int) -> None:
+    def __init__(self, parts: Parts, layer: int, window: int) -> None:
         config, name = parts.config, f"model.layers.{layer}.self_attn"
-        self._layer = layer
-        self.out = parts.linear([f"{name}.o_proj"], config.has_attention_bias)
-        self._num_heads = config.num_heads
-        self._num_turned = config.num_heads + config.num_kv_heads  # queries' and keys' heads
+        self._layer, self._window = layer, window
         self._head_dim = config.head_dim
-        qkv = [f"{name}.{part}_proj" for part in "qkv"]
-        self._qkv = parts.linear(qkv, config.has_attention_bias, num_turned=2)
+        self._scale = config.head_dim**-0.5
+        self._num_heads = parts.ranks.part(config.num_heads)
+        self._num_turned = self._num_heads + parts.ranks.part(config.num_kv_heads)
+        self._qkv = parts.split_rows(
+            [f"{name}.{part}_proj" for part in "qkv"], config.has_qkv_bias, num_turned=2
+        )
+        self._norm = parts.head_norm(name) if config.has_head_norms else None
+        self.out = parts.split_columns(f"{name}.o_proj", config.has_output_bias)
 
-    def __call__(self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
         follow."""
         qkv = self._qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
-        RotaryEmbedding.turn(qkv[:, : self._num_turned], inputs.angles)
+        turned = qkv[:, : self._num_turned]
+        if self._norm is not None:
+            turned.copy_(self._norm(turned))
+        RotaryEmbedding.turn(turned, step.angles)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
-        pool.write(self._layer, inputs.slots, kv)
-        return attention.attend(q, pool.layers[self._layer], inputs.plan).view(len(x), -1)
+        step.pool.write(self._layer, step.slots, kv)
+        layer, plan = step.pool.layers[self._layer], step.plans[self._window]
+        return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
 
 
-class FeedForward:
+class FeedForward(Protocol):
+    """What stands behind the attention of a layer."""
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual += this of x, both [tokens, hidden]."""
+
+
+class MLP:
     """down(silu(gate(x)) * up(x)), gate and up by one product."""
 
     def __init__(self, parts: Parts, layer: int) -> None:
         name, has_bias = f"model.layers.{layer}.mlp", parts.config.has_mlp_bias
-        self._gate_up = parts.linear([f"{name}.gate_proj", f"{name}.up_proj"], has_bias)
-        self._down = parts.linear([f"{name}.down_proj"], has_bias)
+        self._gate_up = parts.split_rows([f"{name}.gate_proj", f"{name}.up_proj"], has_bias)
+        self._down = parts.split_columns(f"{name}.down_proj", has_bias)
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
-        """residual += this of x, both [tokens, hidden]."""
+        """As `FeedForward.add_to`."""
         gate, up = self._gate_up(x).chunk(2, dim=-1)  # [tokens, ffn] each
         self._down.add_to(residual, F.silu(gate).mul_(up))
 
 
 class Layer:
-    """One pre-norm block."""
+    """One pre-norm block. window: which of the step's plans is its own."""
 
-    def __init__(self, parts: Parts, layer: int) -> None:
+    def __init__(self, parts: Parts, layer: int, window: int, ffn: FeedForward) -> None:
         name = f"model.layers.{layer}"
         self._attention_norm = parts.norm(f"{name}.input_layernorm")
-        self._attention = SelfAttention(parts, layer)
+        self._attention = SelfAttention(parts, layer, window)
         self._ffn_norm = parts.norm(f"{name}.post_attention_layernorm")
-        self._ffn = FeedForward(parts, layer)
+        self._ffn = ffn
 
-    def __call__(
-        self, x: Tensor, inputs: Inputs, pool: KVPool, attention: Attention, rows: Rows = None
-    ) -> Tensor:
+    def __call__(self, x: Tensor, step: Step, rows: Rows = None) -> Tensor:
         """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
-        seen = self._attention(self._attention_norm(x), inputs, pool, attention)
+        seen = self._attention(self._attention_norm(x), step)
         if rows is not None:
             x, seen = x.index_select(0, rows), seen.index_select(0, rows)
         self._attention.out.add_to(x, seen)
@@ -81,46 +104,53 @@ class Layer:
 
 
 class Llama:
-    """embed -> layers -> norm -> head."""
+    """embed -> layers -> norm -> head: the `Model` of plain decoders."""
 
-    ignored_weights = (".rotary_emb.inv_freq",)
+    ignored_weights: ClassVar = (".rotary_emb.inv_freq",)
 
-    def __init__(self, config: ModelConfig, weights: Weights, device: torch.device) -> None:
-        parts = Parts(config, weights)
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        device: torch.device,
+        ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
+    ) -> None:
+        parts = Parts(config, weights, ranks)
         self.config = config
-        self.rope = RotaryEmbedding(config.rope, config.head_dim, device)
+        self.windows = tuple(dict.fromkeys(config.windows))
+        self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, device)
         self._embed = parts.embedding("model.embed_tokens")
-        self._layers = [Layer(parts, layer) for layer in range(config.num_layers)]
+        self._layers = [
+            Layer(parts, layer, self.windows.index(window), self.feed_forward(parts, layer))
+            for layer, window in enumerate(config.windows)
+        ]
         self._norm = parts.norm("model.norm")
         self._head = parts.head("lm_head", self._embed)
 
+    @staticmethod
+    def feed_forward(parts: Parts, layer: int) -> FeedForward:
+        """What stands behind the attention of a layer."""
+        return MLP(parts, layer)
+
     @property
     def dtype(self) -> torch.dtype:
-        """Of its weights, and so of keys and values."""
+        """As `Model.dtype`."""
         return self._embed.weight.dtype
 
     @property
     def device(self) -> torch.device:
-        """Where its weights are."""
+        """As `Model.device`."""
         return self._embed.weight.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
-        """Last hidden states [rows, hidden] of the wanted tokens; KV of all goes to the pool."""
+        """As `Model.hidden`."""
+        angles = self.rope.angles(inputs.positions)
+        step = Step(angles, inputs.slots, inputs.plans, pool, attention)
         x = self._embed(inputs.ids)
         for layer in self._layers[:-1]:
-            x = layer(x, inputs, pool, attention)
-        return self._layers[-1](x, inputs, pool, attention, inputs.wanted)
+            x = layer(x, step)
+        return self._layers[-1](x, step, inputs.wanted)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]."""
+        """As `Model.logits`."""
         return self._head(self._norm(hidden)).float()
-
-
-def load_model(
-    folder: str | Path, config: ModelConfig, dtype: torch.dtype, device: torch.device, ranks: Ranks
-) -> Llama:
-    """Load a checkpoint whole, or raise InvalidModel."""
-    assert ranks.size == 1
-    ignored = (*Llama.ignored_weights, *(("lm_head.weight",) if config.is_tied else ()))
-    with Checkpoint(folder, config.weight_shapes(), dtype, device, ignored) as checkpoint:
-        return Llama(config, checkpoint, device)

@@ -1,4 +1,5 @@
-"""Makes a model's layers from its stored weights: fused where one product can do for several."""
+"""Makes a model's layers from its stored weights: fused where one product can do for several, and
+of every matrix that is shared out only this rank's part."""
 
 from __future__ import annotations
 
@@ -8,24 +9,31 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...kernels.products import Products
+from ...kernels.products import Product, Products
 from .config import ModelConfig
-from .layers import Embedding, Linear, RMSNorm, RotaryEmbedding
+from .layers import Embedding, Linear, RMSNorm, SummedLinear
+from .parallel import Ranks
+from .rotary import RotaryEmbedding
 
 
 class Weights(Protocol):
-    """Stored tensors by name."""
+    """Stored tensors by name; each is asked for once."""
 
     def take(self, name: str) -> Tensor:
-        """Read one tensor; each is asked for once."""
+        """Read one tensor."""
+
+    def take_part(self, name: str, dim: int, part: slice) -> Tensor:
+        """Read a part of its rows (dim 0) or columns (dim 1) only."""
 
 
 class Parts:
     """Layers by the names that their weights have in the checkpoint."""
 
-    def __init__(self, config: ModelConfig, weights: Weights) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, ranks: Ranks) -> None:
         self.config = config
+        self.ranks = ranks
         self._weights = weights
+        self._shapes = config.weight_shapes()
         self._products = Products()
 
     def embedding(self, name: str) -> Embedding:
@@ -34,6 +42,17 @@ class Parts:
     def norm(self, name: str) -> RMSNorm:
         return RMSNorm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
 
+    def head_norm(self, name: str) -> RMSNorm:
+        """The norms of each head of queries, then of keys."""
+        counts = self.config.num_heads, self.config.num_kv_heads
+        weights = [
+            RotaryEmbedding.interleave(
+                self._weights.take(f"{name}.{part}_norm.weight"), self.config.head_dim
+            ).expand(self.ranks.part(count), -1)
+            for part, count in zip("qk", counts, strict=True)
+        ]
+        return RMSNorm(torch.cat(weights), self.config.norm_eps)
+
     def head(self, name: str, embedding: Embedding) -> Linear:
         """The output matrix; the embedding's own if the model ties them."""
         is_tied = self.config.is_tied
@@ -41,15 +60,35 @@ class Parts:
             self._products.of(embedding.weight if is_tied else self._weights.take(f"{name}.weight"))
         )
 
-    def linear(self, names: Sequence[str], has_bias: bool, num_turned: int = 0) -> Linear:
-        """One layer for several with the same input, whose outputs follow one another; those of
-        the first `num_turned` are brought into rotary order."""
+    def linear(self, name: str) -> Linear:
+        """A layer that every rank has whole."""
+        return Linear(self._products.of(self._weights.take(f"{name}.weight")))
+
+    def split_rows(
+        self, names: Sequence[str], has_bias: bool = False, num_turned: int = 0
+    ) -> Linear:
+        """One layer for several with the same input, whose outputs follow one another: of each
+        this rank's part. Those of the first `num_turned` are brought into rotary order."""
         weight = self._joined(names, "weight", num_turned)
         bias = self._joined(names, "bias", num_turned) if has_bias else None
         return Linear(self._products.of(weight), bias)
 
+    def split_columns(self, name: str, has_bias: bool = False) -> Linear:
+        """A layer whose input is what this rank's part of another gave; ranks add up."""
+        bias = self._weights.take(f"{name}.bias") if has_bias else None
+        return SummedLinear.of(self.columns_part(name), bias, self.ranks)
+
+    def columns_part(self, name: str) -> Product:
+        """A product as in `split_columns`; the caller adds up."""
+        return self._products.of(self._part(f"{name}.weight", dim=1))
+
     def _joined(self, names: Sequence[str], kind: str, num_turned: int) -> Tensor:
-        tensors = [self._weights.take(f"{name}.{kind}") for name in names]
+        tensors = [self._part(f"{name}.{kind}", dim=0) for name in names]
         for i in range(num_turned):
             tensors[i] = RotaryEmbedding.interleave(tensors[i], self.config.head_dim)
         return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+
+    def _part(self, name: str, dim: int) -> Tensor:
+        if self.ranks.size == 1:
+            return self._weights.take(name)
+        return self._weights.take_part(name, dim, self.ranks.share(self._shapes[name][dim]))

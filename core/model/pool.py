@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .config import ModelConfig
 from .parallel import Ranks
+from .sizes import Sizes
 
 
 class KVPool:
@@ -17,13 +17,13 @@ class KVPool:
 
     def __init__(
         self,
-        config: ModelConfig,
+        config: Sizes,
         num_slots: int,
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks,
     ) -> None:
-        heads = config.num_kv_heads // ranks.size
+        heads = ranks.part(config.num_kv_heads)
         shape = (config.num_layers, 2, heads, num_slots, config.head_dim)
         storage = torch.empty(shape, dtype=dtype, device=device)
         self.num_slots = num_slots

@@ -6,41 +6,56 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels import Attention
-from ...kernels.cpu import CpuAttention
-from ...kernels.plain import PlainAttention
-from .batch import Batch, Floats, Outcome
-from .config import ModelConfig
+from ...kernels.devices import attention_for
+from .batch import Answer, Batch, Doubles, Floats, Outcome
 from .inputs import Inputs, to_tensor
-from .llama import Llama
+from .model import Model
 from .parallel import Ranks
 from .pool import KVPool
 from .sampler import Drawn, sample
 
 _SCORE_ROWS = 256
+_QUERY_ROWS = 32
 
 
 class ModelRunner:
     """A model and its pool of `num_slots` slots."""
 
-    def __init__(self, model: Llama, num_slots: int) -> None:
-        config = model.config
+    def __init__(
+        self,
+        model: Model,
+        num_slots: int,
+        ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
+    ) -> None:
         self._model = model
-        self._pool = KVPool(config, num_slots, model.dtype, model.device, Ranks())
-        self._attention = _attention(config, num_slots, model.device)
+        self._pool = KVPool(model.config, num_slots, model.dtype, model.device, ranks)
+        num_kv_heads = ranks.part(model.config.num_kv_heads)
+        self._attention = attention_for(model.device, num_slots, num_kv_heads)
 
-    @torch.inference_mode()
     def run(self, batch: Batch) -> Outcome:
         """Compute one batch: KV of its new tokens into their slots, tokens and scores out.
 
         A sequence whose numbers are not finite gets token -1, or score NaN, and harms no other.
         """
-        inputs = Inputs.of(batch, self._model.rope, self._attention, self._model.device)
-        hidden = self._model.hidden(inputs, self._pool, self._attention)
+        return self.outcome(self.hidden(batch), batch)
+
+    @torch.inference_mode()
+    def hidden(self, batch: Batch) -> Tensor:
+        """Hidden states of the tokens after which something is wanted; with several ranks, each
+        must compute the same batch."""
+        model = self._model
+        inputs = Inputs.of(batch, model.windows, self._attention, model.device)
+        return model.hidden(inputs, self._pool, self._attention)
+
+    @torch.inference_mode()
+    def outcome(self, hidden: Tensor, batch: Batch) -> Outcome:
+        """What these hidden states give; one rank alone can tell."""
         num_sampled = len(batch.sampled)
         drawn = self._draw(hidden[:num_sampled], batch)
-        scores = self._score(hidden[num_sampled:], batch)
-        return Outcome(drawn.tokens, drawn.logprobs, drawn.tops, scores)
+        num_told = num_sampled + len(batch.scored)
+        scores = self._score(hidden[num_sampled:num_told], batch)
+        answers = self._answer(hidden[num_told:], batch)
+        return Outcome(drawn.tokens, drawn.logprobs, drawn.tops, scores, drawn.log_masses, answers)
 
     def _draw(self, hidden: Tensor, batch: Batch) -> Drawn:
         if not len(hidden):
@@ -58,13 +73,24 @@ class ModelRunner:
             scores[part] = (chosen - logits.logsumexp(-1)).numpy(force=True)
         return scores
 
+    def _answer(self, hidden: Tensor, batch: Batch) -> tuple[Answer, ...]:
+        """Answers to the queries, in float64; few rows of logits exist at a time."""
+        answers = []
+        for place, query in enumerate(batch.queries):
+            if place % _QUERY_ROWS == 0:
+                logits = self._model.logits(hidden[place : place + _QUERY_ROWS])
+                rows = logits.double().log_softmax(-1).numpy(force=True)
+            row = rows[place % _QUERY_ROWS]
+            masses = [_log_sum(row[tokens]) for tokens in query.sets]
+            answers.append(Answer(row[query.tokens], np.array(masses, np.float64)))
+        return tuple(answers)
+
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
         del self._pool, self._model
 
 
-def _attention(config: ModelConfig, num_slots: int, device: torch.device) -> Attention:
-    scale = config.head_dim**-0.5
-    if device.type == "cpu":
-        return CpuAttention(num_slots, config.num_kv_heads, scale)
-    return PlainAttention(device, scale)
+def _log_sum(logs: Doubles) -> float:
+    """The logarithm of a sum of numbers given by their logarithms."""
+    most = logs.max(initial=-np.inf)
+    return most if most == -np.inf else float(most + np.log(np.exp(logs - most).sum()))

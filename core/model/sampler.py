@@ -11,7 +11,7 @@ as likely as the last one kept are kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -36,11 +36,13 @@ _COLDEST = 1e-6
 class Drawn:
     """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
     logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the best
-    rivals of each, empty where not asked for."""
+    rivals of each, empty where not asked for. log_masses: [N] as in `Outcome`, or empty where no
+    draw asks for them."""
 
     tokens: Longs
     logprobs: Floats
     tops: tuple[Top, ...]
+    log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
 
 def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
@@ -50,7 +52,8 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
     if all(draw is GREEDY for draw in draws):
         plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
         return Drawn(plain, np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
-    allowed = masked(changed(logits, draws), draws)
+    free = changed(logits, draws)
+    allowed = masked(free, draws)
     tokens = _likeliest(allowed)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
     if rows:
@@ -61,7 +64,7 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
     logprobs, tops = _logprobs(logits, tokens, draws)
     chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
-    return Drawn(chosen, logprobs, tops)
+    return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
 
 
 def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
@@ -216,6 +219,23 @@ def _largest(weights: Tensor, count: int) -> Tensor:
 
 
 # --- log-probabilities ---------------------------------------------------------------------------
+
+
+def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
+    rows = [row for row, draw in enumerate(draws) if draw.log_mass]
+    if not rows:
+        return np.empty(0, np.float32)
+    masses = np.zeros(len(draws), np.float32)
+    index = torch.tensor(rows, device=free.device)
+    temperatures = [
+        max(draws[row].temperature, _COLDEST) if draws[row].temperature else 1.0 for row in rows
+    ]
+    scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
+    some, whole = (
+        (logits.index_select(0, index).double() / scale).logsumexp(-1) for logits in (allowed, free)
+    )
+    masses[rows] = (some - whole).numpy(force=True)
+    return masses
 
 
 def _logprobs(

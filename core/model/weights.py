@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +43,7 @@ class Checkpoint:
         self._files = ExitStack()
         self._homes: dict[str, Any] = {}
         try:
-            for path in _weight_files(Path(folder)):
+            for path in weight_files(folder):
                 self._open(path)
             self._check(Path(folder), shapes, ignored)
         except BaseException:
@@ -66,30 +66,32 @@ class Checkpoint:
 
     def take(self, name: str) -> Tensor:
         """Read one tensor, in the asked dtype, on the asked device."""
+        return self._read(name, lambda file: file.get_tensor(name))
+
+    def take_part(self, name: str, dim: int, part: slice) -> Tensor:
+        """Read only some of its rows (dim 0) or columns (dim 1)."""
+        where = part if dim == 0 else (slice(None), part)
+        return self._read(name, lambda file: file.get_slice(name)[where])
+
+    def _read(self, name: str, read: Callable[[Any], Tensor]) -> Tensor:
         try:
-            tensor: Tensor = self._homes[name].get_tensor(name)
+            tensor = read(self._homes[name])
         except SafetensorError as error:
             raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
         self._progress.update()
         return tensor.to(self._device, self._dtype)
 
     def _open(self, path: Path) -> None:
-        try:
-            file = self._files.enter_context(safe_open(path, framework="pt"))
-        except FileNotFoundError:
-            raise InvalidModel(f"{path} is missing; the index names it") from None
-        except (SafetensorError, OSError) as error:
-            advice = "it is damaged or cut short: copy or download it again"
-            raise InvalidModel(f"{path} cannot be opened ({error}); {advice}") from error
+        file = self._files.enter_context(opened(path))
         self._homes.update(dict.fromkeys(file.keys(), file))
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
         found = {name for name in self._homes if not name.endswith(ignored)}
         if missing := shapes.keys() - found:
-            raise InvalidModel(f"{folder} lacks the tensors {_some(missing)}")
+            raise InvalidModel(f"{folder} lacks the tensors {some(missing)}")
         if extra := found - shapes.keys():
             raise InvalidModel(
-                f"{folder} holds tensors that the model has no use for: {_some(extra)}"
+                f"{folder} holds tensors that the model has no use for: {some(extra)}"
             )
         for name, shape in shapes.items():
             actual = tuple(self._homes[name].get_slice(name).get_shape())
@@ -99,14 +101,27 @@ class Checkpoint:
                 )
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def opened(path: Path) -> Any:
+    """A safetensors file, a context manager. Raises InvalidModel if it is missing or damaged."""
+    try:
+        return safe_open(path, framework="pt")
+    except FileNotFoundError:
+        raise InvalidModel(f"{path} is missing; the index names it") from None
+    except (SafetensorError, OSError) as error:
+        advice = "it is damaged or cut short: copy or download it again"
+        raise InvalidModel(f"{path} cannot be opened ({error}); {advice}") from error
+
+
+def weight_files(folder: str | Path) -> list[Path]:
+    """The files of a checkpoint's weights; they are not looked at. Raises InvalidModel."""
+    folder = Path(folder)
     if (folder / INDEX).exists():
         return _sharded_files(folder / INDEX)
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
         raise InvalidModel(
-            f"{folder} holds only pickled weights ({_some(pickles)}), which can run code when they "
+            f"{folder} holds only pickled weights ({some(pickles)}), which can run code when they "
             f"are read; allowed: safetensors. Convert them with save_pretrained of transformers"
         )
     raise InvalidModel(f"{folder} holds neither {SINGLE} nor {INDEX}")
@@ -118,11 +133,12 @@ def _sharded_files(index: Path) -> list[Path]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
     if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
-        raise InvalidModel(f"{index} names {_some(map(repr, bad))}; allowed: files of its folder")
+        raise InvalidModel(f"{index} names {some(map(repr, bad))}; allowed: files of its folder")
     return [index.parent / name for name in sorted(names)]
 
 
-def _some(names: Iterable[str], limit: int = 5) -> str:
+def some(names: Iterable[str], limit: int = 5) -> str:
+    """The first of these names, and how many more there are."""
     names = sorted(names)
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + rest

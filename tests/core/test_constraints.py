@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from forkroot.core.protocol import Choices, Grammar, InvalidCall, Regex, UnsupportedCall
+from forkroot.core.protocol import Choices, Grammar, InvalidCall, Regex
 from forkroot.core.testing import FakeRunner
 
 RECORD = r'\{"name":"[a-z]{1,8}","age":[1-9][0-9]?\}'
@@ -98,10 +100,13 @@ def test_a_bad_pattern_is_refused_and_harms_no_other_call(constrained, call):
     assert len(good.outputs[0].ids) == 2
 
 
-def test_a_grammar_is_refused_by_name(constrained, call):
-    (error,) = constrained().run([call("x", constraint=Grammar("start: 'a'"))])
-    assert isinstance(error, UnsupportedCall)
-    assert "Grammar" in str(error)
+def test_a_bad_grammar_is_refused_and_harms_no_other_call(constrained, call):
+    bad, good = constrained().run(
+        [call("x", constraint=Grammar("start: (")), call("x", max_tokens=2)]
+    )
+    assert isinstance(bad, InvalidCall)
+    assert bad.field == "grammar"
+    assert len(good.outputs[0].ids) == 2
 
 
 def test_a_burst_of_equal_patterns_compiles_once(constrained, call):
@@ -123,3 +128,40 @@ def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constraine
     )
     assert "not allowed by the constraint" in str(bad)
     assert len(good.outputs[0].ids) == 2
+
+
+@pytest.mark.parametrize("jumps", [True, False])
+def test_forced_text_is_told_apart(constrained, call, jumps):
+    made = constrained(jumps=jumps)
+    (found,) = made.run([call("x", constraint=Regex("日本(語|人)=[ab]c"), max_tokens=40)])
+    (output,) = found.outputs
+    assert [output.text[start:end] for start, end in output.forced] == ["日本", "=", "c"]
+    assert made.engine.counters.forced_tokens == (10 if jumps else 0)
+
+
+def test_forced_text_ends_where_the_answer_does(constrained, call):
+    request = call("x", constraint=Regex("[ab]cdef"), max_tokens=40, stop=("de",))
+    (output,) = constrained().run([request])[0].outputs
+    assert output.text[1:] == "c"
+    assert output.forced == ((1, 2),)
+
+
+class Weighing(FakeRunner):
+    """Draws by hash, as its parent does, and says that a mask allows a known share."""
+
+    def run(self, batch):
+        outcome = super().run(batch)
+        shares = [-1.0 if draw.log_mass else 0.0 for draw in batch.draws]
+        return replace(outcome, log_masses=np.array(shares, np.float32))
+
+
+@pytest.mark.parametrize("retract_every", [0, 3])
+def test_log_mass_is_a_sum_over_all_tokens_also_forced_ones(constrained, call, retract_every):
+    made = constrained(runner=Weighing(600), retract_every=retract_every)
+    weighed = call("x", constraint=Regex("[ab]cde{2}"), max_tokens=40, log_mass=True, n=2)
+    free = call("y", max_tokens=4, log_mass=True)
+    plain = call("z", constraint=Regex("[ab]cde{2}"), max_tokens=40)
+    first, second, third = made.run([weighed, free, plain])
+    assert [output.log_mass for output in first.outputs] == [-5.0, -5.0]
+    assert [output.log_mass for output in (*second.outputs, *third.outputs)] == [0.0, None]
+    assert made.engine.counters.forced_tokens == 4

@@ -56,18 +56,33 @@ def pool(
 
 
 def difference(
-    rng: np.random.Generator, past: Past, heads: int, kv_heads: int, attention: Attention
+    rng: np.random.Generator,
+    past: Past,
+    heads: int,
+    kv_heads: int,
+    attention: Attention,
+    window: int | None = None,
+    softcap: float | None = None,
 ) -> float:
     kv = pool(rng, past, kv_heads)
     all_heads = rng.standard_normal((past.lens.sum(), heads + 3, DIM), np.float32)
     q = torch.from_numpy(all_heads)[:, 1:-2]
-    result = attention.attend(q, kv, attention.plan(past))
+    if window is not None:
+        poison_what_nobody_sees(kv, past, window)
+    result = attention.attend(q, kv, attention.plan(past, window), DIM**-0.5, softcap)
     assert result.shape == q.shape
-    return float((result - attend(q, kv, past, DIM**-0.5)).abs().max())
+    return float((result - attend(q, kv, past, DIM**-0.5, window, softcap)).abs().max())
+
+
+def poison_what_nobody_sees(kv: torch.Tensor, past: Past, window: int) -> None:
+    rows = list(zip(past.rows, past.starts, past.lens, strict=True))
+    seen = {int(i) for row, s, n in rows for i in past.table[row, max(s - window + 1, 0) : s + n]}
+    read = {int(i) for row, s, n in rows for i in past.table[row, : s + n]}
+    kv[:, :, sorted(read - seen)] = torch.nan
 
 
 def on_cpu(kv_heads: int) -> CpuAttention:
-    return CpuAttention(NUM_SLOTS, kv_heads, DIM**-0.5)
+    return CpuAttention(NUM_SLOTS, kv_heads)
 
 
 pieces = st.lists(st.sampled_from([1, 2, 7, 70, 800]), max_size=2)
@@ -83,8 +98,46 @@ def test_parts_add_up_to_plain_attention(
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
     assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads)) < 2e-6
-    plain = PlainAttention(torch.device("cpu"), DIM**-0.5)
+    plain = PlainAttention(torch.device("cpu"))
     assert difference(rng, past, 4, kv_heads, plain) < 2e-6
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    sequences.filter(lambda s: len(s) <= 9),
+    st.booleans(),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 5, 64, 300, 3000]),
+    st.sampled_from([None, 2.0]),
+)
+def test_windows_and_softcaps_are_those_of_plain_attention(
+    sequences: list[tuple[list[int], int]],
+    is_adjacent: bool,
+    kv_heads: int,
+    window: int,
+    softcap: float | None,
+) -> None:
+    rng = np.random.default_rng(len(sequences))
+    lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
+    past = forest(rng, lengths, news, is_adjacent)
+    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads), window, softcap) < 2e-6
+    plain = PlainAttention(torch.device("cpu"))
+    assert difference(rng, past, 4, kv_heads, plain, window, softcap) < 2e-6
+
+
+@pytest.mark.parametrize("softcap", [None, 1.5])
+def test_a_long_chunk_under_a_window_is_cut_into_blocks(softcap: float | None) -> None:
+    rng = np.random.default_rng(5)
+    past = forest(rng, [[900], [20], []], [300, 1, 700], True)
+    assert difference(rng, past, 4, 2, on_cpu(2), 200, softcap) < 2e-6
+
+
+def test_branches_share_what_their_windows_have_in_common() -> None:
+    rng = np.random.default_rng(6)
+    past = forest(rng, [[1200, 10 + s, 20 - s] for s in range(8)], [1] * 8, False)
+    plan = on_cpu(2).plan(past, 1000)
+    assert [part.keys.length for part in plan.runs] == [969]
+    assert difference(rng, past, 4, 2, on_cpu(2), 1000) < 2e-6
 
 
 @pytest.mark.parametrize("is_adjacent", [True, False])
@@ -102,7 +155,7 @@ def test_branches_of_branches_are_read_once(news: list[int], is_adjacent: bool) 
 def test_many_uneven_sequences_need_little_padding() -> None:
     rng = np.random.default_rng(2)
     past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
-    attention = CpuAttention(NUM_SLOTS, 2, 1.0)
+    attention = CpuAttention(NUM_SLOTS, 2)
     parts = attention.plan(past).own
     gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
     assert gathered < 1.5 * (past.starts + 1).sum()
@@ -115,8 +168,8 @@ def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
     past = forest(rng, [[600, 4 + s] for s in range(4)] + [[33]], [1, 1, 1, 20, 2], True)
     kv = pool(rng, past, 2, dtype)
     q = torch.from_numpy(rng.standard_normal((25, 4, DIM), np.float32)).to(dtype)
-    attention = CpuAttention(NUM_SLOTS, 2, DIM**-0.5)
-    result = attention.attend(q, kv, attention.plan(past))
+    attention = CpuAttention(NUM_SLOTS, 2)
+    result = attention.attend(q, kv, attention.plan(past), DIM**-0.5)
     assert result.dtype == dtype
     assert (result - attend(q, kv, past, DIM**-0.5)).abs().max() < 0.03
 
@@ -127,6 +180,6 @@ def test_a_poisoned_sequence_harms_no_other() -> None:
     kv = pool(rng, past, 2)
     kv[:, :, past.table[past.rows[3], 605]] = torch.nan
     q = torch.from_numpy(rng.standard_normal((27, 4, DIM), np.float32))
-    attention = CpuAttention(NUM_SLOTS, 2, 1.0)
-    is_bad = attention.attend(q, kv, attention.plan(past)).isnan().any(-1).any(-1)
+    attention = CpuAttention(NUM_SLOTS, 2)
+    is_bad = attention.attend(q, kv, attention.plan(past), DIM**-0.5).isnan().any(-1).any(-1)
     assert is_bad.nonzero().flatten().tolist() == [22]

@@ -15,8 +15,10 @@ import torch
 
 from forkroot.core.model.batch import GREEDY, Batch, Draw
 from forkroot.core.model.config import ModelConfig
+from forkroot.core.model.hub import HubConfig
 from forkroot.core.model.inputs import Inputs
-from forkroot.core.model.llama import Llama, load_model
+from forkroot.core.model.load import describe, load_model
+from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.kernels.cpu import CpuAttention
@@ -41,14 +43,15 @@ MakeCheckpoint: TypeAlias = Callable[..., tuple[Path, Any]]
 
 @pytest.fixture(scope="session")
 def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
-    """make_checkpoint(seed=0, **config): a folder, and the model that was saved there."""
+    """make_checkpoint(kind="llama", seed=0, **config): a folder, and the model saved there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from transformers import AutoConfig, AutoModelForCausalLM
 
-    def make(seed: int = 0, **changes: Any) -> tuple[Path, Any]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
-            from transformers import LlamaConfig, LlamaForCausalLM
+    def make(kind: str = "llama", seed: int = 0, **changes: Any) -> tuple[Path, Any]:
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(LlamaConfig(**{**SIZES, **changes})).eval()
+        config = AutoConfig.for_model(kind, **{**SIZES, **changes})
+        model = AutoModelForCausalLM.from_config(config).eval()
         for name, parameter in model.named_parameters():
             if name.endswith(("norm.weight", "bias")):
                 torch.nn.init.uniform_(parameter, 0.5, 1.5)
@@ -59,27 +62,27 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> MakeCheckpoint:
     return make
 
 
-def load(folder: Path, dtype: torch.dtype = torch.float32) -> Llama:
-    config = ModelConfig.from_folder(folder)
-    return load_model(folder, config, dtype, torch.device("cpu"), Ranks())
+def load(
+    folder: Path, dtype: torch.dtype = torch.float32, config: ModelConfig | HubConfig | None = None
+) -> Model:
+    return load_model(folder, config or describe(folder), dtype, torch.device("cpu"), Ranks())
 
 
 class Machine:
     """A model over a poisoned pool, that shows its logits."""
 
-    def __init__(self, model: Llama) -> None:
+    def __init__(self, model: Model, ranks: Ranks = Ranks()) -> None:  # noqa: B008 (frozen)
         self.model = model
-        config = model.config
-        self.pool = KVPool(config, NUM_SLOTS, model.dtype, model.device, Ranks())
+        self.pool = KVPool(model.config, NUM_SLOTS, model.dtype, model.device, ranks)
         for layer in self.pool.layers:
             layer.fill_(torch.nan)
-        self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, config.head_dim**-0.5)
+        self.attention = CpuAttention(NUM_SLOTS, ranks.part(model.config.num_kv_heads))
 
     @torch.inference_mode()
     def logits(self, batch: Batch) -> list[torch.Tensor]:
         """Logits of all new tokens, by sequence."""
         batch = replace(batch, sampled=np.arange(len(batch.ids), dtype=np.int32))
-        inputs = Inputs.of(batch, self.model.rope, self.attention, self.model.device)
+        inputs = Inputs.of(batch, self.model.windows, self.attention, self.model.device)
         hidden = self.model.hidden(inputs, self.pool, self.attention)
         return list(self.model.logits(hidden).split(batch.lens.tolist()))
 

@@ -29,6 +29,13 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 
+QWEN_WINDOW = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "use_sliding_window": True,
+    "sliding_window": 64,
+    "max_window_layers": 1,
+}
+
 
 def read(folder: Path, generation: dict[str, Any] | None = None, **changes: Any) -> ModelConfig:
     (folder / "config.json").write_text(json.dumps({**LLAMA, **changes}))
@@ -58,6 +65,25 @@ def test_scaled_rope_is_read(tmp_path: Path, key: str) -> None:
     assert linear == RopeConfig(5e5, "linear", 2.0)
 
 
+@pytest.mark.parametrize(
+    ("changes", "windows"),
+    [
+        ({"sliding_window": 64}, (None, None)),
+        ({"architectures": ["MistralForCausalLM"]}, (4096, 4096)),
+        ({"architectures": ["MistralForCausalLM"], "sliding_window": None}, (None, None)),
+        ({"architectures": ["MixtralForCausalLM"]}, (None, None)),
+        ({"architectures": ["MixtralForCausalLM"], "sliding_window": 9}, (9, 9)),
+        (QWEN_WINDOW, (None, 64)),
+        ({**QWEN_WINDOW, "use_sliding_window": False}, (None, None)),
+        ({**QWEN_WINDOW, "layer_types": ["sliding_attention", "full_attention"]}, (64, None)),
+    ],
+)
+def test_windows_are_those_that_the_architecture_means(
+    tmp_path: Path, changes: dict[str, Any], windows: tuple[int | None, ...]
+) -> None:
+    assert read(tmp_path, **changes).windows == windows
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architectures": ["GPT2LMHeadModel"]}, "architectures is .*GPT2"),
     "two architectures": ({"architectures": ["LlamaForCausalLM"] * 2}, "architectures is"),
@@ -68,8 +94,30 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "uneven groups": ({"num_key_value_heads": 3}, "num_key_value_heads is 3; .* divisor of 4"),
     "odd head": ({"head_dim": 7}, "head_dim is 7; allowed: an even"),
     "another activation": ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; allowed: silu"),
-    "dynamic rope": ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_type is 'dynamic'"),
-    "yarn rope": ({"rope_parameters": {"rope_type": "yarn"}}, "allowed: default, linear, llama3"),
+    "unknown rope": (
+        {"rope_scaling": {"rope_type": "spiral"}},
+        "rope_type is 'spiral'; allowed: default, linear, dynamic, yarn, longrope, llama3",
+    ),
+    "half of a head turned": (
+        {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
+        "partial_rotary_factor is 0.5; allowed: 1",
+    ),
+    "longrope of another size": (
+        {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+        r"short_factor is \[1.0\]; allowed: a list of 8 finite numbers > 0",
+    ),
+    "a window of size zero": (
+        {"architectures": ["MistralForCausalLM"], "sliding_window": 0},
+        "sliding_window is 0; allowed: an integer >= 1",
+    ),
+    "layers of an unknown kind": (
+        {**QWEN_WINDOW, "layer_types": ["full_attention", "chunked_attention"]},
+        "layer_types is .*chunked_attention.*; allowed: 2 of full_attention, sliding_attention",
+    ),
+    "more experts than there are": (
+        {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 5},
+        "num_experts_per_tok is 5; allowed: at most num_local_experts=4",
+    ),
     "linear without factor": ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
     "llama3 without lengths": (
         {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": None}},

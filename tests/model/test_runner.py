@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from forkroot.core.model.batch import Batch, Draw
+from forkroot.core.model.batch import Batch, Draw, Query
 from forkroot.core.model.runner import ModelRunner
 
 from .conftest import NUM_SLOTS, MakeCheckpoint, Placement, load, plain
@@ -101,3 +101,23 @@ def test_numbers_that_are_not_finite_end_one_sequence_only(
     outcome = runner.run(batch)
     assert outcome.tokens.tolist() == [int(plain(theirs, [5, 6, 7, 8])[-1].argmax()), -1]
     assert np.isfinite(outcome.scores).tolist() == [True, False]
+
+
+def test_queries_are_answered_in_float64(pair: tuple[ModelRunner, Any]) -> None:
+    runner, theirs = pair
+    place = Placement(12)
+    prompts = [place.random.integers(3, 97, size).tolist() for size in (9, 5, 30)]
+    counts = {place.add(ids): len(ids) for ids in prompts}
+    batch = place.batch(counts)
+    ends = np.cumsum(batch.lens).astype(np.int32) - 1
+    sets = (np.array([5, 7, 9], np.int32), np.empty(0, np.int32), np.arange(97, dtype=np.int32))
+    queries = tuple(Query(np.array([4, token]), sets) for token in (1, 60, 96))
+    silent = replace(batch, sampled=np.empty(0, np.int32), draws=())
+    answers = runner.run(replace(silent, queried=ends, queries=queries)).answers
+    for ids, query, answer in zip(prompts, queries, answers, strict=True):
+        wanted = plain(theirs, ids)[-1].double().log_softmax(-1)
+        assert answer.logprobs.dtype == np.float64
+        assert answer.logprobs == pytest.approx(wanted[query.tokens].numpy(), abs=1e-4)
+        some, none, every = answer.log_masses
+        assert some == pytest.approx(float(wanted[[5, 7, 9]].logsumexp(-1)), abs=1e-4)
+        assert (none, every) == (-np.inf, pytest.approx(0.0, abs=1e-12))

@@ -157,3 +157,18 @@ def test_the_coldest_draws_are_greedy(temperature: float) -> None:
     rows = logits(5, 60, 4.0)
     for draw in (Draw(temperature=temperature), Draw(temperature=temperature, top_p=0.9)):
         assert sample(rows, [draw] * 5).tokens.tolist() == rows.argmax(-1).tolist()
+
+
+def test_the_share_that_a_mask_allows_is_of_what_is_drawn_from() -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0, 0.5], [0.0, 1.0, 0.0, 2.0], [3.0, 1.0, 2.0, 0.0]])
+    mask = np.array([0b0110], np.int32)
+    warm = Draw(temperature=0.5, seed=3, mask=mask, log_mass=True, logit_bias=((1, 1.0),))
+    cold = Draw(mask=mask, log_mass=True)
+    silent = Draw(temperature=1.0, seed=4, mask=mask)
+    found = sample(logits, [warm, cold, silent]).log_masses
+    bent = torch.tensor([1.0, 3.0, 3.0, 0.5]).double() / 0.5
+    first = float(bent[1:3].logsumexp(-1) - bent.logsumexp(-1))
+    plain = logits[1].double()
+    second = float(plain[1:3].logsumexp(-1) - plain.logsumexp(-1))
+    assert found.tolist() == [pytest.approx(first), pytest.approx(second), 0.0]
+    assert len(sample(logits, [silent] * 3).log_masses) == 0

@@ -1,0 +1,111 @@
+"""The child's side of `core.process`: a `LocalBackend` behind a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from .frames import Line, answer
+from .local import LocalBackend
+from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError
+from .reply import Mailbox
+
+_PREPARERS = 8
+
+
+def main(fd: int) -> None:
+    """Serve the parent at the other end of this socket until it goes."""
+    answer(fd, lambda line: Desk(line).serve())
+
+
+class Desk:
+    """Takes what the parent says. Calls are prepared by several threads, so that one with a large
+    constraint does not hold up the others; those without one keep their order."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self._backend: LocalBackend | None = None
+        self._open: dict[int, Outbox] = {}
+        self._preparers = ThreadPoolExecutor(_PREPARERS, "forkroot-prepare")
+
+    def serve(self) -> None:
+        """Until the parent closes or is gone."""
+        for kind, *details in self._line.messages():
+            if kind == "close":
+                break
+            self._take(kind, *details)
+        if self._backend is not None:
+            self._backend.close()
+        self._line.close()
+
+    def _take(self, kind: str, number: int, *details: Any) -> None:
+        if kind == "submit":
+            self._submit(number, *details)
+        elif kind == "cancel":
+            outbox = self._open.get(number)
+            if outbox is not None:
+                outbox.is_cancelled = True
+                outbox.cancel()
+        elif kind == "start":
+            self._answer(number, lambda: self._start(*details))
+        else:
+            self._answer(number, lambda: getattr(self._backend, kind)())
+
+    def _start(self, model: str, settings: str) -> None:
+        self._backend = LocalBackend.from_folder(model, **json.loads(settings))
+
+    def _answer(self, number: int, question: Callable[[], Any]) -> None:
+        try:
+            self._line.send("told", number, question())
+        except ForkrootError as error:
+            self._line.send("refused", number, error)
+        except Exception as error:
+            self._line.send("refused", number, CallFailed(f"{type(error).__name__}: {error}"))
+
+    def _submit(self, number: int, call: Call) -> None:
+        assert self._backend is not None
+        backend = self._backend
+        outbox = Outbox(call, backend.cancel, self._line, number)
+        self._open[number] = outbox
+        outbox.when_done(lambda _: self._open.pop(number, None))
+        if call.constraint is None and call.scoring == "tokens":
+            backend.submit(call, outbox)
+        else:
+            self._preparers.submit(self._prepare, backend, call, outbox)
+
+    def _prepare(self, backend: LocalBackend, call: Call, outbox: Outbox) -> None:
+        backend.submit(call, outbox)
+        if outbox.is_cancelled:  # before the backend knew it
+            backend.cancel(outbox)
+
+
+class Outbox(Mailbox):
+    """A mailbox whose reader is in the parent."""
+
+    def __init__(
+        self, call: Call, cancel: Callable[[Mailbox], object], line: Line, number: int
+    ) -> None:
+        super().__init__(call, cancel)
+        self._line = line
+        self._number = number
+        self.is_cancelled = False
+
+    def put(self, chunk: Chunk) -> None:
+        """Send a chunk; it is not kept here."""
+        if not self.done():
+            self._line.send("chunk", self._number, chunk)
+
+    def finish(self, completion: Completion) -> None:
+        """As `Mailbox.finish`, and tell the parent."""
+        if not self.done():
+            self._line.send("done", self._number, completion)
+        super().finish(completion)
+
+    def fail(self, error: BaseException) -> None:
+        """As `Mailbox.fail`, and tell the parent."""
+        if not self.done():
+            known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
+            self._line.send("failed", self._number, known)
+        super().fail(error)

@@ -1,0 +1,178 @@
+"""All that is asked of the library transformers: its configurations, its classes, its loader.
+
+Only its own classes are run, never code that lies in a checkpoint, and only the folder is read,
+never the network. The library is an optional one, imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..protocol import InvalidModel
+from .config import read_architecture
+from .hub_attention import NAME, answer
+from .keys import Keys
+from .sizes import DTYPE_BYTES
+from .weights import some
+
+_DEFAULT_CONTEXT = 2048
+_SAFE = {"local_files_only": True, "trust_remote_code": False}
+
+
+def read_config(keys: Keys) -> Any:
+    """The configuration beside a `config.json` as transformers reads it. Raises InvalidModel."""
+    library, name = _transformers(), read_architecture(keys)
+    try:
+        config = library.AutoConfig.from_pretrained(keys.path.parent, **_SAFE)
+    except Exception as error:  # whatever foreign code may raise
+        version = library.__version__
+        raise InvalidModel(
+            f"{keys.path}: transformers {version} cannot read this configuration of {name}: {error}"
+        ) from error
+    if config.is_encoder_decoder:
+        raise InvalidModel(f"{keys.path}: {name} has an encoder; allowed: decoders of text")
+    text = config.get_text_config()
+    if getattr(text, "alibi", False):
+        raise keys.refuse("alibi", "false: no biases by distance")
+    text.pad_token_id = None  # else every pass looks for it in its tokens, to warn
+    return config
+
+
+def context_len(config: Any) -> int:
+    """The positions that a model was made for."""
+    return getattr(config.get_text_config(), "max_position_embeddings", 0) or _DEFAULT_CONTEXT
+
+
+def stored_dtype(config: Any) -> str:
+    """Of the weights. Raises InvalidModel."""
+    name = str(config.dtype or torch.float32).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise InvalidModel(f"dtype is {name}; allowed: {', '.join(DTYPE_BYTES)}")
+    return name
+
+
+def eos_ids(config: Any) -> tuple[int, ...]:
+    """Tokens that end an answer."""
+    ids = config.get_text_config().eos_token_id
+    return () if ids is None else tuple(ids) if isinstance(ids, list) else (int(ids),)
+
+
+def settle_rope(config: Any, context_len: int) -> None:
+    """Let no angle depend on a sequence's length so far, see `rotary.frequencies`."""
+    _settle(getattr(config.get_text_config(), "rope_parameters", None), context_len)
+
+
+def _settle(rope: Any, context_len: int) -> None:
+    if not isinstance(rope, dict):
+        return
+    for part in rope.values():  # one for each type of layers
+        _settle(part, context_len)
+    if rope.get("rope_type") == "dynamic":
+        rope["rope_type"] = "default"
+        rope.pop("factor", None)
+    if rope.get("rope_type") == "longrope":
+        is_long = context_len > rope["original_max_position_embeddings"]
+        chosen, other = ("long", "short") if is_long else ("short", "long")
+        rope[f"{other}_factor"] = rope[f"{chosen}_factor"]
+
+
+def class_of(keys: Keys) -> Any:
+    """The class that a checkpoint names. Raises InvalidModel for what is no decoder."""
+    library, name = _transformers(), read_architecture(keys)
+    known = library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if name not in known.values():
+        allowed = f"a decoder of text that transformers {library.__version__} knows"
+        raise keys.refuse("architectures", allowed)
+    return getattr(library, name)
+
+
+def is_caught(kind: Any) -> bool:
+    """How a class asks for attention, see `hub_attention`. Raises InvalidModel if it does not."""
+    name = kind.__name__
+    if getattr(kind, "_is_stateful", False):
+        raise InvalidModel(f"{name} keeps a state beside its KV; allowed: attention only")
+    if kind._supports_attention_backend and kind._supports_flash_attn:
+        return False
+    if kind._supports_attention_backend or not kind._supports_sdpa:
+        raise InvalidModel(f"{name} computes its attention itself; allowed: by a given function")
+    return True
+
+
+def attention_name(is_caught: bool) -> str:
+    """The attention that a model is built with."""
+    return "sdpa" if is_caught else NAME
+
+
+def build(kind: Any, config: Any, is_caught: bool) -> Any:
+    """A model without data, in bfloat16: some grouped products know no other type."""
+    attention = attention_name(is_caught)
+    try:
+        with torch.device("meta"):
+            whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
+    except Exception as error:  # whatever foreign code may raise
+        raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
+    return whole.eval()
+
+
+def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, is_caught: bool) -> Any:
+    """A model with the weights of a folder. Raises InvalidModel for names or shapes that differ."""
+    try:
+        whole, info = kind.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention_name(is_caught),
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told apart below
+            **_SAFE,
+        )
+    except Exception as error:  # whatever foreign code may raise
+        raise InvalidModel(f"{folder} cannot be loaded as {kind.__name__}: {error}") from error
+    others = [
+        f"{name} with shape {tuple(is_shape)}, where config.json wants {tuple(shape)}"
+        for name, is_shape, shape in info["mismatched_keys"]
+    ]
+    faults = {
+        "holds": others,
+        "lacks the tensors": info["missing_keys"],
+        "holds tensors that the model has no use for:": info["unexpected_keys"],
+    }
+    for fault, names in faults.items():
+        if names:
+            raise InvalidModel(f"{folder} {fault} {some(names)}")
+    return whole.eval()
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Progress is shown on a terminal only, and warnings of the library not at all."""
+    logs = _transformers().logging
+    level, is_shown = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    if not sys.stderr.isatty():
+        logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(level)
+        if is_shown:
+            logs.enable_progress_bar()
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise InvalidModel(
+            "this architecture is run by transformers, which is not installed; "
+            "allowed: pip install 'forkroot[hub]'"
+        ) from error
+    transformers.AttentionInterface.register(NAME, answer)
+    return transformers

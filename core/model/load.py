@@ -1,0 +1,75 @@
+"""From a checkpoint folder to a model: whose code runs it, what it is, and its weights.
+
+A model that is named "dummy:" and a shape, as in "dummy:llama-2-7b", has no folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from ..protocol import InvalidModel
+from . import hub
+from .config import SUPPORTED, ModelConfig, read_architecture
+from .dummy import PREFIX, DummyWeights, dummy_config
+from .hub import HubConfig
+from .keys import Keys
+from .llama import Llama
+from .mixtral import Mixtral
+from .model import Model
+from .parallel import Ranks
+from .weights import Checkpoint
+
+Described: TypeAlias = ModelConfig | HubConfig
+
+
+def is_dummy(model: str | Path) -> bool:
+    """Whether a model is made instead of read."""
+    return str(model).startswith(PREFIX)
+
+
+def describe(model: str | Path) -> Described:
+    """What a checkpoint is, without its weights. Raises InvalidModel if it cannot be run."""
+    if is_dummy(model):
+        return dummy_config(str(model).removeprefix(PREFIX))
+    keys = Keys.read(Path(model) / "config.json")
+    if keys.values.get("quantization_config") is not None:
+        raise keys.refuse("quantization_config", "null: weights in float32, bfloat16 or float16")
+    if read_architecture(keys) in SUPPORTED:
+        return ModelConfig.from_folder(model)
+    return hub.describe(model)
+
+
+def load_model(
+    model: str | Path,
+    described: Described,
+    dtype: torch.dtype,
+    device: torch.device,
+    ranks: Ranks,
+) -> Model:
+    """Load a checkpoint; of every matrix that is shared out only this rank's part. Raises
+    InvalidModel, and then nothing stays loaded."""
+    if isinstance(described, HubConfig):
+        if ranks.size > 1:
+            raise InvalidModel(f"{described.architecture} on {ranks.size} ranks; allowed: 1")
+        return hub.load(model, described, dtype, device)
+    _check_shares(described, ranks)
+    kind = Mixtral if described.num_experts else Llama
+    if is_dummy(model):
+        return kind(described, DummyWeights(described, dtype, device), device, ranks)
+    ignored = (*kind.ignored_weights, *(("lm_head.weight",) if described.is_tied else ()))
+    with Checkpoint(model, described.weight_shapes(), dtype, device, ignored) as checkpoint:
+        return kind(described, checkpoint, device, ranks)
+
+
+def _check_shares(config: ModelConfig, ranks: Ranks) -> None:
+    shared = {
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "intermediate_size": config.ffn_size,
+    }
+    for key, count in shared.items():
+        if count % ranks.size:
+            raise InvalidModel(f"{key} is {count}; allowed: a multiple of {ranks.size} ranks")

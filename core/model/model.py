@@ -1,0 +1,39 @@
+"""What the runner asks of a model, whoever's code it is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ...kernels import Attention
+from .inputs import Inputs
+from .pool import KVPool
+from .sizes import Sizes
+
+
+class Model(Protocol):
+    """A decoder whose keys and values lie in a pool."""
+
+    @property
+    def config(self) -> Sizes:
+        """Its sizes."""
+
+    @property
+    def windows(self) -> tuple[int | None, ...]:
+        """The different sliding windows of its layers, for which inputs carry plans."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its weights, and so of keys and values."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+
+    def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
+        """Last hidden states [rows, hidden] of the wanted tokens; KV of all goes to the pool."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]."""

@@ -1,0 +1,190 @@
+"""A runtime in a child process: busy threads of this one do not slow it.
+
+The child runs `core.child`. A dead child ends every open call in BackendClosed; a dead parent ends
+the child.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import threading
+import weakref
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from .config import EngineConfig
+from .frames import spawn
+from .protocol import BackendClosed, BackendInfo, Call, CallFailed, ForkrootError, Reply
+from .reply import Mailbox
+
+_SECONDS_TO_CLOSE = 10.0
+
+
+class ProcessBackend:
+    """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
+
+    Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
+    """
+
+    def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
+        EngineConfig.from_settings(settings)
+        self._process, self._line = spawn(f"{__name__.rpartition('.')[0]}.child")
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._open: dict[int, Mailbox] = {}
+        self._numbers: dict[Reply, int] = {}
+        self._questions: dict[int, Future[Any]] = {}
+        self._count = itertools.count()
+        self._is_closed = False
+        self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
+        self._reader.start()
+        atexit.register(_close, weakref.ref(self))
+        try:
+            self._ask("start", str(model), json.dumps(settings))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def submit(self, call: Call) -> Mailbox:
+        """Take a call without waiting; it is checked here and prepared in the child."""
+        mailbox = Mailbox(call, self.cancel)
+        number = next(self._count)
+        with self._lock:
+            is_closed = self._is_closed
+            if not is_closed:
+                self._open[number], self._numbers[mailbox] = mailbox, number
+        if is_closed:
+            mailbox.fail(self._closed())
+            return mailbox
+        try:
+            call.check()
+            self._line.send("submit", number, call)
+        except Exception as error:
+            self._forget(number)
+            known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
+            known.__cause__ = error if known is not error else None
+            mailbox.fail(known)
+        return mailbox
+
+    def cancel(self, reply: Reply) -> None:
+        """End a call early; its completion says "abort"."""
+        number = self._numbers.get(reply)
+        if number is not None:
+            self._line.send("cancel", number)
+
+    def info(self) -> BackendInfo:
+        """What runs in the child, and its engine's counters."""
+        found: BackendInfo = self._ask("info")
+        return BackendInfo(
+            found.model,
+            found.context_len,
+            found.vocabulary_size,
+            frozenset(found.features),
+            found.counters,
+        )
+
+    def clear_cache(self) -> int:
+        """Forget what no open call uses; returns how many tokens."""
+        count: int = self._ask("clear_cache")
+        return count
+
+    def reset_counters(self) -> None:
+        """Start the counters anew."""
+        self._ask("reset_counters")
+
+    def check(self) -> None:
+        """Assert that slots are conserved. For tests."""
+        self._ask("check")
+
+    def close(self) -> None:
+        """Stop the child; open calls end in BackendClosed. Nothing in a fork of this process."""
+        if os.getpid() != self._owner:
+            return
+        with self._lock:
+            is_first, self._is_closed = not self._is_closed, True
+        if is_first:
+            self._line.send("close")
+            self._line.close()
+            try:
+                self._process.wait(_SECONDS_TO_CLOSE)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        if threading.current_thread() is not self._reader:
+            self._reader.join()
+
+    def __enter__(self) -> ProcessBackend:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _ask(self, question: str, *details: Any) -> Any:
+        future: Future[Any] = Future()
+        number = next(self._count)
+        with self._lock:
+            if self._is_closed:
+                raise self._closed()
+            self._questions[number] = future
+        self._line.send(question, number, *details)
+        return future.result()
+
+    def _read(self) -> None:
+        """Hand out what the child says, until it is gone."""
+        with contextlib.suppress(ValueError):  # a child that talks nonsense is as good as dead
+            for kind, number, value in self._line.messages():
+                self._take(kind, number, value)
+        with self._lock:
+            self._is_closed = True
+            mailboxes, questions = list(self._open.values()), list(self._questions.values())
+            self._open.clear()
+            self._numbers.clear()
+            self._questions.clear()
+        if mailboxes or questions:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(1)
+        for mailbox in mailboxes:
+            mailbox.fail(self._closed())
+        for future in questions:
+            future.set_exception(self._closed())
+
+    def _take(self, kind: str, number: int, value: Any) -> None:
+        if kind in ("told", "refused"):
+            future = self._questions.pop(number)
+            future.set_result(value) if kind == "told" else future.set_exception(value)
+            return
+        if kind == "chunk":
+            self._open[number].put(value)
+            return
+        mailbox = self._forget(number)
+        mailbox.finish(value) if kind == "done" else mailbox.fail(value)
+
+    def _forget(self, number: int) -> Mailbox:
+        with self._lock:
+            mailbox = self._open.pop(number)
+            self._numbers.pop(mailbox, None)
+        return mailbox
+
+    def _closed(self) -> BackendClosed:
+        code = self._process.poll()
+        if code is None or code == 0:
+            return BackendClosed("the backend was closed before the call ended")
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return BackendClosed(f"the engine's process {self._process.pid} died ({ending})")
+
+
+def _close(backend: weakref.ref[ProcessBackend]) -> None:
+    alive = backend()
+    if alive is not None:
+        alive.close()

@@ -1,0 +1,197 @@
+"""A runtime in a child process: the same door, and what happens when either end dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forkroot
+from forkroot.core.process import ProcessBackend
+from forkroot.core.protocol import (
+    Backend,
+    BackendClosed,
+    Call,
+    Choices,
+    InvalidCall,
+    InvalidModel,
+    Sampling,
+    Text,
+)
+
+SIZES = {"num_slots": 2000, "context_len": 256}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[ProcessBackend]:
+    with ProcessBackend(**SIZES) as backend:
+        yield backend
+        backend.check()
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Backend]:
+    backend = forkroot.connect(**SIZES)
+    yield backend
+    backend.close()
+
+
+def ask(text: str, max_tokens: int = 12, **options) -> Call:
+    return Call((Text(text),), Sampling(max_tokens=max_tokens, temperature=0), **options)
+
+
+CALLS = [
+    ask("The tide "),
+    ask("The tide ", stream=True),
+    ask("Answer: ", constraint=Choices(("yes", "no"))),
+    ask("Answer: ", options=("yes", "no")),
+    ask("Answer: ", options=("yes", "no"), scoring="exact"),
+    Call((Text("a"),), Sampling(max_tokens=6, temperature=1.0, seed=3, n=2, logprobs=2)),
+    ask("root", max_tokens=0),
+]
+
+
+def test_answers_are_those_of_a_runtime_in_this_process(
+    backend: ProcessBackend, local: Backend
+) -> None:
+    for call in CALLS:
+        here, there = local.submit(call), backend.submit(call)
+        one, two = here.result(30), there.result(30)
+        assert [o.text for o in one.outputs] == [o.text for o in two.outputs]
+        assert [o.ids for o in one.outputs] == [o.ids for o in two.outputs]
+        for first, second in zip(one.scores, two.scores, strict=True):
+            assert (first.text, first.ids) == (second.text, second.ids)
+            assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
+        assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in there)
+
+
+def test_it_is_a_backend_and_says_what_it_runs(backend: ProcessBackend, local: Backend) -> None:
+    assert isinstance(backend, Backend)
+    here, there = local.info(), backend.info()
+    assert (here.model, here.context_len, here.features) == (
+        there.model,
+        there.context_len,
+        there.features,
+    )
+    assert backend.pid != os.getpid()
+    backend.submit(CALLS[0]).result(30)
+    assert backend.info().counters["calls"] > 0
+    backend.reset_counters()
+    assert backend.info().counters["calls"] == 0
+    assert backend.clear_cache() > 0
+
+
+def test_bad_calls_get_their_errors_and_harm_no_other(backend: ProcessBackend) -> None:
+    replies = [
+        backend.submit(Call((Text(""),))),
+        backend.submit(ask("x" * 2000)),
+        backend.submit(ask("x", deadline=-1.0)),
+        backend.submit(ask("x", constraint=forkroot.core.protocol.Regex("("))),
+        backend.submit(Call(3)),  # type: ignore[arg-type]
+    ]
+    for reply in replies:
+        with pytest.raises(InvalidCall) as caught:
+            reply.result(30)
+        assert caught.value.field in ("prompt", "deadline", "regex")
+    assert backend.submit(CALLS[0]).result(30).text
+
+
+def test_a_call_can_be_cancelled(backend: ProcessBackend) -> None:
+    reply = backend.submit(
+        Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True), stream=True)
+    )
+    next(iter(reply))
+    reply.cancel()
+    assert reply.result(30).outputs[0].finish_reason == "abort"
+    held = backend.submit(ask("a", 200, constraint=forkroot.core.protocol.Regex("[a-z]{150,}")))
+    held.cancel()
+    assert held.result(30).outputs[0].finish_reason in ("abort", "stop")
+
+
+def test_bad_models_and_settings_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match=r"config\.json"):
+        ProcessBackend(tmp_path)
+    with pytest.raises(InvalidCall, match="num_slotz"):
+        ProcessBackend(num_slotz=3)
+
+
+def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
+    backend = ProcessBackend(**SIZES)
+    endless = Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=8))
+    replies = [backend.submit(endless) for _ in range(20)]
+    os.kill(backend.pid, signal.SIGKILL)
+    for reply in replies:
+        with pytest.raises(BackendClosed, match="died"):
+            reply.result(5)
+    with pytest.raises(BackendClosed, match="died"):
+        backend.submit(endless).result(5)
+    with pytest.raises(BackendClosed):
+        backend.info()
+    backend.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_of_the_parent_does_not_end_the_child(backend: ProcessBackend) -> None:
+    heir = os.fork()
+    if heir == 0:
+        backend.close()
+        os._exit(0)
+    assert os.waitpid(heir, 0)[1] == 0
+    assert backend.submit(CALLS[0]).result(30).text
+
+
+def test_closing_ends_open_calls_and_the_child() -> None:
+    backend = ProcessBackend(**SIZES)
+    reply = backend.submit(Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=64)))
+    backend.close()
+    backend.close()
+    with pytest.raises(BackendClosed):
+        reply.result(5)
+    assert not is_alive(backend.pid)
+
+
+@pytest.mark.parametrize("has_heir", [False, True], ids=["alone", "a fork holds the line"])
+def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
+    program = f"""
+        import os, signal, sys, time
+        from forkroot.core.process import ProcessBackend
+        backend = ProcessBackend(num_slots=500, context_len=128)
+        heir = os.fork() if {has_heir} else -1
+        if heir == 0:
+            os.close(1)
+            time.sleep(50)
+            os._exit(0)
+        print(backend.pid, heir, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        timeout=60,
+    )
+    child, heir = map(int, done.stdout.split())
+    try:
+        ends_at = time.monotonic() + 10
+        while is_alive(child) and time.monotonic() < ends_at:
+            time.sleep(0.05)
+        assert not is_alive(child)
+    finally:
+        if heir > 0:
+            os.kill(heir, signal.SIGKILL)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

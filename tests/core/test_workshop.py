@@ -1,0 +1,98 @@
+"""Constraints compiled in a child process: the same automata, the same refusals, and its death."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from forkroot.core import workshop as room
+from forkroot.core.fsm.finish import ShortestFinish
+from forkroot.core.fsm.refusals import NotRegular
+from forkroot.core.fsm.regex import compile_regex, from_choices
+from forkroot.core.fsm.schema import schema_pattern
+from forkroot.core.fsm.vocabulary import Vocabulary
+from forkroot.core.protocol import BackendClosed, CallFailed, Choices, InvalidCall, Regex
+from forkroot.core.workshop import Workshop
+
+TOKENS = [*(bytes([byte]) for byte in range(256)), b"", b"ab", "☃☃".encode()]
+VOCABULARY = Vocabulary(TOKENS, [256])
+PATTERNS = ["a", r"\d{3}é+", r"(a|b)*a(a|b){4}", "[^x]*☃", "(?i)straße"]
+
+
+@pytest.fixture(scope="module")
+def workshop() -> Iterator[Workshop]:
+    made = Workshop(TOKENS, [256])
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_automata_are_those_of_this_process(workshop: Workshop, pattern: str) -> None:
+    (there, num_tokens), here = workshop.compiled(Regex(pattern), "regex"), compile_regex(pattern)
+    assert num_tokens is not None
+    assert np.array_equal(num_tokens, ShortestFinish(here, VOCABULARY).num_tokens)
+    assert np.array_equal(there.table, here.table)
+    assert np.array_equal(there.accepting, here.accepting)
+    assert there.start == here.start
+    assert np.array_equal(there.partition.starts, here.partition.starts)
+    assert np.array_equal(there.partition.kinds, here.partition.kinds)
+
+
+def test_lists_of_texts_and_schemas(workshop: Workshop) -> None:
+    options = ("one", "two", "☃")
+    there, here = workshop.compiled(Choices(options), "choices").dfa, from_choices(options)
+    assert np.array_equal(there.table, here.table)
+    schema = {"type": "array", "items": {"enum": [1, "é"]}, "maxItems": 3}
+    assert workshop.pattern(schema) == schema_pattern(schema)
+
+
+def test_refusals_are_those_of_this_process(workshop: Workshop) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        workshop.compiled(Regex("(?=a)b"), "json_schema")
+    with pytest.raises(InvalidCall) as expected:
+        compile_regex("(?=a)b", field="json_schema")
+    assert str(caught.value) == str(expected.value)
+    with pytest.raises(NotRegular) as unsaid:
+        workshop.pattern({"$ref": "#"})
+    with pytest.raises(NotRegular) as here:
+        schema_pattern({"$ref": "#"})
+    assert str(unsaid.value) == str(here.value)
+
+
+def test_nothing_runs_before_it_is_needed_and_a_death_is_told() -> None:
+    workshop = Workshop(TOKENS, [256])
+    assert not workshop.is_running
+    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+    child = workshop._child
+    assert workshop.is_running and child is not None
+    child.process.send_signal(signal.SIGSTOP)
+    threading.Timer(0.2, child.process.kill).start()
+    with pytest.raises(CallFailed, match="died"):
+        workshop.compiled(Regex("b"), "regex")
+    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
+    workshop.close()
+    with pytest.raises(BackendClosed):
+        workshop.compiled(Regex("d"), "regex")
+
+
+def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "SECONDS", 0.01)
+    workshop = Workshop(TOKENS, [256])
+    with pytest.raises(InvalidCall, match="compiles in"):
+        workshop.compiled(Regex("(a|b)*a(a|b){10}"), "regex")
+    monkeypatch.setattr(room, "SECONDS", 10.0)
+    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
+    workshop.close()
+
+
+def test_a_fork_does_not_stop_it(workshop: Workshop) -> None:
+    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+    owner, workshop._owner = workshop._owner, os.getpid() + 1  # as in a fork
+    workshop.close()
+    workshop._owner = owner
+    assert workshop.compiled(Regex("b"), "regex").dfa.matches("b")
