@@ -152,7 +152,7 @@ class ScriptedBackend:
         if isinstance(answer, Completion):
             return answer
         if call.options:
-            return Completion((), usage, scored(call.options, str(answer)))
+            return Completion((), usage, scored(call, str(answer)))
         texts = [answer] * call.sampling.n if isinstance(answer, str) else list(answer)
         return Completion(tuple(map(written, texts)), usage)
 
@@ -180,10 +180,15 @@ def written(text: str) -> Output:
     return Output(text, ids, segments=(Text(text, ids),))
 
 
-def scored(options: Sequence[str], likeliest: str) -> tuple[OptionScore, ...]:
-    """Scores of which `likeliest` has the best: -1 for each of its bytes, -2 for all others."""
+def scored(call: Call, likeliest: str) -> tuple[OptionScore, ...]:
+    """Scores of a call's options, of which `likeliest` has the best: -1 for each of its bytes, -2
+    for all others; where the call wants bounds, -1 and -2 for the whole."""
     found = []
-    for option in options:
+    for option in call.options:
+        if call.scoring != "tokens":
+            bound = -1.0 if option == likeliest else -2.0
+            found.append(OptionScore(option, (), (), (Text(option),), (bound, bound)))
+            continue
         ids = tuple(option.encode())
         logprobs = (-1.0 if option == likeliest else -2.0,) * len(ids)
         found.append(OptionScore(option, ids, logprobs, (Text(option, ids),)))

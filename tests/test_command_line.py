@@ -90,15 +90,22 @@ def test_a_piped_chat_answers_each_line_and_can_forget(
     assert "/nonsense is not a command; allowed: /clear, /quit" in err
 
 
-def test_the_demo_gives_the_same_answers_three_ways_and_draws_the_tree(
+def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     picture = tmp_path / "tree.svg"
     assert main(["demo", "--essays", "2", "--svg", str(picture), *SMALL]) == 0
     out = capsys.readouterr().out
-    rows = {line.split("  ")[0]: line for line in out.splitlines() if "×" in line}
+    cached, forced = out.partition("What jumps over forced text save")[::2]
+    rows = {line.split("  ")[0]: line for line in cached.splitlines() if "×" in line}
     assert set(rows) == {"cache and hints", "cache only", "neither"}
     assert "0.0%" in rows["neither"]
+    rows = {line.split("  ")[0]: line for line in forced.splitlines() if "×" in line}
+    assert set(rows) == {"one essay", "its JSON only", "2 essays at once", ""}
+    assert rows["its JSON only"].split()[3:7] == ["5", "3.2×", "11", "5"]
     assert "All answers are the same." in out
+    told = " ".join(out.split())
+    assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in told
+    assert 'Grade: «D» Verdict as JSON:‹{"grade":"›«D»‹","summary":"The essay is ›' in told
     assert "You judge short essays" in out
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")

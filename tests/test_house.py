@@ -27,13 +27,18 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/__init__.py", "core/errors.py", "core/model/batch.py"),
     ("core/calls.py",),
     ("core/protocol.py",),
-    ("core/reply.py", "core/config.py", "core/template.py", "core/radix/", "core/fsm/", "kernels/"),
-    ("core/tokenizer.py", "core/model/", "core/forks.py", "adapters/"),
+    (
+        *("core/reply.py", "core/config.py", "core/template.py", "core/codec.py"),
+        *("core/radix/", "core/fsm/", "kernels/"),
+    ),
+    ("core/tokenizer.py", "core/model/", "core/forks.py", "core/frames.py", "adapters/"),
+    ("core/workshop.py", "core/compiler.py", "core/ranks.py", "core/rank.py"),
     ("core/sequence.py", "core/testing.py", *FRAMEWORKS),
     ("core/intake.py", "core/waiting.py", "core/advance.py", "__init__.py"),
     ("core/scheduler.py",),
     ("core/engine.py",),
-    ("core/local.py",),
+    ("core/local.py", "core/process.py"),
+    ("core/child.py",),
     ("examples/",),
     ("models/",),
     ("__main__.py",),
@@ -44,6 +49,12 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/reply.py": ("core/protocol.py",),
     "core/config.py": ("core/protocol.py",),
     "core/template.py": ("core/protocol.py",),
+    "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
+    "core/frames.py": ("core/codec.py",),
+    "core/workshop.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
+    "core/compiler.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
+    "core/ranks.py": ("core/protocol.py", "core/frames.py"),
+    "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
     "core/radix/": ("core/protocol.py",),
     "core/fsm/": ("core/protocol.py",),
     "kernels/": ("core/protocol.py",),
@@ -58,17 +69,17 @@ KNOWS: dict[str, tuple[str, ...]] = {
 
 # Rooms that only these may see: the composition root joins, and programs stand on top.
 SEEN_BY: dict[str, tuple[str, ...]] = {
-    "core/model/": ("core/local.py", "models/", "__main__.py"),
+    "core/model/": ("core/local.py", "core/rank.py", "models/", "__main__.py"),
     "kernels/": ("core/model/", "core/local.py", "models/", "__main__.py"),
-    "core/local.py": ("models/", "__main__.py"),
+    "core/local.py": ("core/child.py", "models/", "__main__.py"),
 }
 
 # The one way up: `forkroot.connect` and its like fetch the composition root when called.
-WAYS_UP = {("__init__.py", "core/local.py")}
+WAYS_UP = {("__init__.py", "core/local.py"), ("__init__.py", "core/process.py")}
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")
 WITH_TORCH = (
-    *("core/model/*", "core/local.py", "kernels/*"),
+    *("core/model/*", "core/local.py", "core/child.py", "core/rank.py", "kernels/*"),
     *("models/evaluate.py", "models/network.py", "models/optimizer.py", "models/planting.py"),
     *("models/probe.py", "models/train.py"),
 )

@@ -5,6 +5,13 @@ A method is looked up by name:
     token_length_normalized               the mean log-probability of the option's tokens (default)
     greedy_token_selection                token by token, the likeliest next token wins
     unconditional_likelihood_normalized   the mean gain over the option without any prompt
+    exact                                 the probability that the answer begins with the option,
+                                          summed over all ways to cut it into tokens
+    canonical                             the same, over the tokens that the tokenizer gives
+
+The first three are the paper's; their figures are log-probabilities per token. Those of the last
+two are log-probabilities: exp of them are shares of the model's distribution, and an option that
+begins another one counts only where the answer does not go on as the longer one.
 """
 
 from __future__ import annotations
@@ -13,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ...core.protocol import InvalidCall, OptionScore
+from ...core.protocol import InvalidCall, OptionScore, Scoring
 
 Scores: TypeAlias = Sequence[OptionScore]
 
@@ -28,11 +35,15 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way to choose. `decide` gets the scores, and those without a prompt where it needs them."""
+    """A way to choose. `decide` gets the scores, and those without a prompt where it needs them.
+
+    scoring: what is asked of the runtime, as in `Call.scoring`.
+    """
 
     name: str
     decide: Callable[[Scores, Scores], Decision]
     needs_unconditional: bool = False
+    scoring: Scoring = "tokens"
 
 
 def find_method(name: str) -> Method:
@@ -47,6 +58,8 @@ def find_method(name: str) -> Method:
         "unconditional_likelihood_normalized": Method(
             "unconditional_likelihood_normalized", unconditional_likelihood_normalized, True
         ),
+        "exact": Method("exact", lambda scores, _: likeliest(scores), scoring="exact"),
+        "canonical": Method("canonical", lambda scores, _: likeliest(scores), scoring="canonical"),
     }
     if name not in methods:
         raise InvalidCall("choices_method", name, " | ".join(methods))
@@ -92,6 +105,11 @@ def unconditional_likelihood_normalized(scores: Scores, unconditional: Scores) -
             for score, alone in zip(scores, unconditional, strict=True)
         ]
     )
+
+
+def likeliest(scores: Scores) -> Decision:
+    """The option with the highest log-probability; the first of equals."""
+    return _best([score.logprob for score in scores])
 
 
 def mean_logprob(score: OptionScore) -> float:

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from uuid import uuid4
 
-from ...core.protocol import Backend, Call, Constraint, ForkHint, Prompt, Sampling
+from ...core.protocol import Backend, Call, Constraint, ForkHint, Prompt, Sampling, Scoring
 from .settings import Settings
 from .stream import Action, Stream
 
@@ -42,6 +42,7 @@ class Context:
         sampling: Sampling,
         constraint: Constraint | None = None,
         options: tuple[str, ...] = (),
+        scoring: Scoring = "tokens",
         hint: ForkHint | None = None,
         stream: bool = False,
     ) -> Call:
@@ -52,6 +53,7 @@ class Context:
             sampling,
             constraint=constraint,
             options=options,
+            scoring=scoring,
             hint=hint if settings.hints else None,
             stream=stream,
             namespace=settings.namespace,

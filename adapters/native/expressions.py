@@ -51,6 +51,7 @@ class Gen(Expression):
 
     sampling: the fields of `Sampling` that this answer sets itself; the run sets the others.
     backend: a backend, or the name that the run gave it; None is the run's own.
+    resample: the answers are drawn again by their log-masses.
     """
 
     name: str | None = None
@@ -58,6 +59,7 @@ class Gen(Expression):
     constraint: Constraint | None = None
     backend: Backend | str | None = None
     stream: bool = False
+    resample: bool = False
 
 
 @dataclass(frozen=True, slots=True)

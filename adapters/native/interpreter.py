@@ -36,6 +36,7 @@ from .expressions import (
     variable_of,
 )
 from .meta import gen_meta, select_meta
+from .resampling import resampled
 from .stream import Step, countdown
 from .transcript import Closing, Opening, Transcript
 from .variables import Variables
@@ -132,27 +133,35 @@ class Interpreter:
             sampling,
             node.constraint,
             hint=self._take_hint(),
-            stream=settings.stream or node.stream,
+            stream=(settings.stream or node.stream) and not node.resample,
         )
 
         def settle(completions: Sequence[Completion]) -> None:
-            outputs = completions[0].outputs
+            completion, told = completions[0], dict[str, Any]()
+            if node.resample:
+                completion, told = resampled(completion, sampling.seed)
+                self.feeds.append(Feed(completion.text, node.name))
+            outputs = completion.outputs
             self.transcript.add_answer(outputs[0].text, outputs[0].segments)
             texts = [output.text for output in outputs]
             value = texts if sampling.n > 1 else texts[0]
-            self.put(node.name, value, gen_meta(completions[0], sampling.n > 1))
+            self.put(node.name, value, {**gen_meta(completion, sampling.n > 1), **told})
 
         replies = self._send(backend, [call])
-        with self.stream.lock:
-            self.feeds.append(Feed("", node.name, replies[0]))
-        self.stream.notify()
+        if not node.resample:  # it reads what was drawn in the end
+            with self.stream.lock:
+                self.feeds.append(Feed("", node.name, replies[0]))
+            self.stream.notify()
         return self._await(replies, settle, f"in gen({node.name!r})")
 
     def _select(self, node: Select) -> bool:
         method = find_method(node.method)
         backend = self.context.backend(node.backend)
         prompt, hint = self.prompt(backend), self._take_hint()
-        calls = [self.context.call(prompt, Sampling(), options=node.options, hint=hint)]
+        call = self.context.call(
+            prompt, Sampling(), options=node.options, scoring=method.scoring, hint=hint
+        )
+        calls = [call]
         if method.needs_unconditional:
             calls.append(self.context.call((), Sampling(), options=node.options))
 

@@ -13,7 +13,8 @@ from .choices import Decision
 
 def gen_meta(completion: Completion, is_list: bool) -> dict[str, Any]:
     """Tokens used, and of the answer (of each, as lists, if `is_list`): why it ended and where,
-    its token ids, and its tokens' log-probabilities where they were asked for."""
+    its token ids, its tokens' log-probabilities and its log-mass where they were asked for, and
+    which ranges of its characters the constraint forced."""
     answers = [_answer(output) for output in completion.outputs]
     if not is_list:
         return {**_usage(completion.usage), **answers[0]}
@@ -38,6 +39,8 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
         "logprobs": [score.logprob for score in scores],
         "token_logprobs": [list(score.logprobs) for score in scores],
     }
+    if any(score.bounds is not None for score in scores):
+        found["bounds"] = [score.bounds for score in scores]
     if len(completions) > 1:
         found["unconditional_logprobs"] = [score.logprob for score in completions[1].scores]
     return found
@@ -49,6 +52,8 @@ def _answer(output: Output) -> dict[str, Any]:
         "matched": output.matched,
         "ids": output.ids,
         "logprobs": output.logprobs,
+        "log_mass": output.log_mass,
+        "forced": output.forced,
     }
 
 

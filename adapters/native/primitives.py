@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...core.protocol import (
-    Backend,
-    Constraint,
-    Grammar,
-    Image,
-    InvalidCall,
-    JsonSchema,
-    Regex,
-    Video,
-)
+from ...core.protocol import Backend, Grammar, Image, InvalidCall, Video
 from .choices import find_method
+from .constraints import Schema, constraint_of
 from .expressions import (
     Expression,
     Gen,
@@ -30,16 +22,13 @@ from .expressions import (
     as_expression,
     flatten,
 )
+from .keywords import checks_keywords
 from .sampling import SAMPLING_FIELDS, sampling_fields
 
-_DTYPES = {
-    "int": r"[+-]?[0-9]+",
-    "float": r"[+-]?[0-9]+(\.[0-9]+)?",
-    "bool": r"(True|False)",
-    "str": r'"[^"\\\n]*"',
-}
+_LIMITS = ("dtype", "regex", "json_schema", "grammar", "choices")
 
 
+@checks_keywords
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -60,33 +49,41 @@ def gen(
     ignore_eos: bool | None = None,
     return_logprob: bool = False,
     top_logprobs_num: int = 0,
+    log_mass: bool | None = None,
+    resample: bool = False,
     dtype: type | str | None = None,
     choices: Sequence[str] | None = None,
     choices_method: str = "token_length_normalized",
     regex: str | None = None,
-    json_schema: Mapping[str, Any] | str | bool | None = None,
+    json_schema: Schema | None = None,
     grammar: str | Grammar | None = None,
     backend: Backend | str | None = None,
     stream: bool = False,
 ) -> Expression:
     """Let the model write; keep the answer as variable `name`, a list of texts if n > 1.
 
-    What is None is set by the run. At most one of dtype (int, float, bool, str), choices, regex,
-    json_schema and grammar; choices makes this a `select`. return_logprob: log-probabilities in
-    the meta information, with top_logprobs_num rivals for each token.
+    What is None is set by the run. At most one of dtype (int, float, bool, str, or a class as for
+    json_schema), choices, regex, json_schema (a mapping, its JSON text, a Pydantic model, a
+    dataclass, a TypedDict) and grammar; choices makes this a `select`.
+    return_logprob: log-probabilities in the meta information, with top_logprobs_num rivals for each
+    token. log_mass: there too, as in `Output`. resample: draw the n answers again by their
+    log-masses (`resampling.py`). Raises InvalidCall for what could never run.
     """
-    given = dict(locals())
-    given["logprobs"] = top_logprobs_num if return_logprob or top_logprobs_num else None
-    sampling = sampling_fields(
-        {key: value for key, value in given.items() if key in SAMPLING_FIELDS and value is not None}
-    )
-    constraint = _constraint(regex=regex, json_schema=json_schema, grammar=grammar, dtype=dtype)
-    if choices is None:
-        return Gen(_checked_name(name), sampling, constraint, backend, stream)
-    if sampling or constraint is not None:
-        extra = sorted(sampling) or constraint
-        raise InvalidCall("gen", extra, "choices beside name, choices_method and backend only")
-    return select(name, choices, choices_method=choices_method, backend=backend)
+    given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}
+    _check_together(given)
+    if choices is not None:
+        return select(name, choices, choices_method=choices_method, backend=backend)
+    asked = {key: value for key, value in given.items() if key in SAMPLING_FIELDS}
+    if return_logprob or top_logprobs_num:
+        asked["logprobs"] = top_logprobs_num
+    if resample:
+        asked["log_mass"] = True
+    constraint = constraint_of(dtype=dtype, regex=regex, json_schema=json_schema, grammar=grammar)
+    sampling = sampling_fields(asked)
+    return Gen(_checked_name(name), sampling, constraint, backend, stream, resample)
+
+
+_DEFAULTS = {entry.name: entry.default for entry in signature(gen).parameters.values()}
 
 
 def gen_int(name: str | None = None, max_tokens: int | None = None, **settings: Any) -> Expression:
@@ -101,6 +98,7 @@ def gen_string(
     return gen(name, max_tokens, dtype=str, **settings)
 
 
+@checks_keywords
 def select(
     name: str | None = None,
     choices: Sequence[str] = (),
@@ -150,41 +148,21 @@ def role(name: str, content: Expression | str) -> Expression:
     return Row((RoleBegin(name), *flatten(as_expression(content)), RoleEnd()))
 
 
-def _constraint(
-    regex: str | None,
-    json_schema: Mapping[str, Any] | str | bool | None,
-    grammar: str | Grammar | None,
-    dtype: type | str | None,
-) -> Constraint | None:
-    found: list[Constraint] = []
-    if regex is not None:
-        found.append(Regex(regex))
-    if json_schema is not None:
-        found.append(JsonSchema(_schema(json_schema)))
-    if grammar is not None:
-        found.append(grammar if isinstance(grammar, Grammar) else Grammar(grammar))
-    if dtype is not None:
-        found.append(Regex(_dtype_pattern(dtype)))
-    if len(found) > 1:
-        raise InvalidCall("gen", found, "one of dtype, regex, json_schema, grammar")
-    return found[0] if found else None
-
-
-def _schema(schema: Mapping[str, Any] | str | bool) -> Mapping[str, Any] | bool:
-    if not isinstance(schema, str):
-        return schema
-    try:
-        parsed: Mapping[str, Any] | bool = json.loads(schema)
-    except ValueError as error:
-        raise InvalidCall("json_schema", schema, "a schema, or its JSON text") from error
-    return parsed
-
-
-def _dtype_pattern(dtype: type | str) -> str:
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
-    if name not in _DTYPES:
-        raise InvalidCall("dtype", dtype, " | ".join(_DTYPES))
-    return _DTYPES[name]
+def _check_together(given: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for arguments of `gen` that do not go together, by their names."""
+    names = [name for name in given if name not in ("name", "choices_method", "backend")]
+    limits = [name for name in names if name in _LIMITS]
+    if len(limits) > 1:
+        raise InvalidCall("gen", " and ".join(limits), f"at most one of {', '.join(_LIMITS)}")
+    if "choices" in given and len(names) > 1:
+        others = ", ".join(name for name in names if name != "choices")
+        raise InvalidCall("gen", others, "choices beside name, choices_method and backend only")
+    if "resample" not in given:
+        return
+    n = given.get("n")
+    if given["resample"] is not True or not limits or type(n) is not int or n < 2:
+        allowed = f"False, or True beside n >= 2 and one of {', '.join(_LIMITS[:-1])}"
+        raise InvalidCall("resample", given["resample"], allowed)
 
 
 def _checked_name(name: str | None) -> str | None:

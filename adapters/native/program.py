@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from inspect import iscoroutinefunction, signature
+from inspect import iscoroutinefunction
 from typing import Any, Literal, overload
 
 from ...core.protocol import InvalidCall
 from .background import in_thread
 from .batch import Batch
+from .keywords import Parameters
 from .run import run_apart, run_async, run_here
 from .settings import Settings, split_settings
 from .state import ProgramState
+
+_BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
 
 
 class Program:
@@ -20,7 +23,8 @@ class Program:
 
     Keywords of `run` and its kin that the function does not declare itself are settings of the
     run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
-    fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override.
+    fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override. Any
+    other raises UnknownKeyword, an InvalidCall.
     """
 
     def __init__(
@@ -35,7 +39,7 @@ class Program:
         self.body = body
         self.name = name or getattr(body, "__name__", "program")
         self.bound = dict(bound or {})
-        self._parameters = frozenset(signature(body).parameters)
+        self._parameters = Parameters.of(body, skip=1)
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
@@ -47,7 +51,9 @@ class Program:
         return self.body(state, *args, **{**self.bound, **kwargs})
 
     def bind(self, **kwargs: Any) -> Program:
-        """The same program with some arguments given; a run's own go before them."""
+        """The same program with some arguments given; a run's own go before them. Raises
+        UnknownKeyword for what is no argument of the program."""
+        self._parameters.check(kwargs)
         return Program(self.body, self.name, {**self.bound, **kwargs})
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
@@ -103,7 +109,7 @@ class Program:
         num_threads: int | Literal["auto"],
         keywords: Mapping[str, Any],
     ) -> Batch:
-        settings, common = split_settings(keywords, self._parameters)
+        settings, common = split_settings(keywords, self._parameters, _BATCH_KEYWORDS)
         bound = {**self.bound, **common}
         return Batch(
             self.body,

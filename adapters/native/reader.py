@@ -139,8 +139,9 @@ class Reader:
         with self._stream.lock:
             if name in variables.values and not variables.is_expected(name):
                 return variables.values[name], variables.meta[name]
+            known, coming = tuple(variables.values), variables.expected()
         self.raise_error()
-        raise UnsetVariable(name, variables.values)
+        raise UnsetVariable(name, known, coming)
 
     def _raise(self, error: BaseException) -> NoReturn:
         self._stream.is_error_seen = True

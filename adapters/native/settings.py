@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...core.protocol import Backend, InvalidCall
+from .keywords import Parameters
 from .sampling import SAMPLING_FIELDS, sampling_fields
 
 
@@ -72,17 +73,19 @@ def get_default_backend() -> Backend | None:
 
 
 def split_settings(
-    keywords: Mapping[str, Any], parameters: frozenset[str]
+    keywords: Mapping[str, Any], parameters: Parameters, others: Iterable[str] = ()
 ) -> tuple[Settings, dict[str, Any]]:
     """Part `keywords` into the settings of a run and the program's own arguments.
 
-    A keyword among `parameters`, the program's own parameter names, is always the program's. Raises
-    InvalidCall for a setting whose value is not allowed.
+    parameters: the program's own; a keyword among them is always the program's. others: keywords
+      that were taken before, to be named in an error. Raises UnknownKeyword (an InvalidCall) for a
+      keyword that is neither, InvalidCall for a setting whose value is not allowed.
     """
     names = {entry.name for entry in fields(Settings)} - {"sampling"}
+    parameters.check(keywords, {*names, *SAMPLING_FIELDS, *others})
     chosen, sampling, arguments = {}, {}, {}
     for name, value in keywords.items():
-        if name in parameters:
+        if name in parameters.names:
             arguments[name] = value
         elif name in names:
             chosen[name] = value

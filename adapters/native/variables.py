@@ -13,15 +13,19 @@ from ...core.protocol import ProgramError
 
 
 class UnsetVariable(ProgramError, KeyError):
-    """A variable was read that no primitive of the state sets."""
+    """A variable was read that no primitive of the state sets.
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        super().__init__(name, tuple(sorted(known)))
+    known: the variables that are set. coming: those that are on their way.
+    """
+
+    def __init__(self, name: str, known: Iterable[str], coming: Iterable[str] = ()) -> None:
+        super().__init__(name, tuple(sorted(known)), tuple(sorted(coming)))
         self.name = name
 
     def __str__(self) -> str:
-        known = ", ".join(map(repr, self.args[1])) or "none"
-        return f"variable {self.name!r} was never set; set so far: {known}"
+        known, coming = (", ".join(map(repr, names)) for names in self.args[1:])
+        told = f"variable {self.name!r} was never set; set so far: {known or 'none'}"
+        return f"{told}; on their way: {coming}" if coming else told
 
 
 class Variables:

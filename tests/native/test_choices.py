@@ -83,3 +83,15 @@ def test_a_method_is_found_by_its_name() -> None:
 def test_an_unknown_method_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidCall, match=r"choices_method='best'.*token_length_normalized"):
         find_method("best")
+
+
+@pytest.mark.parametrize("name", ["exact", "canonical"])
+def test_the_likeliest_wins_where_probabilities_are_whole(name: str) -> None:
+    method = find_method(name)
+    scores = [
+        OptionScore("a", (), (), bounds=(-3.0, -2.0)),
+        OptionScore("b", (), (), bounds=(-2.5, -2.5)),
+    ]
+    assert method.scoring == name
+    assert method.decide(scores, ()).index == 1
+    assert method.decide(scores, ()).figures == (-3.0, -2.5)

@@ -54,6 +54,7 @@ def test_every_sampling_argument_reaches_its_field() -> None:
         logit_bias={5: -1.0},
         seed=7,
         ignore_eos=True,
+        log_mass=True,
     )
     assert node.sampling == {
         "max_tokens": 9,
@@ -69,6 +70,7 @@ def test_every_sampling_argument_reaches_its_field() -> None:
         "logit_bias": {5: -1.0},
         "seed": 7,
         "ignore_eos": True,
+        "log_mass": True,
     }
 
 
@@ -118,7 +120,21 @@ def test_gen_with_choices_is_a_select() -> None:
         (lambda: gen("x", choices=["a"], temperature=0.5), "gen"),
         (lambda: gen("x", choices=["a"], regex="a"), "gen"),
         (lambda: gen("x", dtype=dict), "dtype"),
+        (lambda: gen("x", choices=["a"], stream=True), "gen"),
         (lambda: gen("x", json_schema="{"), "json_schema"),
+        (lambda: gen("x", json_schema="[1]"), "json_schema"),
+        (lambda: gen("x", json_schema=3), "json_schema"),
+        (lambda: gen("x", regex=3), "regex"),
+        (lambda: gen("x", grammar=3), "grammar"),
+        (lambda: gen("x", resample=True, n=4), "resample"),
+        (lambda: gen("x", resample=True, regex="a"), "resample"),
+        (lambda: gen("x", resample=True, regex="a", n=1), "resample"),
+        (lambda: gen("x", resample=3, regex="a", n=2), "resample"),
+        (lambda: gen("x", resample=True, choices=["a"]), "gen"),
+        (lambda: gen("x", log_mass=1), "log_mass"),
+        (lambda: gen("x", temprature=1), "temprature"),
+        (lambda: gen_int("x", temprature=1), "temprature"),
+        (lambda: select("x", ["a"], choice_method="a"), "choice_method"),
         (lambda: select("x", []), "choices"),
         (lambda: select("x", ["a", ""]), "choices"),
         (lambda: select("x", "ab"), "choices"),
@@ -133,6 +149,33 @@ def test_what_is_not_allowed_is_refused_where_it_is_written(make, field):
     with pytest.raises(InvalidCall) as caught:
         make()
     assert caught.value.field == field
+
+
+def test_arguments_that_do_not_go_together_are_named() -> None:
+    with pytest.raises(InvalidCall) as caught:
+        gen("x", regex="a", dtype=int)
+    assert str(caught.value) == (
+        "gen='dtype and regex' is not allowed; allowed: at most one of dtype, regex, json_schema,"
+        " grammar, choices"
+    )
+    with pytest.raises(InvalidCall, match="gen='stop, temperature' is not allowed"):
+        gen("x", choices=["a"], temperature=0, stop="b", backend="other")
+
+
+def test_a_misspelled_keyword_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(
+        InvalidCall, match=r"min_p, .*, top_p; did you mean temperature\?$"
+    ) as caught:
+        gen("x", temprature=0.5)
+    assert (caught.value.field, caught.value.value) == ("temprature", 0.5)
+    with pytest.raises(InvalidCall) as caught:
+        gen("x", zzz=1)
+    assert "did you mean" not in str(caught.value)
+
+
+def test_a_resampling_gen_asks_for_the_log_mass() -> None:
+    node = gen("x", n=4, resample=True, regex="[ab]")
+    assert node == Gen("x", {"n": 4, "log_mass": True}, Regex("[ab]"), resample=True)
 
 
 def test_text_and_expressions_add_up_to_one_row() -> None:

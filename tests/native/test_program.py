@@ -81,9 +81,41 @@ def test_a_run_refuses_sampling_that_is_not_allowed() -> None:
         ask.run("a", backend=ScriptedBackend("ok"), temperature=-1)
 
 
-def test_an_unknown_keyword_is_refused_by_the_function() -> None:
-    with pytest.raises(TypeError, match="temprature"):
-        ask.run("a", backend=ScriptedBackend("ok"), temprature=0)
+@pytest.mark.parametrize(
+    ("use", "meant"),
+    [
+        (lambda **unknown: ask.run("a", **unknown), "temperature"),
+        (lambda **unknown: ask.stream("a", **unknown), "temperature"),
+        (lambda **unknown: ask.run_batch([{"question": "a"}], **unknown), "temperature"),
+        (lambda **unknown: ask.bind(**unknown), None),
+    ],
+)
+def test_a_misspelled_keyword_is_refused_before_anything_runs(use, meant):
+    with pytest.raises(InvalidCall, match="temprature=1 is not allowed; allowed: ") as caught:
+        use(temprature=1)
+    assert (caught.value.field, caught.value.value) == ("temprature", 1)
+    assert caught.value.suggestion == meant
+    assert "question" in caught.value.allowed
+    assert isinstance(caught.value, TypeError)
+
+
+def test_the_keywords_of_a_batch_are_among_those_that_may_have_been_meant() -> None:
+    with pytest.raises(InvalidCall, match="did you mean raise_errors"):
+        ask.run_batch([], raise_error=True)
+
+
+def test_the_state_is_no_keyword_of_a_run() -> None:
+    with pytest.raises(InvalidCall, match="s=1 is not allowed"):
+        ask.run("a", s=1)
+
+
+def test_a_function_that_takes_any_keyword_takes_them() -> None:
+    @function
+    def body(s, **options):
+        s += f"{options}"
+
+    state = body.bind(a=1).run(temprature=2, temperature=0, backend=ScriptedBackend())
+    assert state.text() == "{'a': 1, 'temprature': 2}"
 
 
 def test_a_keyword_that_the_function_declares_is_its_own() -> None:

@@ -76,7 +76,7 @@ def test_an_answer_carries_the_ids_with_which_it_is_continued() -> None:
 
 def test_options_are_scored_and_the_scripted_one_is_likeliest() -> None:
     completion = ScriptedBackend("b").submit(call(options=("a", "b"))).result(5)
-    assert completion.scores == scored(("a", "b"), "b")
+    assert completion.scores == scored(Call((), options=("a", "b")), "b")
     assert [score.logprob for score in completion.scores] == [-2.0, -1.0]
 
 

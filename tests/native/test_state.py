@@ -97,7 +97,7 @@ def test_select_keeps_the_likeliest_option_and_all_scores() -> None:
 def test_unconditional_select_scores_the_options_without_a_prompt_too() -> None:
     def script(call):
         likeliest = "a" if call.prompt else "b"
-        return Completion(scores=scored(call.options, likeliest), usage=Usage(10, 5, 0))
+        return Completion(scores=scored(call, likeliest), usage=Usage(10, 5, 0))
 
     def body(s):
         s += "x" + select("o", ["a", "b"], choices_method="unconditional_likelihood_normalized")
@@ -113,13 +113,14 @@ def test_unconditional_select_scores_the_options_without_a_prompt_too() -> None:
 
 def test_meta_information_tells_usage_end_and_log_probabilities() -> None:
     logprobs = (TokenLogprob(4, -0.5, ((4, -0.5), (5, -1.5))),)
-    output = Output("yes", (4,), "length", None, (Text("yes"),), logprobs)
+    output = Output("yes", (4,), "length", None, (Text("yes"),), logprobs, ((1, 3),), -0.25)
 
     def body(s):
-        s += "a" + gen("x", return_logprob=True, top_logprobs_num=2)
+        s += "a" + gen("x", return_logprob=True, top_logprobs_num=2, log_mass=True)
 
     state, backend = run(body, [Completion((output,), Usage(7, 3, 1))])
     assert backend.calls[0].sampling.logprobs == 2
+    assert backend.calls[0].sampling.log_mass is True
     assert state.get_meta_info("x") == {
         "prompt_tokens": 7,
         "cached_tokens": 3,
@@ -128,6 +129,8 @@ def test_meta_information_tells_usage_end_and_log_probabilities() -> None:
         "matched": None,
         "ids": (4,),
         "logprobs": logprobs,
+        "log_mass": -0.25,
+        "forced": ((1, 3),),
     }
 
 
@@ -219,6 +222,27 @@ def test_a_variable_that_was_never_set_is_named_with_those_that_were() -> None:
         state["c"]
     assert str(caught.value) == "variable 'c' was never set; set so far: 'a', 'b'"
     assert isinstance(caught.value, KeyError)
+
+
+def test_a_variable_that_was_never_set_is_named_with_those_on_their_way() -> None:
+    backend = ScriptedBackend("ok", is_held=True)
+    told = []
+
+    @function
+    def body(s):
+        s += gen("b")
+        s += gen("a")
+        with pytest.raises(UnsetVariable) as caught:
+            s["c"]
+        told.append(str(caught.value))
+        backend.release()
+        backend.wait_for(2)
+        backend.release()
+
+    body.run(backend=backend)
+    assert told == [
+        "variable 'c' was never set; set so far: none; on their way: 'a', 'b'",
+    ]
 
 
 def test_an_image_is_shown_to_a_backend_that_can_see() -> None:

@@ -1,0 +1,156 @@
+"""Classes as schemas: what Pydantic says of them compiles, and what is written fits them."""
+
+from __future__ import annotations
+
+import datetime
+import enum
+import re
+import uuid
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import TypedDict
+
+from forkroot.adapters.native import function, gen
+from forkroot.core.fsm.schema import schema_pattern
+from forkroot.core.local import LocalBackend
+from forkroot.core.protocol import InvalidCall, JsonSchema
+
+
+class Colour(enum.Enum):
+    red = "red"
+    blue = "blue"
+
+
+class Place(BaseModel):
+    town: Annotated[str, Field(pattern="^[A-Z][a-z]{2,8}$")]
+    number: Annotated[int, Field(ge=1, le=99)]
+
+
+class Person(BaseModel):
+    """Everything that a record commonly has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=12)]
+    born: datetime.date
+    colour: Colour
+    kind: Literal["cat", "dog"] = Field(alias="type")
+    home: Place
+    second_home: Place | None
+    weight: Annotated[float, Field(gt=0, lt=100)]
+    tags: Annotated[list[Colour], Field(max_length=2)]
+    count: Annotated[int, Field(multiple_of=5, ge=0, le=50)]
+    note: Annotated[str, Field(max_length=8)] = "none"
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    lives: int
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    name: str
+
+
+@dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Box(TypedDict):
+    width: int
+
+
+EXAMPLES: list[tuple[Any, str]] = [
+    (int, "-3"),
+    (int | None, "null"),
+    (Place | None, '{"town":"Oakham","number":7}'),
+    (Literal["a", 1, None], "1"),
+    (Colour, '"red"'),
+    (Annotated[str, Field(min_length=2, max_length=3)], '"ab"'),
+    (Annotated[int, Field(gt=3, le=5)], "4"),
+    (list[Place], '[{"town":"Oakham","number":7}]'),
+    (set[Colour], '["red"]'),
+    (tuple[int, str], '[1,"a"]'),
+    (dict[str, int], '{"a":1}'),
+    (Cat | Dog, '{"kind":"dog","name":"Rex"}'),
+    (Annotated[Cat | Dog, Field(discriminator="kind")], '{"kind":"cat","lives":9}'),
+    (datetime.date, '"2024-02-29"'),
+    (datetime.datetime, '"2024-02-29T10:00:00Z"'),
+    (datetime.time, '"10:00:00Z"'),
+    (uuid.UUID, '"12345678-1234-4234-8234-123456789abc"'),
+    (Decimal, '"1.50"'),
+    (bool, "true"),
+]
+
+
+@pytest.mark.parametrize(("kind", "text"), EXAMPLES, ids=[str(kind) for kind, _ in EXAMPLES])
+def test_the_schema_of_a_field_compiles_and_takes_what_the_field_takes(
+    kind: Any, text: str
+) -> None:
+    class Record(BaseModel):
+        value: kind
+
+    written = f'{{"value":{text}}}'
+    Record.model_validate_json(written)
+    node = gen("x", json_schema=Record)
+    assert re.fullmatch(schema_pattern(node.constraint.schema), written)
+
+
+@pytest.mark.parametrize("kind", [Person, Point, Box])
+def test_a_class_is_the_same_as_its_schema_in_either_place(kind: Any) -> None:
+    node = gen("x", json_schema=kind)
+    assert isinstance(node.constraint, JsonSchema)
+    assert node.constraint.schema["type"] == "object"
+    assert gen("x", dtype=kind) == node
+
+
+@pytest.mark.parametrize("field", ["dtype", "json_schema"])
+def test_a_class_of_which_no_schema_can_be_made_is_refused_with_the_reason(field: str) -> None:
+    @dataclass
+    class Odd:
+        work: object.__class__
+
+    class Never:
+        @classmethod
+        def model_json_schema(cls) -> None:
+            raise RuntimeError("no schema today\nand more")
+
+    with pytest.raises(InvalidCall, match=r"RuntimeError: no schema today\)$") as caught:
+        gen("x", **{field: Never})
+    assert caught.value.field == field
+    with pytest.raises(InvalidCall, match="a class that has a JSON schema"):
+        gen("x", **{field: Odd})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [({"dtype": dict}, "dtype"), ({"dtype": Place(town="Oakham", number=1)}, "dtype"),
+     ({"json_schema": dict}, "json_schema"), ({"json_schema": Colour}, "json_schema")],
+)  # fmt: skip
+def test_what_is_no_schema_is_refused_with_what_is(arguments: Any, field: str) -> None:
+    with pytest.raises(InvalidCall, match="a Pydantic model, a dataclass, a TypedDict") as caught:
+        gen("x", **arguments)
+    assert caught.value.field == field
+
+
+def test_what_a_model_writes_is_one_of_the_class() -> None:
+    @function
+    def program(s, number):
+        s += f"Person {number} as JSON:" + gen("person", 200, dtype=Person, seed=number)
+        s += "\n" + gen("point", 40, json_schema=Point, seed=number)
+
+    with LocalBackend.from_folder("tiny", num_slots=8192, context_len=512) as backend:
+        states = program.run_batch(
+            [{"number": number} for number in range(6)], backend=backend, raise_errors=True
+        )
+    for state in states:
+        assert Person.model_validate_json(state["person"]).name
+        assert state.get_meta_info("person")["forced"][0] == (0, len('{"name":"'))
+        assert re.fullmatch(r'\{"x":-?\d+(,"y":-?\d+)?\}', state["point"], re.ASCII)
