@@ -106,13 +106,17 @@ __all__ = [
 ]
 
 
-def connect(model: str | Path = "tiny", **settings: Any) -> Backend:
-    """A runtime for a model, in this process: a checkpoint folder, or "tiny" for the embedded one.
+def connect(model: str | Path = "tiny", *, process: bool = False, **settings: Any) -> Backend:
+    """A runtime for a model: a checkpoint folder, or "tiny" for the embedded one.
 
+    process: run it in a child process, so that busy threads of this one do not slow it.
     settings: as in `core.config.EngineConfig`. Raises InvalidModel or InvalidCall.
     """
-    local = import_module(".core.local", __name__)
-    backend: Backend = local.LocalBackend.from_folder(model, **settings)
+    backend: Backend
+    if process:
+        backend = import_module(".core.process", __name__).ProcessBackend(model, **settings)
+    else:
+        backend = import_module(".core.local", __name__).LocalBackend.from_folder(model, **settings)
     return backend
 
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -25,7 +26,7 @@ from rich.text import Text
 
 from . import __version__
 from .core.config import EngineConfig
-from .core.model.config import DTYPE_BYTES, ModelConfig
+from .core.model.config import DTYPE_BYTES
 from .core.protocol import (
     Backend,
     Call,
@@ -53,6 +54,8 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    if options.dummy:
+        options.model = f"dummy:{options.dummy}"
     try:
         return int(options.run(options))
     except (ForkrootError, OSError) as error:
@@ -66,27 +69,39 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Judge essays with and without cache and hints; 1 if that changed any answer."""
+    """Judge essays with and without cache, hints and jumps; 1 if that changed any answer."""
     from .examples import demo as tour
+    from .examples.demo_tables import figures_table, grades_table, passes_table
+    from .examples.demo_text import show_verdict
 
     out, err = Console(highlight=False), Console(stderr=True)
     essays = tour.load_essays()
     if not 1 <= options.essays <= len(essays):
         raise InvalidCall("essays", options.essays, f"1 to {len(essays)}")
     essays = essays[: options.essays]
+    many = f"{len(essays)} essays at once"
     with load(options) as engine:
-        tour.show_verdict(out, essays[0], tour.judge(engine, essays[0]))
+        show_verdict(out, essays[0], tour.judge(engine, essays[0]))
+        jumping = tour.judge_alone(engine, essays[0])
         batches = [tour.judge_all(engine, essays, "cache and hints", err)]
         views, label = engine.snapshot(), engine.tokenizer.decode
         batches.append(tour.judge_all(engine, essays, "cache only", err, hints=False))
-    out.print(f"\n[bold]{len(essays)} essays at once[/bold]")
-    out.print(tour.grades_table(essays, batches[0].verdicts))
+    out.print(f"\n[bold]{many}[/bold]")
+    out.print(grades_table(essays, batches[0].verdicts))
     out.print("(✗: not what the rubric asks for; –: not about the topic)\n", style="dim")
     with load(options, cache=False) as engine:
         batches.append(tour.judge_all(engine, essays, "neither", err, hints=False))
+    with load(options, jumps=False) as engine:
+        plain = tour.judge_alone(engine, essays[0])
+        plain.append(tour.judge_all(engine, essays, "cache and hints, no jumps", err))
+    jumping.append(replace(batches[0], name=many))
+    pairs = list(zip(jumping, plain, strict=False))
     is_same = all(batch.verdicts == batches[0].verdicts for batch in batches)
-    out.print("[bold]What it took[/bold]")
-    out.print(tour.figures_table(batches))
+    is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
+    out.print("[bold]What the cache saves[/bold]")
+    out.print(figures_table(batches))
+    out.print("\n[bold]What jumps over forced text save[/bold]")
+    out.print(passes_table(pairs))
     out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
     out.print("\n[bold]What is cached after the first of these[/bold]")
     for line in tree_lines(views, label, width=min(out.width, 120)):
@@ -112,10 +127,8 @@ def check(options: argparse.Namespace) -> int:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="cyan", no_wrap=True)
     config = EngineConfig.from_settings(_settings(options))
-    with _starting():
-        from .core.local import model_folder
     try:
-        for name, value in _description(model_folder(options.model), config):
+        for name, value in _description(options.model, config):
             table.add_row(name, value)
         with load(options) as backend:
             for name, value in _trial(backend):
@@ -234,20 +247,28 @@ def _cost(completion: Completion) -> str:
     return f"{found}, {usage.completion_tokens:,} written{' (cut short)' if is_cut else ''}"
 
 
-def _description(folder: Path, config: EngineConfig) -> Iterator[tuple[str, str]]:
+def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     """What can be said of a checkpoint before it is loaded, line by line. Raises InvalidModel."""
-    model = ModelConfig.from_folder(folder)
-    yield "architecture", f"{model.architecture}, by forkroot's own model code on {config.device}"
+    with _starting():
+        from .core.local import model_folder
+        from .core.model.dtypes import auto_dtype
+        from .core.model.load import describe, is_dummy
+    folder = model_folder(name)
+    model = describe(name if is_dummy(name) else folder)
+    yield "architecture", f"{model.architecture}, by {model.path} on {config.device}"
     count = model.num_parameters()
     yield "parameters", f"{count:,}"
     weights = {dtype: count * size for dtype, size in DTYPE_BYTES.items()}
     yield "weights", _by_dtype(weights)
+    is_auto = config.dtype == "auto"
+    dtype = auto_dtype(model, config.device) if is_auto else config.dtype
+    yield "run in", f"{dtype} ({'auto; ' if is_auto else ''}stored in {model.dtype})"
     yield "KV of one token", _by_dtype({d: model.kv_bytes_per_token(d) for d in DTYPE_BYTES})
     yield "context length", f"{model.context_len:,} tokens"
     yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     yield "memory here", _bytes(memory)
-    needed = weights["float32" if config.dtype == "auto" else config.dtype]
+    needed = weights[dtype]
     if config.device == "cpu" and needed > memory:
         raise InvalidModel(f"the weights take {_bytes(needed)}; allowed: {_bytes(memory)}")
 
@@ -316,9 +337,11 @@ def _parser() -> argparse.ArgumentParser:
         "check", help="say whether a model can be run, and what it needs"
     )
     checking.set_defaults(run=check)
-    checking.add_argument("model", help=model)
+    checking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
 
     for command in (tour, talking, checking):
+        text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"
+        command.add_argument("--dummy", metavar="SHAPE", help=text)
         text = "a setting of the engine, such as chunk_tokens=256 (may be repeated)"
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     return parser

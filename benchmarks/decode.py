@@ -41,6 +41,9 @@ class RandomWeights:
         shape = self._shapes[name]
         return torch.randn(shape, dtype=torch.float32).div_(math.sqrt(shape[-1])).to(self._dtype)
 
+    def take_part(self, name: str, dim: int, part: slice) -> torch.Tensor:
+        return self.take(name)[part] if dim == 0 else self.take(name)[:, part]
+
 
 def shapes() -> dict[str, ModelConfig]:
     tiny = ModelConfig.from_folder(TINY)

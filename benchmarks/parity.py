@@ -23,7 +23,8 @@ from forkroot.core.config import EngineConfig
 from forkroot.core.intake import Intake
 from forkroot.core.local import build_engine, model_folder
 from forkroot.core.model.config import ModelConfig
-from forkroot.core.model.llama import Llama, load_model
+from forkroot.core.model.llama import Llama
+from forkroot.core.model.load import load_model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner import ModelRunner
 from forkroot.core.protocol import Call, ForkHint, Sampling, Tokens

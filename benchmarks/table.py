@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import peer_tables
+import tables
 from common import rows
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -107,6 +109,18 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "radix share": ("step", radix_share),
     "forks": ("fork", forks),
     "throughput": ("throughput", throughput),
+    "peers": ("peers", peer_tables.serving),
+    "peers cached": ("peers", peer_tables.cached),
+    "first tokens": ("peers", peer_tables.first_tokens),
+    "peers steps": ("peers", peer_tables.steps),
+    "generations": ("generations", tables.generations),
+    "costs of constraints": ("constraints", tables.costs),
+    "passes": ("jumps", tables.passes),
+    "same answers": ("jumps", tables.same_answers),
+    "canonical tokens": ("jumps", tables.canonical),
+    "jump throughput": ("jumps", tables.jump_throughput),
+    "forced text": ("retokenize", tables.forced_text),
+    "hostile": ("hostile", tables.hostile),
 }
 
 

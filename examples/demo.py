@@ -1,28 +1,27 @@
 """The demo behind `forkroot demo`: the essay judge on one essay, then on many, with figures.
 
-Runs on any engine that it is given and prints to the console that it is given.
+Runs on any engine that it is given; `demo_text` and `demo_tables` print what comes out.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from .. import Backend, Program, ProgramState, function
-from .essay_judge import DIMENSIONS, GRADES, QUESTION, RUBRIC, essay_judge
+from .essay_judge import essay_judge, write_verdict
 
-OURS, MODELS, RIGHT, WRONG = "cyan", "bold green", "green", "bold red"
+T = TypeVar("T")
+
+REPEATS = 5
 
 
 class Engine(Backend, Protocol):
@@ -59,33 +58,46 @@ class Essay:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What the model wrote. forced: ranges of its characters that it had no choice about."""
+
+    text: str
+    forced: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the program made of an essay.
 
-    text: the whole prompt at its end. answers: what the model wrote of it, in order.
-    marks: as in `Essay.deserves`. grade: None if the essay was found to be about something else.
+    text: the whole prompt at its end. answers: what the model wrote of it, in order. marks: as in
+    `Essay.deserves`. grade: as in the verdict's JSON; None if the essay was found to be about
+    something else.
     """
 
     text: str
-    answers: tuple[str, ...]
+    answers: tuple[Answer, ...]
     marks: tuple[bool, ...] | None
     grade: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a batch took."""
+    """What it took. passes: forward passes. forced_tokens of the written_tokens had none of their
+    own."""
 
     calls: int
     prompt_tokens: int
     cached_tokens: int
     computed_tokens: int
+    written_tokens: int
+    forced_tokens: int
+    passes: int
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A batch of essays, judged."""
+    """Something that was asked of the judge, what it gave, and what it took."""
 
     name: str
     verdicts: tuple[Verdict, ...]
@@ -112,114 +124,87 @@ def judge_all(
     items = [{"topic": essay.topic, "essay": essay.text} for essay in essays]
     judge(engine, essays[0])
     engine.clear_cache()
-    engine.reset_counters()
-    start = time.perf_counter()
-    with _progress(console, name, len(items)) as advance:
-        program = _counted(advance)
-        states = program.run_batch(
-            items,
-            backend=engine,
-            temperature=0,
-            hints=hints,
-            progress_bar=False,
-            raise_errors=True,
+
+    def run() -> list[ProgramState]:
+        with _progress(console, name, len(items)) as advance:
+            return _counted(advance).run_batch(
+                items,
+                backend=engine,
+                temperature=0,
+                hints=hints,
+                progress_bar=False,
+                raise_errors=True,
+            )
+
+    states, figures = _measured(engine, run)
+    return Judged(name, tuple(map(_verdict, states)), figures)
+
+
+def judge_alone(engine: Engine, essay: Essay) -> list[Judged]:
+    """Judge one essay with nothing beside it, and write only its verdict's JSON once more: each
+    with all prompts cached, the fastest of a few times."""
+    verdict = judge(engine, essay)
+    runs = [_fastest(engine, "one essay", lambda: judge(engine, essay))]
+    if verdict.grade is not None:
+        written = verdict.answers[-1].text
+        before = verdict.text.removesuffix(written)
+        again = _continued.bind(before=before, verdict=verdict)
+        name = "its JSON only"
+        runs.append(
+            _fastest(engine, name, lambda: again.run(backend=engine, temperature=0).ret_value)
         )
-    seconds = time.perf_counter() - start
-    return Judged(name, tuple(map(_verdict, states)), _figures(engine, seconds))
+    return runs
 
 
-def show_verdict(console: Console, essay: Essay, verdict: Verdict) -> None:
-    """Print one run of the program: its own words and the model's told apart, by colour or (on a
-    console without) by marks."""
-    marks = ("", "") if console.color_system else ("«", "»")
-    console.print(
-        Text.assemble(
-            ("One essay: ", "bold"),
-            ("what the program wrote", OURS),
-            " and ",
-            _marked("what the model wrote", marks),
-        )
-    )
-    console.print(Text(f"  {RUBRIC[:40]}… ({len(RUBRIC):,} characters, always the same)", "dim"))
-    opening = QUESTION.format(topic=essay.topic, essay=essay.text)
-    told = Text(opening, OURS)
-    end = len(RUBRIC) + len(opening)
-    for answer in verdict.answers:
-        start = verdict.text.index(answer, end)
-        told += Text(verdict.text[end:start], OURS)
-        told += _marked(answer, marks)
-        end = start + len(answer)
-    told += Text(verdict.text[end:].rstrip(), OURS)
-    for line in told.split("\n"):
-        console.print(Padding(_fork_line(line), (0, 0, 0, 2), expand=False))
-
-
-def grades_table(essays: Sequence[Essay], verdicts: Sequence[Verdict]) -> Table:
-    """What the model found (✗: not what the rubric asks for); – for an essay that is about
-    something else than its topic."""
-    table = _table("Topic")
-    for name in (*DIMENSIONS, "Grade", "By the rubric"):
-        table.add_column(name)
-    for essay, verdict in zip(essays, verdicts, strict=True):
-        earned = essay.deserves()
-        grade = None if earned is None else _grade(earned)
-        found = verdict.marks or (None,) * len(DIMENSIONS)
-        wanted = earned or (None,) * len(DIMENSIONS)
-        marks = [_told(_word(f), f == w) for f, w in zip(found, wanted, strict=True)]
-        shown = _told(verdict.grade or "–", verdict.grade == grade)
-        table.add_row(essay.topic, *marks, shown, grade or "–")
-    return table
-
-
-def figures_table(batches: Sequence[Judged]) -> Table:
-    """What each batch took; the last one's time is what the others are measured by."""
-    table = _table("")
-    for name in ("calls", "prompt\ntokens", "of these\ncached", "hit rate", "tokens\ncomputed"):
-        table.add_column(name, justify="right")
-    table.add_column("seconds", justify="right")
-    table.add_column("speed", justify="right", style="bold")
-    slowest = batches[-1].figures.seconds
-    for batch in batches:
-        it = batch.figures
-        counts = (it.calls, it.prompt_tokens, it.cached_tokens)
-        table.add_row(
-            batch.name,
-            *(f"{number:,}" for number in counts),
-            f"{it.cached_tokens / it.prompt_tokens:.1%}",
-            f"{it.computed_tokens:,}",
-            f"{it.seconds:.2f}",
-            f"{slowest / it.seconds:.1f}×",
-        )
-    return table
-
-
-def _table(first: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    return table
+@function
+def _continued(s: ProgramState, before: str, verdict: Verdict) -> Verdict:
+    """The verdict once more, its JSON written again."""
+    s += before
+    write_verdict(s)
+    answer = _json_answer(s)
+    return replace(verdict, text=s.text(), answers=(*verdict.answers[:-1], answer))
 
 
 def _verdict(state: ProgramState) -> Verdict:
-    if "grade" not in state:
-        return Verdict(state.text(), (state["related"],), None, None)
+    if "verdict" not in state:
+        return Verdict(state.text(), (Answer(state["related"]),), None, None)
     judgments = state["judgment"]
+    free = (state["related"], *judgments, state["summary"], state["grade"])
     return Verdict(
         text=state.text(),
-        answers=(state["related"], *judgments, state["summary"], state["grade"]),
+        answers=(*map(Answer, free), _json_answer(state)),
         marks=tuple(judgment.strip().startswith("good") for judgment in judgments),
-        grade=state["grade"].strip(),
+        grade=json.loads(state["verdict"])["grade"],
     )
 
 
-def _figures(engine: Backend, seconds: float) -> Figures:
+def _json_answer(state: ProgramState) -> Answer:
+    return Answer(state["verdict"], state.get_meta_info("verdict")["forced"])
+
+
+def _fastest(engine: Engine, name: str, work: Callable[[], Verdict]) -> Judged:
+    runs = [_measured(engine, work) for _ in range(REPEATS)]
+    verdict, figures = min(runs, key=lambda run: run[1].seconds)
+    return Judged(name, (verdict,), figures)
+
+
+def _measured(engine: Engine, work: Callable[[], T]) -> tuple[T, Figures]:
+    engine.reset_counters()
+    start = time.perf_counter()
+    result = work()
+    seconds = time.perf_counter() - start
     counters = engine.info().counters
-    return Figures(
+    figures = Figures(
         calls=int(counters["calls"]),
         prompt_tokens=int(counters["prompt_tokens"]),
         cached_tokens=int(counters["cached_tokens"]),
         computed_tokens=int(counters["computed_tokens"]),
+        written_tokens=int(counters["completion_tokens"]),
+        forced_tokens=int(counters["forced_tokens"]),
+        passes=int(counters["steps"]),
         seconds=seconds,
     )
+    return result, figures
 
 
 def _counted(advance: Callable[[], None]) -> Program:
@@ -244,31 +229,3 @@ def _progress(console: Console, name: str, total: int) -> Iterator[Callable[[], 
     ) as progress:
         task = progress.add_task(name, total=total)
         yield lambda: progress.advance(task)
-
-
-def _marked(answer: str, marks: tuple[str, str]) -> Text:
-    """The model's words, between marks, behind the blank that they may begin with."""
-    words = answer.lstrip(" ")
-    blank = answer[: len(answer) - len(words)]
-    return Text.assemble(blank, marks[0], (words, MODELS), marks[1])
-
-
-def _fork_line(line: Text) -> Text:
-    """A branch's line drawn as one of a fork."""
-    for place, dimension in enumerate(DIMENSIONS, 1):
-        if line.plain.startswith(f"{dimension}:"):
-            guide = "└─ " if place == len(DIMENSIONS) else "├─ "
-            return Text.assemble((guide, "dim"), line)
-    return line
-
-
-def _grade(marks: Sequence[bool]) -> str:
-    return GRADES[len(marks) - sum(marks)]
-
-
-def _word(mark: bool | None) -> str:
-    return "–" if mark is None else "good" if mark else "poor"
-
-
-def _told(text: str, is_right: bool) -> Text:
-    return Text(text, RIGHT) if is_right else Text(f"{text} ✗", WRONG)

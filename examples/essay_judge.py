@@ -49,15 +49,27 @@ Grade: D
 """
 QUESTION = "Topic: {topic}\nEssay: {essay}\nRelated:"
 NOT_RELATED = "\nSummary: The essay is not about the topic.\n"
+VERDICT = {
+    "type": "object",
+    "properties": {
+        "grade": {"enum": list(GRADES)},
+        "summary": {
+            "type": "string",
+            "pattern": r"^The essay is (clear|muddled), (un)?supported and (calm|loud)\.$",
+        },
+    },
+    "required": ["grade", "summary"],
+    "additionalProperties": False,
+}
 
 
 @function
 def essay_judge(s: ProgramState, topic: str, essay: str) -> None:
-    """Ask whether the essay is related; if so judge each dimension in its own branch, then
-    summarise and grade.
+    """Ask whether the essay is related; if so judge each dimension in its own branch, summarise,
+    grade, and give the verdict as JSON.
 
-    The state then holds `related`, and for a related essay also `summary` and `grade`; each branch
-    holds `judgment`.
+    The state then holds `related`, and for a related essay also `summary`, `grade` and `verdict`,
+    a text that `VERDICT` accepts; each branch holds `judgment`.
     """
     s += RUBRIC + QUESTION.format(topic=topic, essay=essay)
     s += select("related", [" yes", " no"])
@@ -73,3 +85,11 @@ def essay_judge(s: ProgramState, topic: str, essay: str) -> None:
     branches.join()
     s += "\nSummary:" + gen("summary", max_tokens=32, stop="\n")
     s += "\nGrade:" + select("grade", [f" {grade}" for grade in GRADES])
+    s += "\nVerdict as JSON:"
+    write_verdict(s)
+
+
+@function
+def write_verdict(s: ProgramState) -> None:
+    """Write `verdict`, once all else was said."""
+    s += gen("verdict", max_tokens=96, json_schema=VERDICT)

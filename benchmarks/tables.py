@@ -1,0 +1,128 @@
+"""The tables about constraints: rows of figures as lines of cells. `table.py` writes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Row = dict[str, Any]
+Lines = list[list[str]]
+MODELS = {
+    "embedded": "any allowed token, embedded tokenizer",
+    "tekken": "any allowed token, tekken",
+    "made": "any allowed token, a tokenizer made here",
+    "llama": "a Llama of random weights, sampled",
+}
+TOKENIZERS = {"random": "random", "embedded": "embedded", "made": "made here", "tekken": "tekken"}
+MODES = ("no jumps", "jumps, a guide for every call", "jumps, nothing shared")
+
+
+def generations(row: Row) -> Lines:
+    """Constrained answers of models that know nothing."""
+    num_refused = len(row["figures"]["skipped"])
+    columns = {
+        "answers": "generations",
+        "constraints": "constraints",
+        "at the least budget": "tightest_budget",
+        "invalid": "invalid",
+        "over max_tokens": "over_max_tokens",
+        "unfinished": "unfinished",
+        "failed": "failed",
+    }
+    lines = []
+    for name, title in MODELS.items():
+        of = row["figures"].get(name)
+        if of is not None:
+            counts = [of[key] for key in ("vocabulary", *columns.values())]
+            lines.append([title, *(f"{count:,}" for count in counts), str(num_refused)])
+    return [["tokens drawn from", "vocabulary", *columns, "constraints refused"], *lines]
+
+
+def costs(row: Row) -> Lines:
+    """What libraries take for a pattern."""
+    head = ["pattern", "library", "compile", "warm mask, median", "p99", "cold mask, median", "max"]
+    lines = []
+    for name in ("record", "object", "choices"):
+        for library, of in row["figures"][name].items():
+            warm, cold = of["warm_us"], of["cold_us"]
+            times = (warm["median"], warm["p99"], cold["median"], cold["max"])
+            size = f"{of['megabytes']} MB" if "megabytes" in of else ""
+            cells = [f"{of['compile_ms']:,.1f} ms", *(f"{time:,.1f} µs" for time in times)]
+            lines.append([name, library, *cells, size])
+    return [[*head, "kept"], *lines]
+
+
+def passes(row: Row) -> Lines:
+    """Forward passes with and without jumps."""
+    found = row["figures"]["passes"]
+    lines = [
+        [name, f"{of['plain']:.1f}", f"{of['jumping']:.1f}", f"{of['ratio']:.2f}×"]
+        for name, of in found.items()
+    ]
+    return [["answer", "one token at a time", "with jumps", "ratio"], *lines]
+
+
+def same_answers(row: Row) -> Lines:
+    """Greedy answers with jumps beside those without."""
+    of = row["figures"]["same"]
+    count, lines = of["prompts"], []
+    for name, variant in of["variants"].items():
+        gap = variant["widest_gap_where_parted"]
+        shares = [f"{variant[key]} of {count}" for key in ("same_text", "same_tokens")]
+        parted = "" if gap is None else f"{gap:.0e}"
+        lines.append([name, *shares, parted, str(variant["steps"]), str(variant["retracted"])])
+    head = ["setting", "same text", "same tokens", "gap where they part", "steps", "retractions"]
+    plain = ["no jumps", "", "", "", str(of["steps_without_jumps"]), "0"]
+    return [head, plain, *lines]
+
+
+def canonical(row: Row) -> Lines:
+    """Tokens of jumps beside those of the tokenizer."""
+    of = row["figures"]["canonical"]
+    head = ["answers", "jumps", "tokens jumped", "jumps not canonical", "answers wholly canonical"]
+    keys = ("answers", "jumps", "tokens", "jumps_not_canonical", "answers_canonical")
+    return [head, [str(of[key]) for key in keys]]
+
+
+def jump_throughput(row: Row) -> Lines:
+    """The character record with jumps, and how many times faster than without."""
+    lines = []
+    for name, of in row["figures"]["throughput"].items():
+        if name.startswith("batch"):
+            ratios = [f"{of['ratio'][mode]:.2f}×" for mode in MODES]
+            lines.append([name, f"{of['calls_per_second']['jumps']:.2f}", *ratios])
+    head = ["at a time", "calls per second", "faster than without jumps"]
+    return [[*head, "than a guide for every call", "than nothing shared"], *lines]
+
+
+def forced_text(row: Row) -> Lines:
+    """Jumps under all continuations."""
+    lines = []
+    for name, title in TOKENIZERS.items():
+        of = row["figures"][name]
+        plainer = of["violations_of_plainer_rules"]
+        counts = (of["tokenizers"], of["jumps"], of["continuations"], of["violations"])
+        others = (plainer["drop the last"], plainer["keep all"])
+        share = f"{of['share_of_forced_tokens']:.3f}"
+        lines.append([title, *(f"{n:,}" for n in (*counts, *others)), share])
+    head = [
+        "tokenizers",
+        "number",
+        "jumps",
+        "continuations",
+        "wrong",
+        "wrong without the last token",
+    ]
+    return [[*head, "wrong if all are kept", "share of forced tokens jumped"], *lines]
+
+
+def hostile(row: Row) -> Lines:
+    """Hostile constraints, and the time between two chunks of other calls."""
+    lines = []
+    for name, of in row["figures"]["attacks"].items():
+        gaps = of["gap_ms"]
+        times = [f"{gaps[when][key]:.1f} ms" for key in ("median", "p99") for when in gaps]
+        ending = of["ending"].partition(":")[0]
+        shown = name.replace("|", "\\|")
+        lines.append([f"`{shown}`", ending, f"{of['slowest_seconds']:.3f} s", *times])
+    head = ["constraint", "ends in", "slowest", "others' median, before", "during"]
+    return [[*head, "p99, before", "during"], *lines]
