@@ -1,19 +1,23 @@
-"""What busy threads in the caller's process cost an engine beside them, and one in a child process.
+"""What busy threads of the caller cost an engine in its process, and one in a child process.
 
-Streams decode side by side, first alone, then beside Python threads that compute without end; the
-order changes from round to round. Beside the wall time of a batch stands the time that the engine
-spent in its steps, in the child, where the caller's threads cannot be seen. Prints one JSON row;
-medians over the rounds, and their ratios.
+Streams decode side by side: alone, beside Python threads of the caller that compute without end,
+and beside as many threads of a stranger, a process that has nothing to do with the engine. What a
+stranger costs is the machine's, whose cores share memory and clock; what the caller's threads cost
+beyond that is ours. The order changes from round to round. `wall`: from the first submission to the
+last ending, seen by the caller, whose own code runs among its busy threads. `steps`: what the
+engine spent in its steps, told by itself. Prints one JSON row; medians over the rounds, and ratios.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from common import parser, report
 
@@ -21,10 +25,18 @@ from forkroot import Backend, Call, Sampling, Tokens, connect
 
 STREAMS, PROMPT_LEN, ANSWER_LEN = 8, 64, 128
 FIRST_TOKEN = 300
+STRANGER = "from busy import busy; import sys, time\nwith busy(int(sys.argv[1])): time.sleep(3600)"
 
 
-def decode(backend: Any, salt: int) -> tuple[float, float]:
-    """Seconds of one batch, and those that the engine's steps took of them."""
+class Times(NamedTuple):
+    """Seconds of one batch."""
+
+    wall: float
+    steps: float
+
+
+def decode(backend: Any, salt: int) -> Times:
+    """One batch of streams."""
     sampling = Sampling(max_tokens=ANSWER_LEN, temperature=0.0, ignore_eos=True)
     tail = range(FIRST_TOKEN + 100, FIRST_TOKEN + 100 + PROMPT_LEN - 2)
     backend.clear_cache()
@@ -39,7 +51,7 @@ def decode(backend: Any, salt: int) -> tuple[float, float]:
     for reply in replies:
         reply.result()
     seconds = time.perf_counter() - start
-    return seconds, backend.info().counters["step_seconds"]
+    return Times(seconds, backend.info().counters["step_seconds"])
 
 
 @contextmanager
@@ -64,31 +76,67 @@ def busy(num_threads: int) -> Iterator[None]:
             thread.join()
 
 
-def measure(backend: Backend, num_threads: int, rounds: int) -> dict[str, float]:
-    times: dict[str, list[tuple[float, float]]] = {"alone": [], "beside": []}
+@contextmanager
+def stranger(num_threads: int) -> Iterator[None]:
+    """Another process with such threads."""
+    process = subprocess.Popen([sys.executable, "-c", STRANGER, str(num_threads)], cwd=sys.path[0])
+    time.sleep(0.5)
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+SETTINGS: dict[str, Any] = {
+    "alone": lambda _: nullcontext(),
+    "stranger": stranger,
+    "busy": busy,
+}
+
+
+def measure(backend: Backend, num_threads: int, rounds: int) -> dict[str, Any]:
+    """Every setting in each round."""
+    found: dict[str, list[Times]] = {name: [] for name in SETTINGS}
     decode(backend, 0)
     for index in range(rounds):
-        for name in ("alone", "beside") if index % 2 else ("beside", "alone"):
-            with busy(num_threads if name == "beside" else 0):
-                times[name].append(decode(backend, index))
-    wall = {name: median(seconds for seconds, _ in found) for name, found in times.items()}
-    steps = {name: median(seconds for _, seconds in found) for name, found in times.items()}
+        names = list(SETTINGS)
+        for name in names[index % 3 :] + names[: index % 3]:
+            with SETTINGS[name](num_threads):
+                found[name].append(decode(backend, index))
     return {
-        "alone_s": round(wall["alone"], 3),
-        "beside_s": round(wall["beside"], 3),
-        "slower": round(wall["beside"] / wall["alone"], 2),
-        "steps_slower": round(steps["beside"] / steps["alone"], 2),
+        field: _compared({name: [getattr(t, field) for t in found[name]] for name in found})
+        for field in Times._fields
+    }
+
+
+def _compared(seconds: dict[str, list[float]]) -> dict[str, float]:
+    """Medians, and medians of the ratios within each round."""
+
+    def ratio(above: str, below: str) -> float:
+        pairs = zip(seconds[above], seconds[below], strict=True)
+        return round(median(a / b for a, b in pairs), 3)
+
+    medians = {f"{name}_s": round(median(of), 4) for name, of in seconds.items()}
+    return {
+        **medians,
+        "stranger/alone": ratio("stranger", "alone"),
+        "busy/alone": ratio("busy", "alone"),
+        "busy/stranger": ratio("busy", "stranger"),
     }
 
 
 def main() -> None:
+    """Measure and print the row."""
     options = parser(__doc__)
     options.add_argument("--threads", type=int, default=16)
     options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--in-process", action="store_true", help="also without a child: minutes")
     chosen = options.parse_args()
     figures = {}
-    for name, is_process in (("in this process", False), ("in a child process", True)):
+    for is_process in (True, False) if chosen.in_process else (True,):
         backend = connect("tiny", process=is_process)
+        name = "in a child process" if is_process else "in this process"
         figures[name] = measure(backend, chosen.threads, chosen.rounds)
         backend.close()
     report("busy", figures, chosen.out, threads=chosen.threads, streams=STREAMS)
