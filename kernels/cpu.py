@@ -1,8 +1,9 @@
-"""Attention on a CPU in plain torch.
+"""Attention on a CPU.
 
 A step is cut into parts that are merged by their log-sum-exp. Runs that several sequences share,
 or that lie in adjacent slots, are read in place by torch's fused kernel, as are long chunks of new
-tokens; what is left of many short sequences is gathered and computed together.
+tokens; what is left of single tokens is read in place by loops compiled for it, and where there are
+none, or for a few new tokens, gathered and computed together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from . import Past
-from .cuts import Keys, LongPart, Plan, ShortPart, Tokens, cut, first_rows
+from .cuts import Keys, LongPart, OwnPart, Plan, ShortPart, TokenPart, Tokens, cut, first_rows
+from .paged import PagedReader, can_compile
 from .windows import mask
 
 _SCORES = 1 << 22  # scores that exist at a time where the fused kernel cannot be used
@@ -39,16 +41,23 @@ class _Bend(NamedTuple):
 
 
 class CpuAttention:
-    """The `Attention` of a CPU, for pools of `num_slots` slots."""
+    """The `Attention` of a CPU, for pools of `num_slots` slots.
 
-    def __init__(self, num_slots: int, num_kv_heads: int) -> None:
+    is_compiled: single tokens by compiled loops; None: where numba is there.
+    """
+
+    def __init__(
+        self, num_slots: int, num_kv_heads: int, dtype: torch.dtype, is_compiled: bool | None = None
+    ) -> None:
+        is_paged = can_compile() if is_compiled is None else is_compiled
+        self._reader = PagedReader() if is_paged and dtype is torch.float32 else None
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
         self._scratch: dict[torch.dtype, Tensor] = {}
 
     def plan(self, past: Past, window: int | None = None) -> Plan:
         """As `Attention.plan`."""
-        return cut(past, self._heads, window)
+        return cut(past, self._heads, window, self._reader is not None)
 
     def attend(
         self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
@@ -67,7 +76,9 @@ class CpuAttention:
             _merge(out, total, run.tokens, self._long(q, kv, run, bend))
         return out
 
-    def _part(self, q: Tensor, kv: Tensor, part: ShortPart | LongPart, bend: _Bend) -> _Result:
+    def _part(self, q: Tensor, kv: Tensor, part: OwnPart, bend: _Bend) -> _Result:
+        if isinstance(part, TokenPart):
+            return self._singles(q, kv, part, bend)
         if isinstance(part, ShortPart):
             return self._short(q, kv, part, bend)
         return self._long(q, kv, part, bend)
@@ -90,6 +101,17 @@ class CpuAttention:
             return _Result(out.reshape(1, num_heads, dim), lambda: total.reshape(1, num_heads))
         return _Result(out[0].transpose(0, 1), lambda: total[0].T)
 
+    def _singles(self, q: Tensor, kv: Tensor, part: TokenPart, bend: _Bend) -> _Result:
+        """Single tokens, each over keys of its own."""
+        assert self._reader is not None
+        scores = self._reader.scores(_pick(q, part.tokens), kv, part, bend.scale)
+        if bend.softcap is not None:
+            is_empty = scores.isneginf()
+            scores.div_(bend.softcap).tanh_().mul_(bend.softcap).masked_fill_(is_empty, -torch.inf)
+        probs = scores.softmax(-1)
+        out = self._reader.mixed(probs, kv, part)
+        return _Result(out, lambda: _total(scores, probs))
+
     def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: _Bend) -> _Result:
         """Sequences of few new tokens, each over keys of its own."""
         queries = _pick(q, part.tokens) * bend.scale  # [S * L, heads, dim]
@@ -107,8 +129,12 @@ class CpuAttention:
         out = out.reshape(-1, num_heads, dim)
 
         def total() -> Tensor:
-            best = scores.amax(-1) - probs.amax(-1).log()  # probability = exp(score - total)
-            return best.view(queries.shape[:-1]).transpose(1, 2).reshape(-1, num_heads)
+            return (
+                _total(scores, probs)
+                .view(queries.shape[:-1])
+                .transpose(1, 2)
+                .reshape(-1, num_heads)
+            )
 
         return _Result(out, total)
 
@@ -127,6 +153,11 @@ class CpuAttention:
             scratch = self._scratch[kv.dtype] = torch.empty(len(index) * dim * 2, dtype=kv.dtype)
         rows = scratch[: len(index) * dim].view(-1, dim)
         return torch.index_select(kv.view(-1, dim), 0, index, out=rows)
+
+
+def _total(scores: Tensor, probs: Tensor) -> Tensor:
+    """The log-sum-exp of scores whose softmax is known: probability = exp(score - total)."""
+    return scores.amax(-1) - probs.amax(-1).log()
 
 
 def _bent(q: Tensor, keys: Tensor, values: Tensor, part: LongPart, bend: _Bend) -> _Result:

@@ -21,6 +21,7 @@ from .windows import blocks, is_reached, mask, shifted
 SHORT = 16  # new tokens up to which sequences are computed together
 MAX_GATHER = 1 << 13  # slots gathered at once
 MAX_WASTE = 1 << 10  # of these, padding
+MAX_EMPTY = 1 << 11  # scores of a head that are padding
 
 Indices: TypeAlias = npt.NDArray[Any]
 Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
@@ -64,10 +65,29 @@ class ShortPart:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenPart:
+    """Single new tokens of T sequences, each over the keys firsts:ends of its row in the table, in
+    whatever slots.
+
+    tokens: these in the batch. longest: the most keys that one of them has.
+    """
+
+    tokens: Tokens
+    table: Ints
+    rows: Ints
+    firsts: Ints
+    ends: Ints
+    longest: int
+
+
+OwnPart: TypeAlias = TokenPart | ShortPart | LongPart
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """own: the parts in which every token reads itself; runs: those that are merged into them."""
 
-    own: tuple[ShortPart | LongPart, ...]
+    own: tuple[OwnPart, ...]
     runs: tuple[LongPart, ...]
 
 
@@ -78,20 +98,27 @@ def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
     return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
 
 
-def cut(past: Past, heads: Indices, window: int | None = None) -> Plan:
-    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
+def cut(
+    past: Past, heads: Indices, window: int | None = None, reads_in_place: bool = False
+) -> Plan:
+    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`.
+    reads_in_place: single tokens can be computed as a TokenPart."""
     if window is None or not is_reached(past, window):
-        return _Cutter(past, heads).plan()
-    return _Cutter(shifted(past, window), heads, window).plan()
+        return _Cutter(past, heads, None, reads_in_place).plan()
+    return _Cutter(shifted(past, window), heads, window, reads_in_place).plan()
 
 
 class _Cutter:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
     offsets: [S] how many of these lie in runs; what follows is its own.
-    is_cut: [S] whether its new tokens do not all see the same of the past."""
+    is_cut: [S] whether its new tokens do not all see the same of the past.
+    is_light: [S] whether it is one token, which reads its keys in place."""
 
-    def __init__(self, past: Past, heads: Indices, window: int | None = None) -> None:
+    def __init__(
+        self, past: Past, heads: Indices, window: int | None, reads_in_place: bool
+    ) -> None:
         self._past = past
+        self._is_light = (past.lens == 1) & reads_in_place
         self._heads = heads
         self._window = window
         self._masks: dict[tuple[int, int], Tensor] = {}
@@ -103,10 +130,10 @@ class _Cutter:
             self._is_cut |= self._ends > window
 
     def plan(self) -> Plan:
-        runs = [self._run(run) for run in find_runs(self._sharing())]
-        own: list[ShortPart | LongPart] = []
-        is_short = (self._past.lens <= SHORT) & ~self._is_cut
-        alone = np.flatnonzero(~is_short).tolist()
+        runs = [self._run(run) for run in find_runs(self._sharing(), self._is_light)]
+        own: list[OwnPart] = [self._singles(group) for group in self._light_groups()]
+        is_short = (self._past.lens <= SHORT) & ~self._is_cut & ~self._is_light
+        alone = np.flatnonzero(~is_short & ~self._is_light).tolist()
         for group in self._groups(np.flatnonzero(is_short)):
             if len(group) > 1:
                 own.append(self._short(group))
@@ -170,7 +197,28 @@ class _Cutter:
                 yield from ([group] if len(group) else [])
                 continue
             order = np.argsort(-num_keys, kind="stable")
-            yield from np.split(group[order], _borders(num_keys[order].tolist()))
+            yield from np.split(
+                group[order], _borders(num_keys[order].tolist(), MAX_GATHER, MAX_WASTE)
+            )
+
+    def _light_groups(self) -> Iterator[Indices]:
+        """Single tokens in groups that leave no more scores empty than is worth a call."""
+        light = np.flatnonzero(self._is_light)
+        num_keys = self._ends[light] - self._offsets[light]
+        padded = len(light) * int(num_keys.max(initial=0))
+        if padded - num_keys.sum() <= MAX_EMPTY:
+            yield from ([light] if len(light) else [])
+            return
+        order = np.argsort(-num_keys, kind="stable")
+        borders = _borders(num_keys[order].tolist(), padded, MAX_EMPTY)
+        yield from np.split(light[order], borders)
+
+    def _singles(self, group: Indices) -> TokenPart:
+        firsts, ends = self._offsets[group], self._ends[group]
+        is_all = len(group) == len(self._offsets) and bool((np.diff(group) > 0).all())
+        tokens = None if is_all else torch.from_numpy(self._firsts[group].astype(np.int64))
+        longest = int((ends - firsts).max())
+        return TokenPart(tokens, self._past.table, self._past.rows[group], firsts, ends, longest)
 
     def _short(self, group: Indices) -> ShortPart:
         lens, offsets = self._past.lens[group], self._offsets[group]
@@ -210,12 +258,13 @@ def _mask(seen: Indices, slots: Ints) -> Tensor | None:
     return torch.from_numpy(mask[:, None, :, None, :])
 
 
-def _borders(num_keys: list[int]) -> list[int]:
-    """Where to cut descending numbers of keys, so that no group gathers or wastes too much."""
+def _borders(num_keys: list[int], most: int, most_waste: int) -> list[int]:
+    """Where to cut descending numbers of keys, so that no group has or wastes too many, padded to
+    its longest."""
     borders, start, waste = [], 0, 0
     for i, count in enumerate(num_keys):
         waste += num_keys[start] - count
-        if waste > MAX_WASTE or (i + 1 - start) * num_keys[start] > MAX_GATHER:
+        if waste > most_waste or (i + 1 - start) * num_keys[start] > most:
             if i > start:
                 borders.append(i)
             start, waste = i, 0

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from . import Ints, Past
+
+Flags = npt.NDArray[np.bool_]
 
 WORTH = 768  # token reads that a run must save: about what a part of its own costs
 
@@ -31,10 +34,12 @@ class Run:
         """Whether each slot is the one before plus one."""
         return bool(np.all(np.diff(self.slots) == 1))
 
-    @property
-    def saved(self) -> int:
-        """Token reads that are saved by reading this run once, and in place if it is adjacent."""
-        return (len(self.sequences) - (not self.is_adjacent)) * (self.end - self.start)
+    def saved(self, num_copied: int) -> int:
+        """Token reads that are saved by reading this run once, and in place if it is adjacent;
+        num_copied: of its sequences, those whose keys would have to be copied else."""
+        is_read = num_copied == 0
+        num_saved = len(self.sequences) - is_read - (not self.is_adjacent)
+        return num_saved * (self.end - self.start)
 
 
 class _Group(NamedTuple):
@@ -45,19 +50,24 @@ class _Group(NamedTuple):
     agreed: int
 
 
-def find_runs(past: Past, worth: int = WORTH) -> Iterator[Run]:
+def find_runs(past: Past, is_light: Flags | None = None, worth: int = WORTH) -> Iterator[Run]:
     """The runs that save at least `worth` token reads each. Those of one sequence cover a prefix
-    of its cached tokens without gaps, and come in order of their positions."""
+    of its cached tokens without gaps, and come in order of their positions.
+    is_light: [S] which sequences read their keys in place, wherever they are."""
+    light = [False] * len(past.rows) if is_light is None else is_light.tolist()
     rows, starts = past.rows.tolist(), past.starts.tolist()
     groups = [_Group(list(range(len(rows))), 0, 0)]
     while groups:
         group = groups.pop()
         for sequences in _by_slot(past.table, rows, starts, group):
             longest = max(starts[s] for s in sequences)
+            num_copied = sum(not light[s] for s in sequences)
+            if len(sequences) == 1 and not num_copied:
+                continue
             if len(sequences) * (longest - group.covered) < worth:
                 continue
             run = _leading_run(past.table, rows, starts, group, sequences)
-            is_worth = run.saved >= worth
+            is_worth = run.saved(num_copied) >= worth
             if is_worth:
                 yield run
             if is_worth or len(sequences) > 1:

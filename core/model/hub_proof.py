@@ -49,7 +49,7 @@ def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
     pool = KVPool(config, _NUM_SLOTS, model.dtype, model.device, Ranks())
     for layer in pool.layers:
         layer.fill_(torch.nan)
-    attention = attention_for(model.device, _NUM_SLOTS, config.num_kv_heads)
+    attention = attention_for(model.device, _NUM_SLOTS, config.num_kv_heads, model.dtype)
     table = np.random.default_rng(1).permutation(_NUM_SLOTS).reshape(2, -1).astype(np.int32)
     logits: list[list[Tensor]] = [[] for _ in sequences]
     done = np.zeros(len(sequences), np.int32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...kernels.paged import can_compile, slot_writer
 from .parallel import Ranks
 from .sizes import Sizes
 
@@ -28,8 +29,14 @@ class KVPool:
         storage = torch.empty(shape, dtype=dtype, device=device)
         self.num_slots = num_slots
         self.layers: tuple[Tensor, ...] = storage.unbind()  # each [2, kv_heads, slots, dim]
-        self._by_slot = tuple(layer.flatten(0, 1).transpose(0, 1) for layer in self.layers)
+        self._by_head = tuple(layer.flatten(0, 1) for layer in self.layers)
+        is_compiled = storage.is_cpu and dtype is torch.float32 and can_compile()
+        self._put = slot_writer() if is_compiled else _put
 
     def write(self, layer: int, slots: Tensor, kv: Tensor) -> None:
         """Put kv [tokens, kv_heads of keys, then of values, dim] into slots [tokens] of a layer."""
-        self._by_slot[layer].index_copy_(0, slots, kv)
+        self._put(self._by_head[layer], slots, kv)
+
+
+def _put(pool: Tensor, slots: Tensor, kv: Tensor) -> None:
+    pool.transpose(0, 1).index_copy_(0, slots, kv)

@@ -30,7 +30,7 @@ class ModelRunner:
         self._model = model
         self._pool = KVPool(model.config, num_slots, model.dtype, model.device, ranks)
         num_kv_heads = ranks.part(model.config.num_kv_heads)
-        self._attention = attention_for(model.device, num_slots, num_kv_heads)
+        self._attention = attention_for(model.device, num_slots, num_kv_heads, model.dtype)
 
     def run(self, batch: Batch) -> Outcome:
         """Compute one batch: KV of its new tokens into their slots, tokens and scores out.

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from forkroot.kernels import Attention, Past
 from forkroot.kernels.cpu import CpuAttention
+from forkroot.kernels.paged import PagedReader, slot_writer
 from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
 from forkroot.kernels.sharing import find_runs
@@ -81,8 +82,8 @@ def poison_what_nobody_sees(kv: torch.Tensor, past: Past, window: int) -> None:
     kv[:, :, sorted(read - seen)] = torch.nan
 
 
-def on_cpu(kv_heads: int) -> CpuAttention:
-    return CpuAttention(NUM_SLOTS, kv_heads)
+def on_cpu(kv_heads: int, is_compiled: bool = True) -> CpuAttention:
+    return CpuAttention(NUM_SLOTS, kv_heads, torch.float32, is_compiled)
 
 
 pieces = st.lists(st.sampled_from([1, 2, 7, 70, 800]), max_size=2)
@@ -90,14 +91,19 @@ sequences = st.lists(st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 5, 16, 17, 4
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(sequences.filter(lambda s: len(s) <= 9), st.booleans(), st.sampled_from([1, 2, 4]))
+@given(
+    sequences.filter(lambda s: len(s) <= 9),
+    st.booleans(),
+    st.sampled_from([1, 2, 4]),
+    st.booleans(),
+)
 def test_parts_add_up_to_plain_attention(
-    sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int
+    sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int, is_compiled: bool
 ) -> None:
     rng = np.random.default_rng(len(sequences))
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
-    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads)) < 2e-6
+    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads, is_compiled)) < 2e-6
     plain = PlainAttention(torch.device("cpu"))
     assert difference(rng, past, 4, kv_heads, plain) < 2e-6
 
@@ -109,6 +115,7 @@ def test_parts_add_up_to_plain_attention(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([1, 5, 64, 300, 3000]),
     st.sampled_from([None, 2.0]),
+    st.booleans(),
 )
 def test_windows_and_softcaps_are_those_of_plain_attention(
     sequences: list[tuple[list[int], int]],
@@ -116,11 +123,13 @@ def test_windows_and_softcaps_are_those_of_plain_attention(
     kv_heads: int,
     window: int,
     softcap: float | None,
+    is_compiled: bool,
 ) -> None:
     rng = np.random.default_rng(len(sequences))
     lengths, news = [list(s[0]) for s in sequences], [s[1] for s in sequences]
     past = forest(rng, lengths, news, is_adjacent)
-    assert difference(rng, past, 4, kv_heads, on_cpu(kv_heads), window, softcap) < 2e-6
+    ours = on_cpu(kv_heads, is_compiled)
+    assert difference(rng, past, 4, kv_heads, ours, window, softcap) < 2e-6
     plain = PlainAttention(torch.device("cpu"))
     assert difference(rng, past, 4, kv_heads, plain, window, softcap) < 2e-6
 
@@ -155,11 +164,41 @@ def test_branches_of_branches_are_read_once(news: list[int], is_adjacent: bool) 
 def test_many_uneven_sequences_need_little_padding() -> None:
     rng = np.random.default_rng(2)
     past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
-    attention = CpuAttention(NUM_SLOTS, 2)
+    attention = on_cpu(2, is_compiled=False)
     parts = attention.plan(past).own
     gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
     assert gathered < 1.5 * (past.starts + 1).sum()
-    assert difference(rng, past, 4, 2, on_cpu(2)) < 2e-6
+    assert difference(rng, past, 4, 2, attention) < 2e-6
+
+
+def test_single_tokens_leave_few_scores_empty() -> None:
+    rng = np.random.default_rng(2)
+    past = forest(rng, [[3 + s] for s in range(24)] + [[1500], [1490]], [1] * 26, False)
+    attention = on_cpu(2)
+    parts = attention.plan(past).own
+    room = sum(len(part.rows) * part.longest for part in parts)
+    assert room < 2 * (past.starts + 1).sum()
+    assert difference(rng, past, 4, 2, attention) < 2e-6
+
+
+@pytest.mark.parametrize("num_threads", [2, 3, 16])
+def test_threads_share_single_tokens_out(num_threads: int) -> None:
+    rng = np.random.default_rng(7)
+    past = forest(rng, [[2000], [1900], [1950], [1980], [1700]], [1] * 5, False)
+    kv, q = pool(rng, past, 4), torch.randn(5, 8, DIM)
+    part = on_cpu(4).plan(past).own[0]
+    alone, several = PagedReader(1), PagedReader(num_threads)
+    scores = alone.scores(q, kv, part, 0.5)
+    assert torch.equal(several.scores(q, kv, part, 0.5), scores)
+    probs = scores.softmax(-1)
+    assert torch.equal(several.mixed(probs, kv, part), alone.mixed(probs, kv, part))
+
+
+def test_new_keys_and_values_go_where_their_slots_are() -> None:
+    pool, kv = torch.full((4, 9, DIM), torch.nan), torch.randn(3, 6, DIM)[:, 1:-1]
+    slot_writer()(pool, torch.tensor([7, 0, 3]), kv)
+    assert torch.equal(pool[:, [7, 0, 3]].transpose(0, 1), kv)
+    assert pool[:, [1, 2, 4, 5, 6, 8]].isnan().all()
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -168,18 +207,19 @@ def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
     past = forest(rng, [[600, 4 + s] for s in range(4)] + [[33]], [1, 1, 1, 20, 2], True)
     kv = pool(rng, past, 2, dtype)
     q = torch.from_numpy(rng.standard_normal((25, 4, DIM), np.float32)).to(dtype)
-    attention = CpuAttention(NUM_SLOTS, 2)
+    attention = CpuAttention(NUM_SLOTS, 2, dtype)
     result = attention.attend(q, kv, attention.plan(past), DIM**-0.5)
     assert result.dtype == dtype
     assert (result - attend(q, kv, past, DIM**-0.5)).abs().max() < 0.03
 
 
-def test_a_poisoned_sequence_harms_no_other() -> None:
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_poisoned_sequence_harms_no_other(is_compiled: bool) -> None:
     rng = np.random.default_rng(4)
     past = forest(rng, [[600, 10 + s] for s in range(6)], [1, 1, 20, 1, 3, 1], True)
     kv = pool(rng, past, 2)
     kv[:, :, past.table[past.rows[3], 605]] = torch.nan
     q = torch.from_numpy(rng.standard_normal((27, 4, DIM), np.float32))
-    attention = CpuAttention(NUM_SLOTS, 2)
+    attention = on_cpu(2, is_compiled)
     is_bad = attention.attend(q, kv, attention.plan(past), DIM**-0.5).isnan().any(-1).any(-1)
     assert is_bad.nonzero().flatten().tolist() == [22]
