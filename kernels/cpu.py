@@ -20,6 +20,7 @@ from .cuts import Keys, LongPart, OwnPart, Plan, ShortPart, TokenPart, Tokens, c
 from .paged import PagedReader, can_compile
 from .windows import mask
 
+_FOLDED = 16  # new tokens up to which heads are folded into rows
 _SCORES = 1 << 22  # scores that exist at a time where the fused kernel cannot be used
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -90,15 +91,20 @@ class CpuAttention:
         keys, values = self._read(kv, part.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
         if bend.softcap is not None:
             return _bent(queries, keys[0], values[0], part, bend)
-        if num_tokens == 1:  # the heads of a group are the rows of one product
-            queries = queries.reshape(1, self._num_kv_heads, -1, dim)
+        is_folded = num_tokens <= _FOLDED and not part.is_causal and part.mask is None
+        if is_folded:  # the heads of a group are rows of one product
+            queries = queries.reshape(num_tokens, self._num_kv_heads, -1, dim)
+            queries = queries.transpose(0, 1).flatten(1, 2)[None]
         else:
             queries = queries.transpose(0, 1)[None]
         out, total = _flash(
             queries, keys, values, 0.0, part.is_causal, attn_mask=part.mask, scale=bend.scale
         )
-        if num_tokens == 1:
-            return _Result(out.reshape(1, num_heads, dim), lambda: total.reshape(1, num_heads))
+        if is_folded:
+            out = out.view(self._num_kv_heads, num_tokens, -1, dim).transpose(0, 1)
+            return _Result(
+                out.reshape(num_tokens, num_heads, dim), lambda: _unfolded(total[0], num_tokens)
+            )
         return _Result(out[0].transpose(0, 1), lambda: total[0].T)
 
     def _singles(self, q: Tensor, kv: Tensor, part: TokenPart, bend: _Bend) -> _Result:
@@ -153,6 +159,11 @@ class CpuAttention:
             scratch = self._scratch[kv.dtype] = torch.empty(len(index) * dim * 2, dtype=kv.dtype)
         rows = scratch[: len(index) * dim].view(-1, dim)
         return torch.index_select(kv.view(-1, dim), 0, index, out=rows)
+
+
+def _unfolded(total: Tensor, num_tokens: int) -> Tensor:
+    """[tokens, heads] of [kv_heads, tokens * heads of a group]."""
+    return total.view(len(total), num_tokens, -1).transpose(0, 1).flatten(1)
 
 
 def _total(scores: Tensor, probs: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from . import Ints, Past
 Flags = npt.NDArray[np.bool_]
 
 WORTH = 768  # token reads that a run must save: about what a part of its own costs
+WORTH_LIGHT = 6144  # the same where each sequence reads in place, and finds much in near caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ class _Group(NamedTuple):
     agreed: int
 
 
-def find_runs(past: Past, is_light: Flags | None = None, worth: int = WORTH) -> Iterator[Run]:
-    """The runs that save at least `worth` token reads each. Those of one sequence cover a prefix
-    of its cached tokens without gaps, and come in order of their positions.
+def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
+    """The runs that save enough token reads to be worth it. Those of one sequence cover a prefix of
+    its cached tokens without gaps, and come in order of their positions.
+
     is_light: [S] which sequences read their keys in place, wherever they are."""
     light = [False] * len(past.rows) if is_light is None else is_light.tolist()
     rows, starts = past.rows.tolist(), past.starts.tolist()
@@ -64,6 +66,7 @@ def find_runs(past: Past, is_light: Flags | None = None, worth: int = WORTH) -> 
             num_copied = sum(not light[s] for s in sequences)
             if len(sequences) == 1 and not num_copied:
                 continue
+            worth = WORTH if num_copied else WORTH_LIGHT
             if len(sequences) * (longest - group.covered) < worth:
                 continue
             run = _leading_run(past.table, rows, starts, group, sequences)
