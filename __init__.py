@@ -31,15 +31,27 @@ if TYPE_CHECKING:
     )
     from .core.protocol import (
         Backend,
+        BackendClosed,
         Call,
+        CallFailed,
+        CallTooLarge,
         Chat,
+        Choices,
         Completion,
+        DeadlineExceeded,
         ForkHint,
         ForkrootError,
+        Grammar,
+        InvalidCall,
+        InvalidModel,
+        JsonSchema,
         Message,
+        Overloaded,
+        Regex,
         Sampling,
         Text,
         Tokens,
+        UnsupportedCall,
     )
 
 __version__ = "0.1.0"
@@ -48,18 +60,30 @@ _PROTOCOL = "core.protocol"
 _NATIVE = "adapters.native"
 _HOMES = {
     "Backend": _PROTOCOL,
+    "BackendClosed": _PROTOCOL,
     "Call": _PROTOCOL,
+    "CallFailed": _PROTOCOL,
+    "CallTooLarge": _PROTOCOL,
     "Chat": _PROTOCOL,
+    "Choices": _PROTOCOL,
     "Completion": _PROTOCOL,
+    "DeadlineExceeded": _PROTOCOL,
     "ForkHint": _PROTOCOL,
     "ForkrootError": _PROTOCOL,
+    "Grammar": _PROTOCOL,
+    "InvalidCall": _PROTOCOL,
+    "InvalidModel": _PROTOCOL,
+    "JsonSchema": _PROTOCOL,
     "Message": _PROTOCOL,
+    "Overloaded": _PROTOCOL,
     "Program": _NATIVE,
     "ProgramState": _NATIVE,
+    "Regex": _PROTOCOL,
     "Sampling": _PROTOCOL,
     "Text": _PROTOCOL,
     "Tokens": _PROTOCOL,
     "UnsetVariable": _NATIVE,
+    "UnsupportedCall": _PROTOCOL,
     "assistant": _NATIVE,
     "function": _NATIVE,
     "gen": _NATIVE,
@@ -77,18 +101,30 @@ _HOMES = {
 
 __all__ = [
     "Backend",
+    "BackendClosed",
     "Call",
+    "CallFailed",
+    "CallTooLarge",
     "Chat",
+    "Choices",
     "Completion",
+    "DeadlineExceeded",
     "ForkHint",
     "ForkrootError",
+    "Grammar",
+    "InvalidCall",
+    "InvalidModel",
+    "JsonSchema",
     "Message",
+    "Overloaded",
     "Program",
     "ProgramState",
+    "Regex",
     "Sampling",
     "Text",
     "Tokens",
     "UnsetVariable",
+    "UnsupportedCall",
     "assistant",
     "connect",
     "function",
@@ -112,6 +148,10 @@ def connect(model: str | Path = "tiny", *, process: bool = False, **settings: An
     process: run it in a child process, so that busy threads of this one do not slow it.
     settings: as in `core.config.EngineConfig`. Raises InvalidModel or InvalidCall.
     """
+    if not isinstance(process, bool):
+        raise import_module(".core.protocol", __name__).InvalidCall(
+            "process", process, "True or False"
+        )
     backend: Backend
     if process:
         backend = import_module(".core.process", __name__).ProcessBackend(model, **settings)

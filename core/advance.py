@@ -52,13 +52,15 @@ class Advancer:
     def _append(self, sequence: Sequence, token: int) -> None:
         sequence.append(token)
         rules = sequence.rules
-        if token in rules.end_ids and sequence.num_new > rules.min_new:
+        if token in rules.end_ids and sequence.num_new > rules.min_new and _may_end(sequence):
             sequence.ending = Ending("stop", token, len(sequence.text))
             return
         before = len(sequence.text)
         sequence.text += self._bytes_of(token)
         if rules.stops and sequence.num_new >= rules.min_new:
-            sequence.ending = _find_stop(sequence, before)
+            ending = _find_stop(sequence, before)
+            if ending is not None and _is_whole(sequence, ending.text_len):
+                sequence.ending = ending
         if sequence.cursor is not None:
             sequence.cursor.advance(token)
             if sequence.ending is None and sequence.cursor.is_finished:
@@ -173,6 +175,20 @@ class Advancer:
 
     def _bytes_of(self, token: int) -> bytes:
         return self._token_bytes[token] if token < len(self._token_bytes) else b""
+
+
+def _may_end(sequence: Sequence) -> bool:
+    """Whether its constraint, if it has one, lets the answer end here."""
+    return sequence.cursor is None or sequence.cursor.is_accepting
+
+
+def _is_whole(sequence: Sequence, text_len: int) -> bool:
+    """Whether its constraint, if it has one, lets the answer end after these bytes of it: what
+    stops an answer must not leave it invalid."""
+    guide = sequence.job.guide
+    if sequence.cursor is None or guide is None:
+        return True
+    return guide.cursor(bytes(sequence.text[:text_len])).is_accepting
 
 
 def _find_stop(sequence: Sequence, before: int) -> Ending | None:

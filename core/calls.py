@@ -117,7 +117,8 @@ class Sampling:
 
     max_tokens: tokens generated at most; None: as many as the context holds; 0: plant the prompt
       in the cache and generate nothing.
-    min_tokens: stop rules are ignored before so many tokens.
+    min_tokens: stop rules are ignored before so many tokens. Where a constraint leaves nothing to
+      add, the answer ends all the same.
     temperature: 0 is greedy.
     top_k: the k likeliest tokens only; -1 is off.
     top_p, min_p: nucleus mass in (0, 1]; least share of the likeliest token's probability [0, 1].
@@ -125,7 +126,8 @@ class Sampling:
     repetition_penalty: in (0, 10], over prompt and generated tokens; 1 is off.
     logit_bias: token id -> addend in [-100, 100].
     seed: same seed, same answer, whatever else is in the batch; None: drawn by the runtime.
-    stop, stop_token_ids: the answer ends before any of these.
+    stop, stop_token_ids: the answer ends before any of these; under a constraint only where what
+      stands before is a whole answer.
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
     logprobs: None: none; k: log-probability of each generated token and its k best rivals.

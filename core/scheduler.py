@@ -228,7 +228,7 @@ class Scheduler:
         sequence.row = self._rows.pop()
         sequence.num_computed = sequence.num_placed = lease.length
         if sequence.cached_len is None:
-            sequence.cached_len = lease.length
+            sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
         self.table[sequence.row, : lease.length] = lease.slots
         self.running.append(sequence)
         self._note(sequence)

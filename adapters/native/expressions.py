@@ -23,6 +23,11 @@ class Expression:
     def __radd__(self, other: str) -> Expression:
         return Row((*flatten(as_expression(other)), *flatten(self)))
 
+    def __format__(self, spec: str) -> str:
+        """Refused: in an f-string an expression would become text that the model reads."""
+        kind = type(self).__name__.lower()
+        raise InvalidCall("expression", f"a {kind} in an f-string", f'text + {kind}(...), by "+"')
+
 
 @dataclass(frozen=True, slots=True)
 class Row(Expression):

@@ -139,11 +139,11 @@ def test_forced_text_is_told_apart(constrained, call, jumps):
     assert made.engine.counters.forced_tokens == (10 if jumps else 0)
 
 
-def test_forced_text_ends_where_the_answer_does(constrained, call):
+def test_a_stop_within_forced_text_does_not_cut_it(constrained, call):
     request = call("x", constraint=Regex("[ab]cdef"), max_tokens=40, stop=("de",))
     (output,) = constrained().run([request])[0].outputs
-    assert output.text[1:] == "c"
-    assert output.forced == ((1, 2),)
+    assert output.text[1:] == "cdef"
+    assert output.forced == ((1, 5),)
 
 
 class Weighing(FakeRunner):
@@ -165,3 +165,28 @@ def test_log_mass_is_a_sum_over_all_tokens_also_forced_ones(constrained, call, r
     assert [output.log_mass for output in first.outputs] == [-5.0, -5.0]
     assert [output.log_mass for output in (*second.outputs, *third.outputs)] == [0.0, None]
     assert made.engine.counters.forced_tokens == 4
+
+
+@pytest.mark.parametrize("stop", ["1", ":", '"', "a", "}", '{"name'])
+@pytest.mark.parametrize("jumps", [True, False])
+def test_a_stop_never_leaves_an_invalid_answer(constrained, call, stop, jumps):
+    asked = [
+        call(f"go {seed}", constraint=Regex(RECORD), stop=(stop,), max_tokens=40, stream=True)
+        for seed in range(4)
+    ]
+    for result in constrained(jumps=jumps).run(asked):
+        assert re.fullmatch(RECORD, result.outputs[0].text)
+
+
+def test_a_stop_ends_an_answer_that_is_whole_before_it(constrained, call):
+    asked = call("go", constraint=Regex(r"([a-z]{2};)*[a-z]{2}"), stop=(";",), max_tokens=60)
+    (result,) = constrained().run([asked])
+    assert re.fullmatch("[a-z]{2}", result.outputs[0].text)
+
+
+def test_forced_text_does_not_count_as_cached_prompt(constrained, call):
+    asked = call("go", constraint=Regex('{"a long name that is forced":[0-9]}'), max_tokens=60)
+    bench = constrained()
+    bench.run([asked])
+    (result,) = bench.run([asked])
+    assert 0 < result.usage.cached_tokens <= result.usage.prompt_tokens

@@ -211,3 +211,8 @@ def test_only_nodes_with_a_name_set_a_variable() -> None:
     assert variable_of(gen("x")) == "x"
     assert variable_of(gen()) is None
     assert variable_of(Constant("x")) is None
+
+
+def test_an_expression_in_an_f_string_is_refused() -> None:
+    with pytest.raises(InvalidCall, match=r"a gen in an f-string.*text \+ gen"):
+        f"Answer: {gen('x')}"
