@@ -101,11 +101,13 @@ def _compiled(function: Callable[..., None], signature: str) -> Callable[..., No
     """The function in machine code, which is kept for later processes where files can be."""
     import numba
 
-    options = {"fastmath": _REORDERED, "nogil": True, "error_model": "numpy"}
+    compiler = functools.partial(
+        numba.njit, signature, fastmath=_REORDERED, nogil=True, error_model="numpy"
+    )
     try:
-        found = numba.njit(signature, cache=True, **options)(function)
+        found = compiler(cache=True)(function)
     except RuntimeError:  # no folder to keep it in
-        found = numba.njit(signature, **options)(function)
+        found = compiler()(function)
     loop: Callable[..., None] = found
     return loop
 
