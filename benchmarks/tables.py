@@ -126,3 +126,37 @@ def hostile(row: Row) -> Lines:
         lines.append([f"`{shown}`", ending, f"{of['slowest_seconds']:.3f} s", *times])
     head = ["constraint", "ends in", "slowest", "others' median, before", "during"]
     return [[*head, "p99, before", "during"], *lines]
+
+
+def decode(row: Row) -> Lines:
+    """A decode step over the bare products of its weights."""
+    head = ["model", "batch", "context", "bare products", "step", "one root", "step / bare"]
+    lines = []
+    for model, figures in row["figures"].items():
+        for of in figures["steps"]:
+            times = [f"{of[key]:,} µs" for key in ("bare", "alone", "root")]
+            ratios = [f"{of[key]:.2f}×" for key in ("alone/bare", "root/bare")]
+            lines.append([model, str(of["batch"]), str(of["context"]), *times, *ratios])
+    return [[*head, "one root / bare"], *lines]
+
+
+def sampling(row: Row) -> Lines:
+    """What a nucleus costs."""
+    lines = [
+        [model, *(f"{of['sampling'][key]:,} µs" for key in ("greedy", "top_p", "added"))]
+        for model, of in row["figures"].items()
+    ]
+    return [["model", "greedy", "top_p 0.9", "added"], *lines]
+
+
+def busy(row: Row) -> Lines:
+    """What busy threads of the caller cost."""
+    head = ["time", "alone", "beside a stranger's threads", "beside the caller's threads"]
+    titles = {"steps": "the engine's steps", "wall": "from the caller's first call to the last end"}
+    of = row["figures"]["in a child process"]
+    lines = []
+    for key, title in titles.items():
+        times = [f"{of[key][f'{name}_s']:.2f} s" for name in ("alone", "stranger", "busy")]
+        ratios = [f"{of[key][name]:.2f}×" for name in ("busy/alone", "busy/stranger")]
+        lines.append([title, *times, *ratios])
+    return [[*head, "caller's / alone", "caller's / stranger's"], *lines]
