@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 _PROTOCOL = "core.protocol"
 _NATIVE = "adapters.native"
 _HOMES = {
@@ -143,21 +144,34 @@ __all__ = [
 
 
 def connect(model: str | Path = "tiny", *, process: bool = False, **settings: Any) -> Backend:
-    """A runtime for a model: a checkpoint folder, or "tiny" for the embedded one.
+    """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, or the URL of a
+    server of ours ("http://127.0.0.1:30000").
 
     process: run it in a child process, so that busy threads of this one do not slow it.
-    settings: as in `core.config.EngineConfig`. Raises InvalidModel or InvalidCall.
+    settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
+    (api_key and its like). Raises InvalidModel or InvalidCall.
     """
-    if not isinstance(process, bool):
-        raise import_module(".core.protocol", __name__).InvalidCall(
-            "process", process, "True or False"
-        )
     backend: Backend
-    if process:
+    if not isinstance(process, bool):
+        raise _refused("process", process, "True or False")
+    if str(model).startswith(("http://", "https://")):
+        if process:
+            raise _refused("process", process, "False for a server: it is a process already")
+        unknown = next((name for name in settings if name not in _REMOTE_SETTINGS), None)
+        if unknown is not None:
+            raise _refused(unknown, settings[unknown], "of a URL: " + ", ".join(_REMOTE_SETTINGS))
+        client = import_module(".adapters.http.client", __name__)
+        backend = client.RemoteBackend(str(model), **settings)
+    elif process:
         backend = import_module(".core.process", __name__).ProcessBackend(model, **settings)
     else:
         backend = import_module(".core.local", __name__).LocalBackend.from_folder(model, **settings)
     return backend
+
+
+def _refused(name: str, value: object, allowed: str) -> Exception:
+    error: Exception = import_module(".core.errors", __name__).InvalidCall(name, value, allowed)
+    return error
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: `forkroot demo`, `forkroot chat` and `forkroot check`.
+"""The command line: `forkroot demo`, `chat`, `serve`, `bench` and `check`.
 
 Joins what the other rooms offer and prints it. Exit codes: 0, 1 where the answer is no (a model
 that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unicodedata import category
@@ -25,6 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from .adapters.http.bench_options import add_bench_options
+from .adapters.http.options import add_serve_options
 from .core.config import EngineConfig
 from .core.model.config import DTYPE_BYTES
 from .core.protocol import (
@@ -141,6 +144,30 @@ def check(options: argparse.Namespace) -> int:
     out.print(table)
     out.print("[bold green]It can be run.[/bold green]")
     return 0
+
+
+def serve(options: argparse.Namespace) -> int:
+    """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
+    from .adapters.http.runtime import Limits, Runtime
+    from .adapters.http.serve import serve as serve_http
+    from .adapters.http.settings import Settings, tokenizer_info
+    from .core.process import ProcessBackend
+    from .core.tokenizer import Tokenizer
+
+    with _starting():
+        from .core.local import model_folder
+    folder = model_folder(options.model)
+    keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
+    info = tokenizer_info(folder)
+    settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache, info)
+    limits = Limits(max_streams=options.max_streams, drain=options.drain)
+    names = tuple(options.served_name or [options.model if options.dummy else folder.name])
+    in_child = partial(ProcessBackend, options.model, **_settings(options))
+    with load(options) if options.in_process else in_child() as backend:
+        texts = Tokenizer.from_folder(folder)
+        texts.token_bytes += [b""] * (backend.info().vocabulary_size - len(texts.token_bytes))
+        runtime = Runtime(backend, texts, names, limits)
+        return serve_http(runtime, settings, options.host, options.port)
 
 
 def load(options: argparse.Namespace, **fixed: Any) -> LocalBackend:
@@ -333,13 +360,21 @@ def _parser() -> argparse.ArgumentParser:
     talking.add_argument("--temperature", type=float, default=0.0, help="0 (the default): greedy")
     talking.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
 
+    serving = commands.add_parser("serve", help="serve a model to OpenAI's and SGLang's clients")
+    serving.set_defaults(run=serve)
+    serving.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
+    add_serve_options(serving)
+
+    benching = commands.add_parser("bench", help="put load on any server of OpenAI's kind")
+    add_bench_options(benching, _new_file)
+
     checking = commands.add_parser(
         "check", help="say whether a model can be run, and what it needs"
     )
     checking.set_defaults(run=check)
     checking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
 
-    for command in (tour, talking, checking):
+    for command in (tour, talking, serving, checking):
         text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"
         command.add_argument("--dummy", metavar="SHAPE", help=text)
         text = "a setting of the engine, such as chunk_tokens=256 (may be repeated)"

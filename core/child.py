@@ -9,7 +9,7 @@ from typing import Any
 
 from .frames import Line, answer
 from .local import LocalBackend
-from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError
+from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeView
 from .reply import Mailbox
 
 _PREPARERS = 8
@@ -50,11 +50,17 @@ class Desk:
                 outbox.cancel()
         elif kind == "start":
             self._answer(number, lambda: self._start(*details))
+        elif kind == "snapshot":  # may take a while: calls go on coming in
+            self._preparers.submit(self._answer, number, lambda: self._snapshot(*details))
         else:
             self._answer(number, lambda: getattr(self._backend, kind)())
 
     def _start(self, model: str, settings: str) -> None:
         self._backend = LocalBackend.from_folder(model, **json.loads(settings))
+
+    def _snapshot(self, *limits: int | None) -> tuple[NodeView, ...]:
+        assert self._backend is not None
+        return self._backend.snapshot(*limits)
 
     def _answer(self, number: int, question: Callable[[], Any]) -> None:
         try:

@@ -51,6 +51,7 @@ class Counters:
 
     prompt_tokens counts those of every sequence; cached_tokens of these were not computed.
     forced_tokens of the completion_tokens were appended without a pass of their own.
+    sampled_tokens were drawn, told step by step. evicted_tokens made room for others.
     """
 
     calls: int = 0
@@ -61,7 +62,9 @@ class Counters:
     completion_tokens: int = 0
     forced_tokens: int = 0
     computed_tokens: int = 0
+    sampled_tokens: int = 0
     retracted: int = 0
+    evicted_tokens: int = 0
     run_seconds: float = 0.0
     step_seconds: float = 0.0
 
@@ -93,12 +96,28 @@ class Engine:
         self._hints = hints
         self._clock = clock
         self._jobs: dict[Job, None] = {}
+        self._batch_size = 0
         self.counters = Counters()
 
     @property
     def has_work(self) -> bool:
         """Whether a call is open."""
         return bool(self._jobs)
+
+    def load(self) -> dict[str, int]:
+        """What there is now; any thread may ask, and may see figures of two steps. Sequences that
+        run, wait and were in the last batch; slots in all and of each kind; nodes of the tree."""
+        cache = self._cache
+        return {
+            "running": len(self._scheduler.running),
+            "waiting": self._scheduler.num_waiting,
+            "batch": self._batch_size if self._jobs else 0,
+            "slots": cache.capacity,
+            "free_slots": cache.num_free,
+            "cached_slots": cache.num_cached,
+            "locked_slots": cache.num_locked,
+            "nodes": cache.num_nodes,
+        }
 
     def admit(self, job: Job) -> None:
         """Take a job in; it waits for its turn, or fails at once when too many wait."""
@@ -126,13 +145,16 @@ class Engine:
     def step(self) -> None:
         """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
         started, num_retracted = self._clock(), self._scheduler.num_retracted
+        num_evicted = self._cache.num_evicted
         self._expire(started)
         parts = self._scheduler.schedule()
+        self._batch_size = len(parts)
         if parts:
             self._run(parts)
         self._emit()
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
+        self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
         self.counters.step_seconds += self._clock() - started
 
     def abort(self, job: Job) -> None:
@@ -212,6 +234,7 @@ class Engine:
                 continue
             self._take_token(sequence, outcome, drawn)
             drawn += 1
+        self.counters.sampled_tokens += drawn
 
     def _tell(self, sequence: Sequence, answer: Answer) -> None:
         search, node = sequence.job.search, sequence.node

@@ -50,6 +50,7 @@ def spawn(module: str) -> Child:
             pass_fds=(fd,),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
+            env={"THP_MEM_ALLOC_ENABLE": "1", **os.environ},  # torch then asks for large pages
         )
     return Child(process, Line(ours))
 

@@ -40,10 +40,10 @@ from .protocol import (
     ForkrootError,
     InvalidCall,
     InvalidModel,
+    NodeView,
     Reply,
 )
 from .radix.cache import RadixCache
-from .radix.node import NodeView
 from .ranks import OtherRanks
 from .reply import Mailbox
 from .scheduler import Scheduler
@@ -155,18 +155,22 @@ class LocalBackend:
             self._post(lambda: self._engine.abort(job))
 
     def info(self) -> BackendInfo:
-        """What runs here, and the engine's counters."""
+        """What runs here, the engine's counters and its load."""
         return BackendInfo(
             model=self.name,
             context_len=self._intake.context_len,
             vocabulary_size=self._intake.vocabulary_size,
             features=_FEATURES,
             counters=asdict(self._engine.counters),
+            load=self._engine.load(),
         )
 
-    def snapshot(self) -> tuple[NodeView, ...]:
-        """The radix tree now, for pictures."""
-        return self._ask(self._cache.snapshot)
+    def snapshot(
+        self, max_nodes: int | None = None, max_tokens: int | None = None
+    ) -> tuple[NodeView, ...]:
+        """The radix tree now, for pictures: all of it, or its liveliest nodes and so many tokens of
+        each edge."""
+        return self._ask(lambda: self._cache.snapshot(max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -15,12 +15,21 @@ import subprocess
 import threading
 import weakref
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .config import EngineConfig
 from .frames import spawn
-from .protocol import BackendClosed, BackendInfo, Call, CallFailed, ForkrootError, Reply
+from .protocol import (
+    BackendClosed,
+    BackendInfo,
+    Call,
+    CallFailed,
+    ForkrootError,
+    NodeView,
+    Reply,
+)
 from .reply import Mailbox
 
 _SECONDS_TO_CLOSE = 10.0
@@ -84,15 +93,17 @@ class ProcessBackend:
             self._line.send("cancel", number)
 
     def info(self) -> BackendInfo:
-        """What runs in the child, and its engine's counters."""
+        """What runs in the child, its engine's counters and its load."""
         found: BackendInfo = self._ask("info")
-        return BackendInfo(
-            found.model,
-            found.context_len,
-            found.vocabulary_size,
-            frozenset(found.features),
-            found.counters,
-        )
+        return replace(found, features=frozenset(found.features))
+
+    def snapshot(
+        self, max_nodes: int | None = 1000, max_tokens: int | None = 64
+    ) -> tuple[NodeView, ...]:
+        """The radix tree now, for pictures: its liveliest nodes and so many tokens of each edge.
+        None is all, and may be much to send."""
+        found: tuple[NodeView, ...] = self._ask("snapshot", max_nodes, max_tokens)
+        return found
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""

@@ -69,6 +69,7 @@ __all__ = [
     "InvalidModel",
     "JsonSchema",
     "Message",
+    "NodeView",
     "OptionScore",
     "Output",
     "Overloaded",
@@ -195,6 +196,7 @@ class BackendInfo:
 
     features: of "tokens" (accepts token ids), "options", "hints", "images", "constraints".
     counters: totals since the start, such as "prompt_tokens" and "cached_tokens".
+    load: what there is at this moment, such as "running" and "waiting".
     """
 
     model: str
@@ -202,6 +204,29 @@ class BackendInfo:
     vocabulary_size: int = 0
     features: frozenset[str] = frozenset()
     counters: Mapping[str, int | float] = field(default_factory=dict)
+    load: Mapping[str, int | float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node of a cache's tree as a picture shows it; parent is -1 for a root.
+
+    tokens: of its edge; their beginning only, where a snapshot was asked to cut them.
+    end: depth of the node in tokens, its edge included. lock_count: leases that run through it.
+    hits: how often it was found again. last_used: when, by the tree's own clock.
+    children: ids in edge order. num_hidden: children that a snapshot left out.
+    """
+
+    id: int
+    parent: int
+    namespace: str
+    tokens: tuple[int, ...]
+    end: int
+    lock_count: int
+    hits: int
+    last_used: int
+    children: tuple[int, ...]
+    num_hidden: int = 0
 
 
 class Reply(Protocol):

@@ -63,7 +63,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": ("core/protocol.py", "core/reply.py"),
     **dict.fromkeys(FRAMEWORKS, ("core/protocol.py", "core/reply.py", "adapters/")),
-    "__init__.py": ("core/protocol.py", "core/config.py", "adapters/", "adapters/native/"),
+    "__init__.py": (
+        *("core/protocol.py", "core/errors.py", "core/config.py"),
+        *("adapters/", "adapters/native/", "adapters/http/"),
+    ),
     "examples/": ("__init__.py",),
 }
 

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .node import Node, NodeView
+from ..protocol import NodeView
+from .node import Node
 from .pages import Ints, SlotPool
 from .tree import Tree
 
@@ -103,6 +104,11 @@ class RadixCache:
     def num_locked(self) -> int:
         """Slots of cached tokens that a lease holds."""
         return self._tree.num_cached - self._tree.num_evictable
+
+    @property
+    def num_evicted(self) -> int:
+        """Tokens that were cached and are not any more, since the start."""
+        return self._evicted
 
     @property
     def num_nodes(self) -> int:
@@ -202,9 +208,15 @@ class RadixCache:
         self._take_back(gone)
         return len(gone)
 
-    def snapshot(self) -> tuple[NodeView, ...]:
-        """Every node of the tree, roots included, parents before children: for pictures."""
-        return self._tree.snapshot()
+    def snapshot(
+        self, max_nodes: int | None = None, max_tokens: int | None = None
+    ) -> tuple[NodeView, ...]:
+        """Every node of the tree, roots included, parents before children: for pictures.
+
+        max_nodes: the liveliest only: those in use, then those found again most often. It takes
+          time for these and their children, not for the whole tree. max_tokens: of each edge.
+        """
+        return self._tree.snapshot(max_nodes, max_tokens)
 
     def check(self, num_running: int) -> None:
         """Assert that free + cached + running slots are the whole pool, that no slot is both cached

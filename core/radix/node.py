@@ -5,12 +5,13 @@ Edges are compared as bytes (four for each token), so that a whole edge costs on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from ..protocol import NodeView
 from .pages import Ints
 
 WIDTH = 4  # bytes of one token in a key
@@ -66,21 +67,6 @@ class Descent(NamedTuple):
         return self.node.end + self.inside // WIDTH
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """A node as a picture shows it; parent is -1 for a root, children are ids in edge order."""
-
-    id: int
-    parent: int
-    namespace: str
-    tokens: tuple[int, ...]
-    end: int
-    lock_count: int
-    hits: int
-    last_used: int
-    children: tuple[int, ...]
-
-
 def descend(node: Node, key: bytes) -> Descent:
     """Follow `key` down from the end of `node`, through which it passes. Changes nothing."""
     at, size = node.end * WIDTH, len(key)
@@ -119,17 +105,65 @@ def below(root: Root) -> Iterator[Node]:
         yield node
 
 
-def view(node: Node, namespace: str) -> NodeView:
+class Placed(NamedTuple):
+    """A node and the namespace that it is in."""
+
+    node: Node
+    namespace: str
+
+
+def liveliest(roots: Iterable[Root], count: int) -> list[Placed]:
+    """At most `count` nodes, parents before children: those in use first, then those found again
+    most often, then those used last. Looks at the children of what it gives, and no further."""
+    first = heapq.nlargest(count, roots, key=_liveliness)
+    waiting = [_Rank(*_liveliness(root, -1), Placed(root, root.namespace)) for root in first]
+    heapq.heapify(waiting)
+    found: list[Placed] = []
+    while waiting and len(found) < count:
+        found.append(placed := heapq.heappop(waiting).placed)
+        children = placed.node.children.values()
+        for child in heapq.nlargest(count - len(found), children, key=_liveliness):
+            rank = _Rank(*_liveliness(child, -1), Placed(child, placed.namespace))
+            heapq.heappush(waiting, rank)
+    return found
+
+
+class _Rank(NamedTuple):
+    """A place in a heap of nodes, the liveliest first."""
+
+    in_use: int
+    hits: int
+    last_used: int
+    id: int
+    placed: Placed
+
+
+def _liveliness(node: Node, sign: int = 1) -> tuple[int, int, int, int]:
+    in_use = int(node.lock_count > 0)
+    return sign * in_use, sign * node.hits, sign * node.last_used, sign * node.id
+
+
+def view(
+    node: Node,
+    namespace: str,
+    shown: Collection[int] | None = None,
+    max_tokens: int | None = None,
+) -> NodeView:
+    """A node as it is now. shown: ids of the children that it may tell of; None: all."""
+    key = node.key if max_tokens is None else node.key[: max_tokens * WIDTH]
+    ids = [child.id for child in node.children.values()]
+    told = ids if shown is None else [id for id in ids if id in shown]
     return NodeView(
         id=node.id,
         parent=-1 if node.parent is None else node.parent.id,
         namespace=namespace,
-        tokens=tuple(np.frombuffer(node.key, np.int32).tolist()),
+        tokens=tuple(np.frombuffer(key, np.int32).tolist()),
         end=node.end,
         lock_count=node.lock_count,
         hits=node.hits,
         last_used=node.last_used,
-        children=tuple(child.id for child in node.children.values()),
+        children=tuple(told),
+        num_hidden=len(ids) - len(told),
     )
 
 

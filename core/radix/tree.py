@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .node import WIDTH, Descent, Node, NodeView, Root, below, check_edge, descend, view
+from ..protocol import NodeView
+from .node import WIDTH, Descent, Node, Root, below, check_edge, descend, liveliest, view
 from .pages import Ints
 
 
@@ -124,10 +125,17 @@ class Tree:
         taken += [self._remove(node) for node in reversed(nodes) if node.lock_count == 0]
         return np.concatenate(taken)
 
-    def snapshot(self) -> tuple[NodeView, ...]:
-        """Every node, parents before children."""
+    def snapshot(
+        self, max_nodes: int | None = None, max_tokens: int | None = None
+    ) -> tuple[NodeView, ...]:
+        """Every node, parents before children; or the `max_nodes` liveliest of them, and at most
+        so many tokens of each edge."""
+        if max_nodes is not None:
+            found = liveliest(self._roots.values(), max_nodes)
+            shown = {node.id for node, _ in found}
+            return tuple(view(*placed, shown, max_tokens) for placed in found)
         return tuple(
-            view(node, namespace)
+            view(node, namespace, None, max_tokens)
             for namespace, root in self._roots.items()
             for node in (root, *below(root))
         )

@@ -90,6 +90,7 @@ def test_counters_say_what_was_done_and_can_be_set_anew(backend):
     assert counters["calls"] == 1
     assert counters["prompt_tokens"] == 5
     assert counters["completion_tokens"] == 5
+    assert counters["sampled_tokens"] == 5
     assert counters["computed_tokens"] == 9
     backend.reset_counters()
     assert not any(backend.info().counters.values())
@@ -104,6 +105,51 @@ def test_the_cache_can_be_seen_and_cleared(backend):
     assert bytes(views[0].tokens) == b"hello"
     assert backend.clear_cache() == 9
     assert [view for view in backend.snapshot() if view.parent >= 0] == []
+
+
+def test_a_snapshot_can_be_of_the_liveliest_nodes_and_of_the_beginning_of_their_texts(backend):
+    for text in ("root of all, one", "root of all, two", "another"):
+        backend.submit(ask(text)).result(10)
+    whole = {view.id: view for view in backend.snapshot()}
+    top, shared = backend.snapshot(2, 4)
+    assert (top.parent, top.children, top.num_hidden) == (-1, (shared.id,), 1)
+    assert (bytes(shared.tokens), shared.end, shared.hits) == (b"root", 13, whole[shared.id].hits)
+    assert (shared.children, shared.num_hidden) == ((), 2)
+    assert backend.snapshot(100, 100)[0] == whole[top.id]
+    assert set(backend.snapshot(100)) == set(backend.snapshot())
+    assert backend.snapshot(0) == ()
+
+
+def test_the_load_says_what_runs_and_waits_and_whose_the_slots_are():
+    gate = Gate()
+    with start(gate, max_running=2) as backend:
+        replies = [backend.submit(ask("0 is a number"))]
+        assert gate.entered.wait(10)
+        assert backend.info().load["batch"] == backend.info().load["running"] == 1
+        replies += [backend.submit(ask(f"{number} is a number", stream=True)) for number in (1, 2)]
+        gate.open.set()
+        next(iter(replies[1]))
+        load = backend.info().load
+        assert load["running"] + load["waiting"] <= 3
+        assert load["batch"] <= load["running"] <= 2
+        for reply in replies:
+            reply.result(10)
+        backend.check()
+        load = backend.info().load
+    assert [load[name] for name in ("running", "waiting", "batch", "locked_slots")] == [0] * 4
+    assert load["nodes"] == 6
+    assert load["cached_slots"] == 3 * (13 + 4)
+    assert load["cached_slots"] + load["free_slots"] == load["slots"] == 600
+
+
+def test_tokens_that_make_room_are_counted():
+    with start(num_slots=64, context_len=32) as backend:
+        for number in range(8):
+            backend.submit(ask(f"{number} is one number")).result(10)
+        counters, load = backend.info().counters, backend.info().load
+        assert counters["evicted_tokens"] == 8 * (15 + 4) - load["cached_slots"]
+        assert backend.clear_cache() == load["cached_slots"]
+        assert backend.info().counters["evicted_tokens"] == counters["evicted_tokens"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import forkroot
+from forkroot.core.local import LocalBackend
 from forkroot.core.process import ProcessBackend
 from forkroot.core.protocol import (
     Backend,
@@ -86,6 +87,22 @@ def test_it_is_a_backend_and_says_what_it_runs(backend: ProcessBackend, local: B
     backend.reset_counters()
     assert backend.info().counters["calls"] == 0
     assert backend.clear_cache() > 0
+
+
+def test_its_tree_and_load_are_those_of_the_engine(backend: ProcessBackend, local: Backend) -> None:
+    assert isinstance(local, LocalBackend)
+    for one in (backend, local):
+        one.clear_cache()
+        for call in (ask("The tide turns"), ask("The tide rises"), ask("Another")):
+            one.submit(call).result(30)
+    here, there = local.snapshot(), backend.snapshot()
+    assert len(there) > 3
+    assert {(v.namespace, v.tokens, v.end, v.hits) for v in here} == {
+        (v.namespace, v.tokens, v.end, v.hits) for v in there
+    }
+    (top,) = backend.snapshot(1, 1)
+    assert (top.parent, top.tokens, top.end, top.num_hidden) == (-1, (), 0, 2)
+    assert dict(backend.info().load) == dict(local.info().load)
 
 
 def test_bad_calls_get_their_errors_and_harm_no_other(backend: ProcessBackend) -> None:

@@ -30,7 +30,8 @@ def test_the_examples_of_the_reference_run(capsys) -> None:
     source = source.replace("from forkroot import", "from forkroot.adapters.native import")
     exec(compile(source, "language.md", "exec"), {"backend": ScriptedBackend(ANSWERS)})
     assert capsys.readouterr().out == (
-        " yes Topic: school breaks\nEssay: Everyone should care about school breaks. First, ...\nRelated: yes\nClarity: clear\n"
+        " yes Topic: school breaks\nEssay: Everyone should care about school breaks. First, ...\n"
+        "Related: yes\nClarity: clear\n"
         "Evidence: counted\nStyle: calm\nSummary: good\n good"
     )
 

@@ -1,0 +1,75 @@
+"""The application: every route behind one gate.
+
+It knows which rooms there are, and nothing of what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+
+from ...core.protocol import ForkrootError
+from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
+from .desk import Desk
+from .errors import Fault, Refused, error_response, fault_of, validation_refusal
+from .gate import Gate
+from .keys import Keys
+from .metrics import Metrics
+from .runtime import Runtime
+from .settings import Settings
+from .texts import CheckedTexts
+
+_NUM_THREADS = 32  # in which calls are tokenized and compiled
+
+
+def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
+    """The server of one model. `settings`: who may use it; None: everybody."""
+    settings = settings or Settings()
+    metrics = Metrics(runtime.backend)
+    desk = Desk(runtime.backend, metrics, runtime.limits.deadline)
+    served = replace(runtime, backend=desk, texts=CheckedTexts(runtime.texts))
+    app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
+    for room in (calls, models, completions, chat, responses, sglang, prefixes):
+        app.include_router(room.routes(served))
+    app.include_router(tokens.routes(served, settings))
+    app.include_router(operation.routes(served, desk, metrics))
+    app.include_router(page.routes(runtime))
+    app.add_middleware(Gate, desk=desk, keys=Keys(settings), metrics=metrics, limits=runtime.limits)
+    app.add_exception_handler(ForkrootError, _tell)
+    app.add_exception_handler(Refused, _tell)
+    app.add_exception_handler(RequestValidationError, _tell)
+    app.add_exception_handler(HTTPException, _tell)
+    return app
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    """An error in OpenAI's shape."""
+    match error:
+        case RequestValidationError():
+            error = validation_refusal(error.errors())
+        case HTTPException(status_code=404):
+            text = f"{request.method} {request.url.path} is no route of this server"
+            error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
+        case HTTPException(status_code=405):
+            text = f"{request.method} is not allowed for {request.url.path}"
+            error = Refused(text, Fault(405, "invalid_request_error", "method_not_allowed"))
+        case HTTPException():
+            fault = Fault(error.status_code, "invalid_request_error", "invalid_value")
+            error = Refused(str(error.detail), fault)
+    request.state.ticket.refusal = fault_of(error).code
+    return error_response(error)
+
+
+@contextlib.asynccontextmanager
+async def _with_threads(app: FastAPI) -> AsyncIterator[None]:
+    with ThreadPoolExecutor(_NUM_THREADS, "forkroot-http") as pool:
+        asyncio.get_running_loop().set_default_executor(pool)
+        yield

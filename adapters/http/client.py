@@ -1,0 +1,174 @@
+"""A backend behind a server of ours: the same door, in another process or on another machine.
+
+One thread with one event loop carries all calls. It knows nothing of engines or models.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import threading
+import weakref
+
+import httpx
+
+from ...core.protocol import (
+    BackendClosed,
+    BackendInfo,
+    Call,
+    CallFailed,
+    ForkrootError,
+    InvalidCall,
+    Reply,
+)
+from ...core.reply import Mailbox
+from .callwire import INFO_PATH, SILENCE, plain, value_of
+from .client_exchange import Exchange, refused, unreachable
+
+
+class RemoteBackend:
+    """As `Backend`, over a server at `url`, which is asked when the first call comes. Raises
+    InvalidCall for what is no URL.
+
+    api_key: sent with each call. connect_timeout: seconds in which the server must be there.
+    silence: seconds without a word of the server after which a call ends in BackendClosed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        connect_timeout: float = 5.0,
+        silence: float = 6 * SILENCE,
+    ) -> None:
+        self._url = _url(url)
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
+        self._http = httpx.AsyncClient(
+            base_url=self._url,
+            headers=self._headers,
+            timeout=self._timeout,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
+        )
+        self._exchanges: dict[Reply, Exchange] = {}
+        self._gate = threading.Lock()
+        self._is_closed = False
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=_run, args=(self._loop,), name="forkroot-remote", daemon=True
+        )
+        self._thread.start()
+        atexit.register(_close, weakref.ref(self))
+
+    def submit(self, call: Call) -> Mailbox:
+        """Take a call without waiting; it is checked here and prepared there."""
+        mailbox = Mailbox(call, self.cancel)
+        try:
+            call.check()
+            body = json.dumps(plain(call), allow_nan=False).encode()
+        except ForkrootError as error:
+            mailbox.fail(error)
+        except Exception as error:
+            failure = CallFailed(f"the call could not be prepared: {error!r:.200}")
+            failure.__cause__ = error
+            mailbox.fail(failure)
+        else:
+            with self._gate:
+                if not self._is_closed:
+                    self._loop.call_soon_threadsafe(self._start, mailbox, body)
+                    return mailbox
+            mailbox.fail(_closed())
+        return mailbox
+
+    def cancel(self, reply: Reply) -> None:
+        """End a call early; its completion says "abort"."""
+        with self._gate:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(self._cancel, reply)
+
+    def info(self) -> BackendInfo:
+        """What the server runs, and its counters where this client may see them. Raises
+        BackendClosed where there is no server."""
+        if self._is_closed:
+            raise _closed()
+        try:
+            with httpx.Client(
+                base_url=self._url, headers=self._headers, timeout=self._timeout
+            ) as http:
+                response = http.get(INFO_PATH)
+        except httpx.HTTPError as error:
+            raise unreachable(self._url, error) from error
+        if response.status_code != httpx.codes.OK:
+            raise refused(response.status_code, response.content)
+        found: BackendInfo = value_of(response.json())
+        return BackendInfo(
+            found.model,
+            found.context_len,
+            found.vocabulary_size,
+            frozenset(found.features),
+            found.counters,
+        )
+
+    def close(self) -> None:
+        """Stop; open calls end in BackendClosed here, and are cancelled there."""
+        with self._gate:
+            is_first, self._is_closed = not self._is_closed, True
+            if is_first:
+                self._loop.call_soon_threadsafe(self._begin_shut)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def __enter__(self) -> RemoteBackend:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # --- in the loop's thread ------------------------------------------------------------------
+
+    def _start(self, mailbox: Mailbox, body: bytes) -> None:
+        exchange = self._exchanges[mailbox] = Exchange(self._http, mailbox, body)
+        exchange.task.add_done_callback(lambda _: self._exchanges.pop(mailbox, None))
+
+    def _cancel(self, reply: Reply) -> None:
+        if reply in self._exchanges:
+            self._exchanges[reply].cancel()
+
+    def _begin_shut(self) -> None:
+        self._shutting = self._loop.create_task(self._shut())
+        self._shutting.add_done_callback(lambda _: self._loop.stop())
+
+    async def _shut(self) -> None:
+        tasks = [exchange.task for exchange in self._exchanges.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._http.aclose()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+def _url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except (httpx.InvalidURL, TypeError):
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
+    return url
+
+
+def _closed() -> BackendClosed:
+    return BackendClosed("the backend was closed before the call ended")
+
+
+def _close(backend: weakref.ref[RemoteBackend]) -> None:
+    alive = backend()
+    if alive is not None:
+        alive.close()

@@ -1,0 +1,176 @@
+"""One call on its way to a server, and the answer on its way back.
+
+Whatever happens, its mailbox ends exactly once. It lives in one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import httpx
+
+from ...core.protocol import (
+    BackendClosed,
+    CallFailed,
+    CallTooLarge,
+    Chunk,
+    Completion,
+    DeadlineExceeded,
+    ForkrootError,
+    InvalidCall,
+    Output,
+    Overloaded,
+    Segment,
+    Text,
+)
+from ...core.reply import Mailbox
+from .callwire import PATH, error_of, value_of
+
+_STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+
+
+class Exchange:
+    """A call and its answer. http: how the server is asked; body: the call, encoded."""
+
+    def __init__(self, http: httpx.AsyncClient, mailbox: Mailbox, body: bytes) -> None:
+        self.mailbox = mailbox
+        self._http = http
+        self._body = body
+        self._name: str | None = None
+        self._has_begun = False
+        self._is_given_up = False
+        self._chunks: list[Chunk] = []
+        self._cancelling: asyncio.Task[None] | None = None
+        self.task = asyncio.create_task(self._run())
+        self.task.add_done_callback(lambda _: self._end())
+
+    def cancel(self) -> None:
+        """End the call early: by asking for it where the server has taken it, which then tells what
+        it has; else by closing the connection."""
+        if self._name is None:
+            self._give_up()
+        elif self._cancelling is None:
+            self._cancelling = asyncio.create_task(self._cancel_there(self._name))
+
+    async def _run(self) -> None:
+        mailbox = self.mailbox
+        try:
+            await self._ask()
+            mailbox.fail(BackendClosed("the server ended its answer before the end"))
+        except httpx.HTTPError as error:
+            mailbox.fail(unreachable(self._http.base_url, error))
+        except ForkrootError as error:
+            mailbox.fail(error)
+        except Exception as error:  # an answer that is none
+            failure = CallFailed(f"the server's answer cannot be read: {error!r:.200}")
+            failure.__cause__ = error
+            mailbox.fail(failure)
+
+    def _end(self) -> None:
+        """The task is over: if it was cancelled, maybe before it ran, this is the call's end."""
+        if self._cancelling is not None:
+            self._cancelling.cancel()
+        if self._is_given_up:
+            self.mailbox.finish(self._aborted())
+        else:
+            self.mailbox.fail(BackendClosed("the backend was closed before the call ended"))
+
+    async def _ask(self) -> None:
+        """Send the call and take its answer. A connection that the server closed while it was idle
+        is found out by using it: then once more, on a new one."""
+        try:
+            await self._ask_once()
+        except _STALE:
+            if self._has_begun:
+                raise
+            await self._ask_once()
+
+    async def _ask_once(self) -> None:
+        headers = {"Content-Type": "application/json"}
+        async with self._http.stream("POST", PATH, content=self._body, headers=headers) as response:
+            self._has_begun = True
+            if response.status_code != httpx.codes.OK:
+                raise refused(response.status_code, await response.aread())
+            async for line in response.aiter_lines():
+                if line.startswith("data:"):
+                    self._take(json.loads(line[5:]))
+
+    def _take(self, event: dict[str, Any]) -> None:
+        if "accepted" in event:
+            self._name = event["accepted"]
+        elif "chunk" in event:
+            chunk = value_of(event["chunk"])
+            self._chunks.append(chunk)
+            self.mailbox.put(chunk)
+        elif "completion" in event:
+            self.mailbox.finish(value_of(event["completion"]))
+        else:
+            self.mailbox.fail(error_of(event["forkroot"]))
+
+    async def _cancel_there(self, name: str) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            response = await self._http.delete(f"{PATH}/{name}")
+            if response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND):
+                return  # the end comes, or has come
+        self._give_up()
+
+    def _give_up(self) -> None:
+        self._is_given_up = True
+        self.task.cancel()
+
+    def _aborted(self) -> Completion:
+        """The outputs as far as their chunks have come."""
+        call = self.mailbox.call
+        if call.options:
+            return Completion()
+        return Completion(tuple(map(self._output, range(call.sampling.n))))
+
+    def _output(self, index: int) -> Output:
+        chunks = [chunk for chunk in self._chunks if chunk.index == index]
+        text = "".join(chunk.text for chunk in chunks)
+        segments: tuple[Segment, ...] = (Text(text),) if text else ()
+        return Output(
+            text,
+            tuple(token for chunk in chunks for token in chunk.ids),
+            "abort",
+            segments=segments,
+            logprobs=tuple(one for chunk in chunks for one in chunk.logprobs),
+        )
+
+
+def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
+    """The error of a server that cannot be reached, or fell silent."""
+    told = BackendClosed(f"the server at {url} cannot be reached: {error!r:.200}")
+    told.__cause__ = error
+    return told
+
+
+def refused(status: int, data: bytes) -> ForkrootError:
+    """The error that a refusal tells: a value of the door, or what its status and code mean."""
+    try:
+        body: Any = json.loads(data)
+        if "forkroot" in body:
+            return error_of(body["forkroot"])
+        error = body["error"]
+        message, code, field = str(error["message"]), error.get("code"), error.get("param")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        message, code, field = f"the server answered with status {status}", None, None
+    match status:
+        case 400:
+            return InvalidCall(str(field or "call"), "...", message)
+        case 401 | 403:
+            return InvalidCall("api_key", "...", message)
+        case 413:
+            return CallTooLarge("prompt", "...", message)
+        case 408 if code == "deadline_exceeded":
+            return DeadlineExceeded(message)
+        case 503 if code == "overloaded":
+            return Overloaded(message)
+        case 404 | 405:
+            return BackendClosed(f"this is no server for calls of forkroot: {message}")
+        case 503:
+            return BackendClosed(message)
+    return CallFailed(message)

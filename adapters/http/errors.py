@@ -1,0 +1,126 @@
+"""Errors of the door as HTTP: a status, and a body in OpenAI's shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fastapi.responses import Response
+
+from ...core.protocol import (
+    BackendClosed,
+    CallTooLarge,
+    DeadlineExceeded,
+    ForkrootError,
+    InvalidCall,
+    Overloaded,
+    UnsupportedCall,
+)
+
+
+class Fault(NamedTuple):
+    """What a client is told of an error. retry_after: seconds, where trying again may help."""
+
+    status: int
+    kind: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: int | None = None
+
+
+class Refused(Exception):
+    """A request that reaches no backend."""
+
+    def __init__(self, message: str, fault: Fault) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+def fault_of(error: BaseException) -> Fault:
+    """How an error is told."""
+    match error:
+        case Refused(fault=fault):
+            return fault
+        case UnsupportedCall():
+            return Fault(400, "invalid_request_error", "unsupported_value", error.field)
+        case CallTooLarge():
+            return Fault(400, "invalid_request_error", "context_length_exceeded", error.field)
+        case InvalidCall():
+            return Fault(400, "invalid_request_error", "invalid_value", error.field)
+        case Overloaded():
+            return Fault(503, "overloaded_error", "overloaded", retry_after=1)
+        case DeadlineExceeded():
+            return Fault(408, "timeout_error", "deadline_exceeded")
+        case BackendClosed():
+            return Fault(503, "server_error", "shutting_down", retry_after=5)
+        case RecursionError():
+            return Fault(400, "invalid_request_error", "invalid_value")
+    return Fault(500, "server_error", "internal_error")
+
+
+def message_of(error: BaseException) -> str:
+    """What a client may read of an error: nothing of our own faults but that there was one."""
+    fault = fault_of(error)
+    if fault.code == "internal_error":
+        return "the server failed on this request"
+    if fault.code == "shutting_down":
+        return "the backend is closed"
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply"
+    return str(error) or type(error).__name__
+
+
+def error_body(message: str, fault: Fault) -> dict[str, Any]:
+    """The body of a failed request."""
+    return {
+        "error": {
+            "message": message,
+            "type": fault.kind,
+            "param": fault.param,
+            "code": fault.code,
+        }
+    }
+
+
+def error_response(error: BaseException) -> Response:
+    """The whole answer to a failed request."""
+    fault = fault_of(error)
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    if fault.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = json.dumps(error_body(message_of(error), fault))
+    return Response(body, fault.status, headers, media_type="application/json")
+
+
+def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> ForkrootError:
+    """The same error, its field by the name that the request gave it."""
+    if not isinstance(error, InvalidCall) or error.field not in names:
+        return error
+    told = type(error)(names[error.field], error.value, error.allowed)
+    told.__cause__ = error
+    return told
+
+
+def validation_refusal(problems: Sequence[Mapping[str, Any]]) -> Refused:
+    """A body that does not fit its description, told by the first problem."""
+    first = problems[0]
+    place = _place([part for part in first["loc"] if part not in ("body", "query", "path")])
+    message = f"{place or 'the body'} is not allowed: {first['msg']}"
+    return Refused(message, Fault(400, "invalid_request_error", "invalid_value", place or None))
+
+
+def _place(parts: Sequence[str | int]) -> str:
+    """As "messages[2].content", without the kinds that were tried on the way."""
+    place = ""
+    for part in parts[:4]:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif part.isidentifier() and part not in _KINDS and part.islower():
+            place += f".{part}" if place else part
+        else:
+            break
+    return place
+
+
+_KINDS = {"str", "int", "float", "bool", "list", "dict", "tuple"}

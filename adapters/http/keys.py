@@ -1,0 +1,75 @@
+"""Who a request comes from, by its key.
+
+Keys are compared in constant time, and all of them each time: how long a refusal takes says nothing
+about any key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .errors import Fault, Refused
+from .settings import Settings
+
+OPEN_PATHS = frozenset({"/health", "/ready"})
+ADMIN_PATHS = frozenset({"/flush_cache", "/metrics", "/server_info", "/get_server_info"})
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks. namespace: the part of the cache that is theirs; "" is everybody's."""
+
+    namespace: str = ""
+    is_admin: bool = False
+
+
+class Keys:
+    """The keys of a server."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._clients = {key.encode(): _namespace(key, settings) for key in settings.keys}
+        self._admins = [key.encode() for key in settings.admin_keys]
+
+    def client(self, path: str, authorization: str | None) -> Client:
+        """Who sends this header. Raises Refused: 401 for a missing or unknown key, 403 for a
+        client's key where an admin's is needed."""
+        given = _bearer(authorization)
+        is_admin = _is_among(self._admins, given)
+        names = [name for key, name in self._clients.items() if hmac.compare_digest(key, given)]
+        if path in OPEN_PATHS:
+            return Client(is_admin=is_admin)
+        if is_admin:
+            return Client("admin" if self._clients else "", True)
+        if path in ADMIN_PATHS and (self._admins or self._clients):
+            raise _refused(403 if names else 401, "an admin key")
+        if self._clients and not names:
+            raise _refused(401, "an API key")
+        return Client(names[0] if names else "", not (self._admins or self._clients))
+
+
+def _namespace(key: str, settings: Settings) -> str:
+    if settings.shares_cache:
+        return ""
+    return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
+
+
+def _is_among(keys: Iterable[bytes], given: bytes) -> bool:
+    return sum(hmac.compare_digest(key, given) for key in keys) > 0  # all are compared
+
+
+def _bearer(header: str | None) -> bytes:
+    kind, _, key = (header or "").partition(" ")
+    return key.strip().encode() if kind.lower() == "bearer" else b""
+
+
+def _refused(status: int, wanted: str) -> Refused:
+    kind, code = (
+        ("authentication_error", "invalid_api_key")
+        if status == 401
+        else ("permission_error", "admin_key_required")
+    )
+    message = f"this route needs {wanted}, sent as 'Authorization: Bearer KEY'"
+    return Refused(message, Fault(status, kind, code))

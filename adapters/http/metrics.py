@@ -1,0 +1,88 @@
+"""What the server counts, for Prometheus, in a registry of its own.
+
+Totals of tokens are the backend's own counters, read when somebody asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ...core.protocol import Backend, ForkrootError
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class Metrics:
+    """Counters, gauges and histograms of one server."""
+
+    def __init__(self, backend: Backend) -> None:
+        registry = self._registry = CollectorRegistry()
+        registry.register(BackendCounters(backend))
+        self.requests_open = Gauge("forkroot_requests_open", "Requests at work", registry=registry)
+        self.calls_open = Gauge(
+            "forkroot_calls_open", "Calls running or queued in the backend", registry=registry
+        )
+        self.requests = Counter(
+            "forkroot_requests", "Requests answered", ["route", "status"], registry=registry
+        )
+        self.refused = Counter(
+            "forkroot_refused", "Requests refused or failed", ["reason"], registry=registry
+        )
+        self.aborted = Counter(
+            "forkroot_aborted_calls", "Calls ended early by their client", registry=registry
+        )
+        self.first_token = Histogram(
+            "forkroot_time_to_first_token_seconds",
+            "From submission to the first text of a streamed call",
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self.next_token = Histogram(
+            "forkroot_inter_token_latency_seconds",
+            "From one piece of text of a streamed call to the next",
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+        self.duration = Histogram(
+            "forkroot_request_duration_seconds",
+            "Of a whole request",
+            ["route"],
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+
+    def page(self) -> bytes:
+        """All of it in Prometheus' text format. Asks the backend, and may wait for it."""
+        return generate_latest(self._registry)
+
+
+class BackendCounters(Collector):
+    """The backend's counters and load, read at the moment of asking; nothing from one that is
+    closed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: what there is depends on the backend."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """One counter for each of the backend's, one gauge for each figure of its load, and the hit
+        rate."""
+        try:
+            info = self._backend.info()
+        except ForkrootError:
+            return
+        counters = info.counters
+        for name, value in counters.items():
+            yield CounterMetricFamily(f"forkroot_{name}", "As the engine counts it", value=value)
+        for name, value in info.load.items():
+            yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)
+        found, asked = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
+        text = "Share of the prompt tokens that were cached"
+        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, asked))

@@ -1,0 +1,160 @@
+"""From the fields of a request to sampling and constraint, within the server's limits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from ...core.protocol import (
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Sampling,
+    UnsupportedCall,
+)
+from .errors import Fault, Refused
+from .runtime import Limits, Runtime
+from .wire import Generation
+
+T = TypeVar("T")
+FORMATS = "text | json_object | json_schema"
+
+
+class Asked(NamedTuple):
+    """A constraint, and the field that asked for it."""
+
+    field: str
+    constraint: Constraint
+
+
+def check_model(runtime: Runtime, name: str | None) -> None:
+    """Raise Refused for a model that is not served here; none is the one that is."""
+    if name is not None and name not in runtime.names:
+        message = f"the model {name!r:.200} is not served here; allowed: {', '.join(runtime.names)}"
+        raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
+
+
+def sampling_of(
+    request: Generation, limits: Limits, max_tokens: int | None, logprobs: int | None
+) -> Sampling:
+    """How the answers are drawn. Raises InvalidCall for what a limit forbids."""
+    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    at_most(stop, "stop", limits.max_stops, "stop texts")
+    num = _or(request.n, 1)
+    if not 1 <= num <= limits.max_n:
+        raise InvalidCall("n", num, f"1 to {limits.max_n}")
+    if logprobs is not None and not 0 <= logprobs <= limits.max_top_logprobs:
+        raise InvalidCall("logprobs", logprobs, f"0 to {limits.max_top_logprobs}, or null")
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=_or(request.min_tokens, 0),
+        temperature=_or(request.temperature, 1.0),
+        top_p=_or(request.top_p, 1.0),
+        top_k=request.top_k or -1,
+        min_p=_or(request.min_p, 0.0),
+        frequency_penalty=_or(request.frequency_penalty, 0.0),
+        presence_penalty=_or(request.presence_penalty, 0.0),
+        repetition_penalty=_or(request.repetition_penalty, 1.0),
+        logit_bias=_biases(request.logit_bias or {}),
+        seed=None if request.seed is None else request.seed % 2**63,
+        stop=stop,
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        ignore_eos=bool(request.ignore_eos),
+        n=num,
+        logprobs=logprobs,
+    )
+
+
+def constraint_of(request: Generation, limits: Limits) -> Asked | None:
+    """What the answers must match. Raises InvalidCall for more than one constraint."""
+    asked = list(_constraints(request))
+    if len(asked) > 1:
+        names = " and ".join(it.field for it in asked)
+        raise InvalidCall(asked[1].field, names, "one constraint in a request")
+    for it in asked:
+        check_size(it, limits)
+    return asked[0] if asked else None
+
+
+def check_size(asked: Asked, limits: Limits) -> None:
+    """Raise InvalidCall for a constraint that is larger than a limit."""
+    size = _size(asked.constraint)
+    if size > limits.max_constraint:
+        allowed = f"at most {limits.max_constraint} characters"
+        raise InvalidCall(asked.field, f"{size} characters", allowed)
+
+
+def at_most(values: tuple[Any, ...], field: str, most: int, kind: str) -> None:
+    """Raise InvalidCall for a field with too many values."""
+    if len(values) > most:
+        raise InvalidCall(field, f"{len(values)} {kind}", f"at most {most}")
+
+
+def _constraints(request: Generation) -> Iterator[Asked]:
+    if request.response_format is not None:
+        found = _format(request.response_format)
+        if found is not None:
+            yield Asked("response_format", found)
+    if request.regex is not None:
+        yield Asked("regex", Regex(request.regex))
+    if request.json_schema is not None:
+        yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema")))
+    if request.choices is not None:
+        yield Asked("choices", Choices(tuple(request.choices)))
+    if request.grammar is not None:
+        yield Asked("grammar", Grammar(request.grammar))
+    if request.ebnf is not None:
+        yield Asked("ebnf", Grammar(request.ebnf, "ebnf"))
+
+
+def _format(given: Mapping[str, Any]) -> Constraint | None:
+    match given:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JsonSchema({"type": "object"})
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return JsonSchema(_schema(schema, "response_format.json_schema.schema"))
+        case {"type": "json_schema"}:
+            allowed = "an object with a schema"
+            raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)
+    raise UnsupportedCall("response_format.type", given.get("type"), FORMATS)
+
+
+def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
+    """A schema, also where it is given as JSON text."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            raise InvalidCall(field, given, "a JSON schema, or its JSON text") from error
+    if not isinstance(given, Mapping | bool):
+        raise InvalidCall(field, given, "a JSON schema: an object, true or false")
+    return given
+
+
+def _size(constraint: Constraint) -> int:
+    match constraint:
+        case Regex(text) | Grammar(text):
+            return len(text)
+        case JsonSchema(schema):
+            return len(json.dumps(schema))
+        case Choices(options):
+            return sum(map(len, options))
+
+
+def _biases(given: Mapping[str, float]) -> dict[int, float]:
+    biases = {}
+    for token, bias in given.items():
+        if not token.isdecimal() or not token.isascii() or len(token) > 10:
+            raise InvalidCall("logit_bias", token, "token ids as keys")
+        biases[int(token)] = bias
+    return biases
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value

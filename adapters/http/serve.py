@@ -1,0 +1,158 @@
+"""Runs the application until it is told to stop, and then lets it finish."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import ipaddress
+import logging
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+import uvicorn
+
+from ...core.protocol import Backend, ForkrootError
+from .app import build_app
+from .runtime import Runtime
+from .settings import Settings
+
+_SECONDS_BETWEEN_LOOKS = 1.0
+_log = logging.getLogger("forkroot.http")
+
+
+def serve(
+    runtime: Runtime,
+    settings: Settings,
+    host: str,
+    port: int,
+    on_start: Callable[[str], object] | None = None,
+) -> int:
+    """Serve until SIGTERM or SIGINT, and give the process's exit code: 1 if the backend ended
+    before. Open requests then have `limits.drain` seconds to end, while new ones are not taken.
+
+    port: 0 for any that is free. on_start: called with the URL; None: it is printed. Raises OSError
+    where it cannot listen.
+    """
+    with _logging_to_stderr():
+        if warning := exposure(host, settings):
+            _log.warning("warning: %s", warning)
+        server = server_of(runtime, settings, host, port, on_start or _print)
+        try:
+            return int(_run(server, runtime.backend))
+        except SystemExit as error:
+            raise OSError(f"the server cannot listen at host={host}, port={port}") from error
+
+
+def _run(server: uvicorn.Server, backend: Backend) -> bool:
+    """Run it to its end, and say whether that was because the backend ended."""
+    watch = _Watch(backend, server)
+    before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
+    gc.freeze()  # what is loaded by now stays: nobody waits while it is searched for garbage
+    try:
+        watch.start()
+        server.run()
+    finally:
+        watch.stop()
+        signal.signal(signal.SIGTERM, before)
+        gc.unfreeze()
+    return watch.has_ended
+
+
+def server_of(
+    runtime: Runtime,
+    settings: Settings,
+    host: str,
+    port: int,
+    on_start: Callable[[str], object],
+) -> AnnouncedServer:
+    """The server that `serve` runs, to be run elsewhere, as in a thread."""
+    config = uvicorn.Config(
+        build_app(runtime, settings),
+        host,
+        port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=max(1, round(runtime.limits.drain)),
+    )
+    return AnnouncedServer(config, on_start)
+
+
+class AnnouncedServer(uvicorn.Server):
+    """A server that tells its URL once it listens."""
+
+    def __init__(self, config: uvicorn.Config, on_start: Callable[[str], object]) -> None:
+        super().__init__(config)
+        self._on_start = on_start
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """As in uvicorn, then the announcement."""
+        await super().startup(sockets)
+        if self.started and self.servers:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+
+class _Watch(threading.Thread):
+    """Stops a server whose backend has ended. has_ended: it has."""
+
+    def __init__(self, backend: Backend, server: uvicorn.Server) -> None:
+        super().__init__(name="forkroot-watch", daemon=True)
+        self.has_ended = False
+        self._backend = backend
+        self._server = server
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while not self._stopped.wait(_SECONDS_BETWEEN_LOOKS):
+            try:
+                self._backend.info()
+            except ForkrootError as error:
+                _log.error("the backend has ended: %s", error)
+                self.has_ended = self._server.should_exit = True
+                return
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def exposure(host: str, settings: Settings) -> str | None:
+    """What is dangerous about serving there; None for nothing."""
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        is_loopback = host == "localhost"
+    if is_loopback or settings.keys:
+        return None
+    return (
+        f"host={host} can be reached by others, and no API key is set: whoever reaches it may ask,"
+        " and all share one cache"
+    )
+
+
+@contextlib.contextmanager
+def _logging_to_stderr() -> Iterator[None]:
+    """One line for each request, as it is."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    log = logging.getLogger("forkroot")
+    before = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)
+
+
+def _print(url: str) -> None:
+    print(url, flush=True)
+
+
+def _nothing(number: int, frame: FrameType | None) -> None:
+    """Takes a signal that was already obeyed."""

@@ -1,0 +1,138 @@
+"""What requests of the OpenAI kind say, field by field.
+
+Every optional field may be null, and fields that are not known are ignored. What values are allowed
+is for the door to judge, except where a limit of the server is stricter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+
+class StreamOptions(BaseModel):
+    """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Generation(BaseModel):
+    """What all requests share that generate text."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    n: int | None = None
+    stop: str | list[str] | None = None
+    seed: int | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    logit_bias: dict[str, float] | None = None
+    # beyond OpenAI
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    min_tokens: int | None = None
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    regex: str | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    choices: list[str] | None = None
+    grammar: str | None = None
+    ebnf: str | None = None
+    response_format: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    deadline: float | None = None
+    forkroot: dict[str, Any] | None = None
+
+
+class CompletionRequest(Generation):
+    """POST /v1/completions. prompt: a text, token ids, or a list of either."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    echo: bool | None = None
+    logprobs: int | None = None
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+class FunctionCall(BaseModel):
+    """A function's name, and its arguments as JSON text."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(BaseModel):
+    """A call that the assistant made in an earlier turn."""
+
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCall
+
+
+class ChatMessage(BaseModel):
+    """One message. content: a text, null, or a list of parts."""
+
+    role: str
+    content: str | list[str | dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class Function(BaseModel):
+    """A function that may be called. parameters: its JSON schema; null: no parameters."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(BaseModel):
+    """A tool that the model may use."""
+
+    type: str
+    function: Function
+
+
+class ChatRequest(Generation):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    max_completion_tokens: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class TokenizeRequest(BaseModel):
+    """POST /tokenize: a prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[Tool] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class DetokenizeRequest(BaseModel):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]

@@ -1,0 +1,61 @@
+"""Calls of one request: submitted off the loop, awaited together, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...core.protocol import Call, Completion, ForkrootError, Prompt, Reply, Sampling
+from .errors import as_request_names
+from .hints import hint_of
+from .reading import Asked
+from .runtime import Runtime
+from .wire import Generation
+
+CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
+
+
+class Work(NamedTuple):
+    """The calls of a request. names: fields of the door, as the request calls them."""
+
+    calls: tuple[Call, ...]
+    names: Mapping[str, str]
+
+
+def call_of(request: Generation, prompt: Prompt, sampling: Sampling, asked: Asked | None) -> Call:
+    """One call of a request. Raises InvalidCall for a hint that is none."""
+    return Call(
+        prompt=prompt,
+        sampling=sampling,
+        constraint=None if asked is None else asked.constraint,
+        hint=hint_of(request.forkroot),
+        stream=bool(request.stream),
+        namespace=request.cache_salt or "",
+        priority=request.priority or 0,
+        deadline=request.deadline,
+    )
+
+
+def names_of(asked: Asked | None, **others: str) -> dict[str, str]:
+    """Fields of the door, as a request calls them."""
+    names = {"namespace": "cache_salt", "hint": "forkroot", **others}
+    return names if asked is None else names | dict.fromkeys(CONSTRAINTS, asked.field)
+
+
+async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
+    """Submit calls in another thread: a long prompt delays no other request."""
+    return await asyncio.to_thread(lambda: [runtime.backend.submit(call) for call in calls])
+
+
+async def complete(runtime: Runtime, work: Work) -> list[Completion]:
+    """All completions. The first error ends the other calls, and is raised with its field's name in
+    the request."""
+    replies = await submit(runtime, work.calls)
+    try:
+        return [await reply for reply in replies]
+    except ForkrootError as error:
+        raise as_request_names(error, work.names) from error
+    finally:
+        for reply in replies:
+            reply.cancel()

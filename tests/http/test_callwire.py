@@ -1,0 +1,232 @@
+"""Values of the door as JSON and back, with everything that they may hold."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forkroot.adapters.http.callwire import call_of, error_of, plain, plain_error, value_of
+from forkroot.core import protocol
+from forkroot.core.protocol import (
+    BackendClosed,
+    BackendInfo,
+    Call,
+    CallFailed,
+    CallTooLarge,
+    Chat,
+    Choices,
+    Chunk,
+    Completion,
+    DeadlineExceeded,
+    ForkHint,
+    ForkrootError,
+    Grammar,
+    Image,
+    InvalidCall,
+    JsonSchema,
+    Message,
+    OptionScore,
+    Output,
+    Overloaded,
+    Regex,
+    Sampling,
+    Text,
+    TokenLogprob,
+    Tokens,
+    UnsupportedCall,
+    Usage,
+    Video,
+)
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
+WORD = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+IDS = st.lists(st.integers(0, 2**31), max_size=4).map(tuple)
+WHOLE = st.none() | st.integers(0, 9)
+SEGMENTS = st.lists(
+    st.one_of(
+        st.builds(Text, TEXT, st.none() | IDS),
+        st.builds(Tokens, IDS),
+        st.builds(Image, st.binary(max_size=9)),
+        st.builds(Video, st.binary(max_size=9), st.integers(1, 9)),
+    ),
+    max_size=3,
+).map(tuple)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(TEXT, inner, max_size=2),
+    max_leaves=4,
+)
+SCHEMA = st.dictionaries(st.just("type") | TEXT, JSON | TEXT, max_size=3)
+CHATS = st.builds(
+    Chat,
+    st.lists(st.builds(Message, TEXT, SEGMENTS), min_size=1, max_size=3).map(tuple),
+    st.booleans(),
+    st.lists(SCHEMA, max_size=2).map(tuple),
+)
+CONSTRAINTS = st.one_of(
+    st.none(),
+    st.builds(Regex, TEXT),
+    st.builds(Choices, st.lists(WORD, min_size=1, max_size=3).map(tuple)),
+    st.builds(Grammar, TEXT, st.sampled_from(["lark", "ebnf", "gbnf"])),
+    st.builds(JsonSchema, SCHEMA | st.booleans()),
+)
+SAMPLINGS = st.builds(
+    Sampling,
+    max_tokens=st.none() | st.integers(0, 99),
+    temperature=st.floats(0, 2) | st.integers(0, 2),
+    top_p=st.floats(0.1, 1),
+    top_k=st.just(-1) | st.integers(1, 2**31 - 1),
+    seed=st.none() | st.integers(0, 2**63 - 1),
+    logit_bias=st.dictionaries(st.integers(0, 99), st.floats(-5, 5), max_size=2),
+    stop=st.lists(WORD, max_size=2).map(tuple),
+    stop_token_ids=IDS,
+    n=st.integers(1, 128),
+    logprobs=st.none() | st.integers(0, 5),
+    log_mass=st.booleans(),
+)
+CALLS = st.builds(
+    Call,
+    SEGMENTS | CHATS,
+    SAMPLINGS,
+    CONSTRAINTS,
+    options=st.lists(WORD, max_size=2).map(tuple),
+    scoring=st.sampled_from(protocol.Scoring.__args__),
+    hint=st.none() | st.builds(ForkHint, WORD, WHOLE, WHOLE),
+    stream=st.booleans(),
+    namespace=TEXT,
+    priority=st.integers(-100, 100),
+    deadline=st.none() | st.floats(0.1, 9),
+)
+LOGPROB = TokenLogprob(3, -0.5, ((3, -0.5), (4, -math.inf)))
+ANSWERS = [
+    Chunk("é\u2028", 2, (1, 2), (LOGPROB,)),
+    Completion(
+        (Output("a", (1,), "stop", "x", (Text("a", (1,)),), (LOGPROB,), ((0, 1),), -1.5),),
+        Usage(1, 2, 3),
+    ),
+    Completion((Output("a", matched=3, finish_reason="stop", log_mass=-math.inf),)),
+    Completion(scores=(OptionScore("a", (1,), (-1.0,), (Text("a"),), (-math.inf, -1.0)),)),
+    Completion((Output("", finish_reason="abort"),)),
+]
+ERRORS = [
+    InvalidCall("temperature", -1.0, "a number >= 0"),
+    InvalidCall("temperature", math.inf, "a number >= 0"),
+    InvalidCall("stop", ("a", object), "a tuple of texts"),
+    InvalidCall("seed", 2**70, "0..2**63-1"),
+    CallTooLarge("prompt", "900 tokens", "at most 100"),
+    UnsupportedCall("constraint", None, "none"),
+    BackendClosed("the engine died"),
+    Overloaded("too many"),
+    DeadlineExceeded("too late"),
+    CallFailed("it broke"),
+    ForkrootError("whatever"),
+]
+
+
+def sent(data: Any) -> Any:
+    """What arrives of plain data on the other side."""
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+@given(CALLS)
+def test_calls_come_through(call: Call) -> None:
+    assert call_of(sent(plain(call))) == call
+
+
+@pytest.mark.parametrize("value", ANSWERS, ids=lambda value: type(value).__name__)
+def test_answers_come_through(value: object) -> None:
+    assert value_of(sent(plain(value))) == value
+
+
+def test_what_a_backend_runs_comes_through() -> None:
+    info = BackendInfo("m", 10, 20, frozenset({"tokens", "hints"}), {"calls": 3, "seconds": 0.5})
+    found = value_of(sent(plain(info)))
+    assert (found.model, found.context_len, found.vocabulary_size) == ("m", 10, 20)
+    assert (frozenset(found.features), found.counters) == (info.features, info.counters)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=str)
+def test_errors_come_through_with_type_and_text(error: ForkrootError) -> None:
+    found = error_of(sent(plain_error(error)))
+    assert type(found) is type(error)
+    assert str(found) == str(error)
+
+
+def test_an_error_of_a_room_comes_through_as_its_nearest_kin() -> None:
+    class Special(UnsupportedCall):
+        pass
+
+    assert type(error_of(sent(plain_error(Special("a", 1, "b"))))) is UnsupportedCall
+
+
+def test_defaults_are_left_out() -> None:
+    assert plain(Call((Text("a"),))) == {
+        "type": "Call",
+        "prompt": [{"type": "Text", "text": "a"}],
+    }
+
+
+@pytest.mark.parametrize("schema", [{"a": object()}, {"a": b""}, {"a": math.nan}, {"a": {1: {2}}}])
+def test_a_schema_that_is_no_json_is_refused(schema: Any) -> None:
+    with pytest.raises(InvalidCall):
+        plain(Call((Text("a"),), constraint=JsonSchema(schema)))
+
+
+@pytest.mark.parametrize(
+    ("data", "field"),
+    [
+        (None, "type"),
+        ([], "type"),
+        ({}, "type"),
+        ({"type": ["Call"]}, "type"),
+        ({"type": "Popen"}, "type"),
+        ({"type": "Text", "text": "a"}, "type"),
+        ({"type": "Call"}, "type"),
+        ({"type": "Call", "prompt": [{"type": "Tokens"}]}, "type"),
+        ({"type": "Call", "prompt": [{"type": "Image", "data": {"type": "bytes"}}]}, "type"),
+        ({"type": "Call", "prompt": {"type": "pairs", "items": 3}}, "type"),
+        ({"type": "Call", "prompt": {"type": "float", "value": "1"}}, "type"),
+        ({"type": "Call", "prompt": [], "speed": 3}, "speed"),
+        ({"type": "Call", "prompt": [], "hint": {"root": 3}}, "forkroot.root"),
+    ],
+    ids=str,
+)
+def test_what_is_no_call_is_refused(data: Any, field: str) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        call_of(data)
+    assert caught.value.field == field
+
+
+def test_a_value_of_great_depth_is_refused() -> None:
+    data: Any = []
+    for _ in range(100_000):
+        data = [data]
+    with pytest.raises(InvalidCall):
+        call_of({"type": "Call", "prompt": data})
+
+
+@given(
+    st.recursive(
+        JSON | TEXT,
+        lambda inner: st.dictionaries(
+            st.sampled_from(
+                ["type", "prompt", "sampling", "items", "value", "base64", "text", "ids"]
+            ),
+            inner
+            | st.sampled_from(["Call", "Text", "Tokens", "bytes", "pairs", "json", "Sampling"]),
+            max_size=4,
+        ),
+        max_leaves=8,
+    )
+)
+def test_whatever_comes_is_a_value_or_an_invalid_call(data: Any) -> None:
+    try:
+        found = call_of({"type": "Call", "prompt": [], **data} if isinstance(data, dict) else data)
+        found.check()
+    except InvalidCall:
+        pass

@@ -1,0 +1,146 @@
+"""`forkroot serve` as a process: it starts, obeys signals, and ends as it should."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from forkroot.__main__ import main
+from forkroot.adapters.http.runtime import Limits, Runtime
+from forkroot.adapters.http.serve import exposure, serve
+from forkroot.adapters.http.settings import Settings, tokenizer_info
+from forkroot.core.protocol import InvalidModel
+
+from .conftest import serving
+
+LONG = {"prompt": [1, 2, 3], "max_tokens": 400, "ignore_eos": True, "stream": True}
+KEY = {"Authorization": "Bearer k2"}
+SLOTS = ("--set", "num_slots=4000")
+
+
+@contextmanager
+def forkroot_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The process, and the URL that it tells."""
+    command = [sys.executable, "-m", "forkroot", "serve", "--port", "0", *SLOTS, *options]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    environment = {**os.environ, "FORKROOT_API_KEYS": "k1 k2"}
+    process = subprocess.Popen(command, env=environment, **pipes)
+    assert process.stdout is not None
+    try:
+        yield process, process.stdout.readline().strip()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its exit code, and what it logged."""
+    _, log = process.communicate(timeout=60)
+    return process.returncode, log
+
+
+def test_open_streams_end_well_after_sigterm_and_new_requests_are_not_taken() -> None:
+    with forkroot_serve("--in-process", "--served-name", "mine") as (process, url):
+        assert httpx.get(f"{url}/v1/models").status_code == 401
+        with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
+            lines = response.iter_lines()
+            first = next(lines)
+            process.send_signal(signal.SIGTERM)
+            events = [line for line in lines if line]
+        assert json.loads(first[6:])["model"] == "mine"
+        assert events[-1] == "data: [DONE]"
+        assert json.loads(events[-2][6:])["choices"][0]["finish_reason"] == "length"
+        code, log = ended(process)
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(f"{url}/health")
+    assert code == 0
+    _, line = (json.loads(line) for line in log.splitlines() if line.startswith("{"))
+    assert (line["status"], line["completion_tokens"]) == (200, 400)
+
+
+def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
+    with forkroot_serve() as (process, url):
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        found = [int(pid) for pid in children.read_text().split()]
+        engine = next(pid for pid in found if b"core.child" in cmdline(pid))
+        with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
+            lines = response.iter_lines()
+            assert "error" not in next(lines)
+            os.kill(engine, signal.SIGKILL)
+            events = [line for line in lines if line]
+        assert json.loads(events[-2][6:])["error"]["code"] == "shutting_down"
+        code, log = ended(process)
+    assert code == 1
+    assert "the backend has ended" in log
+
+
+def test_streams_that_take_longer_than_the_drain_are_cut(runtime: Runtime) -> None:
+    body = {**LONG, "prompt": [[number, 7] for number in range(30)], "max_tokens": 1900}
+    with serving(replace(runtime, limits=Limits(drain=1))) as url:
+        stream = httpx.stream("POST", f"{url}/v1/completions", json=body)
+        response = stream.__enter__()
+        lines = response.iter_lines()
+        assert next(lines)
+    with pytest.raises(httpx.RemoteProtocolError):  # the server has stopped: no end comes
+        list(lines)
+    stream.__exit__(None, None, None)
+
+
+def test_who_binds_beyond_loopback_without_keys_is_warned() -> None:
+    for host, keys, is_warned in (
+        ("127.0.0.1", (), False),
+        ("localhost", (), False),
+        ("::1", (), False),
+        ("0.0.0.0", (), True),
+        ("::", (), True),
+        ("example.org", (), True),
+        ("0.0.0.0", ("k",), False),
+    ):
+        assert bool(exposure(host, Settings(keys=keys))) is is_warned
+
+
+def test_a_model_that_cannot_be_run_is_told_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", str(tmp_path / "nothing")]) == 2
+    assert "is not a folder" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--port=99999", "--port=x", "--max-streams=0", "--drain=0"])
+def test_an_option_that_is_not_allowed_is_named(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", option])
+    assert option.partition("=")[0] in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_told(runtime: Runtime, server: str) -> None:
+    taken = int(server.rpartition(":")[2])
+    with pytest.raises(OSError, match=f"port={taken}"):
+        serve(runtime, Settings(), "127.0.0.1", taken)
+
+
+def test_the_tokenizer_is_told_from_the_checkpoint(tmp_path: Path) -> None:
+    assert tokenizer_info(tmp_path) == {}
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<e>", "chat_template": "old"}')
+    (tmp_path / "chat_template.jinja").write_text("new")
+    assert tokenizer_info(tmp_path) == {"eos_token": "<e>", "chat_template": "new"}
+    (tmp_path / "tokenizer_config.json").write_text("[")
+    with pytest.raises(InvalidModel):
+        tokenizer_info(tmp_path)
+
+
+def cmdline(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
