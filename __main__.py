@@ -29,6 +29,7 @@ from . import __version__
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .core.config import EngineConfig
+from .core.folders import is_dummy, model_folder
 from .core.model.config import DTYPE_BYTES
 from .core.protocol import (
     Backend,
@@ -154,8 +155,6 @@ def serve(options: argparse.Namespace) -> int:
     from .core.process import ProcessBackend
     from .core.tokenizer import Tokenizer
 
-    with _starting():
-        from .core.local import model_folder
     folder = model_folder(options.model)
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
     info = tokenizer_info(folder)
@@ -276,11 +275,11 @@ def _cost(completion: Completion) -> str:
 
 def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     """What can be said of a checkpoint before it is loaded, line by line. Raises InvalidModel."""
-    with _starting():
-        from .core.local import model_folder
-        from .core.model.dtypes import auto_dtype
-        from .core.model.load import describe, is_dummy
     folder = model_folder(name)
+    with _starting():
+        from .core.local import available_memory
+        from .core.model.dtypes import auto_dtype
+        from .core.model.load import describe
     model = describe(name if is_dummy(name) else folder)
     yield "architecture", f"{model.architecture}, by {model.path} on {config.device}"
     count = model.num_parameters()
@@ -294,10 +293,11 @@ def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     yield "context length", f"{model.context_len:,} tokens"
     yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    yield "memory here", _bytes(memory)
+    free = min(available_memory(), memory)
+    yield "memory here", f"{_bytes(memory)}, {_bytes(free)} of it free"
     needed = weights[dtype]
-    if config.device == "cpu" and needed > memory:
-        raise InvalidModel(f"the weights take {_bytes(needed)}; allowed: {_bytes(memory)}")
+    if config.device == "cpu" and needed > free:
+        raise InvalidModel(f"the weights take {_bytes(needed)}; free here: {_bytes(free)}")
 
 
 def _trial(backend: LocalBackend) -> Iterator[tuple[str, str]]:

@@ -33,12 +33,12 @@ from drive import Drive, constraints_of
 from parity import Checkpoint, make_prompts
 from vocabularies import Words
 
+from forkroot.core.folders import model_folder
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Guide
 from forkroot.core.fsm.regular import RegularGuide, regular_guide
 from forkroot.core.fsm.retokenize import Jump
 from forkroot.core.fsm.vocabulary import Vocabulary
-from forkroot.core.local import model_folder
 from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.model.runner import ModelRunner
 from forkroot.core.protocol import (

@@ -20,8 +20,9 @@ import torch
 from common import parser, report
 
 from forkroot.core.config import EngineConfig
+from forkroot.core.folders import model_folder
 from forkroot.core.intake import Intake
-from forkroot.core.local import build_engine, model_folder
+from forkroot.core.local import build_engine
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.llama import Llama
 from forkroot.core.model.load import load_model

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trainers
 
-from forkroot.core.local import model_folder
+from forkroot.core.folders import model_folder
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.tokenizer import Tokenizer, byte_alphabet
 from forkroot.models.world import documents

@@ -23,12 +23,13 @@ import torch
 from .advance import Advancer
 from .config import EngineConfig
 from .engine import Counters, Engine, Runner
+from .folders import EMBEDDED, is_dummy, model_folder
 from .forks import Roots
 from .fsm.constraints import Constraints
 from .intake import Intake
 from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
-from .model.load import Described, describe, is_dummy, load_model
+from .model.load import Described, describe, load_model
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
 from .model.runner import ModelRunner
@@ -39,7 +40,6 @@ from .protocol import (
     CallFailed,
     ForkrootError,
     InvalidCall,
-    InvalidModel,
     NodeView,
     Reply,
 )
@@ -54,7 +54,6 @@ from .workshop import Workshop
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-EMBEDDED = "tiny"
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
@@ -329,20 +328,6 @@ def _load(
     return RankedRunner(ModelRunner(model, num_slots, ranks), others.show), others.close
 
 
-def model_folder(model: str | Path) -> Path:
-    """The folder of a checkpoint: a path, or "tiny" for the one in the box, whose tokenizer is that
-    of dummies, too."""
-    folder = Path(model)
-    if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
-        return Path(__file__).parent.parent / "models" / EMBEDDED
-    if not folder.is_dir():
-        raise InvalidModel(
-            f"model={str(model)!r} is not a folder; allowed: a checkpoint folder, 'tiny', "
-            "or 'dummy:' and a shape"
-        )
-    return folder
-
-
 def _device(name: str) -> torch.device:
     """The device of a setting. Raises InvalidCall for one that is not here."""
     count = torch.cuda.device_count()
@@ -357,10 +342,10 @@ def _spare_memory(device: torch.device, weights: int) -> int:
     left, most of what a GPU has."""
     if device.type == "cuda":
         return max(0, int(0.9 * torch.cuda.mem_get_info(device)[0]) - weights)
-    return max(0, _available_memory() - weights) // 4
+    return max(0, available_memory() - weights) // 4
 
 
-def _available_memory() -> int:
+def available_memory() -> int:
     """Bytes that this machine can give without swapping."""
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()

@@ -17,7 +17,6 @@ from ..protocol import InvalidModel
 from .config import ModelConfig
 from .rope import RopeConfig
 
-PREFIX = "dummy:"
 _PERIOD = 1_048_583  # a prime, so that no two rows of a matrix are alike
 
 

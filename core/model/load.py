@@ -10,10 +10,11 @@ from typing import TypeAlias
 
 import torch
 
+from ..folders import DUMMY, is_dummy
 from ..protocol import InvalidModel
 from . import hub
 from .config import SUPPORTED, ModelConfig, read_architecture
-from .dummy import PREFIX, DummyWeights, dummy_config
+from .dummy import DummyWeights, dummy_config
 from .hub import HubConfig
 from .keys import Keys
 from .llama import Llama
@@ -25,15 +26,10 @@ from .weights import Checkpoint
 Described: TypeAlias = ModelConfig | HubConfig
 
 
-def is_dummy(model: str | Path) -> bool:
-    """Whether a model is made instead of read."""
-    return str(model).startswith(PREFIX)
-
-
 def describe(model: str | Path) -> Described:
     """What a checkpoint is, without its weights. Raises InvalidModel if it cannot be run."""
     if is_dummy(model):
-        return dummy_config(str(model).removeprefix(PREFIX))
+        return dummy_config(str(model).removeprefix(DUMMY))
     keys = Keys.read(Path(model) / "config.json")
     if keys.values.get("quantization_config") is not None:
         raise keys.refuse("quantization_config", "null: weights in float32, bfloat16 or float16")

@@ -11,6 +11,7 @@ import os
 import select
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,10 @@ _OPTIONS = (
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"),
 )
-_TO_PIPES = 'exec "$@" 3<&{} 4>&{}'  # where Chromium expects them
+_TO_PIPES = (  # 3 and 4 are where Chromium expects them
+    "import os, sys; os.dup2(int(sys.argv[1]), 3); os.dup2(int(sys.argv[2]), 4);"
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
 
 
 class Tab:
@@ -61,6 +65,7 @@ class Tab:
         features = [{"name": name, "value": value} for name, value in wished.items()]
         self.send("Emulation.setEmulatedMedia", features=features)
         self.send("Page.navigate", url=url)
+        self.wait_for("document.readyState === 'complete' && document.body !== null")
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression. Raises RuntimeError for one that throws."""
@@ -121,9 +126,11 @@ def chromium(profile: Path, size: tuple[int, int] = (1300, 1000)) -> Iterator[Ta
     """A tab of a new Chromium, with a profile of its own."""
     assert CHROMIUM is not None
     ends = [_high(fd) for fd in (*os.pipe(), *os.pipe())]
-    command = [CHROMIUM, *_OPTIONS, f"--user-data-dir={profile}", "--window-size=%d,%d" % size]
+    width, height = size
+    places = f"--user-data-dir={profile}", f"--window-size={width},{height}"
+    launcher = [sys.executable, "-c", _TO_PIPES, str(ends[0]), str(ends[3])]
     process = subprocess.Popen(
-        ["sh", "-c", _TO_PIPES.format(ends[0], ends[3]), "sh", *command],
+        [*launcher, CHROMIUM, *_OPTIONS, *places],
         pass_fds=(ends[0], ends[3]),
         stdin=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -132,7 +139,6 @@ def chromium(profile: Path, size: tuple[int, int] = (1300, 1000)) -> Iterator[Ta
     os.close(ends[3])
     try:
         tab = Tab(ends[1], ends[2])
-        width, height = size
         tab.send(
             "Emulation.setDeviceMetricsOverride",
             **{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},

@@ -18,7 +18,7 @@ import pytest
 
 from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.http.settings import Settings, tokenizer_info
-from forkroot.core.local import model_folder
+from forkroot.core.folders import model_folder
 from forkroot.core.protocol import Call, Tokens
 
 from .conftest import serving
@@ -47,6 +47,23 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "LITELLM_LOCAL_MODEL_COST_MAP"):
         monkeypatch.setenv(name, "True")
     return "any"
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connections that a framework leaves open are closed after the test."""
+    openai = pytest.importorskip("openai")
+    opened: list[Any] = []
+    begin = openai.OpenAI.__init__
+
+    def begin_and_note(client: Any, *args: Any, **settings: Any) -> None:
+        begin(client, *args, **settings)
+        opened.append(client)
+
+    monkeypatch.setattr(openai.OpenAI, "__init__", begin_and_note)
+    yield
+    for client in opened:
+        client.close()
 
 
 # --- langchain-openai ----------------------------------------------------------------------------

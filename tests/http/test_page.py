@@ -15,7 +15,8 @@ from forkroot.adapters.http.page import Outlook, Uses
 from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.http.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.local import LocalBackend, model_folder
+from forkroot.core.folders import model_folder
+from forkroot.core.local import LocalBackend
 from forkroot.core.process import ProcessBackend
 from forkroot.core.protocol import BackendClosed, Call, NodeView, Sampling, Text
 from forkroot.core.tokenizer import Tokenizer

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from forkroot.core.local import LocalBackend, model_folder
+from forkroot.core.folders import model_folder
+from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import Call, InvalidModel, Regex, Sampling, Text
 
 from .conftest import MakeCheckpoint

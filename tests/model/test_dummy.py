@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.local import model_folder
+from forkroot.core.folders import model_folder
 from forkroot.core.model import dtypes
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.dummy import SHAPES, DummyWeights

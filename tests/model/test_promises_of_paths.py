@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forkroot.core.local import model_folder
+from forkroot.core.folders import model_folder
 from forkroot.core.model.load import describe
 from forkroot.core.tokenizer import Tokenizer
 

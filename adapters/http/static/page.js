@@ -128,7 +128,7 @@ function choose(tops, rows) {
 
 function liveliness(node) {
   const stays = tree.boxes.has(node.id) ? 25 : 0; // what is in sight is not lightly taken away
-  return stays + (node.sharers ? 1000 + node.sharers : heat(node) + Math.min(50, node.hits) / 2);
+  return stays + (node.sharers ? 1000 + node.sharers : heat(node) + 4 * Math.log2(1 + node.hits));
 }
 
 // Rows of a picture of the first `count` of the ranked nodes.
