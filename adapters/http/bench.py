@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 
-import httpx
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -22,10 +21,10 @@ from .bench_load import Load, Prompts, Scale
 from .bench_outcome import printable
 from .bench_picture import load_svg
 from .bench_run import Record, run
-from .bench_target import Asker, Target, base_url, first_model
+from .bench_target import Asker, Connections, Target, base_url, first_model
 
 _SECONDS_BETWEEN_LOOKS = 0.25
-_BUSY = 0.9  # share of the time from which on the client may be what is measured
+_BUSY = 0.7  # share of the time from which on the client may be what is measured
 _STOPPED = 130
 
 
@@ -81,26 +80,24 @@ class _Session:
 
     async def run(self, options: argparse.Namespace) -> None:
         """Find the model out, then the length of its prompts, and put the load on it."""
-        key = options.api_key
-        async with httpx.AsyncClient(
-            headers={} if key is None else {"Authorization": f"Bearer {key}"},
-            timeout=options.timeout,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None),
-        ) as http:
+        doors = Connections(options.api_key)
+        try:
             url = base_url(options.url)
             target = Target(
                 url,
-                options.model or await first_model(http, url),
+                options.model or await first_model(doors, url, options.timeout),
                 not options.completions,
                 options.stream,
                 options.ignore_eos,
                 options.timeout,
             )
-            asker = Asker(http, target, self.record.now)
+            asker = Asker(doors, target, self.record.now)
             prompts = Prompts(self.load, await self._scale(asker))
             self.target = target
             async with self._progress():
                 await run(self.load, asker, prompts, self.record)
+        finally:
+            await doors.close()
 
     def tell(self) -> Figures:
         """Print the figures."""
@@ -137,7 +134,7 @@ class _Session:
     async def _scale(self, asker: Asker) -> Scale:
         """How long prompts are; one token a word where the server does not tell."""
         try:
-            return await asker.scale(f"{self.load.seed}/probe")
+            return await asker.scale()
         except BackendClosed as error:
             self.is_guess = True
             self.err.print(Text(f"prompts are as long as a guess makes them: {error}", "dim"))

@@ -21,6 +21,7 @@ head house service friend father power hour game line end member law car city na
 body back parent face level office door health person art war history party result change morning
 reason research girl guy moment air teacher force
 """
+PROBES = ("time", " ".join(_WORDS.split()))  # a word, and each of them once
 
 
 class Scale(NamedTuple):

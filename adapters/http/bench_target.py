@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
 from ...core.protocol import BackendClosed, InvalidCall
-from .bench_load import Scale, words
+from .bench_load import PROBES, Scale
 from .bench_outcome import Answer, Outcome, printable, refusal
 
-_PROBES = (40, 120)  # words
 _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
@@ -53,11 +53,41 @@ class Target:
         return body | ({"ignore_eos": True} if self.ignores_eos else {})
 
 
+class Connections:
+    """Clients of one connection each, as many as are needed at a time: a client with hundreds of
+    connections would spend more time on finding a free one than on what it sends."""
+
+    def __init__(self, api_key: str | None) -> None:
+        self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
+        self._tls = httpx.create_ssl_context()
+        self._free: list[httpx.AsyncClient] = []
+        self._made: list[httpx.AsyncClient] = []
+
+    @contextmanager
+    def one(self) -> Iterator[httpx.AsyncClient]:
+        """One that nobody uses meanwhile."""
+        http = self._free.pop() if self._free else self._new()
+        try:
+            yield http
+        finally:
+            self._free.append(http)
+
+    async def close(self) -> None:
+        """Close them all."""
+        for http in self._made:
+            await http.aclose()
+
+    def _new(self) -> httpx.AsyncClient:
+        http = httpx.AsyncClient(headers=self._headers, verify=self._tls, timeout=None)
+        self._made.append(http)
+        return http
+
+
 class Asker:
     """Sends requests to a target. now: the time of the load."""
 
-    def __init__(self, http: httpx.AsyncClient, target: Target, now: Callable[[], float]) -> None:
-        self._http = http
+    def __init__(self, doors: Connections, target: Target, now: Callable[[], float]) -> None:
+        self._doors = doors
         self._target = target
         self._now = now
 
@@ -68,18 +98,18 @@ class Asker:
         answer.failure = await self._failure(answer, body)
         return answer.outcome(index, due, self._now())
 
-    async def scale(self, seed: str) -> Scale:
+    async def scale(self) -> Scale:
         """How long its prompts are, found out by two of them. Raises BackendClosed where it does
         not tell."""
         found = []
-        for number in _PROBES:
+        for text in PROBES:
             answer = Answer()
-            body = self._target.body(words(f"{seed}/{number}", number), 1, False)
+            body = self._target.body(text, 1, False)
             failure = await self._failure(answer, body)
             tokens = answer.usage.get("prompt_tokens")
             if failure is not None or not isinstance(tokens, int):
                 raise BackendClosed(failure or "no usage in its answers")
-            found.append((number, tokens))
+            found.append((len(text.split()), tokens))
         return Scale.through(*found)
 
     async def _failure(self, answer: Answer, body: dict[str, Any]) -> str | None:
@@ -100,7 +130,13 @@ class Asker:
         return answer.failure
 
     async def _take(self, answer: Answer, body: dict[str, Any]) -> None:
-        async with self._http.stream("POST", self._target.path, json=body) as response:
+        with self._doors.one() as http:
+            await self._take_from(http, answer, body)
+
+    async def _take_from(
+        self, http: httpx.AsyncClient, answer: Answer, body: dict[str, Any]
+    ) -> None:
+        async with http.stream("POST", self._target.path, json=body) as response:
             if not response.is_success:
                 answer.failure = refusal(response.status_code, await response.aread())
             elif not body.get("stream"):
@@ -119,10 +155,11 @@ class Asker:
             answer.take(json.loads(data), self._now())
 
 
-async def first_model(http: httpx.AsyncClient, url: str) -> str:
+async def first_model(doors: Connections, url: str, timeout: float) -> str:
     """The first model that a server lists. Raises BackendClosed where it lists none."""
     try:
-        response = await http.get(f"{url}/v1/models")
+        with doors.one() as http:
+            response = await http.get(f"{url}/v1/models", timeout=timeout)
         if not response.is_success:
             reason = refusal(response.status_code, response.content)
             raise BackendClosed(f"{url} does not list its models ({reason}); name one by --model")

@@ -81,12 +81,10 @@ def routes(runtime: Runtime) -> APIRouter:
         told: BackendInfo = await asyncio.to_thread(runtime.backend.info)
         ticket: Any = getattr(request.state, "ticket", None)
         sees_all = ticket is None or ticket.client.is_admin
-        counters = told.counters if sees_all else {}  # which tell of other clients
-        shown: dict[str, Any] = plain(
-            BackendInfo(
-                runtime.name, told.context_len, told.vocabulary_size, told.features, dict(counters)
-            )
-        )
+        counters, load = (told.counters, told.load) if sees_all else ({}, {})  # of other clients
+        sizes = told.context_len, told.vocabulary_size
+        found = BackendInfo(runtime.name, *sizes, told.features, dict(counters), dict(load))
+        shown: dict[str, Any] = plain(found)
         return shown
 
     return router

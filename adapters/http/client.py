@@ -109,6 +109,7 @@ class RemoteBackend:
             found.vocabulary_size,
             frozenset(found.features),
             found.counters,
+            found.load,
         )
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .errors import Fault, Refused
 from .settings import Settings
 
-OPEN_PATHS = frozenset({"/health", "/ready"})
+OPEN_PATHS = frozenset({"/health", "/ready", "/", "/page.css", "/page.js"})
 ADMIN_PATHS = frozenset({"/flush_cache", "/metrics", "/server_info", "/get_server_info"})
 
 

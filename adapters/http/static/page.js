@@ -128,7 +128,7 @@ function choose(tops, rows) {
 
 function liveliness(node) {
   const stays = tree.boxes.has(node.id) ? 25 : 0; // what is in sight is not lightly taken away
-  return stays + (node.sharers ? 1000 + node.sharers : heat(node) + 4 * Math.log2(1 + node.hits));
+  return stays + (node.sharers ? 1000 + node.sharers : heat(node) + 4 * Math.log2((1 + node.hits) * (1 + node.tokens)));
 }
 
 // Rows of a picture of the first `count` of the ranked nodes.
@@ -248,7 +248,7 @@ function fill(box, key, { width, height }) {
 
 function heat(node) {
   if (node.sharers) return 100;
-  return node.idle === null ? 0 : Math.round(70 * 2 ** (-node.idle / HALF_LIFE));
+  return node.idle === null ? 0 : Math.round(60 * 2 ** (-node.idle / HALF_LIFE));
 }
 
 function drawAxis({ from, to, x }) {
@@ -336,8 +336,9 @@ function showTree(told) {
   find("#treeless").hidden = told.nodes !== null;
   for (const id of ["axis", "tree", "detail"]) find(`#${id}`).hidden = isEmpty || told.nodes === null;
   find("#whole").hidden = tree.focus === null;
-  find("#curl").textContent = `curl ${location.origin}/v1/chat/completions -H 'Content-Type: application/json' \\\n`
-    + `  -d '{"model": "${told.model}", "messages": [{"role": "user", "content": "Hello"}]}'`;
+  const key = sessionStorage.getItem(KEY) ? " -H 'Authorization: Bearer KEY'" : "";
+  find("#curl").textContent = `curl ${location.origin}/v1/chat/completions${key} -H 'Content-Type: application/json' \\\n`
+    + `  -d '{"model": ${JSON.stringify(told.model)}, "messages": [{"role": "user", "content": "Hello"}]}'`;
   drawTree();
   showDetail();
 }
