@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from ...core.protocol import Completion, ForkrootError, Output, TokenLogprob
 from .envelope import Answer, Envelope
 from .errors import as_request_names
+from .grammars import settled
 from .logprobs import chat_logprobs
 from .messages import chat_of
 from .names import new_name
@@ -36,6 +37,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat_completions(request: ChatRequest) -> Response:
         check_model(runtime, request.model)
+        request = settled(request)
         box = toolbox_of(request, form, runtime.limits)
         work = chat_work(runtime, request, box, form)
         envelope = Envelope.new("chatcmpl", runtime.name)
@@ -76,9 +78,11 @@ def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFo
 
 @dataclass(slots=True)
 class Spoken:
-    """One answer as it grows. Mutable. reader: None where no tools are called."""
+    """One answer as it grows. Mutable. reader: None where no tools are called. held: text whose
+    log-probabilities are still to come."""
 
     reader: ToolReader | None
+    held: str = ""
     is_begun: bool = False
     num_calls: int = 0
 
@@ -160,7 +164,10 @@ class _Shape:
         chunk = arrival.chunk
         if chunk is not None:
             voice = spoken.setdefault(chunk.index, self._spoken())
-            deltas = _deltas(voice, voice.pieces(chunk.text))
+            voice.held += chunk.text
+            is_early = self.has_logprobs and not chunk.logprobs
+            text, voice.held = ("", voice.held) if is_early else (voice.held, "")
+            deltas = _deltas(voice, voice.pieces(text))
             if chunk.logprobs and not deltas:
                 deltas = [{"content": ""}]
             choices = [_delta(chunk.index, delta) for delta in deltas]
@@ -176,7 +183,8 @@ class _Shape:
         ]
 
     def _last(self, index: int, output: Output, voice: Spoken) -> list[dict[str, Any]]:
-        choices = [_delta(index, delta) for delta in _deltas(voice, voice.pieces("", True))]
+        rest, voice.held = voice.held, ""
+        choices = [_delta(index, delta) for delta in _deltas(voice, voice.pieces(rest, True))]
         ending = finish_reason(output, voice.num_calls)
         return [*choices, {**_delta(index, {}), "finish_reason": ending}]
 

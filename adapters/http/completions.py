@@ -23,6 +23,7 @@ from ...core.protocol import (
 )
 from .envelope import Answer, Envelope
 from .errors import as_request_names
+from .grammars import settled
 from .logprobs import TokenScore, completion_logprobs, scores_of
 from .reading import at_most, check_model, constraint_of, sampling_of
 from .runtime import Limits, Runtime
@@ -43,6 +44,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(request: CompletionRequest) -> Response:
         check_model(runtime, request.model)
+        request = settled(request)
         work = _work(request, runtime.limits)
         echoes = await _echoes(runtime, request, work)
         envelope = Envelope.new("cmpl", runtime.name)

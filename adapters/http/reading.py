@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...core.protocol import (
     Choices,
@@ -70,8 +70,12 @@ def sampling_of(
 
 
 def constraint_of(request: Generation, limits: Limits) -> Asked | None:
-    """What the answers must match. Raises InvalidCall for more than one constraint."""
-    asked = list(_constraints(request))
+    """What the answers must match. Raises InvalidCall for more than one constraint; the same one
+    under several names is one."""
+    asked: list[Asked] = []
+    for it in (*_constraints(request), *_vllm_constraints(request)):
+        if all(it.constraint != other.constraint for other in asked):
+            asked.append(it)
     if len(asked) > 1:
         names = " and ".join(it.field for it in asked)
         raise InvalidCall(asked[1].field, names, "one constraint in a request")
@@ -108,7 +112,43 @@ def _constraints(request: Generation) -> Iterator[Asked]:
     if request.grammar is not None:
         yield Asked("grammar", Grammar(request.grammar))
     if request.ebnf is not None:
-        yield Asked("ebnf", Grammar(request.ebnf, "ebnf"))
+        yield Asked("ebnf", _grammar(request.ebnf, "ebnf"))
+
+
+def _vllm_constraints(request: Generation) -> Iterator[Asked]:
+    if request.structured_outputs is not None:
+        of = request.structured_outputs
+        schema = {"type": "object"} if of.json_object else of.json_
+        yield from _named("structured_outputs.", schema, of.regex, of.choice, of.grammar)
+    yield from _named(
+        "guided_",
+        request.guided_json,
+        request.guided_regex,
+        request.guided_choice,
+        request.guided_grammar,
+    )
+
+
+def _named(
+    prefix: str,
+    schema: object,
+    regex: str | None,
+    choice: list[str] | None,
+    grammar: str | None,
+) -> Iterator[Asked]:
+    if schema is not None:
+        yield Asked(f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json")))
+    if regex is not None:
+        yield Asked(f"{prefix}regex", Regex(regex))
+    if choice is not None:
+        yield Asked(f"{prefix}choice", Choices(tuple(choice)))
+    if grammar is not None:
+        yield Asked(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+
+
+def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:
+    """A grammar in this notation, unless it says itself that it is llguidance's."""
+    return Grammar(source) if source.lstrip().startswith("%llguidance") else Grammar(source, syntax)
 
 
 def _format(given: Mapping[str, Any]) -> Constraint | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 
 class StreamOptions(BaseModel):
@@ -18,8 +18,21 @@ class StreamOptions(BaseModel):
     continuous_usage_stats: bool | None = None
 
 
+class StructuredOutputs(BaseModel):
+    """A constraint as vLLM's clients send it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
 class Generation(BaseModel):
-    """What all requests share that generate text."""
+    """What all requests share that generate text. structured_outputs, guided_*: as vLLM's clients,
+    new and old, send constraints."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -47,6 +60,11 @@ class Generation(BaseModel):
     choices: list[str] | None = None
     grammar: str | None = None
     ebnf: str | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
     response_format: dict[str, Any] | None = None
     cache_salt: str | None = None
     priority: int | None = None

@@ -360,9 +360,7 @@ def lacking(kind: str, reason: str) -> Any:
     return pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=reason))
 
 
-SGLANG_LARK = lacking("SglangModel", "a grammar of llguidance is refused in the field ebnf")
-SGLANG_LATE = lacking("SglangModel", "streamed logprobs come later than the text they belong to")
-VLLM = lacking("VLLMModel", "the field structured_outputs of vLLM is ignored")
+UNCAPTURED = lacking("VLLMModel", "it finds no capture in the answer; the cause is not known yet")
 
 
 @pytest.fixture
@@ -400,7 +398,7 @@ def test_guidance_generates_freely(guided: Callable[[str], Any], kind: str) -> N
     assert model["answer"]
 
 
-@pytest.mark.parametrize("kind", [SGLANG_LARK, VLLM])
+@pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_selects(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
     model = asked(guided(kind), ASKED)
@@ -409,7 +407,7 @@ def test_guidance_selects(guided: Callable[[str], Any], kind: str) -> None:
     assert model["city"] in ("Rome", "Oslo")
 
 
-@pytest.mark.parametrize("kind", [SGLANG_LATE, VLLM])
+@pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
     model = asked(guided(kind), "A number?")
@@ -418,7 +416,7 @@ def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> No
     assert len(model["number"]) == 6
 
 
-@pytest.mark.parametrize("kind", [SGLANG_LATE, VLLM])
+@pytest.mark.parametrize("kind", ["SglangModel", UNCAPTURED])
 def test_guidance_holds_a_schema(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
     model = asked(guided(kind), BOB)
@@ -427,7 +425,7 @@ def test_guidance_holds_a_schema(guided: Callable[[str], Any], kind: str) -> Non
     Person.model_validate_json(model["person"])
 
 
-@pytest.mark.parametrize("kind", [SGLANG_LARK, VLLM])
+@pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_holds_a_grammar_and_reads_its_captures(
     guided: Callable[[str], Any], kind: str
 ) -> None:

@@ -1,0 +1,63 @@
+"""Grammars that say what a request says in its fields, and constraints in vLLM's words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forkroot.adapters.http.grammars import settled
+from forkroot.adapters.http.reading import constraint_of
+from forkroot.adapters.http.runtime import Limits
+from forkroot.adapters.http.wire import CompletionRequest
+from forkroot.core.protocol import Choices, Grammar, InvalidCall, JsonSchema, Regex
+
+ONE_RULE = (
+    "%llguidance {}\n\nstart: answer\nanswer[capture, temperature=0.5, max_tokens=9]: /[a-z]+/\n"
+)
+TWO_RULES = '%llguidance {}\nstart: a "-" b\na[max_tokens=3]: /[a-z]+/\nb[max_tokens=4]: /[a-z]+/\n'
+
+
+def request(**fields: Any) -> CompletionRequest:
+    return CompletionRequest(prompt="x", **fields)
+
+
+def test_what_the_only_rule_says_goes_into_the_fields() -> None:
+    found = settled(request(ebnf=ONE_RULE))
+    assert (found.temperature, found.max_tokens) == (0.5, 9)
+    assert found.ebnf == "%llguidance {}\n\nstart: answer\nanswer[capture]: /[a-z]+/\n"
+
+
+def test_a_field_of_the_request_counts_more() -> None:
+    found = settled(request(structured_outputs={"grammar": ONE_RULE}, max_tokens=4))
+    assert (found.temperature, found.max_tokens) == (0.5, 4)
+    assert found.structured_outputs is not None
+    assert "temperature" not in (found.structured_outputs.grammar or "")
+
+
+@pytest.mark.parametrize("source", [TWO_RULES, "start: /a/", ""])
+def test_what_is_said_of_parts_stays(source: str) -> None:
+    assert settled(request(ebnf=source)) == request(ebnf=source)
+
+
+@pytest.mark.parametrize(
+    ("fields", "constraint"),
+    [
+        ({"structured_outputs": {"json": {"type": "object"}}}, JsonSchema({"type": "object"})),
+        ({"structured_outputs": {"json_object": True}}, JsonSchema({"type": "object"})),
+        ({"structured_outputs": {"regex": "[ab]", "backend": "any"}}, Regex("[ab]")),
+        ({"guided_choice": ["a", "b"]}, Choices(("a", "b"))),
+        ({"guided_json": '{"type": "null"}'}, JsonSchema({"type": "null"})),
+        ({"guided_grammar": 'root ::= "a"'}, Grammar('root ::= "a"', "gbnf")),
+        ({"ebnf": ONE_RULE}, Grammar(ONE_RULE)),
+        ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, Regex("a")),
+    ],
+)
+def test_constraints_in_the_words_of_vllm(fields: Any, constraint: Any) -> None:
+    found = constraint_of(request(**fields), Limits())
+    assert found is not None and found.constraint == constraint
+
+
+def test_two_different_constraints_are_refused() -> None:
+    with pytest.raises(InvalidCall, match="guided_regex"):
+        constraint_of(request(structured_outputs={"regex": "a"}, guided_regex="b"), Limits())
