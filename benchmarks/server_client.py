@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,8 +75,11 @@ class Line(asyncio.Protocol):
         return line
 
     async def ask(self, message: bytes, most_reads: int | None = None) -> Answer:
-        """Send a request and await its end. most_reads: hang up after so many pieces."""
-        assert self._transport is not None
+        """Send a request and await its end. most_reads: hang up after so many pieces. Raises
+        ConnectionError where the server has closed the line meanwhile, as it does with idle ones.
+        """
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionError("the server has closed this connection")
         self._ended = asyncio.get_running_loop().create_future()
         self._found.clear()
         self._first, self._num_reads, self._most_reads = None, 0, most_reads
@@ -137,11 +140,6 @@ def request(path: str, body: Any, headers: Mapping[str, str] | None = None) -> b
     told = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
     return f"{head}{told}Content-Length: {len(data)}\r\n\r\n".encode() + data
-
-
-async def lines(address: tuple[str, int], num: int) -> Sequence[Line]:
-    """So many connections."""
-    return [await Line.to(address) for _ in range(num)]
 
 
 def _joined(body: bytes) -> bytes:

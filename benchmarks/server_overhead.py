@@ -1,26 +1,27 @@
 """What HTTP adds to an engine in a child process: short streamed chats, round by round, by turns
 without and with the server between.
 
-Two ways to arrive. "spread": each asker begins at its own time, and so they stay. "at once": all
-begin together, and so they stay, as equally long answers do.
+Three ways to arrive. "spread": each asker begins at its own time, and so they stay. "at once": all
+begin together, and so they stay, as equally long answers do. "one by one": a single asker, to tell
+what a request takes by itself from what it waits for others.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
 from processes import cpu_seconds
 from server_child import SLOTS, Served, serving
-from server_client import CHAT, Line, lines, request
+from server_client import CHAT, Line, request
 
 from forkroot.core.process import ProcessBackend
 from forkroot.core.protocol import Call, Chat, Message, Sampling, Text
 
 AT_ONCE, ANSWER_LEN = 64, 24
+_LONE = 5  # chats of a single asker, for each of one among many
 TOPICS = ("the sea", "an old bridge", "a red kite", "bread", "winter", "a small dog", "maps")
 
 
@@ -43,9 +44,6 @@ class Round(NamedTuple):
     texts: tuple[str, ...]
 
 
-Ask = Callable[[int, str], Awaitable[Told]]
-
-
 class Direct:
     """The engine, asked by this process."""
 
@@ -65,7 +63,8 @@ class Direct:
         assert first is not None
         return Told("".join(said), first - start)
 
-    def clear(self) -> None:
+    async def prepare(self) -> None:
+        """An empty cache."""
         self._backend.clear_cache()
 
     def cpu(self) -> dict[str, float]:
@@ -79,9 +78,9 @@ class Direct:
 class Remote:
     """The server, asked over open connections."""
 
-    def __init__(self, served: Served, connections: Sequence[Line]) -> None:
+    def __init__(self, served: Served) -> None:
         self._served = served
-        self._lines = connections
+        self._lines: list[Line] = []
 
     async def ask(self, asker: int, text: str) -> Told:
         """One chat."""
@@ -97,22 +96,28 @@ class Remote:
             raise RuntimeError(f"a chat failed: {answer.status} {answer.body[-500:]!r}")
         return Told(answer.text, answer.first - answer.sent)
 
-    def clear(self) -> None:
+    async def prepare(self) -> None:
+        """An empty cache, and new connections: idle ones are closed after a while."""
+        for line in self._lines:
+            line.close()
         self._served.ask("POST", "/flush_cache")
+        self._lines = [await Line.to(self._served.address) for _ in range(AT_ONCE)]
 
     def cpu(self) -> dict[str, float]:
         return {"client": time.process_time(), **self._served.cpu()}
 
 
-async def one_round(way: Direct | Remote, salt: str, each: int, spread: float) -> Round:
+async def one_round(
+    way: Direct | Remote, salt: str, each: int, spread: float, askers: int = AT_ONCE
+) -> Round:
     """So many chats of each asker. spread: seconds over which the askers begin."""
-    way.clear()
+    await way.prepare()
     told: list[Told] = []
     texts: dict[tuple[int, int], str] = {}
     ends: dict[tuple[int, int], float] = {}
 
     async def asker(number: int) -> None:
-        await asyncio.sleep(spread * number / AT_ONCE)
+        await asyncio.sleep(spread * number / askers)
         for index in range(each):
             topic = TOPICS[(number + index) % len(TOPICS)]
             found = await way.ask(number, f"{salt} {number}.{index}: a few words about {topic}.")
@@ -121,7 +126,7 @@ async def one_round(way: Direct | Remote, salt: str, each: int, spread: float) -
             ends[number, index] = time.perf_counter() - start
 
     before, start = way.cpu(), time.perf_counter()
-    await asyncio.gather(*map(asker, range(AT_ONCE)))
+    await asyncio.gather(*map(asker, range(askers)))
     seconds = time.perf_counter() - start
     cpu = {name: value - before[name] for name, value in way.cpu().items()}
     said = tuple(texts[key] for key in sorted(texts))
@@ -142,15 +147,21 @@ async def measure(rounds: int, each: int) -> dict[str, Any]:
         serving() as served,
         ProcessBackend("tiny", num_slots=SLOTS) as backend,
     ):
-        ways = (Direct(backend), Remote(served, await lines(served.address, AT_ONCE)))
+        ways = (Direct(backend), Remote(served))
         for way in ways:
             lone = await one_round(way, "warm", 1, 0.0)
-        for name, spread in (("spread", lone.seconds), ("at once", 0.0)):
+        arrivals = (
+            ("spread", lone.seconds, AT_ONCE),
+            ("at once", 0.0, AT_ONCE),
+            ("one by one", 0.0, 1),
+        )
+        for name, spread, askers in arrivals:
+            num = each if askers > 1 else each * _LONE
             found: tuple[list[Round], list[Round]] = ([], [])
             for number in range(rounds):
                 for index in (0, 1) if number % 2 else (1, 0):
                     salt = f"{name} {number}"
-                    found[index].append(await one_round(ways[index], salt, each, spread))
+                    found[index].append(await one_round(ways[index], salt, num, spread, askers))
             figures[name] = _compared(*found)
     return figures
 

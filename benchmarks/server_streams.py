@@ -6,7 +6,6 @@ What is left must be whole, and equal to the same request alone; and nothing may
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections import Counter
@@ -32,15 +31,19 @@ class Planned(NamedTuple):
 def plan(num: int, seed: int) -> list[Planned]:
     """All streams, in the order in which they begin."""
     chance = random.Random(seed)
-    found = []
-    for index in range(num):
-        if index % 10 == 9:
-            found.append(Planned("malformed", _malformed(index, chance)))
-        elif index % 3 == 0:
-            found.append(Planned("dropped", _long(index), chance.randint(1, _MOST_READS)))
-        else:
-            found.append(Planned("whole", _good(index, chance)))
-    return found
+    kinds = ["dropped"] * (num // 3) + ["malformed"] * (num // 10)
+    kinds += ["whole"] * (num - len(kinds))
+    chance.shuffle(kinds)
+    return [_planned(kind, index, chance) for index, kind in enumerate(kinds)]
+
+
+def _planned(kind: str, index: int, chance: random.Random) -> Planned:
+    match kind:
+        case "dropped":
+            return Planned(kind, _long(index), chance.randint(1, _MOST_READS))
+        case "malformed":
+            return Planned(kind, _malformed(index, chance))
+    return Planned(kind, _good(index, chance))
 
 
 def _good(index: int, chance: random.Random) -> bytes:
@@ -113,10 +116,12 @@ async def measure(num: int, seed: int) -> dict[str, Any]:
         "whole": len(whole),
         "complete": sum(answers[index].finish is not None for index in whole),
         "equal_to_solo": sum(_said(answers[it]) == _said(alone[it]) for it in whole),
+        "without_text": sum(not answers[index].text for index in whole),
         "solo_complete": sum(alone[index].finish is not None for index in whole),
         "dropped": len(groups["dropped"]),
         "dropped_midway": sum(not it.is_whole and it.status == 200 for it in groups["dropped"]),
         "malformed": len(groups["malformed"]),
+        "malformed_4xx": sum(400 <= it.status < 500 for it in groups["malformed"]),
         "malformed_statuses": _counted(groups["malformed"]),
         "quiet_after_s": quiet_after,
         "health": health,
@@ -146,10 +151,9 @@ def _rest(served: Served) -> dict[str, Any]:
     found = served.metrics()
     slots = found["slots"] - found["free_slots"] - found["cached_slots"]
     held = {name: int(found[name]) for name in QUIET}
-    tasks = Counter(served.tasks())
     return {
         **held,
         "slots_neither_free_nor_cached": int(slots),
-        "tasks": json.loads(json.dumps(tasks)),
+        "tasks": dict(Counter(served.tasks())),
         "sockets": served.sockets(),
     }

@@ -1,4 +1,4 @@
-"""`forkroot` with a window: at SIGUSR1 it prints how many asyncio tasks are at work, as JSON.
+"""`forkroot` with a window: at SIGUSR1 it prints the names of the asyncio tasks at work, as JSON.
 
 Nothing else differs from `python -m forkroot`.
 """
@@ -16,7 +16,7 @@ from forkroot.__main__ import main
 
 
 def tell(number: int, frame: FrameType | None) -> None:
-    """Count the tasks of every loop, and threads are not looked at."""
+    """Name the tasks of every loop that have not ended."""
     found = [it for it in gc.get_objects() if type(it) is asyncio.Task and not it.done()]
     names = sorted(getattr(it.get_coro(), "__qualname__", "?") for it in found)
     print(json.dumps(names), flush=True)

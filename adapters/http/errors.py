@@ -105,6 +105,10 @@ def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> Forkroot
 def validation_refusal(problems: Sequence[Mapping[str, Any]]) -> Refused:
     """A body that does not fit its description, told by the first problem."""
     first = problems[0]
+    if first["type"] == "json_invalid":
+        cause = (first.get("ctx") or {}).get("error", first["msg"])
+        message = f"the body is no JSON, at character {first['loc'][-1]}: {cause}"
+        return Refused(message, Fault(400, "invalid_request_error", "invalid_json"))
     place = _place([part for part in first["loc"] if part not in ("body", "query", "path")])
     message = f"{place or 'the body'} is not allowed: {first['msg']}"
     return Refused(message, Fault(400, "invalid_request_error", "invalid_value", place or None))
