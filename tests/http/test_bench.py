@@ -318,11 +318,18 @@ def test_a_url_may_end_in_v1_or_a_slash() -> None:
         assert base_url(text) == "http://h:1"
 
 
+OBEYING_CTRL_C = """
+import runpy, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whoever runs the tests may ignore it
+runpy.run_module("forkroot", run_name="__main__", alter_sys=True)
+"""
+
+
 def test_ctrl_c_prints_what_is_there(stub: Stub, url: str, tmp_path: Path) -> None:
     stub.pause = 0.02
     file = tmp_path / "bench.json"
     options = ["--requests", "100000", "--json", str(file), "--concurrency", "2"]
-    command = [sys.executable, "-m", "forkroot", "bench", url, *options]
+    command = [sys.executable, "-c", OBEYING_CTRL_C, "bench", url, *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, **pipes)
     while len(stub.load) < 9:
