@@ -164,7 +164,7 @@ def serve(options: argparse.Namespace) -> int:
     in_child = partial(ProcessBackend, options.model, **_settings(options))
     with load(options) if options.in_process else in_child() as backend:
         texts = Tokenizer.from_folder(folder)
-        texts.token_bytes += [b""] * (backend.info().vocabulary_size - len(texts.token_bytes))
+        texts.widen(backend.info().vocabulary_size)
         runtime = Runtime(backend, texts, names, limits)
         return serve_http(runtime, settings, options.host, options.port)
 

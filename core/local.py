@@ -5,13 +5,11 @@ Joins tokenizer, model, cache, scheduler and engine; what they do is in their ow
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
 import queue
 import threading
-import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict, replace
@@ -23,6 +21,7 @@ import torch
 from .advance import Advancer
 from .config import EngineConfig
 from .engine import Counters, Engine, Runner
+from .exits import close_at_exit
 from .folders import EMBEDDED, is_dummy, model_folder
 from .forks import Roots
 from .fsm.constraints import Constraints
@@ -100,7 +99,7 @@ class LocalBackend:
         self._cause: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="forkroot-engine", daemon=True)
         self._thread.start()
-        atexit.register(_close, weakref.ref(self))
+        close_at_exit(self)
 
     @classmethod
     def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:
@@ -114,7 +113,7 @@ class LocalBackend:
         described = describe(source)
         end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
         tokenizer = Tokenizer.from_folder(model_folder(model))
-        tokenizer.token_bytes += [b""] * (size - len(tokenizer.token_bytes))
+        tokenizer.widen(size)
         dtype = config.dtype
         if dtype == "auto":
             dtype = auto_dtype(described, config.device)
@@ -356,9 +355,3 @@ def available_memory() -> int:
 
 def _nothing() -> None:
     """Wakes the loop."""
-
-
-def _close(backend: weakref.ref[LocalBackend]) -> None:
-    alive = backend()
-    if alive is not None:
-        alive.close()

@@ -6,20 +6,19 @@ the child.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import itertools
 import json
 import os
 import subprocess
 import threading
-import weakref
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .config import EngineConfig
+from .exits import close_at_exit
 from .frames import spawn
 from .protocol import (
     BackendClosed,
@@ -53,7 +52,7 @@ class ProcessBackend:
         self._is_closed = False
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
-        atexit.register(_close, weakref.ref(self))
+        close_at_exit(self)
         try:
             self._ask("start", str(model), json.dumps(settings))
         except BaseException:
@@ -193,9 +192,3 @@ class ProcessBackend:
             return BackendClosed("the backend was closed before the call ended")
         ending = f"signal {-code}" if code < 0 else f"exit code {code}"
         return BackendClosed(f"the engine's process {self._process.pid} died ({ending})")
-
-
-def _close(backend: weakref.ref[ProcessBackend]) -> None:
-    alive = backend()
-    if alive is not None:
-        alive.close()

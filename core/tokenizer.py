@@ -49,6 +49,10 @@ class Tokenizer:
         core.no_padding()
         return cls(core, ChatTemplate.from_folder(folder))
 
+    def widen(self, vocabulary_size: int) -> None:
+        """Take in the ids of a model that has more of them than the tokenizer: they add no text."""
+        self.token_bytes += [b""] * (vocabulary_size - len(self.token_bytes))
+
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, with nothing added; names of special tokens become these tokens."""
         return list(self._core.encode(text, add_special_tokens=False).ids)

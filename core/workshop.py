@@ -7,17 +7,16 @@ process, and stopped where one takes longer than it may.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import threading
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future, TimeoutError
 from typing import Any
 
 import numpy as np
 
+from .exits import close_at_exit
 from .frames import Child, spawn
 from .fsm.dfa import Dfa
 from .fsm.partition import Partition
@@ -42,7 +41,7 @@ class Workshop:
         self._child: Child | None = None
         self._answers: Future[Any] = Future()
         self._is_closed = False
-        atexit.register(_close, weakref.ref(self))
+        close_at_exit(self)
 
     @property
     def is_running(self) -> bool:
@@ -122,9 +121,3 @@ def _read(made: tuple[Any, ...]) -> Compiled:
     cells: Any = np.frombuffer(table, table_type).reshape(shape)
     dfa = Dfa(cells, np.frombuffer(accepting, bool), start, partition)
     return Compiled(dfa, np.frombuffer(num_tokens, np.int32))
-
-
-def _close(workshop: weakref.ref[Workshop]) -> None:
-    alive = workshop()
-    if alive is not None:
-        alive.close()

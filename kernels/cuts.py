@@ -69,7 +69,8 @@ class TokenPart:
     """Single new tokens of T sequences, each over the keys firsts:ends of its row in the table, in
     whatever slots.
 
-    tokens: these in the batch. longest: the most keys that one of them has.
+    tokens: these in the batch. reads: [T] keys of a token and of those before it. longest: the
+    most keys that one of them has.
     """
 
     tokens: Tokens
@@ -77,6 +78,7 @@ class TokenPart:
     rows: Ints
     firsts: Ints
     ends: Ints
+    reads: Indices
     longest: int
 
 
@@ -217,8 +219,9 @@ class _Cutter:
         firsts, ends = self._offsets[group], self._ends[group]
         is_all = len(group) == len(self._offsets) and bool((np.diff(group) > 0).all())
         tokens = None if is_all else torch.from_numpy(self._firsts[group].astype(np.int64))
-        longest = int((ends - firsts).max())
-        return TokenPart(tokens, self._past.table, self._past.rows[group], firsts, ends, longest)
+        reads, longest = np.cumsum(ends - firsts), int((ends - firsts).max())
+        rows = self._past.rows[group]
+        return TokenPart(tokens, self._past.table, rows, firsts, ends, reads, longest)
 
     def _short(self, group: Indices) -> ShortPart:
         lens, offsets = self._past.lens[group], self._offsets[group]

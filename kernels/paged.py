@@ -62,8 +62,7 @@ class PagedReader:
     def _run(self, loop: Callable[..., None], kv: Tensor, part: TokenPart, *args: Any) -> None:
         """Run a loop over the tokens, by several threads where there is much to read."""
         of_part = part.table, part.rows, part.firsts, part.ends
-        num_tokens = len(part.rows)
-        reads = np.cumsum(part.ends - part.firsts)
+        num_tokens, reads = len(part.rows), part.reads
         num_threads = min(self._num_threads, num_tokens)
         if num_threads == 1 or reads[-1] * kv.shape[1] * kv.shape[3] < _SPREAD:
             loop(*args, *of_part, 0, num_tokens)

@@ -24,7 +24,7 @@ FRAMEWORKS = (
 # Bottom to top. A room is a file, or a folder (with a slash) and all that is in it. A module
 # imports from lower floors and from its own room, and nothing else.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("core/__init__.py", "core/errors.py", "core/model/batch.py"),
+    ("core/__init__.py", "core/errors.py", "core/exits.py", "core/model/batch.py"),
     ("core/calls.py",),
     ("core/protocol.py",),
     (
@@ -53,7 +53,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/folders.py": ("core/protocol.py",),
     "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
     "core/frames.py": ("core/codec.py",),
-    "core/workshop.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
+    "core/workshop.py": ("core/protocol.py", "core/exits.py", "core/frames.py", "core/fsm/"),
     "core/compiler.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
     "core/ranks.py": ("core/protocol.py", "core/frames.py"),
     "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
@@ -64,7 +64,9 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/model/": ("core/protocol.py", "core/folders.py", "core/model/batch.py", "kernels/"),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": ("core/protocol.py", "core/reply.py"),
-    **dict.fromkeys(FRAMEWORKS, ("core/protocol.py", "core/reply.py", "adapters/")),
+    **dict.fromkeys(
+        FRAMEWORKS, ("core/protocol.py", "core/reply.py", "core/exits.py", "adapters/")
+    ),
     "__init__.py": (
         *("core/protocol.py", "core/errors.py", "core/config.py"),
         *("adapters/", "adapters/native/", "adapters/http/"),

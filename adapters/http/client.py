@@ -6,13 +6,13 @@ One thread with one event loop carries all calls. It knows nothing of engines or
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import threading
-import weakref
+from dataclasses import replace
 
 import httpx
 
+from ...core.exits import close_at_exit
 from ...core.protocol import (
     BackendClosed,
     BackendInfo,
@@ -60,7 +60,7 @@ class RemoteBackend:
             target=_run, args=(self._loop,), name="forkroot-remote", daemon=True
         )
         self._thread.start()
-        atexit.register(_close, weakref.ref(self))
+        close_at_exit(self)
 
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting; it is checked here and prepared there."""
@@ -103,14 +103,7 @@ class RemoteBackend:
         if response.status_code != httpx.codes.OK:
             raise refused(response.status_code, response.content)
         found: BackendInfo = value_of(response.json())
-        return BackendInfo(
-            found.model,
-            found.context_len,
-            found.vocabulary_size,
-            frozenset(found.features),
-            found.counters,
-            found.load,
-        )
+        return replace(found, features=frozenset(found.features))
 
     def close(self) -> None:
         """Stop; open calls end in BackendClosed here, and are cancelled there."""
@@ -167,9 +160,3 @@ def _url(text: str) -> httpx.URL:
 
 def _closed() -> BackendClosed:
     return BackendClosed("the backend was closed before the call ended")
-
-
-def _close(backend: weakref.ref[RemoteBackend]) -> None:
-    alive = backend()
-    if alive is not None:
-        alive.close()

@@ -25,7 +25,7 @@ from ...core.protocol import (
     Usage,
 )
 from .errors import fault_of
-from .keys import Client
+from .keys import Client, within
 from .metrics import Metrics
 
 
@@ -98,11 +98,11 @@ class Desk:
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`, in the namespace of the client who asks."""
         ticket = self.current.get() or Ticket("none")
-        space = ticket.client.namespace
-        if space:
-            call = replace(call, namespace=f"{space}/{call.namespace}")
-        if call.deadline is None:
-            call = replace(call, deadline=self._deadline)
+        call = replace(
+            call,
+            namespace=within(ticket.client.namespace, call.namespace),
+            deadline=self._deadline if call.deadline is None else call.deadline,
+        )
         reply = WatchedReply(self.backend.submit(call), self._metrics)
         ticket.add(reply)
         self._metrics.calls_open.inc()

@@ -26,6 +26,11 @@ class Client:
     is_admin: bool = False
 
 
+def within(space: str, namespace: str) -> str:
+    """A part that a client names of its own part of the cache, as the backend knows it."""
+    return f"{space}/{namespace}" if space else namespace
+
+
 class Keys:
     """The keys of a server."""
 

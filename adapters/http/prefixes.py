@@ -31,6 +31,7 @@ from ...core.protocol import (
 from .calls import owner_of
 from .errors import Fault, Refused
 from .hints import hint_of
+from .keys import within
 from .messages import chat_of
 from .reading import check_model
 from .runtime import Runtime
@@ -104,7 +105,7 @@ class Kept:
     def as_owner(self, call: Call) -> Call:
         """A call in the owner's namespace, for where no request is that would tell it."""
         space = self.owner
-        return replace(call, namespace=f"{space}/{call.namespace}") if space else call
+        return replace(call, namespace=within(space, call.namespace))
 
 
 class Known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from .errors import as_request_names
 from .hints import hint_of
 from .reading import Asked
 from .runtime import Runtime
+from .together import begun, completed
 from .wire import Generation
 
 CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
@@ -45,7 +45,7 @@ def names_of(asked: Asked | None, **others: str) -> dict[str, str]:
 
 async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
     """Submit calls in another thread: a long prompt delays no other request."""
-    return await asyncio.to_thread(lambda: [runtime.backend.submit(call) for call in calls])
+    return list(await begun(lambda: [runtime.backend.submit(call) for call in calls]))
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:
@@ -53,9 +53,6 @@ async def complete(runtime: Runtime, work: Work) -> list[Completion]:
     the request."""
     replies = await submit(runtime, work.calls)
     try:
-        return [await reply for reply in replies]
+        return await completed(replies)
     except ForkrootError as error:
         raise as_request_names(error, work.names) from error
-    finally:
-        for reply in replies:
-            reply.cancel()

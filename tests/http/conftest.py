@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.http.serve import server_of
 from forkroot.adapters.http.settings import Settings
 from forkroot.core.local import LocalBackend
+from forkroot.core.protocol import Backend, Call, Sampling, Tokens
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +49,35 @@ def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]
     finally:
         server.should_exit = True
         thread.join()
+
+
+class Letters:
+    """A tokenizer of bytes, as the scripted backend has it."""
+
+    start_ids: tuple[int, ...] = ()
+
+    def __init__(self) -> None:
+        self.token_bytes = [bytes([value]) for value in range(256)]
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Any) -> str:
+        return bytes(ids).decode("utf-8", "replace")
+
+    def encode_prompt(self, prompt: Any) -> list[int]:
+        return [0]
+
+
+def model_logprobs(backend: Backend, ids: list[int], start: int) -> list[float]:
+    """Log-probabilities of these tokens from position `start`, each written again by itself."""
+    calls = [
+        Call(
+            (Tokens(tuple(ids[:place])),),
+            Sampling(max_tokens=1, temperature=0, logprobs=0, logit_bias={ids[place]: 100}),
+        )
+        for place in range(start, len(ids))
+    ]
+    outputs = [reply.result(30).outputs[0] for reply in map(backend.submit, calls)]
+    assert [output.ids[0] for output in outputs] == ids[start:]
+    return [output.logprobs[0].logprob for output in outputs]

@@ -19,32 +19,14 @@ from forkroot.adapters.http.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.protocol import BackendClosed, CallFailed, DeadlineExceeded, Overloaded
 
-from .conftest import serving
+from .conftest import Letters, serving
 
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2, "temperature": 0}
 
 
-class Words:
-    """A tokenizer of bytes, as the scripted backend has it."""
-
-    start_ids: tuple[int, ...] = ()
-
-    def __init__(self) -> None:
-        self.token_bytes = [bytes([value]) for value in range(256)]
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def decode(self, ids: Any) -> str:
-        return bytes(ids).decode("utf-8", "replace")
-
-    def encode_prompt(self, prompt: Any) -> list[int]:
-        return [0]
-
-
 def scripted(script: Any, **fields: Any) -> Runtime:
     limits = fields.pop("limits", Limits())
-    return Runtime(ScriptedBackend(script, **fields), Words(), ("scripted",), limits)
+    return Runtime(ScriptedBackend(script, **fields), Letters(), ("scripted",), limits)
 
 
 @pytest.fixture(scope="module")

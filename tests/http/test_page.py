@@ -21,7 +21,7 @@ from forkroot.core.process import ProcessBackend
 from forkroot.core.protocol import BackendClosed, Call, NodeView, Sampling, Text
 from forkroot.core.tokenizer import Tokenizer
 
-from .conftest import serving
+from .conftest import Letters, serving
 
 SECRET = "The harbour master hides <b>gold</b> & pearls."
 PATHS = ["/", "/page.css", "/page.js"]
@@ -41,24 +41,6 @@ class Planted(ScriptedBackend):
         if self.num_looks <= self.refuses:
             raise BackendClosed("gone")
         return self.views[:max_nodes]
-
-
-class Letters:
-    """A tokenizer of bytes."""
-
-    start_ids: tuple[int, ...] = ()
-
-    def __init__(self) -> None:
-        self.token_bytes = [bytes([value]) for value in range(256)]
-
-    def encode(self, text: str) -> list[int]:
-        return list(text.encode())
-
-    def decode(self, ids: Any) -> str:
-        return bytes(ids).decode("utf-8", "replace")
-
-    def encode_prompt(self, prompt: Any) -> list[int]:
-        return [0]
 
 
 def planted(*views: NodeView, refuses: int = 0) -> tuple[Planted, Runtime]:

@@ -17,8 +17,8 @@ from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import BackendClosed, Call, ForkHint, NodeView, Sampling, Text
 
 from .chromium import CHROMIUM, Tab, chromium
-from .conftest import serving
-from .test_page import Letters, Planted, node, planted
+from .conftest import Letters, serving
+from .test_page import Planted, node, planted
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 EVIL = "<img src=x onerror=\"document.title='harmed'\"><script>document.title='harmed'</script>"

@@ -12,7 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from forkroot.core.protocol import Backend, Call, Sampling, Text, Tokens
+from forkroot.core.protocol import Call, Sampling, Text
+
+from .conftest import model_logprobs
 
 PROMPT = "The capital of France is"
 GREEDY = {"temperature": 0, "max_new_tokens": 5}
@@ -49,20 +51,6 @@ def events(client: httpx.Client, **body: Any) -> list[Any]:
 
 def ids_of(backend: Any, text: str) -> list[int]:
     return list(backend.tokenizer.encode_prompt((Text(text),)))
-
-
-def model_logprobs(backend: Backend, ids: list[int], start: int) -> list[float]:
-    """Log-probabilities of these tokens from position `start`, each written again by itself."""
-    calls = [
-        Call(
-            (Tokens(tuple(ids[:place])),),
-            Sampling(max_tokens=1, temperature=0, logprobs=0, logit_bias={ids[place]: 100}),
-        )
-        for place in range(start, len(ids))
-    ]
-    outputs = [reply.result(30).outputs[0] for reply in map(backend.submit, calls)]
-    assert [output.ids[0] for output in outputs] == ids[start:]
-    return [output.logprobs[0].logprob for output in outputs]
 
 
 # --- one prompt --------------------------------------------------------------------------------

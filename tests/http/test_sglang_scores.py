@@ -8,26 +8,15 @@ from typing import Any
 import pytest
 
 from forkroot.adapters.http.sglang_scores import scoring_of
-from forkroot.core.protocol import Call, InvalidCall, Sampling, Text, TokenLogprob, Tokens
+from forkroot.core.protocol import Call, InvalidCall, Sampling, Text, TokenLogprob
+
+from .conftest import model_logprobs
 
 TEXTS = [
     "The capital of France is Paris, and that of Japan 東京 — naïve Ünïcödé 🙂🙂!",
     "  blanks   and\n\n\nlines\t\tand 1234567890 digits",
     "a",
 ]
-
-
-def model_logprobs(backend: Any, ids: list[int], start: int) -> list[float]:
-    calls = [
-        Call(
-            (Tokens(tuple(ids[:place])),),
-            Sampling(max_tokens=1, temperature=0, logprobs=0, logit_bias={ids[place]: 100}),
-        )
-        for place in range(start, len(ids))
-    ]
-    outputs = [reply.result(30).outputs[0] for reply in map(backend.submit, calls)]
-    assert [output.ids[0] for output in outputs] == ids[start:]
-    return [output.logprobs[0].logprob for output in outputs]
 
 
 def scored(backend: Any, ids: list[int], start: int, num_top: int = 0) -> list[TokenLogprob]:

@@ -1,0 +1,25 @@
+"""Closes what is still open when Python ends, without keeping it alive until then."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import Protocol
+
+
+class Closeable(Protocol):
+    """What can be closed."""
+
+    def close(self) -> None:
+        """Stop; may be called twice."""
+
+
+def close_at_exit(thing: Closeable) -> None:
+    """Close this at the end of the process, if it still exists."""
+    atexit.register(_close, weakref.ref(thing))
+
+
+def _close(reference: weakref.ref[Closeable]) -> None:
+    alive = reference()
+    if alive is not None:
+        alive.close()
