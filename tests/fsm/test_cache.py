@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -101,3 +102,26 @@ def test_constraints_are_told_apart() -> None:
 def test_a_schema_that_is_no_json_is_refused() -> None:
     with pytest.raises(InvalidCall, match="json_schema"):
         cache_key(JsonSchema({"a": {1, 2}}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {f"property {i}": {"type": "string"} for i in range(40_000)}},
+        {"const": "a" * 2_000_000},
+        {"enum": list(range(300_000))},
+    ],
+    ids=["many properties", "a long text", "many values"],
+)
+def test_a_schema_of_megabytes_is_refused_before_it_is_written(schema, monkeypatch) -> None:
+    monkeypatch.setattr("json.dumps", lambda _: pytest.fail("it was written"))
+    with pytest.raises(InvalidCall, match="at most 1000000 characters") as caught:
+        cache_key(JsonSchema(schema))
+    assert len(str(caught.value)) < 300
+
+
+def test_a_schema_that_holds_itself_is_refused() -> None:
+    schema: dict[str, Any] = {"type": "array"}
+    schema["items"] = schema
+    with pytest.raises(InvalidCall, match="json_schema"):
+        cache_key(JsonSchema(schema))

@@ -1,0 +1,1 @@
+"""DSPy: a program runs on our runtime by changing its LM."""

@@ -1,0 +1,1 @@
+"""Guidance: a model whose programs our runtime batches."""

@@ -1,0 +1,1 @@
+"""LangChain: a chat model and an LLM on our runtime."""
