@@ -1,0 +1,36 @@
+"""The gate of a feed-forward: silu of one half of a row times the other."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from .launch import Launch
+
+BLOCK = 1024
+
+
+@triton.jit
+def _silu_mul(gate_up, out, row_stride, out_stride, size, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    is_column = column < size
+    place = gate_up + row * row_stride + column
+    gate = tl.load(place, mask=is_column, other=0.0).to(tl.float32)
+    up = tl.load(place + size, mask=is_column, other=0.0).to(tl.float32)
+    bent = (gate * tl.sigmoid(gate)).to(gate_up.dtype.element_ty).to(tl.float32)
+    tl.store(out + row * out_stride + column, (bent * up).to(out.dtype.element_ty), mask=is_column)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """silu(gate) * up for rows [tokens, gate then up]; a new [tokens, half]."""
+    num_tokens, size = len(gate_up), gate_up.shape[1] // 2
+    out = gate_up.new_empty((num_tokens, size))
+    Launch(num_warps=4, num_stages=1)(
+        _silu_mul,
+        (num_tokens, -(-size // BLOCK)),
+        *(gate_up, out, gate_up.stride(0), out.stride(0), size),
+        BLOCK=BLOCK,
+    )
+    return out

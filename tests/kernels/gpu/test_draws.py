@@ -1,0 +1,82 @@
+"""Masks and draws against the sampler in plain torch: the very tokens that it draws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from forkroot.core.model.batch import GREEDY, Draw
+from forkroot.core.model.sampler import sample, uniforms
+from forkroot.kernels.gpu.draws import draw
+from forkroot.kernels.gpu.masks import mask
+
+SIZE = 2500
+
+
+def drawn(logits: torch.Tensor, draws: list[Draw], device: torch.device) -> list[int]:
+    def floats(name: str) -> torch.Tensor:
+        return torch.tensor([getattr(it, name) for it in draws], device=device)
+
+    found = draw(
+        logits.to(device),
+        floats("temperature").float(),
+        floats("top_k").int(),
+        floats("top_p").float(),
+        floats("min_p").float(),
+        torch.from_numpy(uniforms(draws)).to(device),
+    )
+    return found.tolist()
+
+
+def test_every_filter_draws_what_the_sampler_draws(device) -> None:
+    rng = np.random.default_rng(0)
+    plain = Draw(temperature=1.0)
+    draws = [
+        GREEDY,
+        plain,
+        replace(plain, top_k=1),
+        replace(plain, top_k=50),
+        replace(plain, top_k=SIZE + 1),
+        replace(plain, top_p=0.5),
+        replace(plain, top_p=0.9, top_k=20),
+        replace(plain, min_p=0.1),
+        replace(plain, top_p=0.95, top_k=300, min_p=0.01, temperature=2.0),
+        replace(plain, temperature=0.05, top_p=0.7),
+    ]
+    draws = [replace(it, seed=int(rng.integers(2**40)), index=3) for it in draws]
+    logits = torch.from_numpy(rng.standard_normal((len(draws), SIZE)).astype(np.float32)) * 2
+    assert drawn(logits, draws, device) == sample(logits, draws).tokens.tolist()
+
+
+def test_equal_weights_are_kept_together(device) -> None:
+    logits = torch.zeros(3, 64)
+    draws = [Draw(temperature=1.0, top_k=4, seed=seed) for seed in (1, 2, 3)]
+    assert drawn(logits, draws, device) == sample(logits, draws).tokens.tolist()
+
+
+def test_a_row_without_sound_numbers_gives_minus_one(device) -> None:
+    logits = torch.zeros(4, 100)
+    logits[0, 7] = torch.nan
+    logits[1] = -torch.inf
+    logits[2, 50] = torch.inf
+    logits[3, 99] = 1.0
+    assert drawn(logits, [GREEDY] * 4, device) == [-1, -1, -1, 99]
+    assert drawn(logits, [Draw(1.0, top_k=1)] * 4, device) == [-1, -1, -1, 99]
+
+
+def test_a_mask_hides_what_its_bits_do_not_allow(device) -> None:
+    rng = np.random.default_rng(1)
+    logits = torch.from_numpy(rng.standard_normal((3, 100)).astype(np.float32))
+    words = rng.integers(-(2**31), 2**31, (2, 3), dtype=np.int32)
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, bitorder="little").astype(bool)
+    there = logits.clone().to(device)
+    mask(there, torch.tensor([2, 0], device=device), torch.from_numpy(words).to(device))
+    for row, allowed in ((2, bits[0]), (0, bits[1])):
+        hidden = torch.from_numpy(np.append(~allowed, [True] * 4))
+        assert torch.equal(there[row].cpu(), logits[row].masked_fill(hidden, -torch.inf))
+    assert torch.equal(there[1].cpu(), logits[1])

@@ -1,0 +1,77 @@
+"""Norms, turns, gates and writes against plain torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+pytest.importorskip("triton")
+
+from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+from forkroot.kernels.gpu.rotary import turn
+from forkroot.kernels.gpu.writing import write
+
+from .closeness import is_close, poisoned
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    x = x.double()
+    return x * (x.pow(2).mean(-1, keepdim=True) + 1e-5).rsqrt() * weight.double()
+
+
+@pytest.mark.parametrize("size", [64, 100, 1024])
+def test_a_norm_scales_every_row(size, dtype, device) -> None:
+    torch.manual_seed(size)
+    x, weight = torch.randn(5, size).to(dtype), torch.randn(size).to(dtype)
+    out = poisoned(5, size, dtype=dtype, device=device)
+    assert is_close(rms_norm(x.to(device), weight.to(device), 1e-5, out), normed(x, weight), dtype)
+
+
+def test_a_norm_of_heads_may_write_where_it_read(dtype, device) -> None:
+    torch.manual_seed(1)
+    x, weight = torch.randn(5, 7, 16).to(dtype), torch.randn(3, 16).to(dtype)
+    wanted, there = normed(x[:, 1:4], weight), x.clone().to(device)
+    rms_norm(there[:, 1:4], weight.to(device), 1e-5, there[:, 1:4])
+    assert is_close(there[:, 1:4], wanted, dtype)
+    assert torch.equal(there[:, 4:].cpu(), x[:, 4:])
+
+
+def test_a_residual_is_added_before_its_norm(dtype, device) -> None:
+    torch.manual_seed(2)
+    residual, x, weight = (torch.randn(*n).to(dtype) for n in ((4, 96), (4, 96), (96,)))
+    there = residual.clone().to(device)
+    found = add_rms_norm(there, x.to(device), weight.to(device), 1e-5)
+    assert is_close(there, residual.double() + x.double(), dtype)
+    assert is_close(found, normed(there.cpu(), weight), dtype)
+
+
+def test_pairs_are_turned_in_place_and_nothing_else(dtype, device) -> None:
+    torch.manual_seed(3)
+    x, angles = (
+        torch.randn(5, 9, 16).to(dtype),
+        torch.polar(torch.ones(5, 1, 8), torch.randn(5, 1, 8)),
+    )
+    pairs = torch.view_as_complex(x[:, :7].float().reshape(5, 7, 8, 2)) * angles
+    there = x.clone().to(device)
+    turn(there[:, :7], angles.to(device))
+    assert is_close(there[:, :7], torch.view_as_real(pairs).reshape(5, 7, 16), dtype)
+    assert torch.equal(there[:, 7:].cpu(), x[:, 7:])
+
+
+def test_a_gate_is_silu_times_the_other_half(dtype, device) -> None:
+    torch.manual_seed(4)
+    x = torch.randn(3, 2 * 1500).to(dtype)
+    wanted = F.silu(x[:, :1500].double()) * x[:, 1500:].double()
+    assert is_close(silu_mul(x.to(device)), wanted, dtype)
+
+
+@pytest.mark.parametrize("rows", [2, 20])
+def test_keys_and_values_go_to_their_slots_only(rows, dtype, device) -> None:
+    torch.manual_seed(5)
+    kv, slots = torch.randn(5, rows, 24).to(dtype), torch.tensor([3, 9, 0, 44, 7])
+    pool = poisoned(rows, 50, 24, dtype=dtype, device=device)
+    write(pool, slots.to(device), kv.to(device))
+    assert torch.equal(pool[:, slots.to(device)].transpose(0, 1).cpu(), kv)
+    assert int(pool.isnan().sum()) == rows * 45 * 24
