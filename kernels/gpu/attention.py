@@ -46,8 +46,8 @@ class _Part:
 class GpuAttention:
     """The `Attention` of a GPU.
 
-    num_kv_heads, dtype: of the pool. group: query heads that share one of these; a wrong one costs time.
-    num_programs: at which a kernel fills the device; None: found out.
+    num_kv_heads, dtype: of the pool. group: query heads that share one of these; a wrong one costs
+    time. num_programs: at which a kernel fills the device; None: found out.
     """
 
     def __init__(

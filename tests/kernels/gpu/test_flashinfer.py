@@ -1,0 +1,36 @@
+"""What FlashInfer is given, on a double where there is no GPU and by itself where there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from forkroot.kernels.gpu.flashinfer import FlashInferAttention
+from forkroot.kernels.reference import attend
+
+from . import flashinfer_double
+from .closeness import is_close
+from .test_attention import CASES, forest, pool
+
+
+@pytest.fixture
+def library(device: torch.device) -> Any:
+    return pytest.importorskip("flashinfer") if device.type == "cuda" else flashinfer_double
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (24, None), (None, 5.0)])
+def test_every_step_is_the_oracles(case, window, softcap, library, device) -> None:
+    rng = np.random.default_rng(len(case))
+    past, dim, dtype = forest(rng, *CASES[case]), 64, torch.float16
+    kv = pool(rng, past, 2, dim).to(dtype)
+    q = torch.from_numpy(rng.standard_normal((past.lens.sum(), 8, dim), np.float32)).to(dtype)
+    attention = FlashInferAttention(device, 8, 2, dim, dtype, library)
+    plan = attention.plan(past, window)
+    assert (plan.roots is not None) is ("root" in case and window is None)
+    for _ in range(2):  # a plan serves every layer
+        found = attention.attend(q.to(device), kv.to(device), plan, 0.125, softcap)
+        assert is_close(found, attend(q, kv, past, 0.125, window, softcap), dtype)
