@@ -2,6 +2,17 @@
 
 from ..protocol import NodeView
 from .cache import Counters, Lease, Match, RadixCache
+from .host import HostTier, Move
 from .pages import Ints, SlotPool
 
-__all__ = ["Counters", "Ints", "Lease", "Match", "NodeView", "RadixCache", "SlotPool"]
+__all__ = [
+    "Counters",
+    "HostTier",
+    "Ints",
+    "Lease",
+    "Match",
+    "Move",
+    "NodeView",
+    "RadixCache",
+    "SlotPool",
+]

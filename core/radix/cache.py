@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..protocol import NodeView
+from .host import HostTier
 from .node import Node
 from .pages import Ints, SlotPool
 from .tree import Tree
@@ -80,13 +81,17 @@ class RadixCache:
     capacity: slots in all.
     is_enabled: False remembers nothing (for ablations): leases stay empty and `commit` leaves the
       slots with the caller, who frees them.
+    host: where tokens go that are evicted; what is copied to it and back is its to tell.
     """
 
-    def __init__(self, capacity: int, is_enabled: bool = True) -> None:
+    def __init__(
+        self, capacity: int, is_enabled: bool = True, host: HostTier | None = None
+    ) -> None:
         self.capacity = capacity
         self.is_enabled = is_enabled
+        self.host = host
         self._pool = SlotPool(capacity)
-        self._tree = Tree()
+        self._tree = Tree(host)
         self._acquires = self._asked = self._matched = 0
         self._inserted = self._duplicated = self._evicted = 0
 
@@ -134,18 +139,23 @@ class RadixCache:
         )
 
     def match(self, namespace: str, tokens: Ints, limit: int) -> Match:
-        """How much of tokens[:limit] is cached. Changes nothing, not even what is evicted next."""
+        """How much of tokens[:limit] is cached, in the pool or on the host. Changes nothing, not
+        even what is evicted next."""
         found = self._tree.find(namespace, _key(tokens, limit))
         if found is None:
             return Match(0, -1)
         return Match(found.length, found.node.id if found.edge is None else -1)
 
     def acquire(self, namespace: str, tokens: Ints, limit: int) -> Lease:
-        """Lock the longest cached prefix of tokens[:limit]; it counts as used until its release."""
+        """Lock the longest cached prefix of tokens[:limit]; it counts as used until its release.
+        What of it lies on the host comes back into the pool, as far as there is room."""
         if not self.is_enabled:
             return Lease(namespace, _sealed([]), None)
         key = _key(tokens, limit)
         end = self._tree.take(namespace, key)
+        away = self._tree.away(end)
+        if away and not self._bring_back(away):
+            end = self._step_back(end, away[0])
         self._acquires += 1
         self._asked += min(limit, len(tokens))
         self._matched += end.end
@@ -203,8 +213,7 @@ class RadixCache:
 
     def clear(self, namespace: str | None = None) -> int:
         """Evict all that is not locked, of one namespace or of all; returns how many tokens."""
-        tree = self._tree
-        gone = tree.evict(self.capacity) if namespace is None else tree.evict_namespace(namespace)
+        gone = self._tree.forget(namespace)
         self._take_back(gone)
         return len(gone)
 
@@ -233,6 +242,26 @@ class RadixCache:
         )
         owned = np.concatenate([self._pool.free_slots(), self._tree.all_slots()])
         assert np.bincount(owned, minlength=1).max() <= 1, "a slot has two owners"
+
+    def _bring_back(self, away: list[Node]) -> bool:
+        """Load locked nodes from the host; False, and nothing loaded, where there is no room."""
+        assert self.host is not None
+        slots = self.allocate(sum(node.size for node in away))
+        if slots is None:
+            return False
+        first = away[0].end - away[0].size
+        for node in away:
+            self._tree.place(node, slots[node.end - node.size - first : node.end - first].copy())
+            self.host.load(node)
+        return True
+
+    def _step_back(self, end: Node, first: Node) -> Node:
+        """Lock the path above `first` instead of that to `end`."""
+        above = first.parent
+        assert above is not None
+        self._tree.lock(above)
+        self._tree.unlock(end)
+        return above
 
     def _take_back(self, slots: Ints) -> None:
         self._pool.release(slots)

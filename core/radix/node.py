@@ -20,7 +20,9 @@ WIDTH = 4  # bytes of one token in a key
 class Node:
     """One edge and the node at its lower end.
 
-    key, slots: the edge's tokens (as bytes) and where their keys and values are.
+    key, slots: the edge's tokens (as bytes) and where their keys and values are in the pool; no
+      slots where they lie on the host only.
+    host: where they are on the host; None: nowhere.
     end: depth of the node in tokens, its own edge included.
     children: first token (as bytes) of an edge -> its node.
     lock_count: leases whose path runs through this node.
@@ -29,19 +31,31 @@ class Node:
     """
 
     __slots__ = (
-        "children", "end", "hits", "id", "key", "last_used", "lock_count", "parent", "slots",
-    )  # fmt: skip
+        *("children", "end", "hits", "host", "id"),
+        *("key", "last_used", "lock_count", "parent", "slots"),
+    )
 
     def __init__(self, id: int, parent: Node | None, key: bytes, slots: Ints, end: int) -> None:
         self.id = id
         self.parent = parent
         self.key = key
         self.slots = slots
+        self.host: Ints | None = None
         self.end = end
         self.children: dict[bytes, Node] = {}
         self.lock_count = 0
         self.last_used = 0
         self.hits = 0
+
+    @property
+    def size(self) -> int:
+        """Tokens of the edge."""
+        return len(self.key) // WIDTH
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its tokens are in the pool."""
+        return len(self.slots) > 0
 
 
 class Root(Node):
@@ -96,8 +110,8 @@ def _common(key: bytes, start: int, edge: bytes) -> int:
     return low
 
 
-def below(root: Root) -> Iterator[Node]:
-    """Every node below a root, parents before children."""
+def below(root: Node) -> Iterator[Node]:
+    """Every node below this one, parents before children."""
     waiting = list(root.children.values())
     while waiting:
         node = waiting.pop()
@@ -169,7 +183,13 @@ def view(
 
 def check_edge(node: Node) -> None:
     assert node.parent is not None
-    assert len(node.slots) > 0, f"the edge of node {node.id} is empty"
-    assert len(node.key) == len(node.slots) * WIDTH, f"node {node.id} has not one slot a token"
-    assert node.end == node.parent.end + len(node.slots), f"the end of node {node.id} is wrong"
+    size, above = node.size, node.parent
+    assert size > 0, f"the edge of node {node.id} is empty"
+    assert len(node.key) == size * WIDTH, f"node {node.id} has a broken key"
+    assert node.is_here or node.host is not None, f"node {node.id} lies nowhere"
+    assert len(node.slots) in (0, size), f"node {node.id} has not one slot a token"
+    assert node.host is None or len(node.host) == size, f"node {node.id} is on the host in part"
+    assert node.is_here or not node.lock_count, f"node {node.id} is locked and not in the pool"
+    assert above.is_here or above.parent is None or not node.is_here, f"gap above node {node.id}"
+    assert node.end == above.end + size, f"the end of node {node.id} is wrong"
     assert node.parent.children[node.key[:WIDTH]] is node, f"node {node.id} is not its parent's"

@@ -15,12 +15,13 @@ from typing import NamedTuple
 import numpy as np
 
 from ..protocol import NodeView
+from .host import HostTier
 from .node import WIDTH, Descent, Node, Root, below, check_edge, descend, liveliest, view
 from .pages import Ints
 
 
 class Growth(NamedTuple):
-    """What `extend` did: the node at the key's end, and how many tokens the tree held before."""
+    """What `extend` did: the node at the key's end, and how many tokens were in the pool before."""
 
     node: Node
     held: int
@@ -29,11 +30,14 @@ class Growth(NamedTuple):
 class Tree:
     """Cached tokens of all namespaces under one least-recently-used order.
 
-    num_cached, num_evictable: tokens held, and tokens held by unlocked nodes.
+    host: where tokens go that have to leave the pool; None: nowhere, they are forgotten. What is
+      in the pool hangs below nothing that is not.
+    num_cached, num_evictable: tokens in the pool, and those of unlocked nodes.
     num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, host: HostTier | None = None) -> None:
+        self._host = host
         self.num_cached = 0
         self.num_evictable = 0
         self.num_nodes = 0
@@ -63,9 +67,29 @@ class Tree:
         descent = descend(node, key)
         lowest = self._settle(descent)
         self.lock(lowest, node)
+        away = self.away(lowest)
+        for edge in away:  # computed once more: in the pool again without a copy
+            self.place(edge, slots[edge.end - edge.size : edge.end].copy())
+        held = descent.length if not away else away[0].end - away[0].size
         if lowest.end * WIDTH < len(key):
             lowest = self._add_leaf(lowest, key, slots)
-        return Growth(lowest, descent.length)
+            if self._host is not None and self._host.is_eager:
+                self._save(lowest)
+        return Growth(lowest, held)
+
+    def away(self, node: Node) -> list[Node]:
+        """The nodes up to the end of `node` that are not in the pool, the uppermost first."""
+        found = []
+        at: Node | None = node
+        while at is not None and at.parent is not None and not at.is_here:
+            found.append(at)
+            at = at.parent
+        return found[::-1]
+
+    def place(self, node: Node, slots: Ints) -> None:
+        """Give a locked node slots of the pool."""
+        node.slots = slots
+        self.num_cached += len(slots)
 
     def lock(self, node: Node, above: Node | None = None) -> None:
         """Lock the path from `node` up to its root, or to below `above` where that is given."""
@@ -87,7 +111,7 @@ class Tree:
         while at.parent is not None:
             at.lock_count -= 1
             at.last_used = now
-            if at.lock_count == 0:
+            if at.lock_count == 0 and at.is_here:
                 self._unlocked[at] = None
                 self.num_evictable += len(at.slots)
             at = at.parent
@@ -112,17 +136,19 @@ class Tree:
         taken = [np.empty(0, np.int32)]
         while count > 0 and self._unlocked:
             leaf = next(iter(self._unlocked))
-            size = len(leaf.slots)
-            surplus = size - max(count, size // 64)
-            taken.append(self._shorten(leaf, surplus) if surplus > 0 else self._remove(leaf))
+            surplus = leaf.size - max(count, leaf.size // 64)
+            taken.append(self._shorten(leaf, surplus) if surplus > 0 else self._send_away(leaf))
             count -= len(taken[-1])
         return np.concatenate(taken)
 
-    def evict_namespace(self, namespace: str) -> Ints:
-        """Give up all that is not locked in one namespace, and return its slots."""
+    def forget(self, namespace: str | None = None) -> Ints:
+        """Give up all that is not locked in one namespace, or in all, on the host too; returns the
+        slots of the pool that it had."""
+        names = list(self._roots) if namespace is None else [namespace]
         taken = [np.empty(0, np.int32)]
-        nodes = list(below(self._roots[namespace])) if namespace in self._roots else []
-        taken += [self._remove(node) for node in reversed(nodes) if node.lock_count == 0]
+        for root in (self._roots[name] for name in names if name in self._roots):
+            nodes = reversed(list(below(root)))
+            taken += [self._remove(node) for node in nodes if node.lock_count == 0]
         return np.concatenate(taken)
 
     def snapshot(
@@ -149,7 +175,9 @@ class Tree:
             locks = sum(child.lock_count for child in above.children.values())
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
-        self._check_unlocked({node for node in nodes if node.lock_count == 0})
+        self._check_unlocked({node for node in nodes if node.lock_count == 0 and node.is_here})
+        if self._host is not None:
+            self._host.check(nodes)
         assert self.num_cached == sum(len(node.slots) for node in nodes), "num_cached is wrong"
         assert self.num_nodes == len(nodes), "num_nodes is wrong"
 
@@ -165,7 +193,7 @@ class Tree:
         assert times == sorted(times), "the eviction order is not the order of last use"
         order = {node: index for index, node in enumerate(listed)}
         for node, index in order.items():
-            under = [order[child] for child in node.children.values()]
+            under = [order[child] for child in node.children.values() if child.is_here]
             assert max(under, default=-1) < index, f"node {node.id} goes before its child"
         evictable = sum(len(node.slots) for node in listed)
         assert self.num_evictable == evictable, "num_evictable is wrong"
@@ -205,14 +233,24 @@ class Tree:
         )
         upper.lock_count = lower.lock_count
         upper.hits = lower.hits
+        upper.last_used = lower.last_used
         above.children[upper.key[:WIDTH]] = upper
         lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower
+        if self._host is not None:
+            self._host.split(upper, lower)
         self.num_nodes += 1
         self.num_splits += 1
         return upper
 
     def _shorten(self, leaf: Node, size: int) -> Ints:
+        """Let all but the first `size` tokens of an unlocked leaf go."""
+        if self._host is not None:
+            upper = self._split(leaf, size * WIDTH)
+            self._unlocked[upper] = None
+            self._unlocked.move_to_end(upper, last=False)
+            self._unlocked.move_to_end(leaf, last=False)
+            return self._send_away(leaf)
         gone = leaf.slots[size:]
         leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
         leaf.end -= len(gone)
@@ -220,16 +258,40 @@ class Tree:
         self.num_evictable -= len(gone)
         return gone
 
+    def _send_away(self, leaf: Node) -> Ints:
+        """Take an unlocked leaf of the pool out of it: to the host, or out of the tree with all
+        that hangs below it."""
+        if self._host is not None and self._save(leaf):
+            return self._leave(leaf)
+        for node in reversed(list(below(leaf))):
+            self._remove(node)
+        return self._remove(leaf)
+
+    def _save(self, node: Node) -> bool:
+        assert self._host is not None
+        for gone in self._host.room_for(node):
+            self._remove(gone)
+        return self._host.save(node)
+
+    def _leave(self, leaf: Node) -> Ints:
+        """Take a leaf's slots of the pool."""
+        slots, leaf.slots = leaf.slots, np.empty(0, np.int32)
+        if len(slots):
+            del self._unlocked[leaf]
+            self.num_cached -= len(slots)
+            self.num_evictable -= len(slots)
+        return slots
+
     def _remove(self, leaf: Node) -> Ints:
         above = leaf.parent
         assert above is not None and not leaf.children and leaf.lock_count == 0
-        del self._unlocked[leaf]
+        slots = self._leave(leaf)
+        if self._host is not None:
+            self._host.drop(leaf)
         del above.children[leaf.key[:WIDTH]]
-        self.num_cached -= len(leaf.slots)
-        self.num_evictable -= len(leaf.slots)
         self.num_nodes -= 1
         self._drop_bare(above)
-        return leaf.slots
+        return slots
 
     def _drop_bare(self, node: Node) -> None:
         if isinstance(node, Root) and not node.children and node.lock_count == 0:

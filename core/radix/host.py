@@ -1,0 +1,111 @@
+"""The second tier: host slots, where tokens lie that had to leave the pool, until they are wanted.
+
+It knows which nodes have a copy there and which of them go first, and writes down what is to be
+copied; who has the memory does the copying, in the order given.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from .node import Node
+from .pages import Ints, SlotPool
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Keys and values to be copied: from slots of the pool to host slots, or back.
+
+    slots, host: [n] where they are in either. is_load: from the host into the pool.
+    """
+
+    slots: Ints
+    host: Ints
+    is_load: bool
+
+
+class HostTier:
+    """Host slots 0 to capacity - 1.
+
+    is_eager: tokens are copied as soon as they are cached (write-through), so that leaving the pool
+      costs nothing later; else when they leave it (write-back).
+    num_saved, num_loaded: tokens copied to and from the host since the start.
+    """
+
+    def __init__(self, capacity: int, is_eager: bool = False) -> None:
+        self.is_eager = is_eager
+        self.num_saved = 0
+        self.num_loaded = 0
+        self._slots = SlotPool(capacity)
+        self._nodes: OrderedDict[Node, None] = OrderedDict()  # what goes first, first
+        self._moves: list[Move] = []
+
+    @property
+    def num_held(self) -> int:
+        """Tokens that lie here."""
+        return self._slots.capacity - self._slots.num_free
+
+    def room_for(self, node: Node) -> Iterator[Node]:
+        """Forget copies until there is room for one of this node, if need be. Gives, one after
+        another, the nodes that lie nowhere now: each is to be taken out of the tree at once."""
+        if node.host is not None or node.size > self._slots.capacity:
+            return
+        for _ in range(len(self._nodes)):
+            if self._slots.num_free >= node.size:
+                return
+            other = next(iter(self._nodes))
+            if not other.is_here and (other.lock_count > 0 or other.children):
+                self._nodes.move_to_end(other)  # wanted at this moment, or needed by those below
+                continue
+            self.drop(other)
+            if not other.is_here:
+                yield other
+
+    def save(self, node: Node) -> bool:
+        """See that a node of the pool has a copy here, and let it go last; False where there is no
+        room for it."""
+        if node.host is None:
+            node.host = self._slots.allocate(node.size)
+            if node.host is None:
+                return False
+            self._moves.append(Move(node.slots, node.host, is_load=False))
+            self.num_saved += node.size
+        self._nodes[node] = None
+        self._nodes.move_to_end(node)
+        return True
+
+    def load(self, node: Node) -> None:
+        """Copy a node that lies here into its slots of the pool; it stays here as well."""
+        assert node.host is not None and len(node.slots) == node.size
+        self._moves.append(Move(node.slots, node.host, is_load=True))
+        self._nodes.move_to_end(node)
+        self.num_loaded += node.size
+
+    def split(self, upper: Node, lower: Node) -> None:
+        """An edge was cut in two: each half has its part of the copy."""
+        if lower.host is None:
+            return
+        cut = upper.size
+        upper.host, lower.host = lower.host[:cut].copy(), lower.host[cut:].copy()
+        self._nodes[upper] = None
+
+    def drop(self, node: Node) -> None:
+        """Forget a node's copy, if it has one."""
+        if node.host is not None:
+            self._slots.release(node.host)
+            node.host = None
+            del self._nodes[node]
+
+    def take_moves(self) -> tuple[Move, ...]:
+        """What is to be copied before the next tokens are computed, in this order; told once."""
+        moves, self._moves = tuple(self._moves), []
+        return moves
+
+    def check(self, nodes: list[Node]) -> None:
+        """Assert that every copy is that of one of the tree's nodes, and counted once."""
+        self._slots.check()
+        held = [node for node in nodes if node.host is not None]
+        assert set(held) == set(self._nodes), "the host's order is not that of the nodes it holds"
+        assert sum(len(node.host) for node in held if node.host is not None) == self.num_held
