@@ -94,7 +94,7 @@ def rows(shape: Shape, dtype: torch.dtype) -> None:
     add_rms_norm(x, x.clone(), weight, 1e-5)
     qkv = torch.empty(TOKENS, shape.heads + 2 * shape.kv_heads, shape.dim, dtype=dtype)
     turn(qkv, torch.empty(TOKENS, 1, shape.dim // 2, dtype=torch.complex64))
-    kv, pool = qkv[:, shape.heads :], torch.empty(2 * shape.kv_heads, 64, shape.dim, dtype=dtype)
+    kv, pool = qkv[:, shape.heads :], torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)
     write(pool, torch.arange(TOKENS), kv)
     silu_mul(torch.empty(TOKENS, 2 * shape.ffn, dtype=dtype))
 

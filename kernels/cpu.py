@@ -1,9 +1,9 @@
 """Attention on a CPU.
 
-A step is cut into parts that are merged by their log-sum-exp. Runs that several sequences share,
-or that lie in adjacent slots, are read in place by torch's fused kernel, as are long chunks of new
-tokens; what is left of single tokens is read in place by loops compiled for it, and where there are
-none, or for a few new tokens, gathered and computed together.
+A step is cut into parts that are merged by their log-sum-exp: runs that several sequences share,
+and what is left of each. In float32 loops compiled for it read all keys in place. Where there are
+none, runs that are shared or lie in adjacent slots are read in place by torch's fused kernel, as
+are long chunks of new tokens; what is left is gathered and computed together.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ import torch
 from torch import Tensor
 
 from . import Past
-from .cuts import Keys, LongPart, OwnPart, Plan, ShortPart, TokenPart, Tokens, cut, first_rows
+from .cuts import cut, first_rows
+from .inplace import cut_in_place
 from .paged import PagedReader, can_compile
+from .parts import ChunkPart, Keys, LongPart, OwnPart, Plan, ShortPart, TokenPart, Tokens
+from .prefill import ChunkReader
 from .windows import mask
 
 _FOLDED = 16  # new tokens up to which heads are folded into rows
@@ -44,21 +47,24 @@ class _Bend(NamedTuple):
 class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots.
 
-    is_compiled: single tokens by compiled loops; None: where numba is there.
+    is_compiled: by compiled loops, which know float32 only; None: where numba is there.
     """
 
     def __init__(
         self, num_slots: int, num_kv_heads: int, dtype: torch.dtype, is_compiled: bool | None = None
     ) -> None:
-        is_paged = can_compile() if is_compiled is None else is_compiled
-        self._reader = PagedReader() if is_paged and dtype is torch.float32 else None
+        is_wanted = can_compile() if is_compiled is None else is_compiled
+        reads_in_place = is_wanted and dtype is torch.float32
+        self._readers = (PagedReader(), ChunkReader()) if reads_in_place else None
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
         self._scratch: dict[torch.dtype, Tensor] = {}
 
     def plan(self, past: Past, window: int | None = None) -> Plan:
         """As `Attention.plan`."""
-        return cut(past, self._heads, window, self._reader is not None)
+        if self._readers is not None:
+            return cut_in_place(past, window)
+        return cut(past, self._heads, window)
 
     def attend(
         self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
@@ -74,12 +80,14 @@ class CpuAttention:
             if plan.runs:
                 _put(total, own.tokens, part.total())
         for run in plan.runs:
-            _merge(out, total, run.tokens, self._long(q, kv, run, bend))
+            _merge(out, total, run.tokens, self._part(q, kv, run, bend))
         return out
 
     def _part(self, q: Tensor, kv: Tensor, part: OwnPart, bend: _Bend) -> _Result:
         if isinstance(part, TokenPart):
             return self._singles(q, kv, part, bend)
+        if isinstance(part, ChunkPart):
+            return self._chunks(q, kv, part, bend)
         if isinstance(part, ShortPart):
             return self._short(q, kv, part, bend)
         return self._long(q, kv, part, bend)
@@ -109,14 +117,21 @@ class CpuAttention:
 
     def _singles(self, q: Tensor, kv: Tensor, part: TokenPart, bend: _Bend) -> _Result:
         """Single tokens, each over keys of its own."""
-        assert self._reader is not None
-        scores = self._reader.scores(_pick(q, part.tokens), kv, part, bend.scale)
+        assert self._readers is not None
+        reader = self._readers[0]
+        scores = reader.scores(_pick(q, part.tokens), kv, part, bend.scale)
         if bend.softcap is not None:
             is_empty = scores.isneginf()
             scores.div_(bend.softcap).tanh_().mul_(bend.softcap).masked_fill_(is_empty, -torch.inf)
         probs = scores.softmax(-1)
-        out = self._reader.mixed(probs, kv, part)
+        out = reader.mixed(probs, kv, part)
         return _Result(out, lambda: _total(scores, probs))
+
+    def _chunks(self, q: Tensor, kv: Tensor, part: ChunkPart, bend: _Bend) -> _Result:
+        """Sequences of several new tokens, or a run that all of them see."""
+        assert self._readers is not None
+        out, total = self._readers[1].attend(_pick(q, part.tokens), kv, part, *bend)
+        return _Result(out, lambda: total)
 
     def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: _Bend) -> _Result:
         """Sequences of few new tokens, each over keys of its own."""

@@ -1,4 +1,5 @@
-"""Cuts one step's attention into parts for the CPU: which queries read which keys, and how.
+"""Cuts one step's attention into parts that torch's operators compute: keys are copied, but for
+those that lie in adjacent slots.
 
 Made once a step and read by every layer. Knows slots and positions; computes no attention.
 """
@@ -6,91 +7,20 @@ Made once a step and read by every layer. Knows slots and positions; computes no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from . import Ints, Past
+from .parts import Indices, Keys, LongPart, OwnPart, Plan, ShortPart, Tokens
 from .sharing import Run, find_runs
 from .windows import blocks, is_reached, mask, shifted
 
 SHORT = 16  # new tokens up to which sequences are computed together
 MAX_GATHER = 1 << 13  # slots gathered at once
 MAX_WASTE = 1 << 10  # of these, padding
-MAX_EMPTY = 1 << 11  # scores of a head that are padding
-
-Indices: TypeAlias = npt.NDArray[Any]
-Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
-
-
-@dataclass(frozen=True, slots=True)
-class Keys:
-    """The adjacent slots start:start + length, or any: `index` names rows of the pool seen as
-    [2 * kv_heads * slots, dim], ordered [2, kv_heads, length]."""
-
-    start: int
-    length: int
-    index: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class LongPart:
-    """Queries that have all keys in common. is_causal: the keys are the queries' own tokens, of
-    which each sees those up to itself. mask: [queries, keys], 0 or -inf. Else every query sees
-    every key."""
-
-    tokens: Tokens
-    keys: Keys
-    is_causal: bool = False
-    mask: Tensor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ShortPart:
-    """S sequences of L new tokens each, over n keys each, padded.
-
-    tokens: the S * L tokens in the batch, the last of a shorter sequence repeated.
-    index: rows of the pool seen as [2 * kv_heads * slots, dim], ordered [2, S, kv_heads, n].
-    mask: [S, 1, L, 1, n], 0 or -inf; None if nothing is hidden.
-    """
-
-    tokens: Tokens
-    num_sequences: int
-    index: Tensor
-    mask: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenPart:
-    """Single new tokens of T sequences, each over the keys firsts:ends of its row in the table, in
-    whatever slots.
-
-    tokens: these in the batch. reads: [T] keys of a token and of those before it. longest: the
-    most keys that one of them has.
-    """
-
-    tokens: Tokens
-    table: Ints
-    rows: Ints
-    firsts: Ints
-    ends: Ints
-    reads: Indices
-    longest: int
-
-
-OwnPart: TypeAlias = TokenPart | ShortPart | LongPart
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """own: the parts in which every token reads itself; runs: those that are merged into them."""
-
-    own: tuple[OwnPart, ...]
-    runs: tuple[LongPart, ...]
 
 
 def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
@@ -100,27 +30,20 @@ def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
     return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
 
 
-def cut(
-    past: Past, heads: Indices, window: int | None = None, reads_in_place: bool = False
-) -> Plan:
-    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`.
-    reads_in_place: single tokens can be computed as a TokenPart."""
+def cut(past: Past, heads: Indices, window: int | None = None) -> Plan:
+    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
     if window is None or not is_reached(past, window):
-        return _Cutter(past, heads, None, reads_in_place).plan()
-    return _Cutter(shifted(past, window), heads, window, reads_in_place).plan()
+        return _Cutter(past, heads, None).plan()
+    return _Cutter(shifted(past, window), heads, window).plan()
 
 
 class _Cutter:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
     offsets: [S] how many of these lie in runs; what follows is its own.
-    is_cut: [S] whether its new tokens do not all see the same of the past.
-    is_light: [S] whether it is one token, which reads its keys in place."""
+    is_cut: [S] whether its new tokens do not all see the same of the past."""
 
-    def __init__(
-        self, past: Past, heads: Indices, window: int | None, reads_in_place: bool
-    ) -> None:
+    def __init__(self, past: Past, heads: Indices, window: int | None) -> None:
         self._past = past
-        self._is_light = (past.lens == 1) & reads_in_place
         self._heads = heads
         self._window = window
         self._masks: dict[tuple[int, int], Tensor] = {}
@@ -132,10 +55,10 @@ class _Cutter:
             self._is_cut |= self._ends > window
 
     def plan(self) -> Plan:
-        runs = [self._run(run) for run in find_runs(self._sharing(), self._is_light)]
-        own: list[OwnPart] = [self._singles(group) for group in self._light_groups()]
-        is_short = (self._past.lens <= SHORT) & ~self._is_cut & ~self._is_light
-        alone = np.flatnonzero(~is_short & ~self._is_light).tolist()
+        runs = [self._run(run) for run in find_runs(self._sharing())]
+        own: list[OwnPart] = []
+        is_short = (self._past.lens <= SHORT) & ~self._is_cut
+        alone = np.flatnonzero(~is_short).tolist()
         for group in self._groups(np.flatnonzero(is_short)):
             if len(group) > 1:
                 own.append(self._short(group))
@@ -200,28 +123,8 @@ class _Cutter:
                 continue
             order = np.argsort(-num_keys, kind="stable")
             yield from np.split(
-                group[order], _borders(num_keys[order].tolist(), MAX_GATHER, MAX_WASTE)
+                group[order], borders(num_keys[order].tolist(), MAX_GATHER, MAX_WASTE)
             )
-
-    def _light_groups(self) -> Iterator[Indices]:
-        """Single tokens in groups that leave no more scores empty than is worth a call."""
-        light = np.flatnonzero(self._is_light)
-        num_keys = self._ends[light] - self._offsets[light]
-        padded = len(light) * int(num_keys.max(initial=0))
-        if padded - num_keys.sum() <= MAX_EMPTY:
-            yield from ([light] if len(light) else [])
-            return
-        order = np.argsort(-num_keys, kind="stable")
-        borders = _borders(num_keys[order].tolist(), padded, MAX_EMPTY)
-        yield from np.split(light[order], borders)
-
-    def _singles(self, group: Indices) -> TokenPart:
-        firsts, ends = self._offsets[group], self._ends[group]
-        is_all = len(group) == len(self._offsets) and bool((np.diff(group) > 0).all())
-        tokens = None if is_all else torch.from_numpy(self._firsts[group].astype(np.int64))
-        reads, longest = np.cumsum(ends - firsts), int((ends - firsts).max())
-        rows = self._past.rows[group]
-        return TokenPart(tokens, self._past.table, rows, firsts, ends, reads, longest)
 
     def _short(self, group: Indices) -> ShortPart:
         lens, offsets = self._past.lens[group], self._offsets[group]
@@ -261,14 +164,14 @@ def _mask(seen: Indices, slots: Ints) -> Tensor | None:
     return torch.from_numpy(mask[:, None, :, None, :])
 
 
-def _borders(num_keys: list[int], most: int, most_waste: int) -> list[int]:
+def borders(num_keys: list[int], most: int, most_waste: int) -> list[int]:
     """Where to cut descending numbers of keys, so that no group has or wastes too many, padded to
     its longest."""
-    borders, start, waste = [], 0, 0
+    found, start, waste = [], 0, 0
     for i, count in enumerate(num_keys):
         waste += num_keys[start] - count
         if waste > most_waste or (i + 1 - start) * num_keys[start] > most:
             if i > start:
-                borders.append(i)
+                found.append(i)
             start, waste = i, 0
-    return borders
+    return found

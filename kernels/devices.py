@@ -2,17 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from types import MappingProxyType
+from typing import NamedTuple
+
 import torch
 
+from ..core.protocol import InvalidCall
 from . import Attention
-from .cpu import CpuAttention
-from .plain import PlainAttention
+
+AUTO = "auto"
 
 
-def attention_for(
-    device: torch.device, num_slots: int, num_kv_heads: int, dtype: torch.dtype
-) -> Attention:
-    """The attention of a device, over a pool of so many slots and heads of keys, of this dtype."""
+class Pool(NamedTuple):
+    """What attention must know of a pool: its place, numbers, and slots; and of the queries: how
+    many heads of them each head of keys serves."""
+
+    device: torch.device
+    dtype: torch.dtype
+    num_slots: int
+    num_kv_heads: int
+    dim: int
+    group: int = 1
+
+
+def _cpu(pool: Pool) -> Attention:
+    from .cpu import CpuAttention
+
+    return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype)
+
+
+def _plain(pool: Pool) -> Attention:
+    from .plain import PlainAttention
+
+    return PlainAttention(pool.device)
+
+
+def _triton(pool: Pool) -> Attention:
+    from .gpu.attention import GpuAttention
+
+    return GpuAttention(pool.device, pool.num_kv_heads, pool.dtype, pool.group)
+
+
+def _flashinfer(pool: Pool) -> Attention:
+    from .gpu.flashinfer import FlashInferAttention
+
+    heads = pool.group * pool.num_kv_heads
+    return FlashInferAttention(pool.device, heads, pool.num_kv_heads, pool.dim, pool.dtype)
+
+
+KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
+    {"cpu": _cpu, "plain": _plain, "triton": _triton, "flashinfer": _flashinfer}
+)
+_NEEDS = MappingProxyType({"triton": "triton", "flashinfer": "flashinfer"})
+
+
+def attention_for(pool: Pool, kind: str = AUTO) -> Attention:
+    """The attention of a kind over a pool; "auto" is the quickest that its device has.
+
+    Raises InvalidCall for a kind that there is not, or not here.
+    """
+    if kind == AUTO:
+        return KINDS[_best(pool.device)](pool)
+    if kind not in KINDS or not _is_here(kind, pool.device):
+        here = [name for name in KINDS if _is_here(name, pool.device)]
+        raise InvalidCall("attention", kind, f"{AUTO}, {', '.join(here)}")
+    return KINDS[kind](pool)
+
+
+def _best(device: torch.device) -> str:
     if device.type == "cpu":
-        return CpuAttention(num_slots, num_kv_heads, dtype)
-    return PlainAttention(device)
+        return "cpu"
+    return "triton" if _is_here("triton", device) else "plain"
+
+
+def _is_here(kind: str, device: torch.device) -> bool:
+    """Whether this device can run it and its package is installed."""
+    if kind in _NEEDS:
+        return device.type == "cuda" and find_spec(_NEEDS[kind]) is not None
+    return kind == "plain" or device.type == "cpu"

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .cuts import TokenPart
+from .parts import TokenPart
 
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 _REORDERED = {
@@ -42,7 +42,7 @@ class PagedReader:
 
     def __init__(self, num_threads: int | None = None) -> None:
         self._num_threads = num_threads or torch.get_num_threads()
-        self._score, self._mix = _compiled(_score, _SCORES), _compiled(_mix, _MIXED)
+        self._score, self._mix = compiled(_score, _SCORES), compiled(_mix, _MIXED)
 
     def scores(self, q: Tensor, kv: Tensor, part: TokenPart, scale: float) -> Tensor:
         """[tokens, heads, longest]: q [tokens, heads, dim] times the keys of its part, scaled;
@@ -70,7 +70,7 @@ class PagedReader:
         goals = reads[-1] * np.arange(1, num_threads) / num_threads
         borders = [0, *(np.searchsorted(reads, goals) + 1).tolist(), num_tokens]
         others = [
-            _helpers(self._num_threads).submit(loop, *args, *of_part, start, stop)
+            helpers(self._num_threads).submit(loop, *args, *of_part, start, stop)
             for start, stop in itertools.pairwise(borders[1:])
         ]
         loop(*args, *of_part, 0, borders[1])
@@ -79,7 +79,7 @@ class PagedReader:
 
 
 @functools.cache
-def _helpers(num_threads: int) -> ThreadPoolExecutor:
+def helpers(num_threads: int) -> ThreadPoolExecutor:
     """Threads beside the caller's; the loops need no interpreter."""
     return ThreadPoolExecutor(num_threads - 1, "forkroot-attention")
 
@@ -87,7 +87,7 @@ def _helpers(num_threads: int) -> ThreadPoolExecutor:
 def slot_writer() -> Callable[[Tensor, Tensor, Tensor], None]:
     """A function that puts kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots,
     dim], all float32 but for the slots."""
-    loop = _compiled(_write, _WRITE)
+    loop = compiled(_write, _WRITE)
 
     def write(pool: Tensor, slots: Tensor, kv: Tensor) -> None:
         loop(pool.numpy(), slots.numpy(), kv.numpy())
@@ -96,12 +96,19 @@ def slot_writer() -> Callable[[Tensor, Tensor, Tensor], None]:
 
 
 @functools.cache
-def _compiled(function: Callable[..., None], signature: str) -> Callable[..., None]:
-    """The function in machine code, which is kept for later processes where files can be."""
+def compiled(
+    function: Callable[..., None], signature: str, is_reordered: bool = True
+) -> Callable[..., None]:
+    """The function in machine code, which is kept for later processes where files can be.
+    is_reordered: whether its sums may be taken in any order."""
     import numba
 
     compiler = functools.partial(
-        numba.njit, signature, fastmath=_REORDERED, nogil=True, error_model="numpy"
+        numba.njit,
+        signature,
+        fastmath=_REORDERED if is_reordered else False,
+        nogil=True,
+        error_model="numpy",
     )
     try:
         found = compiler(cache=True)(function)

@@ -18,7 +18,8 @@ from . import Ints, Past
 Flags = npt.NDArray[np.bool_]
 
 WORTH = 768  # token reads that a run must save: about what a part of its own costs
-WORTH_LIGHT = 6144  # the same where each sequence reads in place, and finds much in near caches
+WORTH_LIGHT = 1536  # the same where all are single tokens that read in place, from near caches
+READS_LIGHT = 3  # such reads that cost as much as reading a token of a run once
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,13 @@ class Run:
         """Whether each slot is the one before plus one."""
         return bool(np.all(np.diff(self.slots) == 1))
 
-    def saved(self, num_copied: int) -> int:
-        """Token reads that are saved by reading this run once, and in place if it is adjacent;
-        num_copied: of its sequences, those whose keys would have to be copied else."""
-        is_read = num_copied == 0
-        num_saved = len(self.sequences) - is_read - (not self.is_adjacent)
-        return num_saved * (self.end - self.start)
+    def saved(self, reads_in_place: bool, is_light: bool) -> int:
+        """Token reads that are saved by reading this run once; and without a copy if it is
+        adjacent, where keys are not read in place anyway. is_light: for single tokens only."""
+        num_reads = int(reads_in_place or not self.is_adjacent)
+        if is_light:
+            num_reads = READS_LIGHT
+        return (len(self.sequences) - num_reads) * (self.end - self.start)
 
 
 class _Group(NamedTuple):
@@ -55,7 +57,9 @@ def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
     """The runs that save enough token reads to be worth it. Those of one sequence cover a prefix of
     its cached tokens without gaps, and come in order of their positions.
 
-    is_light: [S] which sequences read their keys in place, wherever they are."""
+    is_light: [S] given where keys are read in place, wherever they are: which sequences do so for
+    a single token."""
+    reads_in_place = is_light is not None
     light = [False] * len(past.rows) if is_light is None else is_light.tolist()
     rows, starts = past.rows.tolist(), past.starts.tolist()
     groups = [_Group(list(range(len(rows))), 0, 0)]
@@ -63,14 +67,14 @@ def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
         group = groups.pop()
         for sequences in _by_slot(past.table, rows, starts, group):
             longest = max(starts[s] for s in sequences)
-            num_copied = sum(not light[s] for s in sequences)
-            if len(sequences) == 1 and not num_copied:
+            if len(sequences) == 1 and reads_in_place:
                 continue
-            worth = WORTH if num_copied else WORTH_LIGHT
+            is_all_light = all(light[s] for s in sequences)
+            worth = WORTH_LIGHT if is_all_light else WORTH
             if len(sequences) * (longest - group.covered) < worth:
                 continue
             run = _leading_run(past.table, rows, starts, group, sequences)
-            is_worth = run.saved(num_copied) >= worth
+            is_worth = run.saved(reads_in_place, is_all_light) >= worth
             if is_worth:
                 yield run
             if is_worth or len(sequences) > 1:

@@ -31,6 +31,13 @@ class Jump(NamedTuple):
     required: bytes
 
 
+class _Start(NamedTuple):
+    """A number of tokens after which the text is encoded alone, and the cuts of this text."""
+
+    num_tokens: int
+    cuts: list[int]
+
+
 class Retokenizer:
     """Forced text to tokens, for one tokenizer.
 
@@ -50,9 +57,9 @@ class Retokenizer:
         Changes nothing (all kept, none new) where the text is not one that the tokenizer keeps.
         """
         table = self._vocabulary.token_bytes
-        for start in self._starts(ids, forced):
+        for start, cuts in self._starts(ids, forced):
             written = b"".join([table[token] for token in ids[start:]])
-            tokens = self._sure(written + forced, can_go_on)
+            tokens = self._sure(written + forced, cuts if can_go_on else ())
             if tokens is not None:
                 return self._change(ids, start, tokens, written)
         return Jump(len(ids), (), b"")
@@ -66,12 +73,12 @@ class Retokenizer:
         covered = sum(len(table[token]) for token in tokens)
         return Jump(start + shared, tuple(tokens[shared:]), written[covered:])
 
-    def _sure(self, data: bytes, can_go_on: bool) -> list[int] | None:
-        """The tokens of a text that no continuation changes; None where it cannot be encoded."""
+    def _sure(self, data: bytes, cuts: Sequence[int]) -> list[int] | None:
+        """The tokens of a text that it has however it is cut; None where it cannot be encoded."""
         tokens = self._tokens(data)
-        if tokens is None or not can_go_on:
-            return tokens
-        for cut in self._cuts(data):
+        if tokens is None:
+            return None
+        for cut in cuts:
             shorter = self._tokens(data[:cut])
             if shorter is None:
                 return None
@@ -106,8 +113,8 @@ class Retokenizer:
         table = self._vocabulary.token_bytes
         return tokens if b"".join([table[token] for token in tokens]) == data else None
 
-    def _starts(self, ids: Sequence[int], forced: bytes) -> Iterator[int]:
-        """Numbers of tokens after which the text may be encoded alone, nearest first.
+    def _starts(self, ids: Sequence[int], forced: bytes) -> Iterator[_Start]:
+        """Where the text may be encoded alone, nearest first.
 
         The last is where text begins: the sequence's start, or after its last token without bytes.
         """
@@ -116,15 +123,19 @@ class Retokenizer:
         tail = [table[token] for token in ids[near:]]
         data = b"".join(tail) + forced
         place, place_index = len(data) - len(forced), len(ids)
-        limit = min([*self._cuts(data), len(data)])
+        cuts = self._cuts(data)
+        limit = min([*cuts, len(data)])
         num_tried = 0
         while tail and num_tried < MAX_STARTS:
             if 0 < place <= limit and self._is_break(data, place):
                 num_tried += 1
-                yield place_index
+                yield _Start(place_index, [cut - place for cut in cuts])
             place -= len(tail.pop())
             place_index -= 1
-        yield self._text_start(ids, 0)
+        first = self._text_start(ids, 0)
+        if first != near:
+            cuts = self._cuts(b"".join([table[token] for token in ids[first:]]) + forced)
+        yield _Start(first, cuts)
 
     def _text_start(self, ids: Sequence[int], least: int) -> int:
         """Where text begins: after the last token without bytes from `least` on, or at `least`."""
@@ -146,7 +157,7 @@ def _last_word(data: bytes) -> int:
     text = data.decode("utf-8", "ignore")
     place = text.rfind("'", -2)
     kept = text[:place] if place >= 0 else text
-    return len(kept.rstrip().encode())
+    return len(data) - len(text[len(kept.rstrip()) :].encode())
 
 
 def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:

@@ -73,6 +73,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Copy:
+    """Keys and values between slots of the pool and host slots, [n] of each. is_load: from the host
+    into the pool; else the other way."""
+
+    slots: Ints
+    host: Ints
+    is_load: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """One forward pass over S sequences with T new tokens in all, one sequence after another.
 
@@ -84,8 +94,10 @@ class Batch:
     sampled: [N] indices into `ids` of the tokens after which a token is drawn, ascending.
     draws: N, how each of these is drawn.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
-    targets: [M] these successors' token ids.
+    targets: [M] these successors' token ids. num_rivals: how many of the likeliest tokens in each
+      one's place are wanted.
     queried: [K] indices into `ids` of the tokens after which something is asked; queries: what.
+    copies: to and from the host, in this order and before anything is computed.
     """
 
     ids: Longs
@@ -101,6 +113,8 @@ class Batch:
     targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     queried: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     queries: tuple[Query, ...] = ()
+    num_rivals: int = 0
+    copies: tuple[Copy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +125,8 @@ class Outcome:
     logprobs: [N] their log-probabilities under the model's own distribution (temperature 1, no
       penalty, no filter); NaN where the draw asked for none.
     tops: for each drawn token its best rivals (token id, log-probability), best first.
-    scores: [M] log-probability of each target.
+    scores: [M] log-probability of each target. score_tops: the likeliest tokens in its place, best
+      first; none where the batch asks for none.
     log_masses: [N] log of the share of the distribution (after penalties and temperature) that the
       draw's mask allows; 0 where that was not asked for.
     answers: K, one for each query.
@@ -123,3 +138,4 @@ class Outcome:
     scores: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
     answers: tuple[Answer, ...] = ()
+    score_tops: tuple[tuple[tuple[int, float], ...], ...] = ()

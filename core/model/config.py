@@ -126,6 +126,11 @@ class ModelConfig(Sizes):
             shapes |= _linear(f"{name}.w2", *back)
         return shapes
 
+    @property
+    def group(self) -> int:
+        """As `Sizes.group`."""
+        return self.num_heads // self.num_kv_heads
+
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
         return sum(_product(shape) for shape in self.weight_shapes().values())

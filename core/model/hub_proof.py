@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels.devices import attention_for
+from ...kernels.devices import Pool, attention_for
 from ..protocol import InvalidModel
 from .batch import Batch
 from .inputs import Inputs
@@ -49,7 +49,8 @@ def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
     pool = KVPool(config, _NUM_SLOTS, model.dtype, model.device, Ranks())
     for layer in pool.layers:
         layer.fill_(torch.nan)
-    attention = attention_for(model.device, _NUM_SLOTS, config.num_kv_heads, model.dtype)
+    heads = config.num_kv_heads, config.head_dim, config.group
+    attention = attention_for(Pool(model.device, model.dtype, _NUM_SLOTS, *heads))
     table = np.random.default_rng(1).permutation(_NUM_SLOTS).reshape(2, -1).astype(np.int32)
     logits: list[list[Tensor]] = [[] for _ in sequences]
     done = np.zeros(len(sequences), np.int32)

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from ..protocol import BackendClosed
-from .batch import Batch, Ints, Outcome
+from .batch import Batch, Copy, Ints, Outcome
 from .parallel import Ranks
 from .runner import ModelRunner
 
@@ -68,19 +68,21 @@ class RankedRunner:
             slots.append(new[changed])
         table = [np.concatenate(part) for part in (rows, columns, slots)]
         arrays = [getattr(batch, name) for name in _ARRAYS]
-        return batch.table.shape, [_plain(array) for array in (*table, *arrays)]
+        copies = [(_plain(it.slots), _plain(it.host), it.is_load) for it in batch.copies]
+        return batch.table.shape, [_plain(array) for array in (*table, *arrays)], copies
 
 
 def follow(messages: Iterable[Any], runner: ModelRunner) -> None:
     """Compute along with rank 0 until it says no more."""
     table: Ints | None = None
-    for shape, plain in messages:
+    for shape, plain, told in messages:
         if table is None:
             table = np.zeros(shape, np.int32)
         rows, columns, slots, *arrays = (_array(item) for item in plain)
         table[rows, columns] = slots
         fields: dict[str, Any] = dict(zip(_ARRAYS, arrays, strict=True))
-        runner.hidden(Batch(**fields, table=table, draws=()))
+        copies = tuple(Copy(_array(slots), _array(host), is_load) for slots, host, is_load in told)
+        runner.hidden(Batch(**fields, table=table, draws=(), copies=copies))
 
 
 def _short(error: Exception) -> str:

@@ -1,11 +1,11 @@
 """Draws tokens from logits, a whole batch at once.
 
-Every filter is a floor: the least weight that a token may have, found among the few likeliest
-tokens and, only for rows where these do not hold the nucleus, among more. Each row's random number
-depends on its own seed and index alone, and is spent by inverting the distribution in the order of
-token ids, so that what is drawn for a sequence does not depend on its batch. Order of the filters
-as in transformers: penalties and biases, temperature, top-k, top-p of what is left, min-p. Tokens
-as likely as the last one kept are kept.
+Every filter is a floor: the least weight that a token may have, found by compiled loops on a CPU
+that has them, else among the few likeliest tokens and, only for rows where these do not hold the
+nucleus, among more. Each row's random number depends on its own seed and index alone, and is spent
+by inverting the distribution in the order of token ids, so that what is drawn for a sequence does
+not depend on its batch. Order of the filters as in transformers: penalties and biases, temperature,
+top-k, top-p of what is left, min-p. Tokens as likely as the last one kept are kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...kernels.nucleus import Filters, drawer
 from .batch import GREEDY, Draw, Floats, Longs
 from .masks import masked
 from .penalties import changed
@@ -45,8 +46,11 @@ class Drawn:
     log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
 
-def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
-    """Draw one token for each row of logits [N, vocabulary] (float32, left as they are)."""
+def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = None) -> Drawn:
+    """Draw one token for each row of logits [N, vocabulary] (float32, left as they are).
+
+    is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
+    """
     total = logits.sum(-1)
     is_sound = total - total == 0  # all finite
     if all(draw is GREEDY for draw in draws):
@@ -54,17 +58,18 @@ def sample(logits: Tensor, draws: Sequence[Draw]) -> Drawn:
         return Drawn(plain, np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
     free = changed(logits, draws)
     allowed = masked(free, draws)
-    tokens = _likeliest(allowed)
-    rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
-    if rows:
-        index = torch.tensor(rows, device=logits.device)
-        mine = allowed if len(rows) == len(draws) else allowed.index_select(0, index)
-        tokens[index] = _draw(mine, [draws[row] for row in rows])
+    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
+    tokens = _tokens(allowed, draws, has_loops)
     if allowed is not logits:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
     logprobs, tops = _logprobs(logits, tokens, draws)
     chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
     return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
+
+
+def can_draw(device: torch.device) -> bool:
+    """Whether there are compiled loops that draw there; compiles them the first time."""
+    return device.type == "cpu" and drawer() is not None
 
 
 def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
@@ -89,6 +94,34 @@ def _likeliest(logits: Tensor) -> Tensor:
 
 
 # --- draws ---------------------------------------------------------------------------------------
+
+
+def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
+    """The likeliest token of each greedy row, and one drawn for each of the others."""
+    draw = _draw_compiled if is_compiled else _draw
+    rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
+    if len(rows) == len(draws):
+        return draw(logits, draws)
+    tokens = _likeliest(logits)
+    if rows:
+        index = torch.tensor(rows, device=logits.device)
+        tokens[index] = draw(logits.index_select(0, index), [draws[row] for row in rows])
+    return tokens
+
+
+def _draw_compiled(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """As `_draw`."""
+    loops = drawer()
+    assert loops is not None
+    filters = Filters(
+        np.array([draw.top_k for draw in draws], np.int64),
+        np.array([draw.top_p for draw in draws], np.float64),
+        np.array([draw.min_p for draw in draws], np.float32),
+    )
+    temperatures = np.array([draw.temperature for draw in draws])
+    return torch.from_numpy(
+        loops.draw(logits.contiguous().numpy(), temperatures, filters, uniforms(draws))
+    )
 
 
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
@@ -166,7 +199,8 @@ def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
     low = weights.new_tensor(least)[:, None]
     kept = torch.empty_like(weights)
     shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64)[:, None]
-    wanted = shares.to(weights.device) * _mass_above(weights, low, kept)
+    whole = _mass_above(weights, low, kept) - _spare(weights, low, draws)
+    wanted = shares.to(weights.device) * whole
     low = low.view(torch.int32)  # where enough is kept
     high = torch.full_like(low, _ABOVE_ONE)  # where too little is
     for _ in range(_HALVINGS):
@@ -174,6 +208,15 @@ def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
         is_enough = _mass_above(weights, middle.view(torch.float32), kept) >= wanted
         low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
     return low.view(torch.float32)[:, 0]
+
+
+def _spare(weights: Tensor, least: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """[N, 1] mass of what is kept beyond top-k for being as likely as the last one."""
+    size = weights.shape[-1]
+    counts = [draw.top_k if 0 < draw.top_k < size else size for draw in draws]
+    wanted = torch.tensor(counts, device=weights.device)[:, None]
+    num_spare = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
+    return num_spare * least.double()
 
 
 def _mass_above(weights: Tensor, floors: Tensor, kept: Tensor) -> Tensor:
@@ -252,9 +295,14 @@ def _logprobs(
     chosen = own.gather(-1, tokens[index][:, None]) - total
     logprobs[rows] = chosen[:, 0].numpy(force=True)
     most = max(draws[row].logprobs or 0 for row in rows)
-    best, ids = own.topk(min(most, own.shape[-1]))
-    rivals = zip(rows, ids.tolist(), (best - total).tolist(), strict=True)
-    for row, row_ids, row_logprobs in rivals:
-        count = draws[row].logprobs or 0
-        tops[row] = tuple(zip(row_ids[:count], row_logprobs[:count], strict=True))
+    for row, top in zip(rows, rivals(own, total, most), strict=True):
+        tops[row] = top[: draws[row].logprobs or 0]
     return logprobs, tuple(tops)
+
+
+def rivals(logits: Tensor, total: Tensor, count: int) -> list[Top]:
+    """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
+    first. total: [N, 1] the logarithm of each row's sum."""
+    best, ids = logits.topk(min(count, logits.shape[-1]))
+    pairs = zip(ids.tolist(), (best - total).tolist(), strict=True)
+    return [tuple(zip(*pair, strict=True)) for pair in pairs]

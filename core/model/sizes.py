@@ -35,6 +35,11 @@ class Sizes(ABC):
     def path(self) -> str:
         """Whose code it runs by, in words."""
 
+    @property
+    def group(self) -> int:
+        """Query heads that share a head of keys and values, where that is known."""
+        return 1
+
     @abstractmethod
     def num_parameters(self) -> int:
         """Numbers that the checkpoint holds, a tied output matrix counted once."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -172,3 +175,59 @@ def test_the_share_that_a_mask_allows_is_of_what_is_drawn_from() -> None:
     second = float(plain[1:3].logsumexp(-1) - plain.logsumexp(-1))
     assert found.tolist() == [pytest.approx(first), pytest.approx(second), 0.0]
     assert len(sample(logits, [silent] * 3).log_masses) == 0
+
+
+def adversarial(size: int, seed: int) -> torch.Tensor:
+    """Rows that are flat, one-hot, full of ties, nearly flat, masked, of huge spread and of two
+    levels."""
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((8, size))
+    rows = np.stack(
+        [
+            np.zeros(size),
+            np.where(np.arange(size) == size // 2, 30.0, 0.0),
+            np.round(noise[2]),
+            noise[3] * 1e-4,
+            np.where(random.random(size) < 0.9, -np.inf, noise[4]),
+            noise[5] * 1e3,
+            np.where(noise[6] > 1, 1.0, 0.0),
+            np.where(np.arange(size) == 3, 0.0, -np.inf),
+        ]
+    )
+    return torch.from_numpy(rows.astype(np.float32))
+
+
+@pytest.mark.parametrize("size", [5, 128, 129, 3000, 20_000])
+@pytest.mark.parametrize("kind", ["random", "adversarial"])
+def test_compiled_loops_draw_the_tokens_of_the_plain_way(size: int, kind: str) -> None:
+    pytest.importorskip("numba")
+    random = np.random.default_rng(size)
+    for seed in range(8):
+        spread = float(random.choice([0.05, 1.0, 3.0]))
+        rows = logits(8, size, spread, seed) if kind == "random" else adversarial(size, seed)
+        banned = tuple(range(0, size, 7)) if size > 5 else ()
+        draws = [replace(random_draw(random), banned=banned[:-1]) for _ in range(8)]
+        compiled = sample(rows, draws, is_compiled=True).tokens
+        assert compiled.tolist() == sample(rows, draws, is_compiled=False).tokens.tolist()
+
+
+@pytest.mark.parametrize("temperature", [1e-30, 1e-6, 1e-3, 0.05, 50.0])
+def test_compiled_loops_draw_the_same_at_any_temperature(temperature: float) -> None:
+    pytest.importorskip("numba")
+    rows = torch.cat((logits(24, 4000, 3.0, 5), adversarial(4000, 5)))
+    draws = [
+        Draw(temperature, seed, top_k=top_k, top_p=top_p, min_p=min_p)
+        for seed, (top_k, top_p, min_p) in enumerate(
+            product((-1, 3, 1500, 4000), (1.0, 0.9, 0.0, 0.2), (0.0, 0.5))
+        )
+    ]
+    compiled = sample(rows, draws, is_compiled=True).tokens
+    assert compiled.tolist() == sample(rows, draws, is_compiled=False).tokens.tolist()
+
+
+def test_without_numba_the_plain_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, draws = logits(4, 500, 2.0), [Draw(1.0, seed=seed, top_p=0.9) for seed in range(4)]
+    usual = sample(rows, draws).tokens.tolist()
+    with monkeypatch.context() as patch:
+        patch.setattr("forkroot.core.model.sampler.drawer", lambda: None)
+        assert sample(rows, draws).tokens.tolist() == usual

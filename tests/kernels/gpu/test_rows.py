@@ -67,11 +67,15 @@ def test_a_gate_is_silu_times_the_other_half(dtype, device) -> None:
     assert is_close(silu_mul(x.to(device)), wanted, dtype)
 
 
-@pytest.mark.parametrize("rows", [2, 20])
-def test_keys_and_values_go_to_their_slots_only(rows, dtype, device) -> None:
+@pytest.mark.parametrize("heads", [1, 10])
+@pytest.mark.parametrize("is_by_token", [False, True])
+def test_keys_and_values_go_to_their_slots_only(heads, is_by_token, dtype, device) -> None:
     torch.manual_seed(5)
-    kv, slots = torch.randn(5, rows, 24).to(dtype), torch.tensor([3, 9, 0, 44, 7])
-    pool = poisoned(rows, 50, 24, dtype=dtype, device=device)
+    kv, slots = torch.randn(5, 2 * heads, 24).to(dtype), torch.tensor([3, 9, 0, 44, 7])
+    shape = (2, 50, heads, 24) if is_by_token else (2, heads, 50, 24)
+    pool = poisoned(*shape, dtype=dtype, device=device)
+    pool = pool.transpose(1, 2) if is_by_token else pool
     write(pool, slots.to(device), kv.to(device))
-    assert torch.equal(pool[:, slots.to(device)].transpose(0, 1).cpu(), kv)
-    assert int(pool.isnan().sum()) == rows * 45 * 24
+    found = pool[:, :, slots.to(device)].permute(2, 0, 1, 3).flatten(1, 2)
+    assert torch.equal(found.cpu(), kv)
+    assert int(pool.isnan().sum()) == 2 * heads * 45 * 24

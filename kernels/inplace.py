@@ -1,0 +1,109 @@
+"""Cuts one step's attention into parts that compiled loops compute: no key is copied.
+
+Made once a step and read by every layer. Knows slots and positions; computes no attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from . import Past
+from .cuts import borders
+from .parts import ChunkPart, Indices, Plan, TokenPart, Tokens
+from .sharing import Run, find_runs
+from .windows import is_reached, shifted
+
+MAX_EMPTY = 1 << 11  # scores of a head that are padding
+JOINED = 32  # new tokens up to which a sequence has others join it in reading a run
+
+
+def cut_in_place(past: Past, window: int | None = None) -> Plan:
+    """Cut a step into parts."""
+    if window is None or not is_reached(past, window):
+        return _Cutter(past, None).plan()
+    return _Cutter(shifted(past, window), window).plan()
+
+
+class _Cutter:
+    """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
+    offsets: [S] how many of these lie in runs; what follows is its own."""
+
+    def __init__(self, past: Past, window: int | None) -> None:
+        self._past = past
+        self._window = window
+        self._firsts = (np.cumsum(past.lens) - past.lens).astype(np.int64)
+        self._ends = past.starts + past.lens
+        self._offsets = np.zeros(len(past.rows), np.int32)
+
+    def plan(self) -> Plan:
+        is_single = self._past.lens == 1
+        runs = tuple(self._run(run) for run in find_runs(self._sharing(), is_single))
+        singles = tuple(self._singles(group) for group in self._groups(np.flatnonzero(is_single)))
+        several = np.flatnonzero(~is_single)
+        return Plan((*singles, self._chunks(several)) if len(several) else singles, runs)
+
+    def _sharing(self) -> Past:
+        """The step as far as runs may cover it: not where windows end in them, nor what many new
+        tokens of one sequence read by themselves as well."""
+        is_apart = self._past.lens > JOINED
+        if self._window is not None:
+            is_apart |= self._ends > self._window
+        if not is_apart.any():
+            return self._past
+        return replace(self._past, starts=np.where(is_apart, 0, self._past.starts))
+
+    def _run(self, run: Run) -> ChunkPart:
+        """A run, which all new tokens of its sequences see; it moves their offsets."""
+        sequences = np.array(run.sequences)
+        self._offsets[sequences] = run.end
+        num_tokens, num_keys = int(self._past.lens[sequences].sum()), len(run.slots)
+        row, end = np.zeros(1, np.int32), np.array([num_keys], np.int32)
+        bounds = np.array([0, num_tokens])
+        tokens, num_scores = self._tokens(sequences), num_tokens * num_keys
+        return ChunkPart(tokens, run.slots[None], row, row, end, end, bounds, None, num_scores)
+
+    def _chunks(self, group: Indices) -> ChunkPart:
+        past, lens, ends = self._past, self._past.lens[group], self._ends[group]
+        firsts = self._offsets[group]
+        return ChunkPart(
+            tokens=self._tokens(group),
+            table=past.table,
+            rows=past.rows[group],
+            firsts=firsts,
+            starts=past.starts[group],
+            ends=ends,
+            bounds=np.concatenate(([0], np.cumsum(lens))),
+            window=self._window,
+            num_scores=int((lens * (ends - firsts)).sum()),
+        )
+
+    def _groups(self, singles: Indices) -> Iterator[Indices]:
+        """Single tokens in groups that leave no more scores empty than is worth a call."""
+        num_keys = self._ends[singles] - self._offsets[singles]
+        padded = len(singles) * int(num_keys.max(initial=0))
+        if padded - num_keys.sum() <= MAX_EMPTY:
+            yield from ([singles] if len(singles) else [])
+            return
+        order = np.argsort(-num_keys, kind="stable")
+        places = borders(num_keys[order].tolist(), padded, MAX_EMPTY)
+        yield from np.split(singles[order], places)
+
+    def _singles(self, group: Indices) -> TokenPart:
+        firsts, ends = self._offsets[group], self._ends[group]
+        reads, longest = np.cumsum(ends - firsts), int((ends - firsts).max())
+        rows, tokens = self._past.rows[group], self._tokens(group)
+        return TokenPart(tokens, self._past.table, rows, firsts, ends, reads, longest)
+
+    def _tokens(self, group: Indices) -> Tokens:
+        """All new tokens of these sequences."""
+        firsts, lens = self._firsts[group], self._past.lens[group]
+        if bool((firsts[1:] == firsts[:-1] + lens[:-1]).all()):
+            start, end = int(firsts[0]), int(firsts[-1] + lens[-1])
+            is_all = len(group) == len(self._offsets)
+            return None if is_all else slice(start, end)
+        ends = np.cumsum(lens)
+        return torch.from_numpy(np.arange(ends[-1]) + np.repeat(firsts - ends + lens, lens))

@@ -1,0 +1,256 @@
+"""Attention of many queries over keys in any slots, read where they lie: compiled loops.
+
+Tiles of queries, one to a lane, meet blocks of keys, and the softmax goes on from block to block
+(as in FlashAttention). The heads of a group and their tokens stand side by side in a tile, so that
+a key is loaded once for all. Only for float32 on a CPU; needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="call-arg, var-annotated"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from .vectors import (
+    NARROW,
+    WIDE,
+    exp2,
+    larger,
+    load,
+    minus,
+    narrow,
+    plus,
+    plus_product,
+    seen,
+    single,
+    spread,
+    store,
+    tanh,
+    times,
+    wide,
+)
+
+LANES = WIDE  # queries of a tile
+BLOCK = 64  # keys of a block
+MOST_TILES = 256 // LANES  # tiles that a block is read for, while it is in a near cache
+_ROWS = 8  # sums at a time
+_LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
+_LOG2 = np.float32(np.log(2))
+_INTS = "int32[::1]"
+SIGNATURE = (
+    "void(float32[:, :, :], float32[:, :, ::1], float32[::1], float32[:, :, ::1], float32[:, ::1],"
+    f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
+    " int64, int64, int64)"
+)
+_compiled = njit(error_model="numpy", nogil=True)
+
+
+def attend(
+    q, keys, values, out, total, table, rows, firsts, starts, ends, bounds, window, scale, cap,
+    num_tiles, part, num_parts,
+):  # fmt: skip
+    """The tokens bounds[s]:bounds[s + 1] of q [tokens, heads, dim] at positions from starts[s] on,
+    for each sequence s, over the keys firsts[s]:ends[s] in the slots of row rows[s] of the table.
+    A token sees the last `window` keys up to itself.
+
+    keys: [kv_heads, slots, dim]; values: [kv_heads * slots * dim] of the same. scale: of scores in
+    powers of two. cap: softcap of these; 0: none. num_tiles: that share a reading of keys. Of all
+    such groups of tiles, this does each num_parts-th. Writes out [tokens, heads, dim] and total
+    [tokens, heads], the log-sum-exp of the scores.
+    """
+    num_kv_heads, num_slots, dim = keys.shape
+    group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
+    most = min(num_tiles * LANES, (_longest(bounds) * group + LANES - 1) // LANES * LANES)
+    queries, mixed = np.empty(most * dim, np.float32), np.empty(most * dim, np.float32)
+    peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
+    lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
+    scores, decay = np.empty(BLOCK * LANES, np.float32), np.empty(LANES, np.float32)
+    places = np.empty(BLOCK, np.int64)
+    turn = 0
+    for s in range(len(rows)):
+        slots, num_queries = table[rows[s]], (bounds[s + 1] - bounds[s]) * group
+        for kv_head in range(num_kv_heads):
+            for start in range(0, num_queries, most):
+                turn += 1
+                if turn % num_parts != part:
+                    continue
+                used = min(most, num_queries - start)
+                of_tiles = start, used, bounds[s], kv_head * group, group
+                _pack(q, queries, scale, of_tiles)
+                _look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles)
+                mixed[:] = 0
+                peaks[:] = _LOWEST
+                sums[:] = 0
+                stop = int(highs[used - 1])
+                unseen = (int(lows[0]) - firsts[s]) // BLOCK * BLOCK  # the same blocks for all
+                for at in range(firsts[s] + unseen, stop, BLOCK):
+                    num_keys = min(BLOCK, stop - at)
+                    for j in range(BLOCK):
+                        slot = slots[at + min(j, num_keys - 1)]
+                        places[j] = (kv_head * num_slots + slot) * dim
+                    for tile in range(0, used, LANES):
+                        last = tile + LANES - 1
+                        num = min(num_keys, int(highs[last]) - at)
+                        if num <= 0 or at + num <= lows[tile]:
+                            continue
+                        _score(keys_flat, places, num, dim, queries, tile * dim, scores)
+                        if cap > 0:
+                            _bend(scores, num, cap)
+                        if at < lows[last] or at + num > highs[tile]:
+                            _hide(scores, num, lows, highs, tile, at)
+                        _soften(scores, num, peaks, sums, tile, decay)
+                        for lane in range(0, min(LANES, used - tile), _ROWS):
+                            _mix(values, places, num, dim, scores, decay, mixed, tile, lane)
+                _unpack(mixed, peaks, sums, out, total, of_tiles)
+
+
+@_compiled
+def _longest(bounds):
+    longest = 0
+    for s in range(len(bounds) - 1):
+        longest = max(longest, bounds[s + 1] - bounds[s])
+    return longest
+
+
+@_compiled
+def _pack(q, queries, scale, of_tiles):
+    """queries: [tiles, dim, lanes], scaled; the last query fills up its tile."""
+    start, used, first, first_head, group = of_tiles
+    dim = q.shape[2]
+    for i in range((used + LANES - 1) // LANES * LANES):
+        query = start + min(i, used - 1)
+        t, head = first + query // group, first_head + query % group
+        at = i // LANES * LANES * dim + i % LANES
+        for d in range(dim):
+            queries[at + d * LANES] = q[t, head, d] * scale
+
+
+@_compiled
+def _look(lows, highs, first, begin, end, window, of_tiles):
+    """Which keys low:high each query sees."""
+    start, used, _, _, group = of_tiles
+    for i in range((used + LANES - 1) // LANES * LANES):
+        up_to = begin + (start + min(i, used - 1)) // group + 1
+        lows[i] = max(first, up_to - window)
+        highs[i] = min(end, up_to)
+
+
+@_compiled
+def _unpack(mixed, peaks, sums, out, total, of_tiles):
+    start, used, first, first_head, group = of_tiles
+    dim = out.shape[2]
+    for i in range(used):
+        t, head = first + (start + i) // group, first_head + (start + i) % group
+        share = np.float32(1) / sums[i]
+        for d in range(dim):
+            out[t, head, d] = mixed[i * dim + d] * share
+        total[t, head] = (peaks[i] + np.log2(sums[i])) * _LOG2
+
+
+@_compiled
+def _score(keys, places, num, dim, queries, at, scores):
+    """scores [keys, lanes], eight keys at a time; behind the last key, those of keys unasked."""
+    for j in range(0, num, _ROWS):
+        k0, k1, k2, k3 = places[j], places[j + 1], places[j + 2], places[j + 3]
+        k4, k5, k6, k7 = places[j + 4], places[j + 5], places[j + 6], places[j + 7]
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()
+        for d in range(dim):
+            x = load(queries, at + d * LANES, s0)
+            s0 = plus_product(s0, keys[k0 + d], x)
+            s1 = plus_product(s1, keys[k1 + d], x)
+            s2 = plus_product(s2, keys[k2 + d], x)
+            s3 = plus_product(s3, keys[k3 + d], x)
+            s4 = plus_product(s4, keys[k4 + d], x)
+            s5 = plus_product(s5, keys[k5 + d], x)
+            s6 = plus_product(s6, keys[k6 + d], x)
+            s7 = plus_product(s7, keys[k7 + d], x)
+        _put_rows(scores, j * LANES, LANES, s0, s1, s2, s3, s4, s5, s6, s7)
+
+
+@_compiled
+def _bend(scores, num, cap):
+    """Softcap: cap * tanh(score / cap)."""
+    bound, share = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
+    for j in range(num):
+        x = load(scores, j * LANES, bound)
+        store(scores, j * LANES, times(bound, tanh(times(x, share))))
+
+
+@_compiled
+def _hide(scores, num, lows, highs, tile, start):
+    """-inf where a query does not see a key; those of the scores are start:start + num."""
+    low, high = load(lows, tile, wide()), load(highs, tile, wide())
+    for j in range(num):
+        x = load(scores, j * LANES, low)
+        store(scores, j * LANES, seen(x, low, high, np.float32(start + j)))
+
+
+@_compiled
+def _soften(scores, num, peaks, sums, tile, decay):
+    """Scores to powers below the highest so far; decay: what those before are worth now."""
+    before = peak = load(peaks, tile, wide())
+    for j in range(num):
+        peak = larger(peak, load(scores, j * LANES, peak))
+    worth = exp2(minus(before, peak))
+    total = times(load(sums, tile, peak), worth)
+    for j in range(num):
+        power = exp2(minus(load(scores, j * LANES, peak), peak))
+        total = plus(total, power)
+        store(scores, j * LANES, power)
+    store(peaks, tile, peak)
+    store(sums, tile, total)
+    store(decay, 0, worth)
+
+
+@_compiled
+def _mix(values, places, num, dim, powers, decay, mixed, tile, lane):
+    """mixed [lanes, dim]: what eight of them were, decayed, and the values by their powers."""
+    at, d = (tile + lane) * dim, 0
+    while d + WIDE <= dim:
+        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, wide())
+        d += WIDE
+    while d + NARROW <= dim:
+        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, narrow())
+        d += NARROW
+    while d < dim:
+        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, single())
+        d += 1
+
+
+@_compiled
+def _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, like):
+    """The same for as many columns from d on as a vector like `like` has."""
+    at += d
+    m0 = times(load(mixed, at, like), spread(decay[lane], like))
+    m1 = times(load(mixed, at + dim, like), spread(decay[lane + 1], like))
+    m2 = times(load(mixed, at + 2 * dim, like), spread(decay[lane + 2], like))
+    m3 = times(load(mixed, at + 3 * dim, like), spread(decay[lane + 3], like))
+    m4 = times(load(mixed, at + 4 * dim, like), spread(decay[lane + 4], like))
+    m5 = times(load(mixed, at + 5 * dim, like), spread(decay[lane + 5], like))
+    m6 = times(load(mixed, at + 6 * dim, like), spread(decay[lane + 6], like))
+    m7 = times(load(mixed, at + 7 * dim, like), spread(decay[lane + 7], like))
+    for j in range(num):
+        x, i = load(values, places[j] + d, like), j * LANES + lane
+        m0 = plus_product(m0, powers[i], x)
+        m1 = plus_product(m1, powers[i + 1], x)
+        m2 = plus_product(m2, powers[i + 2], x)
+        m3 = plus_product(m3, powers[i + 3], x)
+        m4 = plus_product(m4, powers[i + 4], x)
+        m5 = plus_product(m5, powers[i + 5], x)
+        m6 = plus_product(m6, powers[i + 6], x)
+        m7 = plus_product(m7, powers[i + 7], x)
+    _put_rows(mixed, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
+
+
+@_compiled
+def _put_rows(array, at, step, x0, x1, x2, x3, x4, x5, x6, x7):
+    store(array, at, x0)
+    store(array, at + step, x1)
+    store(array, at + 2 * step, x2)
+    store(array, at + 3 * step, x3)
+    store(array, at + 4 * step, x4)
+    store(array, at + 5 * step, x5)
+    store(array, at + 6 * step, x6)
+    store(array, at + 7 * step, x7)

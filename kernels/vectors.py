@@ -1,0 +1,208 @@
+"""Vectors of float32 as values in code that numba compiles, so that loops decide what stays in
+registers.
+
+LLVM's own vectoriser checks at every loop whether arrays overlap, and keeps sums of several rows in
+memory: a third of the speed. Numbers of a vector are called lanes. Loads and stores check nothing.
+Needs numba. What it keeps of loops compiled with these goes by the file of the loop, not by this
+one.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators, allow-subclassing-any
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic, models, register_model
+
+# A wide vector: eight of them are sums, and two more fit beside these.
+WIDE = 32 if binding.get_host_cpu_features().get("avx512f") else 8
+NARROW = 8
+
+_FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+_FUSED = ("contract",)  # a product and a sum may be rounded once
+_ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
+_LEAST = -126.0  # below, powers of two are no normal numbers
+_POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
+_EXP2 = _POWERS.convert(kind=np.polynomial.Polynomial).coef.tolist()  # within 1e-8
+_TANH = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835)  # of odd powers, near zero
+_NEAR = 0.3
+
+
+class Vector(types.Type):
+    """So many lanes."""
+
+    def __init__(self, width: int) -> None:
+        self.width = width
+        super().__init__(f"Vector({width})")
+
+
+@register_model(Vector)
+class VectorModel(models.PrimitiveModel):
+    """A vector is one of LLVM's."""
+
+    def __init__(self, manager: Any, vector: Any) -> None:
+        super().__init__(manager, vector, ir.VectorType(_FLOAT, vector.width))
+
+
+def _zeros(width: int) -> Any:
+    @intrinsic
+    def zeros(typing):
+        def emit(context, builder, signature, args):
+            return _filled(ir.VectorType(_FLOAT, width), 0.0)
+
+        return Vector(width)(), emit
+
+    return zeros
+
+
+wide, narrow, single = _zeros(WIDE), _zeros(NARROW), _zeros(1)  # vectors of zeros
+
+
+@intrinsic
+def load(typing, array, at, like):
+    """As many numbers of a flat array as `like` has, from index `at`."""
+
+    def emit(context, builder, signature, args):
+        place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
+        return builder.load(place, align=4)
+
+    return like(array, types.intp, like), emit
+
+
+@intrinsic
+def store(typing, array, at, x):
+    """Put a vector into a flat array from index `at`."""
+
+    def emit(context, builder, signature, args):
+        place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
+        builder.store(args[2], place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, x), emit
+
+
+@intrinsic
+def spread(typing, number, like):
+    """A vector like `like` with this number in all lanes."""
+
+    def emit(context, builder, signature, args):
+        return _spread(builder, args[0], args[1].type)
+
+    return like(types.float32, like), emit
+
+
+@intrinsic
+def plus_product(typing, total, number, x):
+    """total + number * x, of a vector, a number and a vector."""
+
+    def emit(context, builder, signature, args):
+        total, number, x = args
+        return _plus_product(builder, total, _spread(builder, number, x.type), x)
+
+    return total(total, types.float32, x), emit
+
+
+@intrinsic
+def seen(typing, x, lows, highs, at):
+    """x in lanes in which low <= at < high, -inf in the others."""
+
+    def emit(context, builder, signature, args):
+        x, lows, highs, at = args
+        at = _spread(builder, at, x.type)
+        is_above = builder.fcmp_ordered("<=", lows, at)
+        is_seen = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
+        return builder.select(is_seen, x, _filled(x.type, -math.inf))
+
+    return x(x, x, x, types.float32), emit
+
+
+def _of_one(function: Callable[..., ir.Value]) -> Any:
+    @intrinsic
+    def operation(typing, x):
+        def emit(context, builder, signature, args):
+            return function(builder, *args)
+
+        return x(x), emit
+
+    return operation
+
+
+def _of_two(function: Callable[..., ir.Value]) -> Any:
+    @intrinsic
+    def operation(typing, x, y):
+        def emit(context, builder, signature, args):
+            return function(builder, *args)
+
+        return x(x, y), emit
+
+    return operation
+
+
+def _larger(builder, x, y):
+    return builder.select(builder.fcmp_ordered(">", y, x), y, x)
+
+
+def _exp2(builder, x):
+    """2**x as a polynomial of its fraction, times its integer shifted into the exponent's bits."""
+    kind, ints = x.type, ir.VectorType(_INT, x.type.count)
+    shifted = builder.fadd(x, _filled(kind, _ROUNDER))
+    fraction = builder.fsub(x, builder.fsub(shifted, _filled(kind, _ROUNDER)))
+    bits = builder.shl(builder.bitcast(shifted, ints), _filled(ints, 23))
+    power = builder.bitcast(builder.add(bits, _filled(ints, 127 << 23)), kind)
+    result = builder.fmul(_polynomial(builder, fraction, _EXP2), power)
+    is_least = builder.fcmp_ordered("<", x, _filled(kind, _LEAST))
+    return builder.select(is_least, _filled(kind, 0.0), result)
+
+
+def _tanh(builder, x):
+    """By exp2 of what is far from zero; near it that would cancel."""
+    kind = x.type
+    size = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(x), x)
+    power = _exp2(builder, builder.fmul(size, _filled(kind, -2 / math.log(2))))
+    one = _filled(kind, 1.0)
+    far = builder.fdiv(builder.fsub(one, power), builder.fadd(one, power))
+    far = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(far), far)
+    near = builder.fmul(x, _polynomial(builder, builder.fmul(x, x), _TANH))
+    return builder.select(builder.fcmp_ordered("<", size, _filled(kind, _NEAR)), near, far)
+
+
+plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
+minus = _of_two(lambda builder, x, y: builder.fsub(x, y))
+times = _of_two(lambda builder, x, y: builder.fmul(x, y))
+larger = _of_two(_larger)  # y where it is above x, else x: a NaN in y is passed over
+exp2 = _of_one(_exp2)  # 2**x for x below 127, within 1e-7 of it; 0 for x < -126
+tanh = _of_one(_tanh)  # the hyperbolic tangent, within 2e-7 of it
+
+
+def _filled(kind, value):
+    """The same constant in all lanes."""
+    return ir.Constant(kind, [value] * kind.count)
+
+
+def _spread(builder, number, kind):
+    none = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(none, number, ir.Constant(_INT, 0))
+    return builder.shuffle_vector(first, none, _filled(ir.VectorType(_INT, kind.count), 0))
+
+
+def _plus_product(builder, total, x, y):
+    return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
+
+
+def _polynomial(builder, x, coefficients):
+    """Coefficients from the constant one on."""
+    result = _filled(x.type, coefficients[-1])
+    for coefficient in coefficients[-2::-1]:
+        result = _plus_product(builder, _filled(x.type, coefficient), result, x)
+    return result
+
+
+def _place(context, builder, array_type, array, at, kind):
+    data = context.make_array(array_type)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())
