@@ -11,7 +11,8 @@ from typing import Any
 from vocabularies import Words
 
 from forkroot.core.config import EngineConfig
-from forkroot.core.engine import Counters, Runner
+from forkroot.core.counters import Counters
+from forkroot.core.engine import Runner
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.intake import Intake
 from forkroot.core.local import build_engine

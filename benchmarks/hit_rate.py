@@ -36,7 +36,7 @@ class Setting:
     """How a workload is run.
 
     part: of its span that the pool holds; None: an unlimited pool.
-    width: programs at a time; None: the workload's own.
+    host: parts of its span that the host holds. width: programs at a time; None: the workload's own.
     """
 
     part: float | None = None
@@ -44,6 +44,7 @@ class Setting:
     width: int | None = None
     hints: bool = True
     holds: bool = True
+    host: float = 0.0
 
     @property
     def name(self) -> str:
@@ -51,7 +52,8 @@ class Setting:
         hints = "" if self.hints else " without hints"
         holds = "" if self.holds else " without holding"
         width = f", {self.width} at a time" if self.width else ""
-        return f"{self.part or 'unlimited'} {self.order}{hints}{holds}{width}"
+        host = " before a host" if self.host else ""
+        return f"{self.part or 'unlimited'} {self.order}{host}{hints}{holds}{width}"
 
 
 SETTINGS = (
@@ -60,6 +62,7 @@ SETTINGS = (
     Setting(holds=False),
     *(Setting(0.1, order=order) for order in ORDERS),
     Setting(0.1, hints=False),
+    Setting(0.1, host=2.0),
     Setting(0.2),
     Setting(0.3),
     Setting(0.5),
@@ -116,7 +119,8 @@ def measure(shape: Callable[[Maker], Workload], share: float, seed: int) -> dict
     for setting in SETTINGS:
         num_slots = max(round(span * setting.part), longest) if setting.part else UNLIMITED
         hold_min = config.hold_min if setting.holds else NEVER
-        changed = replace(config, order=setting.order, hold_min=hold_min)
+        host_slots = round(span * setting.host)
+        changed = replace(config, order=setting.order, hold_min=hold_min, host_slots=host_slots)
         widened = replace(workload, width=setting.width or workload.width)
         _, figures = run(widened, changed, num_slots, setting.hints)
         assert figures["prefilled"] >= prefilled, "better than the best"

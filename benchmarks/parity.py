@@ -27,6 +27,7 @@ from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.llama import Llama
 from forkroot.core.model.load import load_model
 from forkroot.core.model.parallel import Ranks
+from forkroot.core.model.host import Host
 from forkroot.core.model.runner import ModelRunner
 from forkroot.core.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.reply import Mailbox
@@ -77,6 +78,10 @@ VARIANTS = (
     Variant("retraction at every third step", retract_every=3),
     Variant("a small pool", is_small=True),
     Variant("a small pool without a cache", {"cache": False}, is_small=True),
+    Variant("a small pool before a host", {"host_slots": 20_000}, is_small=True),
+    Variant(
+        "a host written through", {"host_slots": 20_000, "host_policy": "through"}, is_small=True
+    ),
 )
 
 
@@ -141,7 +146,7 @@ def serve(
         sizes["num_slots"] = context_len * 3 // 2
     config = EngineConfig.from_settings(sizes | {"context_len": context_len} | variant.settings)
     assert config.num_slots is not None
-    runner = ModelRunner(checkpoint.model, config.num_slots)
+    runner = ModelRunner(checkpoint.model, config.num_slots, host=Host(config.host_slots))
     engine, _ = build_engine(config, checkpoint.tokenizer, runner)
     vocabulary_size = checkpoint.config.vocabulary_size
     intake = Intake(

@@ -19,6 +19,7 @@ from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.protocol import Call
 from forkroot.core.radix import RadixCache
 from forkroot.core.reply import Mailbox
+from forkroot.core.radix.host import HostTier
 from forkroot.core.scheduler import Scheduler
 from forkroot.core.sequence import Sequence
 from forkroot.core.testing import byte_tokenizer
@@ -33,11 +34,17 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 class HashRunner:
     """Computes a batch as sums of hashes: what a slot holds says which tokens led to it."""
 
-    def __init__(self, num_slots: int) -> None:
+    def __init__(self, num_slots: int, num_host: int = 0) -> None:
         self._pool = np.zeros(num_slots, np.uint64)
+        self._host = np.zeros(num_host, np.uint64)
 
     def run(self, batch: Batch) -> Outcome:
         """One pass, as of a model with next to no size."""
+        for it in batch.copies:
+            if it.is_load:
+                self._pool[it.slots] = self._host[it.host]
+            else:
+                self._host[it.host] = self._pool[it.slots]
         sums = np.cumsum(_mix(batch.ids.astype(np.uint64) + (batch.positions << 20)))
         firsts = np.cumsum(batch.lens) - batch.lens
         lasts = batch.table[batch.rows, np.maximum(batch.starts - 1, 0)]
@@ -59,9 +66,11 @@ class VirtualRuntime:
 
     def __init__(self, config: EngineConfig, num_slots: int) -> None:
         self._intake = Intake(byte_tokenizer(), CONTEXT, num_slots, VOCABULARY, frozenset())
-        self.cache = RadixCache(num_slots, is_enabled=config.cache)
+        host = HostTier.of(config.host_slots, config.host_policy)
+        self.cache = RadixCache(num_slots, is_enabled=config.cache, host=host)
         self._ticks = 0
-        self._engine = _engine(config, self.cache, HashRunner(num_slots), self._now)
+        runner = HashRunner(num_slots, config.host_slots)
+        self._engine = _engine(config, self.cache, runner, self._now)
         self.sequences: list[Sequence] = []
 
     def submit(self, call: Call) -> Mailbox:

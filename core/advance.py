@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 from .fsm.constraints import Constraints
 from .fsm.retokenize import Jump
@@ -154,6 +155,15 @@ class Advancer:
         assert sequence.score_start is not None
         ids = tuple(sequence.tokens[sequence.score_start :].tolist())
         return OptionScore(text, ids, tuple(sequence.scores), (Text(text),))
+
+    def prompt_logprobs(self, sequence: Sequence) -> tuple[TokenLogprob, ...]:
+        """What was found of the prompt's own tokens."""
+        if sequence.score_start is None:
+            return ()
+        ids = sequence.tokens[sequence.score_start :].tolist()
+        count = sequence.num_rivals
+        tops = [top[:count] for top in sequence.score_tops] if count else repeat(())
+        return tuple(map(TokenLogprob, ids, sequence.scores, tops))
 
     def _segments(self, text: str, ids: tuple[int, ...], text_len: int) -> tuple[Segment, ...]:
         """Tokens that lie wholly within the text keep their ids; a cut token's rest is text."""

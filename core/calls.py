@@ -233,6 +233,8 @@ class Call:
       the probability that what comes after the prompt's tokens begins with the option, however it
       is cut into tokens, and with no longer option. "canonical": the same, over the tokens that
       the tokenizer gives.
+    scored_from: the prompt's own tokens from this position on get their log-probabilities, with
+      `sampling.logprobs` rivals each; None: none do. They are computed for it, cached or not.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
     priority: a higher one is served earlier; -100 to 100.
@@ -249,6 +251,7 @@ class Call:
     namespace: str = ""
     priority: int = 0
     deadline: float | None = None
+    scored_from: int | None = None
 
     def check(self) -> None:
         """Raise InvalidCall for the first field whose value is not allowed."""
@@ -259,6 +262,8 @@ class Call:
         self.sampling.check()
         if self.options and self.constraint is not None:
             raise InvalidCall("constraint", self.constraint, "none beside options")
+        if self.options and self.scored_from is not None:
+            raise InvalidCall("scored_from", self.scored_from, "None beside options")
 
 
 def _is_segment(value: object) -> bool:
@@ -363,5 +368,9 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "deadline": (
         "a finite number of seconds > 0, or None",
         lambda v: v is None or (isinstance(v, int | float) and 0 < v <= _LARGEST),
+    ),
+    "scored_from": (
+        "a position of the prompt, 0 or more, or None",
+        lambda v: v is None or (type(v) is int and v >= 0),
     ),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 from .protocol import InvalidCall
 
+HOST_POLICIES = ("back", "through")
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 
@@ -20,6 +21,9 @@ class EngineConfig:
     """How an engine runs. Unset sizes (None) are filled in by `resolve`.
 
     num_slots: tokens of KV that the pool holds, cache and running sequences together.
+    host_slots: tokens of KV that the host holds beside it: what is evicted goes there, and comes
+      back when it is wanted. host_policy: "back" copies it when it is evicted, "through" as soon as
+      it is cached. host_file: it lies in a new file of this name instead of in memory.
     ranks: processes that hold the model together (tensor parallelism), this one included.
     max_running: sequences in one batch at most.
     max_waiting: calls that may wait; one more ends in Overloaded.
@@ -33,6 +37,8 @@ class EngineConfig:
     jumps: whether text that a constraint forces is computed in one pass; the answer is the same.
     exact_nodes: distributions that one call for exact option probabilities may look at.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
+    plain_content: whether names of special tokens in the messages of a chat are plain text, which
+      no role can be forged with; otherwise they become these tokens, as in transformers.
     hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
     seed: from which calls without a seed draw theirs.
     """
@@ -40,6 +46,9 @@ class EngineConfig:
     dtype: str = "auto"
     device: str = "cpu"
     num_slots: int | None = None
+    host_slots: int = 0
+    host_policy: str = "back"
+    host_file: str | None = None
     ranks: int = 1
     max_running: int = 64
     max_waiting: int = 10_000
@@ -53,6 +62,7 @@ class EngineConfig:
     exact_nodes: int = 1024
     root_timeout: float = 10.0
     hold_min: int = 8
+    plain_content: bool = False
     seed: int = 0
 
     @classmethod
@@ -76,9 +86,13 @@ class EngineConfig:
                 raise InvalidCall(name, value, f"an integer >= {low}")
         if self.order not in ORDERS:
             raise InvalidCall("order", self.order, ", ".join(ORDERS))
+        if self.host_policy not in HOST_POLICIES:
+            raise InvalidCall("host_policy", self.host_policy, ", ".join(HOST_POLICIES))
+        if not isinstance(self.host_file, str | None):
+            raise InvalidCall("host_file", self.host_file, "the name of a new file, or None")
         if self.dtype not in DTYPES:
             raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        for name in ("cache", "hints", "jumps"):
+        for name in ("cache", "hints", "jumps", "plain_content"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
         if not isinstance(self.device, str):
@@ -102,6 +116,7 @@ class EngineConfig:
 
 _LEAST = {
     "num_slots": 1,
+    "host_slots": 0,
     "ranks": 1,
     "max_running": 1,
     "max_waiting": 1,

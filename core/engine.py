@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
 from .advance import Advancer
+from .counters import Counters
 from .forks import Roots
 from .fsm.tokenizations import Tokenizations
 from .model.batch import Answer, Batch, Outcome
@@ -45,30 +45,6 @@ class Runner(Protocol):
         """One forward pass; writes the KV of the batch's tokens into their slots."""
 
 
-@dataclass(slots=True)
-class Counters:
-    """Totals since the start. Seconds are of wall time; the rest counts what its name says.
-
-    prompt_tokens counts those of every sequence; cached_tokens of these were not computed.
-    forced_tokens of the completion_tokens were appended without a pass of their own.
-    sampled_tokens were drawn, told step by step. evicted_tokens made room for others.
-    """
-
-    calls: int = 0
-    failed_calls: int = 0
-    steps: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    forced_tokens: int = 0
-    computed_tokens: int = 0
-    sampled_tokens: int = 0
-    retracted: int = 0
-    evicted_tokens: int = 0
-    run_seconds: float = 0.0
-    step_seconds: float = 0.0
-
-
 class Engine:
     """Runs jobs over one scheduler and one runner.
 
@@ -97,6 +73,7 @@ class Engine:
         self._clock = clock
         self._jobs: dict[Job, None] = {}
         self._batch_size = 0
+        self._started = 0.0
         self.counters = Counters()
 
     @property
@@ -123,6 +100,7 @@ class Engine:
         """Take a job in; it waits for its turn, or fails at once when too many wait."""
         self.counters.calls += 1
         self._jobs[job] = None
+        job.arrived = self._clock() if job.arrived is None else job.arrived
         if self._scheduler.num_waiting + len(job.sequences) > self._max_waiting:
             self._fail(job, self._overload(job))
             return
@@ -144,9 +122,9 @@ class Engine:
 
     def step(self) -> None:
         """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
-        started, num_retracted = self._clock(), self._scheduler.num_retracted
+        self._started, num_retracted = self._clock(), self._scheduler.num_retracted
         num_evicted = self._cache.num_evicted
-        self._expire(started)
+        self._expire(self._started)
         parts = self._scheduler.schedule()
         self._batch_size = len(parts)
         if parts:
@@ -155,7 +133,7 @@ class Engine:
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
         self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
-        self.counters.step_seconds += self._clock() - started
+        self.counters.step_seconds += self._clock() - self._started
 
     def abort(self, job: Job) -> None:
         """End a job early; its outputs so far are its completion. Nothing if it has ended."""
@@ -224,8 +202,10 @@ class Engine:
         for part in parts:
             sequence = part.sequence
             self.counters.computed_tokens += part.count
+            self._note_start(sequence.job)
             count = len(part.scored)
             sequence.scores += outcome.scores[scored : scored + count].tolist()
+            sequence.score_tops += outcome.score_tops[scored : scored + count]
             scored += count
             if part.is_last and sequence.node is not None:
                 self._tell(sequence, outcome.answers[answered])
@@ -287,6 +267,7 @@ class Engine:
         self._scheduler.finish(sequence)
         sequence.job.num_open -= 1
         if sequence.cached_len is not None:
+            self._note_start(sequence.job)
             self.counters.prompt_tokens += sequence.prompt_len
             self.counters.cached_tokens += sequence.cached_len
             self.counters.completion_tokens += sequence.num_new
@@ -294,6 +275,12 @@ class Engine:
             self._pin(sequence)
         if sequence.job.search is not None and not _is_aborted(sequence):
             self._grow(sequence, sequence.job.search)
+
+    def _note_start(self, job: Job) -> None:
+        """This step ran a call; if it is the first, the call's wait is over."""
+        if job.arrived is not None:
+            self.counters.queue_seconds.note(self._started - job.arrived)
+            job.arrived = None
 
     def _grow(self, sequence: Sequence, search: Tokenizations) -> None:
         """Let the next nodes of a search wait for their turn, once those before are told."""
@@ -321,7 +308,8 @@ class Engine:
             pairs = zip(job.sequences, job.call.options, strict=True)
             scores = tuple(self._advancer.option(sequence, text) for sequence, text in pairs)
             return Completion(usage=usage, scores=scores)
-        return Completion(tuple(map(self._advancer.output, job.sequences)), usage)
+        outputs = tuple(map(self._advancer.output, job.sequences))
+        return Completion(outputs, usage, (), self._advancer.prompt_logprobs(job.sequences[0]))
 
     def _fail(self, job: Job, error: BaseException) -> None:
         del self._jobs[job]

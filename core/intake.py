@@ -89,9 +89,12 @@ class Intake:
             max_new=max_new,
         )
         seed = self._seed(sampling.seed)
+        start = job.call.scored_from
+        start = None if start is None or start >= len(prompt) else max(1, start)
         for index in range(sampling.n):
             cursor = None if guide is None else guide.cursor()
-            self._add(job, prompt, rules, seed=(seed + index * _GOLDEN) % 2**63, cursor=cursor)
+            its_own = (seed + index * _GOLDEN) % 2**63
+            self._add(job, prompt, rules, its_own, None if index else start, cursor)
 
     def _add_options(self, job: Job, prompt: list[int]) -> None:
         """One sequence for each option; all are scored from the first token that any of them, or

@@ -10,9 +10,10 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,7 +21,8 @@ import torch
 
 from .advance import Advancer
 from .config import EngineConfig
-from .engine import Counters, Engine, Runner
+from .counters import Counters
+from .engine import Engine, Runner
 from .exits import close_at_exit
 from .folders import EMBEDDED, is_dummy, model_folder
 from .forks import Roots
@@ -28,6 +30,7 @@ from .fsm.constraints import Constraints
 from .intake import Intake
 from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
+from .model.host import Host
 from .model.load import Described, describe, load_model
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
@@ -43,6 +46,7 @@ from .protocol import (
     Reply,
 )
 from .radix.cache import RadixCache
+from .radix.host import HostTier
 from .ranks import OtherRanks
 from .reply import Mailbox
 from .scheduler import Scheduler
@@ -80,6 +84,7 @@ class LocalBackend:
         constraints = Constraints(
             tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop
         )
+        self._compiling = constraints.guides.seconds
         self._intake = Intake(
             tokenizer,
             config.context_len,
@@ -112,7 +117,7 @@ class LocalBackend:
         source = str(model) if is_dummy(model) else str(model_folder(model))
         described = describe(source)
         end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
-        tokenizer = Tokenizer.from_folder(model_folder(model))
+        tokenizer = Tokenizer.from_folder(model_folder(model), config.plain_content)
         tokenizer.widen(size)
         dtype = config.dtype
         if dtype == "auto":
@@ -140,6 +145,7 @@ class LocalBackend:
             failure.__cause__ = error
             mailbox.fail(failure)
         else:
+            job.arrived = time.monotonic()
             self._jobs[mailbox] = job
             mailbox.when_done(self._forget)
             if not self._post(lambda: self._engine.admit(job)):
@@ -159,7 +165,7 @@ class LocalBackend:
             context_len=self._intake.context_len,
             vocabulary_size=self._intake.vocabulary_size,
             features=_FEATURES,
-            counters=asdict(self._engine.counters),
+            counters=self._engine.counters.told() | self._compiling.told("compile_seconds"),
             load=self._engine.load(),
         )
 
@@ -176,6 +182,7 @@ class LocalBackend:
 
     def reset_counters(self) -> None:
         """Start the counters anew."""
+        self._compiling.clear()
         self._ask(lambda: setattr(self._engine, "counters", Counters()))
 
     def check(self) -> None:
@@ -276,7 +283,8 @@ def build_engine(
 ) -> tuple[Engine, RadixCache]:
     """The engine of a resolved config around a runner, and its cache."""
     assert config.num_slots is not None and config.context_len is not None
-    cache = RadixCache(config.num_slots, is_enabled=config.cache)
+    host = HostTier.of(config.host_slots, config.host_policy)
+    cache = RadixCache(config.num_slots, is_enabled=config.cache, host=host)
     roots = Roots(cache, config.root_timeout)
     waiting = WaitingQueue(
         config.order,
@@ -311,10 +319,11 @@ def _load(
     """The runner of a checkpoint, with all its ranks, and what stops it."""
     device, size, num_slots = _device(config.device), config.ranks, config.num_slots
     assert num_slots is not None
+    host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
     if size == 1:
         model = load_model(source, described, getattr(torch, dtype), device, Ranks())
-        return ModelRunner(model, num_slots), _nothing
-    sizes = described.context_len, num_slots
+        return ModelRunner(model, num_slots, host=host), _nothing
+    sizes = described.context_len, num_slots, config.host_slots, config.host_file
     others = OtherRanks(size, source, dtype, config.device, *sizes)
     try:
         others.wait("loading")
@@ -324,7 +333,7 @@ def _load(
     except BaseException:
         others.close()
         raise
-    return RankedRunner(ModelRunner(model, num_slots, ranks), others.show), others.close
+    return RankedRunner(ModelRunner(model, num_slots, ranks, host=host), others.show), others.close
 
 
 def _device(name: str) -> torch.device:

@@ -178,11 +178,15 @@ class OptionScore:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The terminal answer of a call: `n` outputs, or one score for each option."""
+    """The terminal answer of a call: `n` outputs, or one score for each option.
+
+    prompt_logprobs: of the prompt's tokens from `Call.scored_from` on.
+    """
 
     outputs: tuple[Output, ...] = ()
     usage: Usage = field(default_factory=Usage)
     scores: tuple[OptionScore, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def text(self) -> str:

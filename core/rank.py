@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from .frames import Line, answer
+from .model.host import Host
 from .model.load import describe, load_model
 from .model.ranks import follow, join
 from .model.runner import ModelRunner
@@ -44,6 +46,8 @@ def _start(
     device: str,
     context_len: int,
     num_slots: int,
+    host_slots: int,
+    host_file: str | None,
     rank: int,
     size: int,
     meeting_place: str,
@@ -54,7 +58,8 @@ def _start(
     line.send("loading")
     ranks = join(rank, size, meeting_place, place)
     model = load_model(source, described, getattr(torch, dtype), place, ranks)
-    runner = ModelRunner(model, num_slots, ranks)
+    file = None if host_file is None else Path(f"{host_file}.{rank}")
+    runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file))
     line.send("ready")
     return runner
 

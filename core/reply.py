@@ -7,10 +7,9 @@ nothing of engines: it only carries.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import threading
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +17,52 @@ from .protocol import Call, Chunk, Completion, Reply
 
 _log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
+
+
+class Bell:
+    """Wakes tasks of one event loop, from any thread: those woken at one time by one visit.
+
+    Its loop is entered once for all that ring before it answers: a step of an engine that has a
+    chunk for each of many readers costs one wake-up, not one each.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._lock = threading.Lock()
+        self._rung: list[asyncio.Future[None]] = []
+
+    def wake(self, waiting: asyncio.Future[None]) -> None:
+        """Set this future of the bell's loop, soon; nothing happens where the loop is closed."""
+        with self._lock:
+            self._rung.append(waiting)
+            is_first = len(self._rung) == 1
+        if is_first:
+            try:
+                self.loop.call_soon_threadsafe(self._answer)
+            except RuntimeError:  # the loop is closed: nobody waits there
+                self._taken()
+
+    def _answer(self) -> None:
+        for waiting in self._taken():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _taken(self) -> list[asyncio.Future[None]]:
+        with self._lock:
+            rung, self._rung = self._rung, []
+        return rung
+
+
+def batches(reply: Reply, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    """As `Mailbox.batches`, of any reply: one by one where it cannot tell what is there."""
+    tell: Callable[[Bell | None], AsyncIterator[Sequence[Chunk]]] | None
+    tell = getattr(reply, "batches", None)
+    return _singly(reply) if tell is None else tell(bell)
+
+
+async def _singly(reply: Reply) -> AsyncIterator[Sequence[Chunk]]:
+    async for chunk in reply:
+        yield (chunk,)
 
 
 class Mailbox:
@@ -95,32 +140,47 @@ class Mailbox:
                 return
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        return self._wait().__await__()
+        return self._result().__await__()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
+        async for chunks in self.batches():
+            for chunk in chunks:
+                yield chunk
+
+    async def batches(self, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+        """All chunks, together those that are there at one time; then raises as `async for` does.
+
+        bell: of the running loop, for readers that share one; None: one of its own.
+        """
+        bell = bell or Bell(asyncio.get_running_loop())
         index = 0
         while True:
-            while index < len(self._chunks):
-                yield self._chunks[index]
-                index += 1
-            wake, woken = _loop_wake()
-            if self._register(wake, index):
-                await self._woken(wake, woken)
-            elif self._is_done and index >= len(self._chunks):
+            ready = self._chunks[index:]
+            if ready:
+                index += len(ready)
+                yield ready
+            elif not await self._wait(bell, index):
                 self._outcome()
                 return
 
-    async def _wait(self) -> Completion:
-        wake, woken = _loop_wake()
-        if self._register(wake):
-            await self._woken(wake, woken)
+    async def _result(self) -> Completion:
+        await self._wait(Bell(asyncio.get_running_loop()))
         return self._outcome()
 
-    async def _woken(self, wake: _Wake, woken: asyncio.Event) -> None:
+    async def _wait(self, bell: Bell, index: int | None = None) -> bool:
+        """Wait for the end, or for chunk `index`; False where there is nothing to wait for."""
+        waiting = bell.loop.create_future()
+
+        def wake() -> None:
+            bell.wake(waiting)
+
+        if not self._register(wake, index):
+            return index is not None and index < len(self._chunks)
         try:
-            await woken.wait()
+            await waiting
         finally:
             self._unregister(wake)
+        return True
 
     def _register(self, wake: _Wake, index: int | None = None) -> bool:
         """Whether `wake` will be called: not if the end (or chunk `index`) is already here."""
@@ -165,15 +225,3 @@ def _wake(wakes: list[_Wake]) -> None:
             wake()
         except BaseException:  # a reader's fault, CancelledError too, must not harm the producer
             _log.exception("a reader of a reply failed")
-
-
-def _loop_wake() -> tuple[_Wake, asyncio.Event]:
-    """An event of the running loop, and a function that sets it from any thread."""
-    loop = asyncio.get_running_loop()
-    event = asyncio.Event()
-
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits there
-            loop.call_soon_threadsafe(event.set)
-
-    return wake, event

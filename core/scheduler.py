@@ -258,10 +258,8 @@ class Scheduler:
         if start >= limit or sequence.match_node < 0:
             return False
         rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
-        wanted = sequence.ids[start:limit]
-        return any(
-            _common(wanted, rival.tokens[start:]) >= self._queue.hold_min for rival in rivals
-        )
+        wanted, least = sequence.ids[start:limit], self._queue.hold_min
+        return any(_common(wanted, rival.tokens[start:]) >= least for rival in rivals)
 
     # --- placing ---------------------------------------------------------------------------
 
@@ -354,7 +352,7 @@ class Scheduler:
     ) -> Batch:
         ends = np.cumsum(lens, dtype=np.int32)
         drawing = [i for i, p in enumerate(parts) if p.is_last and p.sequence.is_generating]
-        scored, targets = _score_plan(parts, ends - lens)
+        scored, targets, num_rivals = _score_plan(parts, ends - lens)
         asking = [(i, p.sequence.node) for i, p in enumerate(parts) if p.is_last]
         asked = [(i, node) for i, node in asking if node is not None]
         return Batch(
@@ -369,8 +367,10 @@ class Scheduler:
             draws=tuple([parts[i].sequence.draw() for i in drawing]),
             scored=scored,
             targets=targets,
+            num_rivals=num_rivals,
             queried=ends[[i for i, _ in asked]] - 1,
             queries=tuple([_query(node) for _, node in asked]),
+            copies=() if self._cache.host is None else self._cache.host.take_copies(),
         )
 
 
@@ -378,16 +378,18 @@ def _query(node: Node) -> Query:
     return Query(np.array(node.tokens, np.int64), node.sets)
 
 
-def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray]:
-    """Which tokens of the batch have a successor to be scored, and these successors."""
+def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray, int]:
+    """Which tokens of the batch have a successor to be scored, these, and the rivals wanted."""
     scored: list[np.ndarray] = [np.empty(0, np.int32)]
     targets: list[np.ndarray] = [np.empty(0, np.int64)]
+    num_rivals = 0
     for part, offset in zip(parts, offsets, strict=True):
         first, last = part.scored.start, part.scored.stop
         if first < last:
+            num_rivals = max(num_rivals, part.sequence.num_rivals)
             scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
             targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
-    return np.concatenate(scored), np.concatenate(targets)
+    return np.concatenate(scored), np.concatenate(targets), num_rivals
 
 
 def _common(first: Ints, second: Ints) -> int:

@@ -56,7 +56,8 @@ class Sequence:
     """Tokens on their way through the engine.
 
     ids: [room] prompt, then generated tokens; the first `num_ids` count.
-    score_start: position of the first token to be scored; None: none.
+    score_start: position of the first token to be scored; None: none. scores, score_tops: what was
+      found of these so far, and of their rivals.
     seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
     index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot.
@@ -94,6 +95,7 @@ class Sequence:
     decoder: StreamDecoder = field(default_factory=StreamDecoder)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    score_tops: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
     ending: Ending | None = None
     cursor: Cursor | None = None
     planned: list[int] = field(default_factory=list)
@@ -115,7 +117,7 @@ class Sequence:
     @property
     def match_limit(self) -> int:
         """Tokens that may be taken from the cache; what follows is computed for its logits."""
-        if self.score_start is not None:
+        if self.score_start is not None and self.next_scored < self.prompt_len - 1:
             return self.next_scored
         return self.num_ids - (self.is_generating or self.node is not None)
 
@@ -123,6 +125,12 @@ class Sequence:
     def next_scored(self) -> int:
         """Position of the next token whose successor is to be scored."""
         return self.num_ids if self.score_start is None else self.score_start - 1 + len(self.scores)
+
+    @property
+    def num_rivals(self) -> int:
+        """Likeliest tokens that are wanted beside each scored one."""
+        call = self.job.call
+        return 0 if call.scored_from is None else call.sampling.logprobs or 0
 
     @property
     def is_generating(self) -> bool:
@@ -219,6 +227,7 @@ class Job:
     """A call in the engine: its sequences and where its answer goes.
 
     root_len: tokens of the hinted root that this call brings along; 0: none.
+    arrived: the clock's second at which it was submitted; None once it has run.
     expires: the clock's second at which the call fails; None: never.
     guide: its compiled constraint; None: it has none.
     search: for the probabilities of its options, which gives it more sequences as it goes on.
@@ -229,6 +238,7 @@ class Job:
     sequences: list[Sequence] = field(default_factory=list)
     num_open: int = 0
     root_len: int = 0
+    arrived: float | None = None
     expires: float | None = None
     guide: Guide | None = None
     search: Tokenizations | None = None

@@ -25,7 +25,7 @@ class FakeRunner:
 
     num_slots: of its pool. vocabulary_size: tokens are drawn from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
-      this token id gets -1, as if the model's logits were no numbers.
+      this token id gets -1, as if the model's logits were no numbers. num_host: host slots.
     """
 
     def __init__(
@@ -34,8 +34,10 @@ class FakeRunner:
         vocabulary_size: int = 256,
         fails_on: int | None = None,
         broken_on: int | None = None,
+        num_host: int = 0,
     ) -> None:
         self._pool = np.full(num_slots, _EMPTY, np.uint64)
+        self._host = np.full(num_host, _EMPTY, np.uint64)
         self._vocabulary_size = vocabulary_size
         self._fails_on = fails_on
         self._broken_on = broken_on
@@ -46,6 +48,11 @@ class FakeRunner:
         """One pass: hash the new tokens into their slots, draw from the last hashes."""
         self.num_runs += 1
         self.num_computed += len(batch.ids)
+        for it in batch.copies:
+            if it.is_load:
+                self._pool[it.slots] = self._host[it.host]
+            else:
+                self._host[it.host] = self._pool[it.slots]
         if self._fails_on is not None and self._fails_on in batch.ids:
             raise RuntimeError(f"token {self._fails_on} makes this runner fail")
         hashes = self._hash(batch)
@@ -60,7 +67,12 @@ class FakeRunner:
             self._answer(state, query)
             for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
         )
-        return Outcome(tokens, logprobs, tops, scores, answers=answers)
+        count = batch.num_rivals
+        best = tuple(
+            ((int(t), float(s)),) * count for t, s in zip(batch.targets, scores, strict=True)
+        )
+        told = best if count else ()
+        return Outcome(tokens, logprobs, tops, scores, answers=answers, score_tops=told)
 
     def distribution(self, state: np.uint64) -> Doubles:
         """[vocabulary] probabilities of the next token after a hash, in float64."""

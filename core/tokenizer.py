@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import codecs
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +25,24 @@ class Tokenizer:
 
     token_bytes: [vocabulary] the bytes that each token adds to the text; empty for special tokens.
     start_ids: what the model expects in front of a prompt of plain text (a BOS, or nothing).
+    plain_content: names of special tokens in the messages of a chat stay text.
     """
 
-    def __init__(self, core: tokenizers.Tokenizer, template: ChatTemplate | None) -> None:
+    def __init__(
+        self,
+        core: tokenizers.Tokenizer,
+        template: ChatTemplate | None,
+        plain_content: bool = False,
+    ) -> None:
         self._core = core
+        self._plain = PlainNames(core) if plain_content else None
         self._template = template
         self.token_bytes = _token_bytes(core)
         self.start_ids = tuple(core.encode("", add_special_tokens=True).ids)
         self._lead = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
 
     @classmethod
-    def from_folder(cls, folder: Path) -> Tokenizer:
+    def from_folder(cls, folder: Path, plain_content: bool = False) -> Tokenizer:
         """Load `tokenizer.json` and the chat template beside it. Raises InvalidModel."""
         path = folder / "tokenizer.json"
         if not path.is_file():
@@ -47,7 +56,7 @@ class Tokenizer:
             raise InvalidModel(f"{path} is not a readable tokenizer: {error}") from error
         core.no_truncation()
         core.no_padding()
-        return cls(core, ChatTemplate.from_folder(folder))
+        return cls(core, ChatTemplate.from_folder(folder), plain_content)
 
     def widen(self, vocabulary_size: int) -> None:
         """Take in the ids of a model that has more of them than the tokenizer: they add no text."""
@@ -85,7 +94,8 @@ class Tokenizer:
         if isinstance(prompt, Chat):
             if self._template is None:
                 raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
-            return self._encode_segments(self._template.render(prompt))
+            chat = prompt if self._plain is None else self._plain.kept(prompt)
+            return self._encode_segments(self._template.render(chat))
         ids = self._encode_segments(prompt)
         starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
         start = list(self.start_ids)
@@ -109,6 +119,44 @@ class Tokenizer:
         if not segment.ids or max(segment.ids) >= len(self.token_bytes):
             return False
         return self.decode(segment.ids) == segment.text
+
+
+class PlainNames:
+    """Keeps names of special tokens in messages what they are there: text, in other tokens."""
+
+    def __init__(self, core: tokenizers.Tokenizer) -> None:
+        added = core.get_added_tokens_decoder().values()
+        names = sorted((it.content for it in added if it.special and it.content), key=len)
+        self._name = re.compile("|".join(map(re.escape, reversed(names))) or r"(?!)")
+        self._core = tokenizers.Tokenizer.from_str(core.to_str())
+        self._core.encode_special_tokens = True
+
+    def kept(self, chat: Chat) -> Chat:
+        """The chat with these names as segments of their own, with the ids that spell them."""
+        messages = (replace(it, content=self._parts(it.content)) for it in chat.messages)
+        return replace(chat, messages=tuple(messages))
+
+    def _parts(self, content: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        return tuple(part for segment in content for part in self._cut(segment))
+
+    def _cut(self, segment: Segment) -> Iterator[Segment]:
+        if not isinstance(segment, Text) or segment.ids is not None:
+            yield segment
+            return
+        place = 0
+        for found in self._name.finditer(segment.text):
+            yield Text(segment.text[place : found.start()])
+            yield Text(found[0], self._spelled(found[0]))
+            place = found.end()
+        yield Text(segment.text[place:])
+
+    def _spelled(self, name: str) -> tuple[int, ...]:
+        """What follows other text, so that no vocabulary puts a blank before it."""
+        lead, whole = self._encode("\n"), self._encode("\n" + name)
+        return whole[len(lead) :] if whole[: len(lead)] == lead else self._encode(name)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._core.encode(text, add_special_tokens=False).ids)
 
 
 class StreamDecoder:

@@ -74,6 +74,8 @@ NAMES = (
     "retraction at every third step",
     "a small pool",
     "a small pool without a cache",
+    "a small pool before a host",
+    "a host written through",
 )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from itertools import islice
 from typing import TypeAlias
 
+from ..counters import Histogram
 from ..protocol import Choices, Constraint, ForkrootError, Grammar, InvalidCall, JsonSchema, Regex
 from .guide import Guide
 
@@ -28,6 +30,7 @@ class GuideCache:
 
     compile: makes a guide; raises the typed error of a constraint that is not allowed.
     num_compiled, num_hits: totals; waiting for another's compilation counts as a hit.
+    seconds: of each compilation, those that failed too.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class GuideCache:
         self._known: OrderedDict[Key, Future[Guide]] = OrderedDict()
         self.num_compiled = 0
         self.num_hits = 0
+        self.seconds = Histogram()
 
     def get(self, constraint: Constraint) -> Guide:
         """The guide of a constraint, compiled in this thread unless another has begun to.
@@ -70,7 +74,7 @@ class GuideCache:
 
     def _fill(self, key: Key, constraint: Constraint, future: Future[Guide]) -> None:
         try:
-            future.set_result(self._compile(constraint))
+            future.set_result(self._timed(constraint))
         except ForkrootError as error:
             future.set_exception(error)
         except BaseException as error:
@@ -79,6 +83,13 @@ class GuideCache:
             future.set_exception(error)
         with self._lock:
             self._shrink()
+
+    def _timed(self, constraint: Constraint) -> Guide:
+        start = time.monotonic()
+        try:
+            return self._compile(constraint)
+        finally:
+            self.seconds.note(time.monotonic() - start)
 
     def _shrink(self) -> None:
         """Forget guides that were used longest ago, never those still being compiled."""

@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..protocol import InvalidCall
+from .lists import Layout
 from .matcher import FIELD
-from .rules import schema_rules
+from .rules import LAYOUT, schema_rules
 
 MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
 MAX_OPTIONS = 500
 START = "start"
 ATTRIBUTES = frozenset(("capture", "lazy", "suffix"))
+_BLANKS = " \t\n\r"
 _PIECE = re.compile(
     r"(?P<comment>(?://|\#)[^\n]*)"
     r'|(?P<text>"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/)'
@@ -126,10 +128,20 @@ def _json_end(source: str, start: int) -> int:
 
 def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
     """The name of the rule that stands for a schema, and its rules."""
+    schema = json.loads(piece.text.removeprefix("%json"))
     try:
-        return schema_rules(json.loads(piece.text.removeprefix("%json")), prefix)
+        return schema_rules(schema, prefix, _layout(schema))
     except InvalidCall as error:
         raise InvalidCall(FIELD, f"%json {error.value}", error.allowed) from None
+
+
+def _layout(schema: object) -> Layout:
+    """The separators that a schema of guidance's asks for, by a comma or colon and blanks."""
+    match schema:
+        case {"x-guidance": {"item_separator": str(comma), "key_separator": str(colon)}}:
+            if comma.strip(_BLANKS) == "," and colon.strip(_BLANKS) == ":":
+                return Layout(f" {json.dumps(comma)} ", f" {json.dumps(colon)} ")
+    return LAYOUT
 
 
 def _literals(pieces: list[Piece]) -> tuple[bytes, ...]:

@@ -41,11 +41,14 @@ def schema_grammar(schema: Mapping[str, Any] | bool) -> str:
     return f"start: {name}\n{rules}"
 
 
-def schema_rules(schema: Mapping[str, Any] | bool, prefix: str) -> tuple[str, str]:
-    """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
+def schema_rules(
+    schema: Mapping[str, Any] | bool, prefix: str, layout: Layout = LAYOUT
+) -> tuple[str, str]:
+    """The name of a rule that stands for the schema, and the rules, whose names have a prefix.
+    layout: its separators, as terminals."""
     document = Document(schema)
     try:
-        return RuleWriter(document, prefix).all_rules((document.root,))
+        return RuleWriter(document, prefix, layout).all_rules((document.root,))
     except RecursionError:
         raise refuse("#", "schemas less deep, for callers this deep in calls") from None
 
@@ -57,8 +60,8 @@ class RuleWriter(Writer):
     places are found, one counts as empty until it is known to have a value.
     """
 
-    def __init__(self, document: Document, prefix: str) -> None:
-        super().__init__(document, LAYOUT)
+    def __init__(self, document: Document, prefix: str, layout: Layout) -> None:
+        super().__init__(document, layout)
         self._prefix = prefix
         self._keys: list[Key] = []
         self._places: dict[Key, tuple[str, All]] = {}
@@ -156,7 +159,7 @@ class RuleWriter(Writer):
 
     def _spelled(self, value: Any) -> str:
         """The tokens of one value."""
-        comma, colon = LAYOUT.comma, LAYOUT.colon
+        comma, colon = self._layout.comma, self._layout.colon
         if isinstance(value, Mapping):
             pairs = [
                 self.leaf(literal(value_text(name))) + colon + self._spelled(item)
@@ -185,11 +188,14 @@ class RuleWriter(Writer):
     def _open_values(self) -> dict[str, str]:
         """Rules of any value at all."""
         any_, pair = self.anything(), f" {self._prefix}pair "
-        text, comma = self.leaf(f'"{FREE_CHAR}*"'), LAYOUT.comma
+        text, comma = self.leaf(f'"{FREE_CHAR}*"'), self._layout.comma
         plain = f"{text}|{self.leaf(FREE_NUMBER)}|{self.leaf('(?:true|false|null)')}"
         items = f"\\[(?:{any_}(?:{comma}{any_})*)?\\]"
         pairs = f"\\{{(?:{pair}(?:{comma}{pair})*)?\\}}"
-        return {any_.strip(): f"{plain}|{items}|{pairs}", pair.strip(): text + LAYOUT.colon + any_}
+        return {
+            any_.strip(): f"{plain}|{items}|{pairs}",
+            pair.strip(): text + self._layout.colon + any_,
+        }
 
 
 def _is_container(value: object) -> bool:

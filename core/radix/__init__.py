@@ -2,7 +2,7 @@
 
 from ..protocol import NodeView
 from .cache import Counters, Lease, Match, RadixCache
-from .host import HostTier, Move
+from .host import HostTier
 from .pages import Ints, SlotPool
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Ints",
     "Lease",
     "Match",
-    "Move",
     "NodeView",
     "RadixCache",
     "SlotPool",

@@ -8,22 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from ..model.batch import Copy
 from .node import Node
-from .pages import Ints, SlotPool
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """Keys and values to be copied: from slots of the pool to host slots, or back.
-
-    slots, host: [n] where they are in either. is_load: from the host into the pool.
-    """
-
-    slots: Ints
-    host: Ints
-    is_load: bool
+from .pages import SlotPool
 
 
 class HostTier:
@@ -40,7 +28,12 @@ class HostTier:
         self.num_loaded = 0
         self._slots = SlotPool(capacity)
         self._nodes: OrderedDict[Node, None] = OrderedDict()  # what goes first, first
-        self._moves: list[Move] = []
+        self._copies: list[Copy] = []
+
+    @classmethod
+    def of(cls, capacity: int, policy: str) -> HostTier | None:
+        """The tier of a policy, "back" or "through"; None for a capacity of 0."""
+        return cls(capacity, policy == "through") if capacity else None
 
     @property
     def num_held(self) -> int:
@@ -70,7 +63,7 @@ class HostTier:
             node.host = self._slots.allocate(node.size)
             if node.host is None:
                 return False
-            self._moves.append(Move(node.slots, node.host, is_load=False))
+            self._copies.append(Copy(node.slots, node.host, is_load=False))
             self.num_saved += node.size
         self._nodes[node] = None
         self._nodes.move_to_end(node)
@@ -79,7 +72,7 @@ class HostTier:
     def load(self, node: Node) -> None:
         """Copy a node that lies here into its slots of the pool; it stays here as well."""
         assert node.host is not None and len(node.slots) == node.size
-        self._moves.append(Move(node.slots, node.host, is_load=True))
+        self._copies.append(Copy(node.slots, node.host, is_load=True))
         self._nodes.move_to_end(node)
         self.num_loaded += node.size
 
@@ -98,10 +91,10 @@ class HostTier:
             node.host = None
             del self._nodes[node]
 
-    def take_moves(self) -> tuple[Move, ...]:
+    def take_copies(self) -> tuple[Copy, ...]:
         """What is to be copied before the next tokens are computed, in this order; told once."""
-        moves, self._moves = tuple(self._moves), []
-        return moves
+        copies, self._copies = tuple(self._copies), []
+        return copies
 
     def check(self, nodes: list[Node]) -> None:
         """Assert that every copy is that of one of the tree's nodes, and counted once."""

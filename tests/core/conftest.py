@@ -15,6 +15,7 @@ from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.intake import Intake
 from forkroot.core.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.radix.cache import RadixCache
+from forkroot.core.radix.host import HostTier
 from forkroot.core.reply import Mailbox
 from forkroot.core.scheduler import Scheduler
 from forkroot.core.sequence import Job
@@ -45,9 +46,10 @@ class Bench:
         self.steps = 0
         self.retract_every = retract_every
         self.config = config
-        self.runner = runner or FakeRunner(config.num_slots)
+        self.runner = runner or FakeRunner(config.num_slots, num_host=config.host_slots)
         self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
-        self.cache = RadixCache(config.num_slots, is_enabled=config.cache)
+        host = HostTier.of(config.host_slots, config.host_policy)
+        self.cache = RadixCache(config.num_slots, is_enabled=config.cache, host=host)
         self.roots = Roots(self.cache, config.root_timeout)
         self.queue = WaitingQueue(
             config.order,

@@ -86,6 +86,7 @@ CALLS = st.builds(
     hint=st.none() | st.builds(ForkHint, TEXT, st.none() | st.integers(0, 9)),
     stream=st.booleans(),
     deadline=st.none() | st.floats(0.1, 9),
+    scored_from=st.none() | st.integers(0, 9),
 )
 
 
@@ -101,6 +102,7 @@ ANSWERS = [
         (Output("a", (1,), "stop", "x", (Text("a", (1,)),), (LOGPROB,), ((0, 1),), -1.5),),
         Usage(1, 2, 3),
     ),
+    Completion((Output(""),), prompt_logprobs=(LOGPROB, LOGPROB)),
     Completion(scores=(OptionScore("a", (1,), (-1.0,), (Text("a"),), (-2.0, -1.0)),)),
     BackendInfo("m", 10, 20, frozenset({"tokens", "hints"}), {"calls": 3, "run_seconds": 0.5}),
 ]

@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from forkroot.core.protocol import Call, CallFailed, Chunk, Completion, Output, Reply, Text
-from forkroot.core.reply import Mailbox
+from forkroot.core.reply import Bell, Mailbox, batches
 
 CALL = Call((Text("?"),))
 CHUNKS = [Chunk("one "), Chunk("two "), Chunk("three")]
@@ -239,3 +239,105 @@ def test_cancelling_asks_the_producer_until_the_end():
     mailbox.cancel()
     assert asked == [mailbox]
     Mailbox(CALL).cancel()
+
+
+async def turns() -> None:
+    """Let every task go as far as it can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def batches_of(reply: Mailbox, bell: Bell | None = None) -> list[list[Chunk]]:
+    return [list(ready) async for ready in reply.batches(bell)]
+
+
+def test_what_is_there_at_one_time_is_read_at_once():
+    mailbox = Mailbox(CALL)
+
+    async def main() -> list[list[Chunk]]:
+        mailbox.put(CHUNKS[0])
+        mailbox.put(CHUNKS[1])
+        task = asyncio.create_task(batches_of(mailbox))
+        await asyncio.sleep(0)
+        mailbox.put(CHUNKS[2])
+        mailbox.finish(COMPLETION)
+        return await task
+
+    assert asyncio.run(main()) == [CHUNKS[:2], CHUNKS[2:]]
+    assert asyncio.run(batches_of(mailbox)) == [CHUNKS]
+
+
+def test_an_error_comes_after_all_that_was_there():
+    mailbox, seen = Mailbox(CALL), []
+    mailbox.put(CHUNKS[0])
+    mailbox.fail(CallFailed("broken"))
+
+    async def main() -> None:
+        async for ready in mailbox.batches():
+            seen.append(list(ready))
+
+    with pytest.raises(CallFailed, match="broken"):
+        asyncio.run(main())
+    assert seen == [CHUNKS[:1]]
+
+
+def test_a_reply_that_cannot_tell_what_is_there_is_read_one_by_one():
+    class Plain:
+        async def __aiter__(self):
+            for chunk in CHUNKS:
+                yield chunk
+
+    async def main() -> list[list[Chunk]]:
+        return [list(ready) async for ready in batches(Plain())]
+
+    assert asyncio.run(main()) == [[chunk] for chunk in CHUNKS]
+
+
+def test_a_step_that_has_something_for_many_readers_wakes_their_loop_once(monkeypatch):
+    mailboxes = [Mailbox(CALL) for _ in range(20)]
+    visits = []
+
+    async def main() -> list[list[list[Chunk]]]:
+        loop = asyncio.get_running_loop()
+        visit = loop.call_soon_threadsafe
+        monkeypatch.setattr(
+            loop, "call_soon_threadsafe", lambda *it: (visits.append(it), visit(*it))
+        )
+        bell = Bell(loop)
+        tasks = [asyncio.create_task(batches_of(mailbox, bell)) for mailbox in mailboxes]
+        for chunk in CHUNKS:
+            await turns()
+            join(started(lambda chunk=chunk: [mailbox.put(chunk) for mailbox in mailboxes]))
+        await turns()
+        join(started(lambda: [mailbox.finish(COMPLETION) for mailbox in mailboxes]))
+        return await asyncio.gather(*tasks)
+
+    assert asyncio.run(main()) == [[[chunk] for chunk in CHUNKS]] * 20
+    assert len(visits) == len(CHUNKS) + 1
+
+
+def test_a_bell_whose_loop_is_gone_keeps_nobody():
+    loop = asyncio.new_event_loop()
+    bell, waiting = Bell(loop), loop.create_future()
+    loop.close()
+    kept = weakref.ref(waiting)
+    bell.wake(waiting)
+    del waiting
+    gc.collect()
+    assert kept() is None
+
+
+def test_a_bell_may_be_rung_by_many_threads_at_once():
+    async def main() -> None:
+        bell = Bell(asyncio.get_running_loop())
+        waiting = [bell.loop.create_future() for _ in range(400)]
+        shares = [waiting[start::8] for start in range(8)]
+        threads = [
+            thread
+            for share in shares
+            for thread in started(lambda share=share: [bell.wake(it) for it in share])
+        ]
+        await asyncio.wait_for(asyncio.gather(*waiting), 10)
+        join(threads)
+
+    asyncio.run(main())

@@ -336,6 +336,20 @@ def test_a_schema_inside_a_grammar_is_read_as_every_schema() -> None:
     assert (caught.value.field, caught.value.value) == ("grammar", "%json #/not")
 
 
+def test_a_schema_inside_a_grammar_has_the_separators_that_guidance_asks_for() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "array", "items": {}}, "b": {"const": {"c": [1, 2]}}},
+        "required": ["a", "b"],
+    }
+    asked = {"x-guidance": {"item_separator": ", ", "key_separator": ": "}}
+    guide = guide_of(f"start: %json {json.dumps({**schema, **asked})}")
+    assert guide.cursor(b'{"a": [1, {"x": []}], "b": {"c": [1, 2]}}').is_finished
+    for other in ({}, {"x-guidance": {"item_separator": "x", "key_separator": ":"}}):
+        guide = guide_of(f"start: %json {json.dumps({**schema, **other})}")
+        assert guide.cursor(b'{"a":[1,{"x":[]}],"b":{"c":[1,2]}}').is_finished
+
+
 def test_a_vocabulary_without_all_bytes_is_steered_to_what_it_can_spell() -> None:
     vocabulary = Vocabulary([b"[", b"]", b"x", b"yy", b"]]", b"<end>"], [5])
     guide = guide_of('start: "[" start "]" | "z" | "yy"', Library(vocabulary))

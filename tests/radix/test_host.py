@@ -23,7 +23,7 @@ class Machine:
 
     def move(self) -> None:
         """What a runner does before it computes."""
-        for move in self.host.take_moves():
+        for move in self.host.take_copies():
             if move.is_load:
                 self.pool[move.slots] = self.away[move.host]
             else:
