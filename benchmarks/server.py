@@ -2,7 +2,8 @@
 
 overhead: short streamed chats, with the server between and without. streams: many at once, a third
 dropped and a tenth malformed. kill: the engine's process killed under load. isolation: what one key
-learns of another's cache. Prints one JSON row for all stages chosen.
+learns of another's cache. fuzz (only if chosen): made-up requests to every route. Prints one JSON
+row for all stages chosen.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import os
 from typing import Any
 
+import server_fuzz
 import server_isolation
 import server_kill
 import server_overhead
@@ -29,13 +31,17 @@ def measure(stage: str, options: Any) -> Any:
             return asyncio.run(server_streams.measure(options.streams, options.seed))
         case "kill":
             return asyncio.run(server_kill.measure(options.open))
+        case "fuzz":
+            return server_fuzz.measure(options.schemathesis, options.seconds, options.seed)
     return asyncio.run(server_isolation.measure(options.probes, options.seed))
 
 
 def main() -> None:
     """Measure and print the row."""
     options = parser(__doc__)
-    options.add_argument("--stage", action="append", choices=STAGES, help="else all")
+    options.add_argument("--stage", action="append", choices=(*STAGES, "fuzz"), help="else all")
+    options.add_argument("--schemathesis", default="st", metavar="COMMAND", help="for fuzz")
+    options.add_argument("--seconds", type=int, default=600, help="of fuzz")
     options.add_argument("--rounds", type=int, default=12, help="of overhead")
     options.add_argument("--each", type=int, default=4, help="chats of each asker in a round")
     options.add_argument("--streams", type=int, default=500, help="at once")

@@ -1,9 +1,10 @@
 """The engine's process killed while streams are open: when each client hears of it, what /health
-says, and how the server ends."""
+says, and how the server ends, or starts another engine."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -20,30 +21,51 @@ _SECONDS_TO_BEGIN, _SECONDS_TO_END = 60.0, 20.0
 
 
 async def measure(num: int) -> dict[str, Any]:
+    """Both things that an operator may want."""
+    return {"exit": await _killed(num, "exit"), "restart": await _killed(num, "restart")}
+
+
+async def _killed(num: int, wish: str) -> dict[str, Any]:
     """Open so many streams, kill, and watch."""
-    with serving(num_slots=num * _CONTEXT_LEN) as served:
+    is_over = "no connection" if wish == "exit" else "200"
+    with serving("--on-engine-death", wish, num_slots=num * _CONTEXT_LEN) as served:
         connections = [await Line.to(served.address) for _ in range(num)]
         asked = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
         await _begun(connections)
         num_open = sum(not it.done() for it in asked)
         killed = time.perf_counter()
         os.kill(served.engine, signal.SIGKILL)
-        looks = asyncio.create_task(asyncio.to_thread(_watch, served, killed))
+        looks = asyncio.create_task(asyncio.to_thread(_watch, served, killed, is_over))
         answers = await asyncio.wait_for(asyncio.gather(*asked), _SECONDS_TO_END)
         seen = await looks
-        ended = await asyncio.to_thread(_ended, served)
-        exited = time.perf_counter() - killed
-        served.log.seek(0)
-        is_logged = "the backend has ended" in served.log.read()
+        after = _exited(served, killed) if wish == "exit" else _restarted(served)
     last = [it.ended - killed for it in answers]
     return {
         "open": num_open,
         "told": dict(Counter(map(_told, answers))),
         "told_after_s": {"first": round(min(last), 4), "last": round(max(last), 4)},
         "health": seen,
-        "exit_code": ended,
-        "exited_after_s": round(exited, 3),
-        "is_logged": is_logged,
+        **after,
+    }
+
+
+def _exited(served: Served, killed: float) -> dict[str, Any]:
+    code, seconds = _ended(served), time.perf_counter() - killed
+    served.log.seek(0)
+    is_logged = "the backend has ended" in served.log.read()
+    return {"exit_code": code, "exited_after_s": round(seconds, 3), "is_logged": is_logged}
+
+
+def _restarted(served: Served) -> dict[str, Any]:
+    """What the new engine does: it writes, from an empty cache, and nothing of the old is left."""
+    body = {"prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
+    status, told = served.ask("POST", "/v1/completions", body)
+    found = served.metrics()
+    return {
+        "then": [status, json.loads(told)["choices"][0]["text"]],
+        "restarts": found["restarts_total"],
+        "cached_tokens": found["cached_tokens_total"],
+        "quiet_after_s": served.quiet_after(),
     }
 
 
@@ -66,8 +88,9 @@ def _told(answer: Answer) -> str:
     return f"{answer.status}, {answer.error or 'no error'}, {ending}"
 
 
-def _watch(served: Served, killed: float) -> dict[str, Any]:
-    """What /health answers until nobody answers: each status, and when it was first seen."""
+def _watch(served: Served, killed: float, last: str) -> dict[str, Any]:
+    """What /health answers until it is `last` after a failure: each status, and when it was first
+    seen."""
     seen: dict[str, float] = {}
     while time.perf_counter() - killed < _SECONDS_TO_END:
         asked = time.perf_counter() - killed
@@ -77,7 +100,8 @@ def _watch(served: Served, killed: float) -> dict[str, Any]:
             status = "no connection"
         seen.setdefault(f"{status}, asked after s", round(asked, 4))
         seen.setdefault(f"{status}, answered after s", round(time.perf_counter() - killed, 4))
-        if status == "no connection":
+        if status == last and len(seen) > 2:
+            seen["over after s"] = round(time.perf_counter() - killed, 4)
             break
         time.sleep(0.005)
     return seen

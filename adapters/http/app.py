@@ -17,13 +17,14 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from ...core.protocol import ForkrootError
+from ..registry import registry
 from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
 from .desk import Desk
 from .errors import Fault, Refused, error_response, fault_of, validation_refusal
 from .gate import Gate
 from .keys import Keys
 from .metrics import Metrics
-from .runtime import Runtime
+from .runtime import Elsewhere, Runtime
 from .settings import Settings
 from .texts import CheckedTexts
 
@@ -35,13 +36,17 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     settings = settings or Settings()
     metrics = Metrics(runtime.backend)
     desk = Desk(runtime.backend, metrics, runtime.limits.deadline)
-    served = replace(runtime, backend=desk, texts=CheckedTexts(runtime.texts))
+    passes_on = isinstance(runtime.backend, Elsewhere)
+    texts = CheckedTexts(runtime.texts)
+    served = replace(runtime, backend=desk, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
-    for room in (calls, models, completions, chat, responses, sglang, prefixes):
+    for room in (chat, completions, responses, sglang, calls, models, prefixes):
         app.include_router(room.routes(served))
     app.include_router(tokens.routes(served, settings))
     app.include_router(operation.routes(served, desk, metrics))
     app.include_router(page.routes(runtime))
+    registry().add_routes(app, served)
+    registry().started(runtime.backend)
     app.add_middleware(Gate, desk=desk, keys=Keys(settings), metrics=metrics, limits=runtime.limits)
     app.add_exception_handler(ForkrootError, _tell)
     app.add_exception_handler(Refused, _tell)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 
 from ...core.protocol import (
     BackendInfo,
@@ -31,7 +31,7 @@ from ...core.protocol import (
 from .callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
 from .errors import Fault, Refused, error_body, fault_of, message_of
 from .runtime import Limits, Runtime
-from .sse import Arrival, Event, arrivals, encode
+from .sse import Arrival, Event, EventStream, Final, Last, arrivals, encode
 from .together import begun
 
 COMMENT = b": at work\n\n"
@@ -65,7 +65,7 @@ def routes(runtime: Runtime) -> APIRouter:
         name = uuid.uuid4().hex
         at_work[name] = Open(owner_of(request), reply)
         reply.when_done(lambda _: at_work.pop(name, None))
-        return StreamingResponse(_told(name, reply), media_type="text/event-stream")
+        return EventStream(_told(name, reply))
 
     @router.delete(PATH + "/{name}")
     async def cancel(name: str, request: Request) -> dict[str, Any]:
@@ -151,7 +151,7 @@ async def _told(name: str, reply: Reply) -> AsyncIterator[bytes]:
             if events is None:
                 return
             if events:
-                yield encode(events)
+                yield Final(encode(events)) if isinstance(events, Last) else encode(events)
             batch = asyncio.ensure_future(anext(batches, None))
     finally:
         reply.cancel()
@@ -161,9 +161,10 @@ async def _told(name: str, reply: Reply) -> AsyncIterator[bytes]:
 async def _batches(reply: Reply) -> AsyncIterator[list[Event]]:
     try:
         async for batch in arrivals([reply]):
-            yield [_event(arrival) for arrival in batch]
+            events = [_event(arrival) for arrival in batch]
+            yield Last(events) if isinstance(batch, Last) else events
     except ForkrootError as error:
-        yield [error_event(error)]
+        yield Last([error_event(error)])
 
 
 def _event(arrival: Arrival) -> Event:

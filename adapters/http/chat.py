@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Output, TokenLogprob
+from .bodies import BodyRoute
 from .envelope import Answer, Envelope
 from .errors import as_request_names
 from .grammars import settled
@@ -18,7 +19,7 @@ from .messages import chat_of
 from .names import new_name
 from .reading import check_model, sampling_of
 from .runtime import Runtime
-from .sse import Arrival, Event, arrivals, stream
+from .sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
 from .toolformat import ToolFormat
 from .toolreader import Argued, Begun, Piece, Said, ToolReader
@@ -31,7 +32,7 @@ _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of chats."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
     form = ToolFormat.of_model(runtime.texts)
 
     @router.post("/v1/chat/completions")
@@ -79,10 +80,12 @@ def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFo
 @dataclass(slots=True)
 class Spoken:
     """One answer as it grows. Mutable. reader: None where no tools are called. held: text whose
-    log-probabilities are still to come."""
+    log-probabilities are still to come. frame: of its events, once they differ in their text
+    only."""
 
     reader: ToolReader | None
     held: str = ""
+    frame: Frame | None = None
     is_begun: bool = False
     num_calls: int = 0
 
@@ -135,18 +138,38 @@ class _Shape:
 
     async def events(
         self, batches: AsyncIterator[list[Arrival]], tally: Tally
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncIterator[list[Event | Line]]:
         """The answer in pieces."""
         spoken: dict[int, Spoken] = {}
         async for batch in batches:
-            events: list[Event] = []
-            for arrival in batch:
-                tally.add(arrival)
-                for choice in self._pieces(arrival, spoken):
-                    events.append(self.envelope.body(_PIECE_KIND, [choice], **tally.fields()))
-            yield events
-        if tally.is_told:
-            yield [self.envelope.body(_PIECE_KIND, [], usage=tally.total())]
+            events = [event for it in batch for event in self._events(it, spoken, tally)]
+            if not isinstance(batch, Last):
+                yield events
+                continue
+            if tally.is_told:
+                events.append(self.envelope.body(_PIECE_KIND, [], usage=tally.total()))
+            yield Last(events)
+
+    def _events(
+        self, arrival: Arrival, spoken: dict[int, Spoken], tally: Tally
+    ) -> list[Event | Line]:
+        chunk = arrival.chunk
+        voice = None if chunk is None else spoken.get(chunk.index)
+        if chunk is not None and voice is not None and voice.frame is not None:
+            return [voice.frame.line(chunk.text)] if chunk.text else []
+        tally.add(arrival)
+        choices = self._pieces(arrival, spoken)
+        if chunk is not None and not (self.box.callable or self.has_logprobs):
+            spoken[chunk.index].frame = self._frame(chunk.index, tally)
+        return [self._event(choice, tally) for choice in choices]
+
+    def _event(self, choice: dict[str, Any], tally: Tally) -> Event:
+        return self.envelope.body(_PIECE_KIND, [choice], **tally.fields())
+
+    def _frame(self, index: int, tally: Tally) -> Frame | None:
+        if tally.is_continuous:
+            return None
+        return Frame(lambda text: self._event(_delta(index, {"content": text}), tally))
 
     def _choice(self, index: int, output: Output) -> dict[str, Any]:
         spoken, message = self._spoken(), _Message()

@@ -25,6 +25,7 @@ from ...core.protocol import (
 from ...core.reply import Mailbox
 from .callwire import INFO_PATH, SILENCE, plain, value_of
 from .client_exchange import Exchange, refused, unreachable
+from .client_pools import Pools
 
 
 class RemoteBackend:
@@ -46,12 +47,7 @@ class RemoteBackend:
         self._url = _url(url)
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
-        self._http = httpx.AsyncClient(
-            base_url=self._url,
-            headers=self._headers,
-            timeout=self._timeout,
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
-        )
+        self._pools = Pools(self._url, self._headers, self._timeout)
         self._exchanges: dict[Reply, Exchange] = {}
         self._gate = threading.Lock()
         self._is_closed = False
@@ -123,8 +119,14 @@ class RemoteBackend:
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _start(self, mailbox: Mailbox, body: bytes) -> None:
-        exchange = self._exchanges[mailbox] = Exchange(self._http, mailbox, body)
-        exchange.task.add_done_callback(lambda _: self._exchanges.pop(mailbox, None))
+        pool = self._pools.taken()
+        exchange = self._exchanges[mailbox] = Exchange(pool.http, mailbox, body)
+
+        def end(_: object) -> None:
+            pool.num_open -= 1
+            self._exchanges.pop(mailbox, None)
+
+        exchange.task.add_done_callback(end)
 
     def _cancel(self, reply: Reply) -> None:
         if reply in self._exchanges:
@@ -139,7 +141,7 @@ class RemoteBackend:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._http.aclose()
+        await self._pools.close()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -21,14 +21,14 @@ from ...core.protocol import (
     UnsupportedCall,
     Usage,
 )
+from .bodies import BodyRoute
 from .envelope import Answer, Envelope
 from .errors import as_request_names
 from .grammars import settled
 from .logprobs import TokenScore, completion_logprobs, scores_of
 from .reading import at_most, check_model, constraint_of, sampling_of
 from .runtime import Limits, Runtime
-from .scoring import prompt_scores
-from .sse import Arrival, Event, arrivals, stream
+from .sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from .usage import Tally, tally_of, usage_body
 from .wire import CompletionRequest
 from .work import Work, call_of, complete, names_of, submit
@@ -39,7 +39,7 @@ _MAX_TOKENS = 16  # where a request names none, as OpenAI has it
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of completions."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
 
     @router.post("/v1/completions")
     async def completions(request: CompletionRequest) -> Response:
@@ -48,15 +48,19 @@ def routes(runtime: Runtime) -> APIRouter:
         work = _work(request, runtime.limits)
         echoes = await _echoes(runtime, request, work)
         envelope = Envelope.new("cmpl", runtime.name)
-        shape = _Shape(runtime, request, envelope, echoes)
+        is_scored = bool(echoes) and request.logprobs is not None
         if request.stream:
+            if is_scored:
+                told = await complete(runtime, _without_answers(_scored(work)))
+                echoes = [*map(_Echo.after, echoes, told)]
+            shape = _Shape(runtime, request, envelope, echoes)
             tally = await tally_of(runtime, request.stream_options, work.calls)
             replies = await submit(runtime, work.calls)
             return await shape.stream(arrivals(replies), tally, work)
-        is_scoring = request.max_tokens == 0 and echoes and echoes[0].scores
-        if is_scoring:
-            return Answer(shape.scored())
-        return Answer(shape.whole(await complete(runtime, work)))
+        found = await complete(runtime, _scored(work) if is_scored else work)
+        if is_scored:
+            echoes = [*map(_Echo.after, echoes, found)]
+        return Answer(_Shape(runtime, request, envelope, echoes).whole(found))
 
     return router
 
@@ -66,8 +70,14 @@ class _Echo:
     """What is repeated of a prompt. scores: of its tokens, where they are wanted."""
 
     text: str
-    num_tokens: int = 0
+    ids: tuple[int, ...]
     scores: tuple[TokenScore, ...] = ()
+
+    def after(self, completion: Completion) -> _Echo:
+        """The same, with what the completion tells of the prompt's tokens; nothing comes before the
+        first one."""
+        first = [TokenScore(token, None) for token in self.ids[:1]]
+        return replace(self, scores=(*first, *scores_of(completion.prompt_logprobs)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +101,6 @@ class _Shape:
         usage = sum((it.usage for it in completions), Usage())
         return self.envelope.body(_KIND, choices, usage=usage_body(usage))
 
-    def scored(self) -> dict[str, Any]:
-        """The answer to a request that wants its prompts scored, and nothing more."""
-        choices = [
-            self._choice(source, index, "", [], "length")
-            for source in range(len(self.echoes))
-            for index in range(self._num)
-        ]
-        usage = Usage(prompt_tokens=sum(echo.num_tokens for echo in self.echoes))
-        return self.envelope.body(_KIND, choices, usage=usage_body(usage))
-
     async def stream(
         self, batches: AsyncIterator[list[Arrival]], tally: Tally, work: Work
     ) -> Response:
@@ -112,17 +112,45 @@ class _Shape:
 
     async def _events(
         self, batches: AsyncIterator[list[Arrival]], tally: Tally
-    ) -> AsyncIterator[list[Event]]:
+    ) -> AsyncIterator[list[Event | Line]]:
         shown: dict[tuple[int, int], int] = {}
+        frames: dict[tuple[int, int], Frame] = {}
         async for batch in batches:
-            events: list[Event] = []
-            for arrival in batch:
-                tally.add(arrival)
-                for choice in self._pieces(arrival, shown):
-                    events.append(self.envelope.body(_KIND, [choice], **tally.fields()))
-            yield events
-        if tally.is_told:
-            yield [self.envelope.body(_KIND, [], usage=tally.total())]
+            events = [event for it in batch for event in self._told(it, shown, frames, tally)]
+            if not isinstance(batch, Last):
+                yield events
+                continue
+            if tally.is_told:
+                events.append(self.envelope.body(_KIND, [], usage=tally.total()))
+            yield Last(events)
+
+    def _told(
+        self,
+        arrival: Arrival,
+        shown: dict[tuple[int, int], int],
+        frames: dict[tuple[int, int], Frame],
+        tally: Tally,
+    ) -> list[Event | Line]:
+        """The events of an arrival. frames: of the choices that have begun, where their events
+        differ in their text only."""
+        source, chunk = arrival.source, arrival.chunk
+        if chunk is not None and (frame := frames.get((source, chunk.index))) is not None:
+            return [frame.line(chunk.text)]
+        tally.add(arrival)
+        events: list[Event | Line]
+        events = [self._event(choice, tally) for choice in self._pieces(arrival, shown)]
+        if chunk is not None and self.request.logprobs is None and not tally.is_continuous:
+            frames[source, chunk.index] = self._frame(source, chunk.index, tally)
+        return events
+
+    def _event(self, choice: dict[str, Any], tally: Tally) -> Event:
+        return self.envelope.body(_KIND, [choice], **tally.fields())
+
+    def _frame(self, source: int, index: int, tally: Tally) -> Frame:
+        def shape(text: str) -> Event:
+            return self._event(self._choice(source, index, text, [], None, 0), tally)
+
+        return Frame(shape)
 
     def _pieces(self, arrival: Arrival, shown: dict[tuple[int, int], int]) -> list[dict[str, Any]]:
         """The choices of one event each. shown: characters of each choice that has begun."""
@@ -195,19 +223,29 @@ def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segm
     return [Text(part) if isinstance(part, str) else Tokens(tuple(part)) for part in prompt]  # type: ignore[arg-type]
 
 
+def _scored(work: Work) -> Work:
+    """The same calls, which also tell of their prompts' tokens."""
+    return work._replace(calls=tuple(replace(call, scored_from=1) for call in work.calls))
+
+
+def _without_answers(work: Work) -> Work:
+    """The same prompts, with nothing written after them."""
+    calls = (
+        replace(call, sampling=replace(call.sampling, max_tokens=0, n=1), stream=False)
+        for call in work.calls
+    )
+    return work._replace(calls=tuple(calls))
+
+
 async def _echoes(runtime: Runtime, request: CompletionRequest, work: Work) -> list[_Echo]:
-    return [await _echo(runtime, request, call) for call in work.calls] if request.echo else []
+    if not request.echo:
+        return []
+    return await asyncio.to_thread(lambda: [_echo(runtime, call) for call in work.calls])
 
 
-async def _echo(runtime: Runtime, request: CompletionRequest, call: Call) -> _Echo:
+def _echo(runtime: Runtime, call: Call) -> _Echo:
     call.check()
     assert isinstance(call.prompt, tuple)
     texts, (segment,) = runtime.texts, call.prompt
-    text = segment.text if isinstance(segment, Text) else None
-    ids = await asyncio.to_thread(texts.encode_prompt, call.prompt)
-    if text is None:
-        text = texts.decode(ids)
-    if request.logprobs is None or not ids:
-        return _Echo(text, len(ids))
-    scores = await prompt_scores(runtime, ids, request.logprobs, call.namespace)
-    return _Echo(text, len(ids), tuple(scores))
+    ids = tuple(texts.encode_prompt(call.prompt))
+    return _Echo(segment.text if isinstance(segment, Text) else texts.decode(ids), ids)

@@ -7,8 +7,9 @@ request is found in the context they run in.
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
@@ -24,6 +25,7 @@ from ...core.protocol import (
     UnsupportedCall,
     Usage,
 )
+from ...core.reply import Bell, batches
 from .errors import fault_of
 from .keys import Client, within
 from .metrics import Metrics
@@ -79,6 +81,14 @@ class Flushable(Protocol):
         """Forget what no open call uses; returns how many tokens."""
 
 
+@runtime_checkable
+class Lasting(Protocol):
+    """A backend that puts another engine in the place of one that has died. is_over: it has given
+    up."""
+
+    is_over: bool
+
+
 class Desk:
     """The served backend, as routes see it.
 
@@ -94,6 +104,7 @@ class Desk:
         self._metrics = metrics
         self._deadline = deadline
         self._end: BackendClosed | None = None
+        self._bell: Bell | None = None
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`, in the namespace of the client who asks."""
@@ -103,7 +114,7 @@ class Desk:
             namespace=within(ticket.client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
-        reply = WatchedReply(self.backend.submit(call), self._metrics)
+        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here)
         ticket.add(reply)
         self._metrics.calls_open.inc()
         reply.when_done(self._note_end)
@@ -147,13 +158,19 @@ class Desk:
             raise UnsupportedCall("backend", kind, "one whose cache can be emptied")
         return self.backend.clear_cache()
 
+    def _bell_here(self) -> Bell:
+        """One for all streams of the running loop."""
+        loop = asyncio.get_running_loop()
+        if self._bell is None or self._bell.loop is not loop:
+            self._bell = Bell(loop)
+        return self._bell
+
     def _note_end(self, reply: Reply) -> None:
         self._metrics.calls_open.dec()
         error = reply.error()
-        if isinstance(error, BackendClosed):
+        if isinstance(error, BackendClosed) and not isinstance(self.backend, Lasting):
             self._end = error
-        outputs = () if error is not None else reply.result(0).outputs
-        if any(output.finish_reason == "abort" for output in outputs):
+        if error is None and _is_aborted(reply):
             self._metrics.aborted.inc()
 
 
@@ -163,9 +180,10 @@ class WatchedReply:
     The clock runs from the submission to the first chunk, and from each chunk to the next.
     """
 
-    def __init__(self, reply: Reply, metrics: Metrics) -> None:
+    def __init__(self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell]) -> None:
         self._reply = reply
         self._metrics = metrics
+        self._bell = bell
         self._start = time.perf_counter()
 
     @property
@@ -200,12 +218,23 @@ class WatchedReply:
         return self._reply.__await__()
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
+        async for ready in self.batches():
+            for chunk in ready:
+                yield chunk
+
+    async def batches(self, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+        """As `Mailbox.batches`, by the bell of the desk where none is given."""
         last = None
-        async for chunk in self._reply:
+        async for ready in batches(self._reply, bell or self._bell()):
             now = time.perf_counter()
-            if last is None:
-                self._metrics.first_token.observe(now - self._start)
-            else:
-                self._metrics.next_token.observe(now - last)
-            last = now
-            yield chunk
+            for _ in ready:
+                if last is None:
+                    self._metrics.first_token.observe(now - self._start)
+                else:
+                    self._metrics.next_token.observe(now - last)
+                last = now
+            yield ready
+
+
+def _is_aborted(reply: Reply) -> bool:
+    return any(output.finish_reason == "abort" for output in reply.result(0).outputs)

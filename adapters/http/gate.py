@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -113,22 +114,17 @@ class Gate:
         """Let the routes answer, and stop them when the client goes away."""
         scope.setdefault("state", {})["ticket"] = ticket
         self._desk.current.set(ticket)
+        work = asyncio.current_task()
+        assert work is not None
         gone = asyncio.Event()
-        work = asyncio.ensure_future(self.app(scope, _replay(body, gone), answer.send))
-        watch = asyncio.create_task(_until_gone(receive))
+        watch = asyncio.create_task(_stop_without_client(receive, work, ticket, gone))
         try:
-            await asyncio.wait({work, watch}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                ticket.cancel()
-                gone.set()
-                work.cancel()
-                await asyncio.wait({work})
+            await self.app(scope, _replay(body, gone), answer.send)
+        except asyncio.CancelledError:
+            if not gone.is_set() or work.uncancel():  # others want it stopped, too
+                raise
         finally:
-            work.cancel()
             watch.cancel()
-            await asyncio.gather(work, watch, return_exceptions=True)
-        if not work.cancelled():
-            work.result()
 
     async def _fail(
         self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
@@ -198,6 +194,12 @@ def _replay(body: bytes, gone: asyncio.Event) -> Receive:
     return receive
 
 
-async def _until_gone(receive: Receive) -> None:
+async def _stop_without_client(
+    receive: Receive, work: asyncio.Task[Any], ticket: Ticket, gone: asyncio.Event
+) -> None:
+    """End a request's calls, and its work, when its client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass
+    ticket.cancel()
+    gone.set()
+    work.cancel()

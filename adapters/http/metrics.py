@@ -5,15 +5,27 @@ Totals of tokens are the backend's own counters, read when somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from ...core.protocol import Backend, ForkrootError
 
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+_BUCKET = re.compile(r"_(le_[\d.]+|le_inf|sum)$")
+_TEXTS = {
+    "queue_seconds": "From a call's submission to the step in which it first ran",
+    "compile_seconds": "Of each constraint that was compiled",
+}
 
 
 class Metrics:
@@ -79,10 +91,26 @@ class BackendCounters(Collector):
         except ForkrootError:
             return
         counters = info.counters
+        buckets = _buckets(counters)
+        for name, parts in buckets.items():
+            text, total = _TEXTS.get(name, "As the engine counts it"), counters[f"{name}_sum"]
+            yield HistogramMetricFamily(f"forkroot_{name}", text, parts, total)
         for name, value in counters.items():
-            yield CounterMetricFamily(f"forkroot_{name}", "As the engine counts it", value=value)
+            if _BUCKET.sub("", name) not in buckets:
+                text = "As the engine counts it"
+                yield CounterMetricFamily(f"forkroot_{name}", text, value=value)
         for name, value in info.load.items():
             yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)
         found, asked = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
         text = "Share of the prompt tokens that were cached"
         yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, asked))
+
+
+def _buckets(counters: Mapping[str, int | float]) -> dict[str, list[tuple[str, float]]]:
+    """The buckets of each histogram, told as `NAME_le_0.5` and its like beside `NAME_sum`."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, value in counters.items():
+        stem, _, bound = name.rpartition("_le_")
+        if stem and f"{stem}_sum" in counters:
+            found.setdefault(stem, []).append(("+Inf" if bound == "inf" else bound, value))
+    return found

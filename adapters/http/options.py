@@ -28,6 +28,9 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-streams", type=count, default=defaults.max_streams, help=text)
     text = f"seconds for open requests after SIGTERM (default {defaults.drain:g})"
     parser.add_argument("--drain", type=seconds, default=defaults.drain, help=text)
+    text = "what becomes of the server when its engine has died (default exit: with code 1)"
+    choices = ("exit", "restart")
+    parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
     text = "run the engine in the server's own process instead of a child"
     parser.add_argument("--in-process", action="store_true", help=text)
 

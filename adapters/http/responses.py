@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Usage
+from .bodies import BodyRoute
 from .chat import Spoken, chat_work
 from .envelope import Answer
 from .errors import as_request_names
@@ -19,7 +20,7 @@ from .reading import check_model
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
 from .runtime import Runtime
-from .sse import Arrival, Event, arrivals, stream
+from .sse import Arrival, Event, Last, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
 from .toolformat import ToolFormat
 from .toolreader import ToolReader
@@ -40,7 +41,7 @@ _NAMES = {
 
 def routes(runtime: Runtime) -> APIRouter:
     """The route of responses."""
-    router = APIRouter()
+    router = APIRouter(route_class=BodyRoute)
     form = ToolFormat.of_model(runtime.texts)
 
     @router.post("/v1/responses")
@@ -89,9 +90,10 @@ class _Shape:
             events: list[Event] = [] if count else self._first()
             for arrival in batch:
                 events += self._events_of(arrival, spoken)
-            yield [
+            told: list[Event] = [
                 {**event, "sequence_number": count + place} for place, event in enumerate(events)
             ]
+            yield Last(told) if isinstance(batch, Last) else told
             count += len(events)
 
     def _first(self) -> list[Event]:

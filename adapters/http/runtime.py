@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...core.protocol import Backend, Chat, Segment
 
@@ -30,6 +30,15 @@ class Texts(Protocol):
 
     def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
         """Token ids of a whole prompt, with all that a model expects. Raises InvalidCall."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A backend in another process, which prepares calls there: its `submit` never waits."""
+
+    @property
+    def pid(self) -> int:
+        """The id of that process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +71,14 @@ class Runtime:
     """One served model.
 
     names: the model's names; the first is the one that replies bear. limits: see there.
+    passes_on: the backend's `submit` only sends a call to another process.
     """
 
     backend: Backend
     texts: Texts
     names: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
+    passes_on: bool = False
 
     @property
     def name(self) -> str:

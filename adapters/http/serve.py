@@ -17,6 +17,7 @@ import uvicorn
 
 from ...core.protocol import Backend, ForkrootError
 from .app import build_app
+from .desk import Lasting
 from .runtime import Runtime
 from .settings import Settings
 
@@ -112,6 +113,8 @@ class _Watch(threading.Thread):
             try:
                 self._backend.info()
             except ForkrootError as error:
+                if isinstance(self._backend, Lasting) and not self._backend.is_over:
+                    continue
                 _log.error("the backend has ended: %s", error)
                 self.has_ended = self._server.should_exit = True
                 return

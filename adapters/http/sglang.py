@@ -20,7 +20,7 @@ from ...core.protocol import Chunk, Output, Reply, Usage
 from .hints import hint_of
 from .runtime import Runtime
 from .sglang_asks import asks_of
-from .sglang_body import GenerateBody
+from .sglang_body import ConcatenateBody, GenerateBody
 from .sglang_reply import answer_so_far
 from .sglang_work import Shared, Work, prepare
 from .sse import Event, arrivals, stream
@@ -60,6 +60,13 @@ def routes(runtime: Runtime) -> APIRouter:
         await completed(replies)
         told = [one for work in works for one in work.answers(runtime)]
         return JSONResponse(told if body.is_list else told[0])
+
+    @router.post("/concate_and_append_request")
+    async def concatenate(body: ConcatenateBody) -> dict[str, bool]:
+        """Asked by a frontend that joins branches. It has put their texts behind one another itself
+        and sends all of it with its next call; keys and values that were computed at other places
+        are of no use there, so nothing is to be done."""
+        return {"success": True}
 
     return router
 

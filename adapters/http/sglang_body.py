@@ -53,6 +53,13 @@ SamplingBodies: TypeAlias = Annotated[
 ]
 
 
+class ConcatenateBody(BaseModel):
+    """A request to put what some states of a frontend's program wrote behind another one."""
+
+    src_rids: list[str]
+    dst_rid: str
+
+
 class GenerateBody(BaseModel):
     """A request of `/generate`: one prompt, or a list of them."""
 

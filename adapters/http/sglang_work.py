@@ -1,8 +1,8 @@
-"""One prompt of `/generate` at work: the calls that it takes, and the answers that they give."""
+"""One prompt of `/generate` at work: its call, and the answers that it gives."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +12,14 @@ from ...core.protocol import (
     ForkHint,
     Output,
     Reply,
-    Sampling,
     Text,
+    TokenLogprob,
     Tokens,
     Usage,
 )
 from .runtime import Runtime
 from .sglang_asks import Ask
 from .sglang_reply import answer
-from .sglang_scores import Scoring, scoring_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,71 +35,62 @@ class Shared:
 
 @dataclass(slots=True)
 class Work:
-    """One prompt at work: its main call (none for a prompt that is only scored, or is empty), and
-    the calls that score its own tokens."""
+    """One prompt at work. call: None for an empty prompt after which nothing is to be written.
+    replies: to it, once it is submitted."""
 
     ask: Ask
     ids: tuple[int, ...]
-    main: Call | None
-    scoring: Scoring | None
+    call: Call | None
     replies: tuple[Reply, ...] = ()
 
     def submit(self, runtime: Runtime) -> tuple[Reply, ...]:
-        """Submit all its calls."""
-        main = () if self.main is None else (self.main,)
-        calls = (*main, *(() if self.scoring is None else self.scoring.calls))
-        self.replies = tuple(map(runtime.backend.submit, calls))
+        """Submit its call."""
+        self.replies = () if self.call is None else (runtime.backend.submit(self.call),)
         return self.replies
 
     def answers(self, runtime: Runtime) -> list[dict[str, Any]]:
-        """Its answers, once all of its calls have ended."""
-        scored = [reply.result(0) for reply in self.replies[self.main is not None :]]
-        found = [] if self.scoring is None else self.scoring.found(scored)
-        completion = self._completion(scored)
+        """Its answers, once its call has ended."""
+        completion = Completion((Output("", finish_reason="length"),))
+        if self.replies:
+            completion = self.replies[0].result(0)
+        found = self._scored(completion)
+        usage = self.usage(completion.usage)
         return [
-            answer(runtime.texts, self.ask, index, output, self.usage(completion.usage), found)
+            answer(runtime.texts, self.ask, index, output, usage, found)
             for index, output in enumerate(completion.outputs)
         ]
 
     def usage(self, told: Usage) -> Usage:
-        """The usage of the prompt itself, also where it was not computed as a whole."""
+        """The usage of the prompt itself."""
         return Usage(len(self.ids), min(told.cached_tokens, len(self.ids)))
 
-    def _completion(self, scored: Sequence[Completion]) -> Completion:
-        if self.main is not None:
-            return self.replies[0].result(0)
-        usage = scored[0].usage if scored else Usage()
-        return Completion((Output("", finish_reason="length"),), usage)
+    def _scored(self, completion: Completion) -> list[TokenLogprob]:
+        """The prompt's tokens that are wanted; the first of all with NaN, as nothing comes before
+        it."""
+        wish = self.ask.logprobs
+        is_first = wish is not None and wish.start == 0 and bool(self.ids)
+        first = [TokenLogprob(self.ids[0], math.nan)] if is_first else []
+        return [*first, *completion.prompt_logprobs]
 
 
 def prepare(runtime: Runtime, ask: Ask, shared: Shared) -> Work:
-    """The calls of one prompt, cut into tokens here: every answer tells their number, and those
-    that are scored are these very tokens. Raises InvalidCall."""
-
-    def call(prompt: Sequence[Tokens], sampling: Sampling, options: tuple[str, ...] = ()) -> Call:
-        is_main = sampling is ask.sampling
-        return Call(
-            tuple(prompt),
-            sampling,
-            ask.constraint if is_main else None,
-            options,
-            hint=shared.hint if is_main else None,
-            stream=shared.stream and is_main,
-            namespace=shared.namespace,
-            priority=shared.priority,
-            deadline=shared.deadline,
-        )
-
-    texts = runtime.texts
+    """The call of one prompt, cut into tokens here: every answer tells their number. Raises
+    InvalidCall."""
     ids = ask.prompt
     if isinstance(ids, str):
-        ids = tuple(texts.encode_prompt((Text(ids),))) if ids else ()
-    wish, is_plant = ask.logprobs, ask.sampling.max_tokens == 0
-    scoring = None
-    if wish is not None and wish.start is not None and ids:
-        most = runtime.limits.max_answers
-        scoring = scoring_of(texts, ids, wish.start, wish.num_top, most, call)
-    is_only_scored = is_plant and scoring is not None and bool(scoring.calls)
-    if is_only_scored or (is_plant and not ids):
-        return Work(ask, ids, None, scoring)
-    return Work(ask, ids, call((Tokens(ids),), ask.sampling), scoring)
+        ids = tuple(runtime.texts.encode_prompt((Text(ids),))) if ids else ()
+    if not ids and ask.sampling.max_tokens == 0:
+        return Work(ask, ids, None)
+    wish = ask.logprobs
+    call = Call(
+        (Tokens(ids),),
+        ask.sampling,
+        ask.constraint,
+        hint=shared.hint,
+        stream=shared.stream,
+        namespace=shared.namespace,
+        priority=shared.priority,
+        deadline=shared.deadline,
+        scored_from=None if wish is None or wish.start is None else wish.start + 1,
+    )
+    return Work(ask, ids, call)

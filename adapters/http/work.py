@@ -1,11 +1,21 @@
-"""Calls of one request: submitted off the loop, awaited together, ended together."""
+"""Calls of one request: submitted, awaited together, ended together."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ...core.protocol import Call, Completion, ForkrootError, Prompt, Reply, Sampling
+from ...core.protocol import (
+    Call,
+    Chat,
+    Completion,
+    ForkrootError,
+    Prompt,
+    Reply,
+    Sampling,
+    Segment,
+    Text,
+)
 from .errors import as_request_names
 from .hints import hint_of
 from .reading import Asked
@@ -13,6 +23,7 @@ from .runtime import Runtime
 from .together import begun, completed
 from .wire import Generation
 
+_SMALL = 16_384  # characters
 CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
 
 
@@ -44,8 +55,30 @@ def names_of(asked: Asked | None, **others: str) -> dict[str, str]:
 
 
 async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
-    """Submit calls in another thread: a long prompt delays no other request."""
-    return list(await begun(lambda: [runtime.backend.submit(call) for call in calls]))
+    """Submit calls: in another thread, so that a long prompt delays no other request, unless they
+    are small and only passed on."""
+
+    def begin() -> list[Reply]:
+        return [runtime.backend.submit(call) for call in calls]
+
+    if runtime.passes_on and len(calls) == 1 and _is_small(calls[0]):
+        return begin()
+    return list(await begun(begin))
+
+
+def _is_small(call: Call) -> bool:
+    """Whether sending it takes less than going to another thread."""
+    if call.constraint is not None or call.options:
+        return False
+    prompt = call.prompt
+    if not isinstance(prompt, Chat):
+        return _len(prompt) <= _SMALL
+    return not prompt.tools and sum(_len(turn.content) for turn in prompt.messages) <= _SMALL
+
+
+def _len(content: Sequence[Segment]) -> int:
+    """Characters, where there is nothing but text; else more than is small."""
+    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in content)
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:

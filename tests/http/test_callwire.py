@@ -101,6 +101,7 @@ CALLS = st.builds(
     namespace=TEXT,
     priority=st.integers(-100, 100),
     deadline=st.none() | st.floats(0.1, 9),
+    scored_from=st.none() | st.integers(0, 9),
 )
 LOGPROB = TokenLogprob(3, -0.5, ((3, -0.5), (4, -math.inf)))
 ANSWERS = [
@@ -110,6 +111,7 @@ ANSWERS = [
         Usage(1, 2, 3),
     ),
     Completion((Output("a", matched=3, finish_reason="stop", log_mass=-math.inf),)),
+    Completion((Output(""),), prompt_logprobs=(LOGPROB, LOGPROB)),
     Completion(scores=(OptionScore("a", (1,), (-1.0,), (Text("a"),), (-math.inf, -1.0)),)),
     Completion((Output("", finish_reason="abort"),)),
 ]

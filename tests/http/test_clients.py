@@ -355,14 +355,6 @@ def test_pydantic_ai_runs_a_tool_and_hands_its_result_on(server: str, kind: str)
 # --- guidance's models on servers ----------------------------------------------------------------
 
 
-def lacking(kind: str, reason: str) -> Any:
-    """A model that the server does not serve well yet, and why."""
-    return pytest.param(kind, marks=pytest.mark.xfail(strict=True, reason=reason))
-
-
-UNCAPTURED = lacking("VLLMModel", "it finds no capture in the answer; the cause is not known yet")
-
-
 @pytest.fixture
 def guided(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
     """Makes its models on this server, and closes the connections that they leave open."""
@@ -416,7 +408,7 @@ def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> No
     assert len(model["number"]) == 6
 
 
-@pytest.mark.parametrize("kind", ["SglangModel", UNCAPTURED])
+@pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_holds_a_schema(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
     model = asked(guided(kind), BOB)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -71,9 +72,7 @@ def test_open_streams_end_well_after_sigterm_and_new_requests_are_not_taken() ->
 
 def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
     with forkroot_serve() as (process, url):
-        children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        found = [int(pid) for pid in children.read_text().split()]
-        engine = next(pid for pid in found if b"core.child" in cmdline(pid))
+        engine = engine_of(process)
         with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
             lines = response.iter_lines()
             assert "error" not in next(lines)
@@ -83,6 +82,41 @@ def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
         code, log = ended(process)
     assert code == 1
     assert "the backend has ended" in log
+
+
+def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
+    with forkroot_serve("--on-engine-death", "restart") as (process, url):
+        engine = engine_of(process)
+        with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
+            lines = response.iter_lines()
+            next(lines)
+            os.kill(engine, signal.SIGKILL)
+            events = [line for line in lines if line]
+        assert json.loads(events[-2][6:])["error"]["code"] == "shutting_down"
+        assert [httpx.get(f"{url}/{path}").status_code for path in ("health", "ready")] == [503] * 2
+        short = {**LONG, "stream": False, "max_tokens": 3}
+        refused = httpx.post(f"{url}/v1/completions", json=short, headers=KEY)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        end = time.monotonic() + 60
+        while httpx.get(f"{url}/health").status_code == 503:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert httpx.get(f"{url}/ready").status_code == 200
+        told = httpx.post(f"{url}/v1/completions", json=short, headers=KEY).json()
+        assert told["usage"]["completion_tokens"] == 3
+        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        assert engine_of(process) != engine
+        process.send_signal(signal.SIGTERM)
+        code, log = ended(process)
+    assert code == 0
+    assert "died (signal 9); another is started" in log
+
+
+def test_an_engine_in_the_servers_own_process_cannot_be_restarted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", "--in-process", "--on-engine-death", "restart"]) == 2
+    assert "on_engine_death" in capsys.readouterr().err
 
 
 def test_streams_that_take_longer_than_the_drain_are_cut(runtime: Runtime) -> None:
@@ -140,6 +174,13 @@ def test_the_tokenizer_is_told_from_the_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "tokenizer_config.json").write_text("[")
     with pytest.raises(InvalidModel):
         tokenizer_info(tmp_path)
+
+
+def engine_of(process: subprocess.Popen[str]) -> int:
+    """The process id of its engine."""
+    children = Path(f"/proc/{process.pid}/task").glob("*/children")
+    found = [int(pid) for path in children for pid in path.read_text().split()]
+    return next(pid for pid in found if b"core.child" in cmdline(pid))
 
 
 def cmdline(pid: int) -> bytes:

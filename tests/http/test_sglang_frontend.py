@@ -44,6 +44,15 @@ def tips(s: Any) -> None:
     s += "; ".join(fork["tip"] for fork in forks)
 
 
+def appended(s: Any) -> None:
+    s += "Some tips. "
+    forks = s.fork(2)
+    for fork, name in zip(forks, ("First: ", " Second: "), strict=True):
+        fork += name + sgl.gen("tip", max_tokens=4, temperature=0)
+    forks.join("concate_and_append")
+    s += " So: " + sgl.gen("end", max_tokens=4, temperature=0)
+
+
 def record(s: Any) -> None:
     s += "Number: " + sgl.gen("number", regex="[0-9]{3}", max_tokens=9)
     s += " Age: " + sgl.gen("age", dtype=int, max_tokens=9)
@@ -96,6 +105,14 @@ def test_forks_run_side_by_side_and_come_together() -> None:
     parts = run(tips).text().removeprefix("Some tips. ").split("; ")
     assert len(parts) == 3
     assert all(parts)
+
+
+def test_forks_are_appended_to_where_they_began() -> None:
+    state = run(appended)
+    text = state.text()
+    assert text.startswith("Some tips. First: ")
+    assert text.index("First: ") < text.index(" Second: ") < text.index(" So: ")
+    assert state["end"] and text.endswith(state["end"])
 
 
 def test_constraints_hold() -> None:

@@ -1,0 +1,65 @@
+"""Routes whose endpoint takes one JSON body and gives a response: read and checked by the shortest
+way, told apart from FastAPI's own by nothing but the time that they take.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, get_type_hints
+
+from fastapi import Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from starlette.exceptions import HTTPException
+
+_MISSING = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
+
+
+class BodyRoute(APIRoute):
+    """A route with one parameter, a pydantic model that the body must fit."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """What answers a request. Raises RequestValidationError for a body that does not fit, and
+        HTTPException for one that cannot be read at all."""
+        endpoint = self.endpoint
+        (model,) = (it for name, it in get_type_hints(endpoint).items() if name != "return")
+        assert issubclass(model, BaseModel)
+        adapter = TypeAdapter(model)
+
+        async def answer(request: Request) -> Response:
+            response: Response = await endpoint(_checked(adapter, await _read(request)))
+            return response
+
+        return answer
+
+
+async def _read(request: Request) -> Any:
+    """The body's JSON; its bytes where it does not say that it is JSON."""
+    body = await request.body()
+    if not body:
+        raise RequestValidationError([_MISSING])
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json" and not (
+        kind.startswith("application/") and kind.endswith("+json")
+    ):
+        return body
+    try:
+        return json.loads(body)
+    except json.JSONDecodeError as error:
+        told = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+        raise RequestValidationError([{**told, "ctx": {"error": error.msg}}]) from error
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, "There was an error parsing the body") from error
+
+
+def _checked(adapter: TypeAdapter[Any], given: Any) -> Any:
+    try:
+        return adapter.validate_python(given, from_attributes=True)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise RequestValidationError(
+            [{**it, "loc": ("body", *it["loc"])} for it in found]
+        ) from error

@@ -1,0 +1,13 @@
+"""The client of a server of ours, as a plugin."""
+
+from __future__ import annotations
+
+from ..hookspecs import RegisterAdapter, hookimpl
+
+_HOME = __name__.rpartition(".")[0]
+
+
+@hookimpl
+def register_adapters(register: RegisterAdapter) -> None:
+    """As the hook says."""
+    register("http", f"{_HOME}.client:RemoteBackend")

@@ -1,0 +1,13 @@
+"""The native language, as a plugin: itself."""
+
+from __future__ import annotations
+
+from ..hookspecs import RegisterAdapter, hookimpl
+
+_HOME = __name__.rpartition(".")[0]
+
+
+@hookimpl
+def register_adapters(register: RegisterAdapter) -> None:
+    """As the hook says."""
+    register("native", f"{_HOME}:function")
