@@ -7,10 +7,10 @@ language (`function`, `gen`, `select`, `fork`, ...) runs on any runtime.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adapters.connection import connect
     from .adapters.native import (
         Program,
         ProgramState,
@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 _PROTOCOL = "core.protocol"
 _NATIVE = "adapters.native"
+_CONNECTION = "adapters.connection"
 _HOMES = {
     "Backend": _PROTOCOL,
     "BackendClosed": _PROTOCOL,
@@ -86,6 +86,7 @@ _HOMES = {
     "UnsetVariable": _NATIVE,
     "UnsupportedCall": _PROTOCOL,
     "assistant": _NATIVE,
+    "connect": _CONNECTION,
     "function": _NATIVE,
     "gen": _NATIVE,
     "gen_int": _NATIVE,
@@ -141,37 +142,6 @@ __all__ = [
     "user",
     "video",
 ]
-
-
-def connect(model: str | Path = "tiny", *, process: bool = False, **settings: Any) -> Backend:
-    """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, or the URL of a
-    server of ours ("http://127.0.0.1:30000").
-
-    process: run it in a child process, so that busy threads of this one do not slow it.
-    settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
-    (api_key and its like). Raises InvalidModel or InvalidCall.
-    """
-    backend: Backend
-    if not isinstance(process, bool):
-        raise _refused("process", process, "True or False")
-    if str(model).startswith(("http://", "https://")):
-        if process:
-            raise _refused("process", process, "False for a server: it is a process already")
-        unknown = next((name for name in settings if name not in _REMOTE_SETTINGS), None)
-        if unknown is not None:
-            raise _refused(unknown, settings[unknown], "of a URL: " + ", ".join(_REMOTE_SETTINGS))
-        client = import_module(".adapters.http.client", __name__)
-        backend = client.RemoteBackend(str(model), **settings)
-    elif process:
-        backend = import_module(".core.process", __name__).ProcessBackend(model, **settings)
-    else:
-        backend = import_module(".core.local", __name__).LocalBackend.from_folder(model, **settings)
-    return backend
-
-
-def _refused(name: str, value: object, allowed: str) -> Exception:
-    error: Exception = import_module(".core.errors", __name__).InvalidCall(name, value, allowed)
-    return error
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `bench` and `check`.
+"""The command line: `forkroot demo`, `chat`, `serve`, `bench`, `plugins` and `check`.
 
 Joins what the other rooms offer and prints it. Exit codes: 0, 1 where the answer is no (a model
 that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
@@ -28,6 +28,7 @@ from rich.text import Text
 from . import __version__
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
+from .adapters.plugin_table import add_plugins_options
 from .core.config import EngineConfig
 from .core.folders import is_dummy, model_folder
 from .core.model.config import DTYPE_BYTES
@@ -153,6 +154,7 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.settings import Settings, tokenizer_info
     from .core.process import ProcessBackend
+    from .core.restarts import RestartingBackend
     from .core.tokenizer import Tokenizer
 
     folder = model_folder(options.model)
@@ -161,9 +163,14 @@ def serve(options: argparse.Namespace) -> int:
     settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache, info)
     limits = Limits(max_streams=options.max_streams, drain=options.drain)
     names = tuple(options.served_name or [options.model if options.dummy else folder.name])
+    is_restarted = options.on_engine_death == "restart"
+    if is_restarted and options.in_process:
+        raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
     in_child = partial(ProcessBackend, options.model, **_settings(options))
-    with load(options) if options.in_process else in_child() as backend:
-        texts = Tokenizer.from_folder(folder)
+    make = partial(RestartingBackend, in_child) if is_restarted else in_child
+    with load(options) if options.in_process else make() as backend:
+        config = EngineConfig.from_settings(_settings(options))
+        texts = Tokenizer.from_folder(folder, config.plain_content)
         texts.widen(backend.info().vocabulary_size)
         runtime = Runtime(backend, texts, names, limits)
         return serve_http(runtime, settings, options.host, options.port)
@@ -368,9 +375,9 @@ def _parser() -> argparse.ArgumentParser:
     benching = commands.add_parser("bench", help="put load on any server of OpenAI's kind")
     add_bench_options(benching, _new_file)
 
-    checking = commands.add_parser(
-        "check", help="say whether a model can be run, and what it needs"
-    )
+    add_plugins_options(commands.add_parser("plugins", help="list what is plugged in"))
+
+    checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
     checking.set_defaults(run=check)
     checking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
 

@@ -24,7 +24,13 @@ FRAMEWORKS = (
 # Bottom to top. A room is a file, or a folder (with a slash) and all that is in it. A module
 # imports from lower floors and from its own room, and nothing else.
 FLOORS: tuple[tuple[str, ...], ...] = (
-    ("core/__init__.py", "core/errors.py", "core/exits.py", "core/model/batch.py"),
+    (
+        "core/__init__.py",
+        "core/errors.py",
+        "core/exits.py",
+        "core/counters.py",
+        "core/model/batch.py",
+    ),
     ("core/calls.py",),
     ("core/protocol.py",),
     (
@@ -32,7 +38,10 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "core/folders.py",
         *("core/radix/", "core/fsm/", "kernels/"),
     ),
-    ("core/tokenizer.py", "core/model/", "core/forks.py", "core/frames.py", "adapters/"),
+    (
+        *("core/tokenizer.py", "core/model/", "core/forks.py", "core/frames.py", "adapters/"),
+        "core/restarts.py",
+    ),
     ("core/workshop.py", "core/compiler.py", "core/ranks.py", "core/rank.py"),
     ("core/sequence.py", "core/testing.py", *FRAMEWORKS),
     ("core/intake.py", "core/waiting.py", "core/advance.py", "__init__.py"),
@@ -53,23 +62,23 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/folders.py": ("core/protocol.py",),
     "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
     "core/frames.py": ("core/codec.py",),
+    "core/restarts.py": ("core/protocol.py", "core/exits.py"),
     "core/workshop.py": ("core/protocol.py", "core/exits.py", "core/frames.py", "core/fsm/"),
     "core/compiler.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
     "core/ranks.py": ("core/protocol.py", "core/frames.py"),
     "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
-    "core/radix/": ("core/protocol.py",),
-    "core/fsm/": ("core/protocol.py",),
+    "core/radix/": ("core/protocol.py", "core/model/batch.py"),
+    "core/fsm/": ("core/protocol.py", "core/counters.py"),
     "kernels/": ("core/protocol.py",),
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
     "core/model/": ("core/protocol.py", "core/folders.py", "core/model/batch.py", "kernels/"),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
-    "adapters/": ("core/protocol.py", "core/reply.py"),
+    "adapters/": ("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
     **dict.fromkeys(
         FRAMEWORKS, ("core/protocol.py", "core/reply.py", "core/exits.py", "adapters/")
     ),
     "__init__.py": (
-        *("core/protocol.py", "core/errors.py", "core/config.py"),
-        *("adapters/", "adapters/native/", "adapters/http/"),
+        *("core/protocol.py", "adapters/", "adapters/native/"),
     ),
     "examples/": ("__init__.py",),
 }
@@ -81,8 +90,12 @@ SEEN_BY: dict[str, tuple[str, ...]] = {
     "core/local.py": ("core/child.py", "models/", "__main__.py"),
 }
 
-# The one way up: `forkroot.connect` and its like fetch the composition root when called.
-WAYS_UP = {("__init__.py", "core/local.py"), ("__init__.py", "core/process.py")}
+# The one way up: `forkroot.connect` fetches the composition root, or a client, when called.
+WAYS_UP = {
+    ("adapters/connection.py", "core/local.py"),
+    ("adapters/connection.py", "core/process.py"),
+    ("adapters/connection.py", "adapters/http/client.py"),
+}
 
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")
 WITH_TORCH = (

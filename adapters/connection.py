@@ -1,0 +1,198 @@
+"""Runtimes for adapters: one function that gives a backend, and one engine for a whole process.
+
+It knows the protocol and where backends are made; what runs in them it never sees.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from ..core.exits import close_at_exit
+from ..core.folders import EMBEDDED, is_dummy
+from ..core.protocol import Backend, BackendClosed, BackendInfo, Call, InvalidCall, Reply
+from .prefix import Prefixes
+
+if TYPE_CHECKING:
+    from .registry import Registry
+
+_REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
+
+
+def connect(model: str | Path = EMBEDDED, *, process: bool = False, **settings: Any) -> Backend:
+    """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, the URL of a server
+    of ours ("http://127.0.0.1:30000"), or a name that a plugin knows.
+
+    process: run it in a child process, so that busy threads of this one do not slow it.
+    settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
+    (api_key and its like). Raises InvalidModel or InvalidCall.
+    """
+    if not isinstance(process, bool):
+        raise InvalidCall("process", process, "True or False")
+    from .registry import registry
+
+    plugins = registry()
+    backend = _started(model, process, settings, plugins)
+    plugins.started(backend)
+    return backend
+
+
+def _started(
+    model: str | Path, process: bool, settings: Mapping[str, Any], registry: Registry
+) -> Backend:
+    backend: Backend | None = None
+    if _is_url(model):
+        return _remote(str(model), process, settings)
+    if not _is_known(model):
+        backend = registry.load_model(str(model), {**settings, "process": process})
+    if backend is not None:
+        return backend
+    if process:
+        backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
+    else:
+        local = import_module("..core.local", __package__).LocalBackend
+        backend = local.from_folder(model, **settings)
+    return backend
+
+
+def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
+    if process:
+        raise InvalidCall("process", process, "False for a server: it is a process already")
+    unknown = next((name for name in settings if name not in _REMOTE_SETTINGS), None)
+    if unknown is not None:
+        allowed = "of a URL: " + ", ".join(_REMOTE_SETTINGS)
+        raise InvalidCall(unknown, settings[unknown], allowed)
+    client = import_module(".http.client", __package__)
+    backend: Backend = client.RemoteBackend(url, **settings)
+    return backend
+
+
+def _is_known(model: str | Path) -> bool:
+    """Whether we know what is meant without a plugin."""
+    return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
+
+
+def _is_url(model: str | Path) -> bool:
+    return str(model).startswith(("http://", "https://"))
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Connection:
+    """A backend, and what is known of the prefixes of the calls that went to it."""
+
+    backend: Backend
+    prefixes: Prefixes
+
+
+def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connection:
+    """The one connection of this process to a backend, or to what `connect` would give.
+
+    A name with the same settings gives the same running backend as before, started at its first
+    use, closed when Python ends, and started anew if it was closed. Any thread may ask. Raises as
+    `connect` does, and InvalidCall for settings beside a backend that runs already.
+    """
+    if isinstance(where, str | Path):
+        return _shared.named(where, settings)
+    if settings:
+        name, value = next(iter(settings.items()))
+        raise InvalidCall(name, value, "no settings for a backend that runs already")
+    if not isinstance(where, Backend):
+        raise InvalidCall("backend", where, "a backend, or what connect() takes: a name, path, URL")
+    return _shared.of(where)
+
+
+class Lent:
+    """A backend that many use: it remembers whether it was closed, or has ended.
+
+    All else is the backend's own, whatever it offers beside the protocol too.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.is_closed = False
+
+    def submit(self, call: Call) -> Reply:
+        """As the backend's own."""
+        reply = self._backend.submit(call)
+        if reply.done() and isinstance(reply.error(), BackendClosed):
+            self.is_closed = True
+        return reply
+
+    def cancel(self, reply: Reply) -> None:
+        """As the backend's own."""
+        self._backend.cancel(reply)
+
+    def info(self) -> BackendInfo:
+        """As the backend's own."""
+        return self._backend.info()
+
+    def close(self) -> None:
+        """End it for all who use it; who asks for it by its name next gets a new one."""
+        self.is_closed = True
+        self._backend.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+
+class Shared:
+    """The connections of a process: by backend as long as somebody holds them, by name for good.
+
+    start: makes a backend, as `connect` does.
+    """
+
+    def __init__(self, start: Callable[..., Backend] = connect) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._of: WeakValueDictionary[int, Connection] = WeakValueDictionary()
+        self._named: dict[tuple[str, ...], _Place] = {}
+
+    def of(self, backend: Backend) -> Connection:
+        """The connection of this very backend."""
+        with self._lock:
+            found = self._of.get(id(backend))
+            if found is None:
+                found = self._of[id(backend)] = Connection(backend, Prefixes(backend))
+            return found
+
+    def named(self, model: str | Path, settings: Mapping[str, Any]) -> Connection:
+        """The connection of this name with these settings."""
+        with self._lock:
+            place = self._named.setdefault(_key(model, settings), _Place())
+        with place.lock:
+            if place.connection is not None and place.lent.is_closed:
+                place.lent.close()  # it may have ended by itself
+                place.connection = None
+            if place.connection is None:
+                place.lent = Lent(self._start(model, **settings))
+                close_at_exit(place.lent)
+                place.connection = self.of(place.lent)
+            return place.connection
+
+
+class _Place:
+    """Where one named connection is kept; its lock is held while it is started."""
+
+    lent: Lent
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.connection: Connection | None = None
+
+
+def _key(model: str | Path, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """What names a backend: a folder by its resolved path, anything else as it is written."""
+    name = str(model)
+    if _is_url(name):
+        name = name.rstrip("/")
+    elif not is_dummy(name) and Path(name).is_dir():
+        name = str(Path(name).resolve())
+    return name, *(f"{key}={value!r}" for key, value in sorted(settings.items()))
+
+
+_shared = Shared()

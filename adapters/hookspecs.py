@@ -1,0 +1,67 @@
+"""What a plugin may implement: the whole plugin API of forkroot, in pluggy's terms.
+
+A plugin is a module (or object) with functions of these names marked by `hookimpl`, and an entry
+point in the group "forkroot.plugins". Hooks run once for each start or request, never per token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import pluggy
+
+from ..core.protocol import Backend
+
+GROUP = "forkroot.plugins"
+hookspec = pluggy.HookspecMarker("forkroot")
+hookimpl = pluggy.HookimplMarker("forkroot")
+
+
+class RegisterAdapter(Protocol):
+    """Takes one adapter: its name, where its factory is ("module:Factory", imported at its first
+    use), and which top-level modules that needs. Raises ValueError for a name that is taken."""
+
+    def __call__(self, name: str, factory: str, needs: Sequence[str] = ()) -> None: ...
+
+
+class RegisterBackend(Protocol):
+    """Takes a way to do a part of a runtime's work: of which kind ("attention", "constraint" or
+    "sampler"), its name, where its factory is, and whether it can work on this machine."""
+
+    def __call__(
+        self, kind: str, name: str, factory: str, available: Callable[[], bool]
+    ) -> None: ...
+
+
+@hookspec
+def register_adapters(register: RegisterAdapter) -> None:
+    """Name the adapters that this plugin brings; called once. Import none of them here."""
+
+
+@hookspec
+def register_backends(register: RegisterBackend) -> None:
+    """Name the parts of a runtime that this plugin brings; called once. Import none of them."""
+
+
+@hookspec(firstresult=True)
+def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
+    """Give a running backend for a name that `connect` does not know itself, or None.
+
+    ref: as given to `connect`: no folder, no URL, not "tiny". config: the other arguments of
+    `connect`. A ForkrootError is the caller's to see; any other is taken as None, and logged.
+    """
+
+
+@hookspec
+def register_routes(app: Any, runtime: Any) -> None:
+    """Add routes to the server of `forkroot serve`, once for each server.
+
+    app: the FastAPI application, with its own routes. runtime: `adapters.http.runtime.Runtime`.
+    """
+
+
+@hookspec
+def runtime_started(runtime: Backend) -> None:
+    """A backend has started, by `connect` or under a server. A plugin that is registered later is
+    told of all that still exist."""

@@ -1,0 +1,281 @@
+"""From calls to fork hints: what calls share is found, named, sent first and counted.
+
+One `Prefixes` for each backend, shared by all adapters. A hint is only ever help: whatever goes
+wrong here, the call itself goes out as it came. It knows the protocol and no framework.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ..core.protocol import (
+    Backend,
+    Call,
+    Chat,
+    ForkHint,
+    Message,
+    Prompt,
+    Reply,
+    Sampling,
+    Text,
+    Usage,
+)
+from .grouping import Group, groups
+from .outline import Outline
+from .seen import Seen
+
+LEAST = 100  # characters from which on a beginning in common is worth a name
+MOST_CHARS = 1 << 22
+MOST_ROOTS = 1024
+PINNED_FOR = 5.0  # seconds for which a runtime keeps what was sent ahead, at least
+
+_PLANT = Sampling(max_tokens=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What one root saved: of the prompt tokens of so many calls, the cached ones were not
+    computed again."""
+
+    root: str
+    calls: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(slots=True)
+class _Root:
+    """A beginning that has a name. pinned_until: the second until which it surely is pinned."""
+
+    name: str
+    length: int
+    pinned_until: float = 0.0
+
+
+class Prefixes:
+    """Finds what the calls to one backend share. Every method may be called from any thread, and
+    none waits for an answer."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._seen: Seen[_Root] = Seen(MOST_CHARS)
+        self._savings: OrderedDict[tuple[str, str], Saving] = OrderedDict()
+        self._follows_hints = True
+        self._is_asked = threading.Lock()  # taken once, and for good
+
+    def submit(self, call: Call) -> Reply:
+        """Take a call. Unless it has a hint, it gets one from the calls seen before."""
+        with suppress(Exception):
+            if _is_bare(call):
+                call = self._hinted(call)
+            else:
+                self._remember(call)
+        return self._counted(call)
+
+    def submit_all(self, calls: Sequence[Call]) -> list[Reply]:
+        """Take calls that are to run at the same time. What several of them share is sent first."""
+        found: dict[int, ForkHint] = {}
+        with suppress(Exception):
+            bare = [place for place, call in enumerate(calls) if _is_bare(call)]
+            for group in groups([calls[place] for place in bare], LEAST):
+                members = [bare[place] for place in group.members]
+                hints = self._fork(calls[members[0]].namespace, group)
+                found.update(zip(members, hints, strict=True))
+                for place in members:
+                    self._remember(calls[place])
+        return [
+            self._counted(replace(call, hint=found[place])) if place in found else self.submit(call)
+            for place, call in enumerate(calls)
+        ]
+
+    def plant(self, prompt: Prompt, branches: int | None = None, namespace: str = "") -> ForkHint:
+        """Send a prefix ahead of the calls that will share it, and pin it for them.
+
+        branches: how many they are. A chat that ends in a message of the system or the assistant is
+        taken as the beginning of longer ones. Calls that bear the hint, or begin so and bear none,
+        share the prefix. Never raises: a prefix that cannot be planted costs time only.
+        """
+        hint = ForkHint("", branches)
+        with suppress(Exception):
+            outline = Outline.of(_opened(prompt))
+            with self._lock:
+                self._seen.add(namespace, outline.text)
+                root = self._root_at(namespace, outline, len(outline.text))
+            hint = ForkHint(root.name, branches)
+            self._plant(namespace, outline.prompt, root, hint)
+        return hint
+
+    def release(self, hint: ForkHint, namespace: str = "") -> None:
+        """Unpin a planted prefix; it stays cached while there is room. Never raises."""
+        with suppress(Exception):
+            ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
+            self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
+
+    @property
+    def savings(self) -> tuple[Saving, ...]:
+        """What each root saved, the most recently used last."""
+        with self._lock:
+            return tuple(self._savings.values())
+
+    @property
+    def num_chars(self) -> int:
+        """Characters' worth of memory that is kept of earlier calls; bounded."""
+        return self._seen.size
+
+    def report(self) -> str:
+        """The savings as a few lines of text."""
+        found = self.savings
+        total = Saving(
+            f"{len(found)} roots",
+            sum(saving.calls for saving in found),
+            sum(saving.prompt_tokens for saving in found),
+            sum(saving.cached_tokens for saving in found),
+        )
+        return "\n".join(map(_line, (*found, total)))
+
+    # --- roots -------------------------------------------------------------------------------
+
+    def _hinted(self, call: Call) -> Call:
+        """The call with a hint, if it begins as an earlier one did. One that continues an earlier
+        one needs no pin: it bears the root that this one had, to be counted with it."""
+        outline, namespace = Outline.of(call.prompt), call.namespace
+        with self._lock:
+            known = self._seen.add(namespace, outline.text)
+            if known.length < LEAST:
+                return call
+            find = self._root if known.is_fork else self._first_root
+            root = find(namespace, outline, known.length)
+        hint = ForkHint(root.name)
+        if known.is_fork and not outline.is_told(root.length):
+            self._plant(namespace, outline.before(root.length), root, hint)
+        elif known.is_fork and self._pins(root, hint):
+            hint = ForkHint(root.name, None, outline.num_whole(root.length))
+        return replace(call, hint=hint)
+
+    def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
+        """The hints of calls that share a beginning, which is sent ahead of them unless it is there
+        already: then the first of them tells where it ends."""
+        outline = group.outline
+        with self._lock:
+            known_len = self._seen.add(namespace, outline.text).length
+            root = self._root(namespace, outline, group.length)
+        hints = [ForkHint(root.name, len(group.members))] * len(group.members)
+        is_told = outline.is_told(root.length)
+        if is_told and (known_len >= root.length or len(hints) == 1):
+            hints[0] = replace(hints[0], prefix_end=outline.num_whole(root.length))
+        elif len(hints) > 1:
+            self._plant(namespace, outline.before(root.length), root, hints[0])
+        return hints
+
+    def _remember(self, call: Call) -> None:
+        with self._lock:
+            self._seen.add(call.namespace, Outline.of(call.prompt).text)
+
+    def _root(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The root of the first `length` characters, or one that is hardly shorter. Under lock."""
+        told_len = outline.told_len(length)
+        place = told_len if length - told_len < LEAST <= told_len else outline.cut(length)
+        known = next(self._seen.marks(namespace, outline.text[:length]), None)
+        if known is not None and place - known.length < LEAST:
+            return known
+        return self._root_at(namespace, outline, place)
+
+    def _first_root(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The longest root there is within the first `length` characters, or all of them. Under
+        lock."""
+        known = next(self._seen.marks(namespace, outline.text[:length]), None)
+        return known or self._root_at(namespace, outline, length)
+
+    def _root_at(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The root of exactly so many characters. Under lock."""
+        text = outline.text[:length]
+        known = next(self._seen.marks(namespace, text), None)
+        if known is not None and known.length == length:
+            return known
+        root = _Root(outline.name(length, namespace), length)
+        self._seen.mark(namespace, text, root)
+        return root
+
+    def _plant(self, namespace: str, prompt: Prompt | None, root: _Root, hint: ForkHint) -> None:
+        """Send a root ahead, where the backend makes use of it and does not hold it already."""
+        if self._pins(root, hint) and prompt is not None and self._is_heard():
+            self._backend.submit(Call(prompt, _PLANT, hint=hint, namespace=namespace))
+
+    def _pins(self, root: _Root, hint: ForkHint) -> bool:
+        """Whether a pin by this hint is called for: not again and again, where nothing ends it."""
+        now = time.monotonic()
+        with self._lock:
+            is_wanted = hint.branches is not None or now >= root.pinned_until
+            if is_wanted:
+                root.pinned_until = 0.0 if hint.branches is not None else now + PINNED_FOR
+            return is_wanted
+
+    def _is_heard(self) -> bool:
+        """Whether the backend follows hints. It is asked once, aside, for it may be far away; until
+        it has answered it is taken to."""
+        if not self._is_asked.acquire(blocking=False):
+            return self._follows_hints
+        threading.Thread(target=self._ask, name="forkroot-features", daemon=True).start()
+        return True
+
+    def _ask(self) -> None:
+        with suppress(Exception):
+            self._follows_hints = "hints" in self._backend.info().features
+
+    # --- savings -----------------------------------------------------------------------------
+
+    def _counted(self, call: Call) -> Reply:
+        reply = self._backend.submit(call)
+        if call.hint is not None and call.hint.root:
+            reply.when_done(self._count)
+        return reply
+
+    def _count(self, reply: Reply) -> None:
+        """In the runtime's thread: add what a call used to its root's savings."""
+        hint = reply.call.hint
+        if hint is None or reply.error() is not None:
+            return
+        usage = reply.result(0).usage
+        with self._lock:
+            key = (reply.call.namespace, hint.root)
+            before = self._savings.pop(key, Saving(hint.root, 0, 0, 0))
+            self._savings[key] = _added(before, usage)
+            if len(self._savings) > MOST_ROOTS:
+                self._savings.popitem(last=False)
+
+
+def _is_bare(call: Call) -> bool:
+    """Whether a call wants a hint: it has none, and is not itself a prefix that is sent ahead."""
+    return call.hint is None and (call.sampling.max_tokens != 0 or len(call.options) > 0)
+
+
+def _opened(prompt: Prompt) -> Prompt:
+    """A chat that others go on from, with the opening of what comes next, as far as it is known."""
+    if not isinstance(prompt, Chat) or prompt.open_last:
+        return prompt
+    if prompt.messages[-1].role not in ("system", "developer", "assistant"):
+        return prompt  # the assistant comes next, and a closed chat opens its message
+    return replace(prompt, messages=(*prompt.messages, Message("user", ())), open_last=True)
+
+
+def _added(saving: Saving, usage: Usage) -> Saving:
+    return Saving(
+        saving.root,
+        saving.calls + 1,
+        saving.prompt_tokens + usage.prompt_tokens,
+        saving.cached_tokens + usage.cached_tokens,
+    )
+
+
+def _line(saving: Saving) -> str:
+    share = saving.cached_tokens / saving.prompt_tokens if saving.prompt_tokens else 0.0
+    return (
+        f"{saving.root[:12]:12}  {saving.calls:6,} calls  "
+        f"{saving.cached_tokens:9,} of {saving.prompt_tokens:9,} prompt tokens cached ({share:.0%})"
+    )

@@ -1,0 +1,254 @@
+"""Plugins: found by their entry points, named when they are broken, imported no sooner than used.
+
+What is in the box is registered as a third party's plugin would be. It knows no framework.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from itertools import chain, count
+from typing import Any
+
+import pluggy
+
+from ..core.protocol import Backend, ForkrootError
+from . import hookspecs
+from .hookspecs import GROUP
+
+_log = logging.getLogger("forkroot.plugins")
+_HOME = __name__.rpartition(".")[0]
+BUILT_IN = tuple(
+    EntryPoint(name, f"{_HOME}.{name}.plugin", GROUP)
+    for name in ("native", "http", "dspy", "langchain", "guidance")
+)
+KINDS = ("attention", "constraint", "sampler")
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A registered adapter. factory: "module:attribute". needs: modules that it imports."""
+
+    name: str
+    factory: str
+    needs: tuple[str, ...] = ()
+
+    def missing(self) -> list[str]:
+        """Which of these are not installed."""
+        return [name for name in self.needs if find_spec(name) is None]
+
+    def load(self) -> Any:
+        """The factory itself, imported now."""
+        return _place(self.name, self.factory).load()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A registered part of a runtime. available: whether it can work on this machine."""
+
+    kind: str
+    name: str
+    factory: str
+    available: Callable[[], bool]
+
+    def load(self) -> Any:
+        """The factory itself, imported now."""
+        return _place(self.name, self.factory).load()
+
+
+@dataclass(slots=True)
+class Plugin:
+    """What is known of one plugin.
+
+    version: of what was installed with it, or where else it is from. hooks: that it implements.
+    fault: what went wrong with it last; None: nothing did.
+    """
+
+    name: str
+    version: str
+    hooks: tuple[str, ...] = ()
+    adapters: list[Adapter] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    fault: str | None = None
+
+
+class Registry:
+    """The plugins of a process. A broken one is logged by its name, and harms nothing.
+
+    sources: entry points to load, in this order; later ones are asked first.
+    """
+
+    def __init__(self, sources: Iterable[EntryPoint] = ()) -> None:
+        self._manager = pluggy.PluginManager("forkroot")
+        self._manager.add_hookspecs(hookspecs)
+        self._plugins: dict[str, Plugin] = {}
+        self._started: list[weakref.ref[Backend]] = []
+        self._lock = threading.RLock()
+        self.load(sources)
+
+    def load(self, sources: Iterable[EntryPoint]) -> None:
+        """Take in the plugins of these entry points."""
+        for source in sources:
+            version = "in the box" if source.dist is None else source.dist.version
+            self._add(source.name, version, source.load)
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """All that were found, broken ones too."""
+        return tuple(self._plugins.values())
+
+    @property
+    def adapters(self) -> dict[str, Adapter]:
+        """The adapters by their names."""
+        return {found.name: found for plugin in self.plugins for found in plugin.adapters}
+
+    def parts(self, kind: str) -> tuple[Part, ...]:
+        """The registered parts of a runtime of one kind."""
+        return tuple(p for plugin in self.plugins for p in plugin.parts if p.kind == kind)
+
+    def register(self, plugin: object, name: str) -> None:
+        """Take in a plugin that no entry point names, as from a test or a notebook."""
+        self._add(name, "by hand", lambda: plugin)
+
+    def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
+        """The backend of the first plugin that knows this name. Raises a plugin's ForkrootError."""
+        for backend in self._each("load_model", (ForkrootError,), ref=ref, config=config):
+            if backend is not None:
+                found: Backend = backend
+                return found
+        return None
+
+    def add_routes(self, app: Any, runtime: Any) -> None:
+        """Let every plugin add its routes to a server."""
+        for _ in self._each("register_routes", app=app, runtime=runtime):
+            continue
+
+    def started(self, runtime: Backend) -> None:
+        """Tell every plugin, and those to come, of a backend that has started; once for each."""
+        with self._lock:
+            alive = [backend for known in self._started if (backend := known()) is not None]
+            if any(backend is runtime for backend in alive):
+                return
+            self._started = list(map(weakref.ref, alive))
+            with suppress(TypeError):  # what cannot be referred to weakly is told of only once
+                self._started.append(weakref.ref(runtime))
+        for _ in self._each("runtime_started", runtime=runtime):
+            continue
+
+    # --- taking plugins in -------------------------------------------------------------------
+
+    def _add(self, name: str, version: str, load: Callable[[], object]) -> None:
+        with self._lock:
+            names = chain([name], (f"{name}-{number}" for number in count(2)))
+            entry = Plugin(next(free for free in names if free not in self._plugins), version)
+            self._plugins[entry.name] = entry
+            try:
+                self._take(entry, load())
+            except (Exception, SystemExit) as error:
+                self._report(entry, error)
+                self._drop(entry)
+
+    def _take(self, entry: Plugin, plugin: object) -> None:
+        """Check a plugin, ask it what it brings, and tell it what has happened already."""
+        self._manager.register(plugin, entry.name)
+        self._manager.check_pending()
+        callers = self._manager.get_hookcallers(plugin) or []
+        entry.hooks = tuple(sorted(caller.name for caller in callers))
+        self._ask(entry, "register_adapters", register=self._adapter_of(entry))
+        self._ask(entry, "register_backends", register=self._part_of(entry))
+        for known in self._started:
+            if (backend := known()) is not None:
+                self._ask(entry, "runtime_started", runtime=backend)
+
+    def _drop(self, entry: Plugin) -> None:
+        entry.hooks, entry.adapters, entry.parts = (), [], []
+        if self._manager.has_plugin(entry.name):
+            self._manager.unregister(name=entry.name)
+
+    def _adapter_of(self, entry: Plugin) -> hookspecs.RegisterAdapter:
+        def register(name: str, factory: str, needs: Sequence[str] = ()) -> None:
+            for plugin in self.plugins:
+                if any(adapter.name == name for adapter in plugin.adapters):
+                    raise ValueError(f"the plugin {plugin.name} has an adapter {name!r} already")
+            _check_place(factory)
+            entry.adapters.append(Adapter(name, factory, tuple(needs)))
+
+        return register
+
+    def _part_of(self, entry: Plugin) -> hookspecs.RegisterBackend:
+        def register(kind: str, name: str, factory: str, available: Callable[[], bool]) -> None:
+            if kind not in KINDS:
+                raise ValueError(f"kind={kind!r} is not allowed; allowed: {', '.join(KINDS)}")
+            _check_place(factory)
+            entry.parts.append(Part(kind, name, factory, available))
+
+        return register
+
+    # --- asking them -------------------------------------------------------------------------
+
+    def _each(
+        self, hook: str, passed: tuple[type[Exception], ...] = (), **values: Any
+    ) -> Iterator[Any]:
+        """What each plugin gives, the latest first; one that fails is reported and passed over.
+        Raises errors of the kinds that are to be passed on."""
+        for entry in reversed([plugin for plugin in self.plugins if hook in plugin.hooks]):
+            try:
+                result = self._ask(entry, hook, **values)
+            except passed:
+                raise
+            except Exception as error:
+                self._report(entry, error)
+            else:
+                yield result
+
+    def _ask(self, entry: Plugin, hook: str, **values: Any) -> Any:
+        """What the hook of this plugin alone gives; nothing where it has none."""
+        named = self._manager.list_name_plugin()
+        others = [plugin for name, plugin in named if name != entry.name and plugin is not None]
+        return self._manager.subset_hook_caller(hook, others)(**values)
+
+    def _report(self, entry: Plugin, error: BaseException) -> None:
+        entry.fault = f"{type(error).__name__}: {error}"
+        _log.warning("the plugin %s is broken: %s", entry.name, entry.fault)
+
+
+class Default:
+    """The registry of this process, filled when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._registry: Registry | None = None
+
+    def get(self) -> Registry:
+        """What is in the box, then what is installed. A plugin that asks while it is imported gets
+        what there is so far."""
+        with self._lock:
+            if self._registry is None:
+                self._registry = Registry()
+                self._registry.load([*BUILT_IN, *entry_points(group=GROUP)])
+            return self._registry
+
+
+def registry() -> Registry:
+    """The plugins of this process."""
+    return _default.get()
+
+
+def _place(name: str, factory: str) -> EntryPoint:
+    """Where a factory is, as an entry point, which can be loaded."""
+    return EntryPoint(name, factory, GROUP)
+
+
+def _check_place(factory: str) -> None:
+    module, _, attribute = factory.partition(":")
+    if not module or not attribute:
+        raise ValueError(f"factory={factory!r} is not allowed; allowed: 'module:attribute'")
+
+
+_default = Default()

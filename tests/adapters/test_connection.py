@@ -1,0 +1,185 @@
+"""One function gives every backend, and one engine serves a whole process."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forkroot
+from forkroot.adapters.connection import Connection, Shared, connect, shared
+from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.protocol import (
+    Backend,
+    BackendClosed,
+    Call,
+    InvalidCall,
+    InvalidModel,
+    Sampling,
+    Text,
+)
+
+HELLO = Call((Text("Hello"),), Sampling(max_tokens=2))
+
+
+class Starts:
+    """Starts scripted backends, and remembers of what."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.backends: list[ScriptedBackend] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def __call__(self, model: str | Path, **settings: Any) -> Backend:
+        self.asked.append((str(model), settings))
+        assert self.gate.wait(10)
+        self.backends.append(ScriptedBackend("a"))
+        return self.backends[-1]
+
+
+@pytest.fixture
+def starts() -> Iterator[Starts]:
+    starts = Starts()
+    yield starts
+    for backend in starts.backends:
+        backend.close()
+
+
+def test_the_face_has_the_same_connect() -> None:
+    assert forkroot.connect is connect
+
+
+def test_a_backend_has_one_connection_while_somebody_holds_it() -> None:
+    backend = ScriptedBackend("a")
+    first = shared(backend)
+    assert first.backend is backend
+    assert shared(backend) is first
+    assert shared(ScriptedBackend("a")) is not first
+    gone, known = weakref.ref(first), weakref.ref(backend)
+    del first, backend
+    gc.collect()
+    assert gone() is None
+    assert known() is None
+
+
+def test_one_name_with_the_same_settings_is_one_backend(starts: Starts) -> None:
+    own = Shared(starts)
+    first = own.named("tiny", {"num_slots": 5})
+    assert own.named("tiny", {"num_slots": 5}) is first
+    assert own.named("tiny", {"num_slots": 6}) is not first
+    assert own.named("tiny", {}) is not first
+    assert own.of(first.backend) is first
+    assert starts.asked == [("tiny", {"num_slots": n}) for n in (5, 6)] + [("tiny", {})]
+
+
+def test_a_folder_is_one_backend_however_it_is_written(starts: Starts, tmp_path: Path) -> None:
+    own = Shared(starts)
+    (tmp_path / "a").mkdir()
+    first = own.named(tmp_path / "a", {})
+    assert own.named(str(tmp_path / "a" / ".." / "a"), {}) is first
+    assert own.named("http://host:1", {}) is own.named("http://host:1/", {})
+
+
+def test_threads_that_ask_at_once_get_one_backend(starts: Starts) -> None:
+    own = Shared(starts)
+    starts.gate.clear()
+    found: list[Connection] = []
+    ask = [threading.Thread(target=lambda: found.append(own.named("tiny", {}))) for _ in range(8)]
+    for thread in ask:
+        thread.start()
+    starts.gate.set()
+    for thread in ask:
+        thread.join()
+    assert len(starts.backends) == 1
+    assert len(found) == 8
+    assert len(set(map(id, found))) == 1
+
+
+def test_a_backend_that_starts_keeps_no_other_name_waiting(starts: Starts) -> None:
+    own = Shared(starts)
+    starts.gate.clear()
+    slow = threading.Thread(target=lambda: own.named("slow", {}))
+    slow.start()
+    backend = ScriptedBackend("a")
+    assert own.of(backend).backend is backend
+    starts.gate.set()
+    slow.join()
+
+
+def test_a_closed_backend_is_replaced_at_its_next_use(starts: Starts) -> None:
+    own = Shared(starts)
+    first = own.named("tiny", {})
+    first.backend.close()
+    second = own.named("tiny", {})
+    assert second is not first
+    assert second.backend.submit(HELLO).result(5).text == "a"
+    assert own.named("tiny", {}) is second
+
+
+def test_a_backend_that_died_is_replaced_once_a_call_found_out(starts: Starts) -> None:
+    own = Shared(starts)
+    first = own.named("tiny", {})
+    starts.backends[0].close()  # behind the connection's back
+    with pytest.raises(BackendClosed):
+        first.prefixes.submit(HELLO).result(5)
+    assert own.named("tiny", {}) is not first
+
+
+def test_a_start_that_fails_leaves_nothing_behind() -> None:
+    outcomes: Iterator[Any] = iter([InvalidModel("not yet"), ScriptedBackend("a")])
+
+    def start(model: str | Path, **settings: Any) -> Backend:
+        found = next(outcomes)
+        if isinstance(found, Exception):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    own = Shared(start)
+    with pytest.raises(InvalidModel, match="not yet"):
+        own.named("tiny", {})
+    assert own.named("tiny", {}).backend.submit(HELLO).result(5).text == "a"
+
+
+def test_what_is_shared_still_is_the_backend_itself(starts: Starts) -> None:
+    backend = Shared(starts).named("tiny", {}).backend
+    assert isinstance(backend, Backend)
+    assert backend.info().model == "scripted"
+    reply = backend.submit(HELLO)
+    backend.cancel(reply)
+    assert backend.calls == [HELLO]  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="nonsense"):
+        backend.nonsense  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_what_is_no_backend_and_no_name_is_refused() -> None:
+    with pytest.raises(InvalidCall, match=r"backend=7 .* a name, path, URL"):
+        shared(7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="num_slots=5"):
+        shared(ScriptedBackend("a"), num_slots=5)
+    with pytest.raises(InvalidModel, match="nonesuch"):
+        shared("nonesuch")
+    with pytest.raises(InvalidCall, match=r"num_slots=5 .* api_key"):
+        shared("http://127.0.0.1:1", num_slots=5)
+
+
+def test_a_shared_engine_ends_with_python(tmp_path: Path) -> None:
+    program = """
+from forkroot.adapters.connection import shared
+from forkroot.core.protocol import Call, Sampling, Text
+where = shared("tiny", num_slots=2000)
+assert shared("tiny", num_slots=2000) is where
+print(where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=2))).result(60).usage)
+where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos=True)))
+"""
+    command = [sys.executable, "-W", "error", "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "completion_tokens=2" in done.stdout

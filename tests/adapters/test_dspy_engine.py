@@ -1,0 +1,349 @@
+"""The engines: requests in, responses out, as DSPy's contract wants them."""
+
+# ruff: noqa: E402
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from typing import Any
+
+import pytest
+
+dspy = pytest.importorskip("dspy")
+
+from dspy import lm15
+from dspy.clients.cache import Cache
+from dspy.utils.exceptions import (
+    ContextWindowExceededError,
+    LMInvalidRequestError,
+    LMRateLimitError,
+    LMServerError,
+    LMTimeoutError,
+    LMTransportError,
+    LMUnsupportedFeatureError,
+)
+
+from forkroot.adapters.dspy import LM, AsyncEngine, Engine
+from forkroot.adapters.testing import ScriptedBackend, prompt_text, written
+from forkroot.core.protocol import (
+    BackendClosed,
+    Call,
+    CallFailed,
+    CallTooLarge,
+    Chat,
+    Choices,
+    Completion,
+    DeadlineExceeded,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Overloaded,
+    Regex,
+    UnsupportedCall,
+    Usage,
+)
+
+
+@pytest.fixture(autouse=True)
+def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of DSPy that no other run has written."""
+    cache = Cache(enable_disk_cache=False, enable_memory_cache=True, disk_cache_dir="")
+    monkeypatch.setattr(dspy, "cache", cache)
+
+
+def request(text: str = "Hello", **config: Any) -> lm15.Request:
+    message = lm15.Message.user(text)
+    return lm15.Request(
+        model="forkroot/scripted", messages=(message,), config=lm15.Config(**config)
+    )
+
+
+def lm_of(backend: ScriptedBackend, **settings: Any) -> LM:
+    return LM(backend, **{"cache": False, "num_retries": 0, **settings})
+
+
+def last_call(backend: ScriptedBackend) -> Call:
+    return [call for call in backend.calls if call.sampling.max_tokens != 0][-1]
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+def test_a_request_becomes_a_call() -> None:
+    backend = ScriptedBackend("Hi")
+    asked = lm15.Request(
+        model="forkroot/scripted",
+        system="Be kind.",
+        messages=(
+            lm15.Message.user("One"),
+            lm15.Message.assistant("Two"),
+            lm15.Message.developer("Three"),
+            lm15.Message.user("Four"),
+        ),
+        config=lm15.Config(
+            max_tokens=9, temperature=0.5, top_p=0.9, top_k=7, seed=3, stop=("x",),
+            frequency_penalty=0.1, presence_penalty=0.2, extensions={"logit_bias": {"5": 2}},
+        ),
+    )  # fmt: skip
+    assert Engine(backend).complete(asked).text == "Hi"
+    call = last_call(backend)
+    assert isinstance(call.prompt, Chat)
+    assert [message.role for message in call.prompt.messages] == [
+        *("system", "user", "assistant", "system", "user"),
+    ]
+    assert prompt_text(call.prompt).startswith("system: Be kind.\nuser: One\nassistant: Two")
+    told = call.sampling
+    assert (told.max_tokens, told.temperature, told.top_p, told.top_k, told.seed) == (
+        9,
+        0.5,
+        0.9,
+        7,
+        3,
+    )
+    assert (told.stop, told.frequency_penalty, told.presence_penalty) == (("x",), 0.1, 0.2)
+    assert told.logit_bias == {5: 2.0}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "constraint"),
+    [
+        ({"regex": "[ab]+"}, Regex("[ab]+")),
+        ({"choices": ["yes", "no"]}, Choices(("yes", "no"))),
+        ({"grammar": 'start: "a"'}, Grammar('start: "a"')),
+        ({"json_schema": {"type": "integer"}}, JsonSchema({"type": "integer"})),
+    ],
+)
+def test_keywords_of_ours_reach_the_call(keywords: dict[str, Any], constraint: object) -> None:
+    backend = ScriptedBackend("a")
+    lm_of(backend)("Hello", **keywords)
+    assert last_call(backend).constraint == constraint
+
+
+def test_other_keywords_of_ours_are_those_of_the_call() -> None:
+    backend = ScriptedBackend("a")
+    lm_of(backend)("Hi", namespace="n", priority=3, deadline=5.0, min_tokens=1, top_k=4, min_p=0.1)
+    call = last_call(backend)
+    assert (call.namespace, call.priority, call.deadline) == ("n", 3, 5.0)
+    assert (call.sampling.min_tokens, call.sampling.top_k, call.sampling.min_p) == (1, 4, 0.1)
+
+
+def test_calls_with_other_keywords_are_kept_apart_in_the_cache() -> None:
+    backend = ScriptedBackend(["one", "two"])
+    lm = LM(backend, cache=True, num_retries=0)
+    text = "Are these two calls told apart?"
+    told = [lm(text, choices=["one"]), lm(text, choices=["two"]), lm(text, choices=["one"])]
+    assert told == [["one"], ["two"], ["one"]]
+
+
+def test_a_cache_that_is_turned_off_is_not_asked() -> None:
+    backend = ScriptedBackend(["one", "two"])
+    lm = LM(backend, cache=True, num_retries=0)
+    assert [lm("Is this kept?", cache=False), lm("Is this kept?", cache=False)] == [
+        ["one"],
+        ["two"],
+    ]
+
+
+def test_keywords_that_are_not_allowed_are_refused_before_any_call() -> None:
+    backend = ScriptedBackend("a")
+    with pytest.raises(lm15.InvalidRequestError, match="one of regex, choices"):
+        lm_of(backend)("Hi", regex="a", choices=["b"])
+    with pytest.raises(lm15.InvalidRequestError, match="priority"):
+        lm_of(backend)("Hi", priority="high")
+    assert backend.calls == []
+
+
+def test_a_response_format_constrains_the_answer() -> None:
+    backend = ScriptedBackend("{}")
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    told = {"type": "json_schema", "schema": schema}
+    Engine(backend).complete(request(response_format=told))
+    assert last_call(backend).constraint == JsonSchema(schema)
+
+
+def test_parts_that_no_model_of_ours_reads_are_refused_by_name() -> None:
+    audio = lm15.Message.user([lm15.AudioPart(data="eA==")])
+    asked = lm15.Request(model="forkroot/scripted", messages=(audio,))
+    with pytest.raises(lm15.UnsupportedFeatureError, match="audio"):
+        Engine(ScriptedBackend("a")).complete(asked)
+
+
+# --- responses ----------------------------------------------------------------------------------
+
+
+def test_usage_tells_what_was_cached() -> None:
+    usage = Usage(prompt_tokens=30, cached_tokens=20, completion_tokens=4)
+    backend = ScriptedBackend(lambda call: Completion((written("Hi"),), usage))
+    lm = lm_of(backend)
+    lm("Hello")
+    told = lm.history[-1]["usage"]
+    assert (told["prompt_tokens"], told["completion_tokens"]) == (30, 4)
+    assert told["prompt_tokens_details"] == {"cached_tokens": 20}
+
+
+def test_a_stream_has_one_start_deltas_and_one_end_with_usage() -> None:
+    engine = Engine(ScriptedBackend("A longer answer."))
+    events = list(engine.stream(request()))
+    assert [event.type for event in events] == ["start", *["delta"] * 4, "end"]
+    assert "".join(e.delta.text for e in events[1:-1]) == "A longer answer."
+    assert events[-1].usage.input_tokens is not None
+
+
+def test_an_async_stream_is_the_same() -> None:
+    engine = AsyncEngine(ScriptedBackend("A longer answer."))
+
+    async def collect() -> list[Any]:
+        return [event async for event in engine.stream(request())]
+
+    events = asyncio.run(collect())
+    assert [event.type for event in events] == ["start", *["delta"] * 4, "end"]
+
+
+def test_a_cancelled_task_cancels_its_call() -> None:
+    backend = ScriptedBackend("never", is_held=True)
+
+    async def ask() -> None:
+        task = asyncio.create_task(AsyncEngine(backend).complete(request()))
+        while not backend.calls:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(ask())
+    assert backend.replies[0].done()
+
+
+def test_logprobs_come_by_token_id() -> None:
+    from forkroot.core.protocol import Output, TokenLogprob
+
+    output = Output("Hi", (7,), logprobs=(TokenLogprob(7, -0.5, ((7, -0.5), (9, -1.0))),))
+    backend = ScriptedBackend(lambda call: Completion((output,)))
+    response = Engine(backend).complete(request(logprobs=2))
+    assert response.logprobs is not None
+    assert [(it.token_id, it.logprob, len(it.top)) for it in response.logprobs] == [(7, -0.5, 2)]
+
+
+# --- tools --------------------------------------------------------------------------------------
+
+
+def look_up(word: str, times: int) -> str:
+    """Look up a word."""
+    return word * times
+
+
+class Tooled(dspy.Signature):
+    """Use the tools."""
+
+    question: str = dspy.InputField()
+    tools: list[dspy.Tool] = dspy.InputField()
+    calls: dspy.ToolCalls = dspy.OutputField()
+
+
+CALLED = '<tool_call>{"name": "look_up", "arguments": {"word": "ab", "times": 2}}</tool_call>'
+
+
+def test_tool_calls_are_read_and_demanded_where_nothing_else_is_wanted() -> None:
+    backend = ScriptedBackend(lambda call: CALLED)
+    with dspy.context(
+        lm=lm_of(backend), adapter=dspy.ChatAdapter(use_native_function_calling=True)
+    ):
+        found = dspy.Predict(Tooled)(question="?", tools=[dspy.Tool(look_up)])
+    (call,) = found.calls.tool_calls
+    assert (call.name, call.args) == ("look_up", {"word": "ab", "times": 2})
+    made = last_call(backend)
+    assert isinstance(made.prompt, Chat)
+    assert made.prompt.tools[0]["function"]["name"] == "look_up"
+
+
+def test_tools_whose_pattern_a_runtime_refuses_end_in_its_error() -> None:
+    backend = ScriptedBackend(lambda call: InvalidCall("regex", "...", "a shorter one"))
+    adapter = dspy.ChatAdapter(use_native_function_calling=True)
+    with dspy.context(lm=lm_of(backend), adapter=adapter):
+        with pytest.raises(LMInvalidRequestError, match="a shorter one"):
+            dspy.Predict(Tooled)(question="?", tools=[dspy.Tool(look_up)])
+
+
+def test_tool_calls_stream_as_deltas_of_their_own() -> None:
+    tool = lm15.FunctionTool("look_up", "Look up.", {"type": "object", "properties": {}})
+    asked = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
+    events = list(Engine(ScriptedBackend(lambda call: CALLED)).stream(asked))
+    deltas = [event.delta for event in events[1:-1]]
+    assert deltas[0].name == "look_up"
+    assert "".join(delta.input for delta in deltas) == '{"word": "ab", "times": 2}'
+    assert events[-1].finish_reason == "tool_call"
+
+
+def test_tool_messages_are_shown_as_the_model_writes_them() -> None:
+    backend = ScriptedBackend(lambda call: "done")
+    messages = (
+        lm15.Message.user("x"),
+        lm15.Message.assistant(lm15.ToolCallPart("call_1", "look_up", {"word": "a"})),
+        lm15.Message.tool("call_1", "found"),
+    )
+    tool = lm15.FunctionTool("look_up")
+    Engine(backend).complete(lm15.Request(model="m", messages=messages, tools=(tool,)))
+    shown = prompt_text(last_call(backend).prompt)
+    assert '<tool_call>{"name": "look_up", "arguments": {"word": "a"}}</tool_call>' in shown
+    assert shown.endswith("tool: found")
+
+
+# --- errors -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (CallTooLarge("prompt", "9 tokens", "8"), ContextWindowExceededError),
+        (InvalidCall("max_tokens", 3, ">= 9"), ContextWindowExceededError),
+        (InvalidCall("temperature", 3, "less"), LMInvalidRequestError),
+        (UnsupportedCall("images", 1, "none"), LMUnsupportedFeatureError),
+        (DeadlineExceeded("late"), LMTimeoutError),
+        (Overloaded("full"), LMRateLimitError),
+        (CallFailed("broken"), LMServerError),
+        (BackendClosed("closed"), LMTransportError),
+    ],
+)
+def test_our_errors_come_out_as_dspys(error: Exception, told: type[Exception]) -> None:
+    lm = lm_of(ScriptedBackend(lambda call: error))
+    with pytest.raises(told) as raised:
+        lm("Hello")
+    assert str(error) in str(raised.value)
+
+
+def test_a_timeout_is_the_deadline_of_every_call() -> None:
+    backend = ScriptedBackend("a")
+    lm_of(backend, timeout=2.5)("Hello")
+    assert backend.calls[-1].deadline == 2.5
+
+
+def test_an_unknown_model_is_refused_at_once() -> None:
+    with pytest.raises(lm15.ConfigurationError, match="no-such-folder"):
+        LM("/no-such-folder")
+
+
+# --- copies and files ---------------------------------------------------------------------------
+
+
+def test_copies_of_a_program_share_the_runtime() -> None:
+    lm = lm_of(ScriptedBackend("a"))
+    predict = dspy.Predict("question -> answer")
+    predict.lm = lm
+    assert copy.deepcopy(predict).lm.engine is lm.engine
+    assert lm.copy(temperature=0.3).engine is lm.engine
+
+
+def test_an_lm_over_a_backend_object_cannot_be_saved() -> None:
+    with pytest.raises(TypeError, match="name, folder or URL"):
+        lm_of(ScriptedBackend("a")).dump_state()
+
+
+def test_an_lm_with_a_name_is_saved_without_secrets_and_comes_back() -> None:
+    lm = LM("tiny", temperature=0.5, settings={"num_slots": 4096}, timeout=9)
+    again = dspy.BaseLM.load_state(lm.dump_state(), allow_custom_lm_class=True)
+    assert isinstance(again, LM)
+    assert (again.model, again.kwargs["temperature"]) == ("forkroot/tiny", 0.5)
+    assert again.runtime.state() == lm.runtime.state()
+    assert pickle.loads(pickle.dumps(lm.engine)).runtime.state() == lm.runtime.state()
+    lm.runtime.connection().backend.close()

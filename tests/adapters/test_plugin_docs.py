@@ -1,0 +1,72 @@
+"""The page on plugins says what is there: its first plugin is installed and works."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from forkroot.adapters import hookspecs
+
+PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
+USE = """
+import forkroot
+from forkroot.adapters.http.app import build_app
+from forkroot.adapters.http.runtime import Runtime
+from forkroot.core.testing import byte_tokenizer
+from fastapi.testclient import TestClient
+
+with forkroot.connect("judge", num_slots=2000) as backend:
+    call = forkroot.Call((forkroot.Text("Hello"),), forkroot.Sampling(max_tokens=2))
+    print(backend.info().model, backend.submit(call).result(60).usage.completion_tokens)
+    with TestClient(build_app(Runtime(backend, byte_tokenizer(), ("judge",)))) as client:
+        print(client.get("/nicknames").json())
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+    """Variables for a Python that has the page's plugin, and nothing else that we have not."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")
+    for name, text in re.findall(r"^`([\w.]+)`\n```\w+\n(.*?)```$", PAGE, re.DOTALL | re.MULTILINE):
+        (source / name).write_text(text, "utf-8")
+    offline = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", *offline]
+    subprocess.run([*pip, "--target", str(target), str(source)], check=True, timeout=100)
+    path = os.pathsep.join(filter(None, [str(target), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
+
+
+def run(environment: Mapping[str, str], *command: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_first_plugin_gives_its_model_and_its_route(environment: Mapping[str, str]) -> None:
+    assert run(environment, "-c", USE).splitlines() == ["tiny 2", "{'judge': 'tiny'}"]
+
+
+def test_the_command_lists_it_as_the_page_does(environment: Mapping[str, str]) -> None:
+    listed = [line.rstrip() for line in run(environment, "-m", "forkroot", "plugins").splitlines()]
+    (shown,) = (
+        block.splitlines()[1:] for block in PAGE.split("```") if block.startswith("\nplugin  ")
+    )
+    by_name = {line.split()[0]: line.split() for line in shown}
+    assert [line.split()[0] for line in listed] == list(by_name)
+    assert listed[-1].split() == by_name["nicknames"]
+    assert listed[1].split() == by_name["native"]
+
+
+def test_the_page_names_every_hook_with_its_arguments() -> None:
+    for name, function in vars(hookspecs).items():
+        if hasattr(function, "forkroot_spec"):
+            arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
+            assert f"| `{name}({', '.join(arguments)})` |" in PAGE
