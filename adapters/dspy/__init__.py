@@ -1,1 +1,43 @@
-"""DSPy: a program runs on our runtime by changing its LM."""
+"""DSPy: a program runs on our runtime by changing its LM.
+
+    import dspy
+    from forkroot.adapters.dspy import LM
+
+    dspy.configure(lm=LM("tiny"))
+
+Nothing of DSPy is imported before one of these names is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .engine import AsyncEngine, Engine
+    from .judge import Judge
+    from .lm import LM
+    from .watcher import Watcher, plant
+
+__all__ = ["LM", "AsyncEngine", "Engine", "Judge", "Watcher", "plant"]
+
+_HOMES = {
+    "LM": "lm",
+    "Engine": "engine",
+    "AsyncEngine": "engine",
+    "Judge": "judge",
+    "Watcher": "watcher",
+    "plant": "watcher",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(f".{_HOMES[name]}", __name__)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("dspy", "pydantic"):
+            raise
+        raise ImportError(f"{__name__}.{name} needs DSPy: pip install 'forkroot[dspy]'") from error
+    return getattr(module, name)

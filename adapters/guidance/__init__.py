@@ -1,1 +1,27 @@
-"""Guidance: a model whose programs our runtime batches."""
+"""Guidance: `Forkroot("tiny")` in place of `models.Transformers(...)`, and programs run unchanged.
+
+Guidance itself is loaded when `Forkroot` is first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Forkroot
+
+__all__ = ["Forkroot"]
+
+
+def __getattr__(name: str) -> type[Forkroot]:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from .model import Forkroot
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in ("guidance", "llguidance"):
+            raise
+        text = f"forkroot.adapters.guidance needs the package {missing!r}: pip install guidance"
+        raise ModuleNotFoundError(text, name=missing) from error
+    return Forkroot

@@ -1,1 +1,39 @@
-"""LangChain: a chat model and an LLM on our runtime."""
+"""LangChain on forkroot: `ChatForkroot`, a chat model, and `Forkroot`, an LLM.
+
+    from forkroot.adapters.langchain import ChatForkroot
+
+    model = ChatForkroot(model="tiny")
+
+LangChain itself is loaded at the first use of one of them.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .chat import ChatForkroot
+    from .llm import Forkroot
+
+__all__ = ["ChatForkroot", "Forkroot"]
+
+_HOMES = {"ChatForkroot": "chat", "Forkroot": "llm"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".")[0] != "langchain_core":
+            raise
+        text = f"{name} needs langchain-core: pip install 'forkroot[langchain]'"
+        raise ModuleNotFoundError(text, name=error.name) from error
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

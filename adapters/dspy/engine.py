@@ -1,0 +1,148 @@
+"""The engines of `dspy.LM`: one request in, one response out, whole or as a stream.
+
+As DSPy wants it, they keep no cache, no history and no retries of their own. Both borrow the one
+runtime of the process and end with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Self
+
+from dspy import lm15
+
+from ...core.protocol import Backend, Completion, ForkrootError, Reply
+from .errors import told, translated
+from .judgment import Judging
+from .runtime import Runtime
+
+PARAMS = frozenset(
+    {
+        *("temperature", "max_tokens", "max_completion_tokens", "top_p", "stop", "stream", "seed"),
+        *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs"),
+        *("response_format", "tools", "tool_choice", "parallel_tool_calls"),
+    }
+)
+
+
+class _Base:
+    """What the two have in common. where, settings: as in `Runtime`, or one that is there."""
+
+    supports_function_calling = True
+    supports_reasoning = False
+    supports_response_schema = True
+    supported_params = PARAMS
+
+    def __init__(self, where: Backend | str | Path | Runtime = "tiny", **settings: Any) -> None:
+        if isinstance(where, Runtime):
+            self.runtime = where
+            return
+        with told():
+            self.runtime = Runtime(where, **settings)
+
+    def dump_state(self) -> dict[str, Any]:
+        """What `load_state` needs, without secrets. Raises TypeError for a backend object."""
+        return self.runtime.state()
+
+    @classmethod
+    def load_state(cls, state: dict[str, Any]) -> Self:
+        """An engine like the one that was saved."""
+        return cls(**state)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """The engine itself: copies of a program share its runtime."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self).load_state, (self.dump_state(),)
+
+
+class Engine(_Base):
+    """`complete` and `stream` in the caller's thread; may be called from many at once."""
+
+    def complete(self, request: lm15.Request) -> lm15.Response:
+        """The answer. Raises errors of `dspy.lm15`."""
+        while True:
+            with told():
+                judging = Judging.of(self.runtime, request)
+                if judging is not None:
+                    return judging.response()
+                asked = self.runtime.ask(request)
+            try:
+                return asked.reading.response(_result(asked.reply))
+            except ForkrootError as error:
+                if not self.runtime.gives_way(asked, error):
+                    raise translated(error, asked.call) from error
+
+    def stream(self, request: lm15.Request) -> Iterator[Any]:
+        """The answer as events: a start, deltas, and an end with the usage. Closing it early ends
+        the call. Raises errors of `dspy.lm15`."""
+        yield lm15.StreamStartEvent(model=request.model)
+        while True:
+            with told():
+                asked = self.runtime.ask(request, stream=True)
+            try:
+                for chunk in asked.reply:
+                    yield from asked.reading.events(chunk)
+                yield from asked.reading.end(asked.reply.result())
+                return
+            except ForkrootError as error:
+                if not self.runtime.gives_way(asked, error):
+                    raise translated(error, asked.call) from error
+            finally:
+                asked.reply.cancel()  # nothing, where it has ended
+
+    def close(self) -> None:
+        """Nothing: the runtime is the process's, and others may use it."""
+
+
+class AsyncEngine(_Base):
+    """The same on an event loop, which never waits for the runtime."""
+
+    async def complete(self, request: lm15.Request) -> lm15.Response:
+        """The answer. Cancelling the task ends the call. Raises errors of `dspy.lm15`."""
+        while True:
+            with told():
+                judging = Judging.of(self.runtime, request)
+                if judging is not None:
+                    return await asyncio.to_thread(judging.response)
+                asked = await asyncio.to_thread(self.runtime.ask, request)
+            try:
+                return asked.reading.response(await asked.reply)
+            except ForkrootError as error:
+                if not self.runtime.gives_way(asked, error):
+                    raise translated(error, asked.call) from error
+            finally:
+                asked.reply.cancel()
+
+    async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:
+        """As `Engine.stream`."""
+        yield lm15.StreamStartEvent(model=request.model)
+        while True:
+            with told():
+                asked = await asyncio.to_thread(self.runtime.ask, request, stream=True)
+            try:
+                async for chunk in asked.reply:
+                    for event in asked.reading.events(chunk):
+                        yield event
+                for event in asked.reading.end(await asked.reply):
+                    yield event
+                return
+            except ForkrootError as error:
+                if not self.runtime.gives_way(asked, error):
+                    raise translated(error, asked.call) from error
+            finally:
+                asked.reply.cancel()
+
+    async def aclose(self) -> None:
+        """Nothing, as `Engine.close`."""
+
+
+def _result(reply: Reply) -> Completion:
+    try:
+        return reply.result()
+    except BaseException:
+        reply.cancel()
+        raise

@@ -1,0 +1,66 @@
+"""Our typed errors as DSPy's engines raise them; DSPy turns these into its public ones.
+
+DSPy's LM retries what may pass by itself: a full queue, a failed or lost runtime, a time-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from dspy import lm15
+
+from ...core.protocol import (
+    BackendClosed,
+    Call,
+    CallFailed,
+    CallTooLarge,
+    DeadlineExceeded,
+    ForkrootError,
+    InvalidCall,
+    InvalidModel,
+    Overloaded,
+    UnsupportedCall,
+)
+
+PROVIDER = "forkroot"
+
+# Specific classes before their parents.
+_CLASSES: tuple[tuple[type[Exception], type[lm15.LM15Error]], ...] = (
+    (CallTooLarge, lm15.ContextLengthError),
+    (InvalidCall, lm15.InvalidRequestError),
+    (InvalidModel, lm15.ConfigurationError),
+    (DeadlineExceeded, lm15.TimeoutError),
+    (Overloaded, lm15.RateLimitError),
+    (CallFailed, lm15.ServerError),
+    (BackendClosed, lm15.TransportError),
+    (ForkrootError, lm15.ProviderError),
+)
+
+
+@contextmanager
+def told(call: Call | None = None) -> Iterator[None]:
+    """Errors of ours that are raised inside come out as DSPy's. call: the one that is answered."""
+    try:
+        yield
+    except ForkrootError as error:
+        raise translated(error, call) from error
+
+
+def translated(error: ForkrootError, call: Call | None = None) -> lm15.LM15Error:
+    """The error of `dspy.lm15` that says the same."""
+    if isinstance(error, UnsupportedCall):
+        return lm15.UnsupportedFeatureError(str(error), provider=PROVIDER, feature=error.field)
+    if _is_crowded_out(error, call):
+        return lm15.ContextLengthError(str(error), provider=PROVIDER)
+    for ours, theirs in _CLASSES:
+        if isinstance(error, ours):
+            return theirs(str(error), provider=PROVIDER)
+    return lm15.LM15Error(str(error), provider=PROVIDER)
+
+
+def _is_crowded_out(error: ForkrootError, call: Call | None) -> bool:
+    """Whether the prompt, not `max_tokens`, left too little room for the shortest answer."""
+    if call is None or not isinstance(error, InvalidCall) or error.field != "max_tokens":
+        return False
+    return error.value != call.sampling.max_tokens

@@ -1,0 +1,222 @@
+"""One output field of a signature as a pattern of what DSPy's parsers read as its type.
+
+There are three ways to write a field: a section of the chat format, a property of the JSON object,
+an element of XML. What an annotation's values look like is asked of Pydantic; which spelling of a
+Literal or an Enum is read is asked of DSPy's own parser.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import re
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, Union, get_args, get_origin
+from xml.sax.saxutils import escape
+
+from dspy import Code, Reasoning
+from dspy.adapters.utils import parse_value
+from dspy.adapters.xml_adapter import XMLAdapter
+from pydantic import TypeAdapter
+
+from .schema import Writer
+from .spelling import Json, Unsayable, Xml
+from .texts import (
+    CHAT_TEXT,
+    JSON_CHAR,
+    LEAN_CHAR,
+    XML_JSON_CHAR,
+    XML_LEAN_CHAR,
+    XML_SOME_TEXT,
+    XML_TEXT,
+)
+
+TRUTH = "(?:True|False)"
+_LINE = Json(JSON_CHAR, LEAN_CHAR)
+_INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
+_LINE_IN_XML = Json(XML_JSON_CHAR, XML_LEAN_CHAR)
+_XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def section(annotation: Any) -> str:
+    """What may stand below a header of the chat format. Raises Unsayable."""
+    if is_text(annotation):
+        return CHAT_TEXT
+    if is_named(annotation):
+        return _names(annotation, str)
+    if annotation is bool:
+        return TRUTH
+    return Writer(schema_of(annotation), _LINE).pattern()
+
+
+def property_value(annotation: Any) -> str:
+    """The value of a property of the JSON adapter's object. Raises Unsayable."""
+    if annotation is str or _is_wrapped_text(annotation):
+        return _INDENTED.text(0, None)
+    if is_text(annotation):
+        return f"(?:{_INDENTED.text(0, None)}|null)"
+    if is_named(annotation):
+        return _names(annotation, json.dumps)
+    return _Twice(schema_of(annotation), _INDENTED).pattern(depth=1)
+
+
+def element(annotation: Any) -> str:
+    """What may stand in an element of the XML adapter. Raises Unsayable."""
+    if _is_wrapped_text(annotation):
+        return f"\n{XML_SOME_TEXT}\n"
+    if is_text(annotation):
+        return f"\n{XML_TEXT}\n"
+    if is_named(annotation):
+        return f"\n{_names(annotation, escape)}\n"
+    if annotation is bool:
+        return f"\n{TRUTH}\n"
+    if XMLAdapter._uses_nested_xml(annotation):
+        schema = TypeAdapter(annotation).json_schema(by_alias=False)
+        if _is_plain(schema, schema.get("$defs", {}), ()):
+            return Writer(schema, Xml()).pattern()
+    return f"\n{Writer(schema_of(annotation), _LINE_IN_XML).pattern()}\n"
+
+
+def is_text(annotation: Any) -> bool:
+    """Whether every text is read as a value of it."""
+    if annotation in (str, Any) or _is_wrapped_text(annotation):
+        return True
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    return is_union and {str, type(None)} <= set(get_args(annotation))
+
+
+def is_named(annotation: Any) -> bool:
+    """Whether it lists its values: a Literal or an Enum."""
+    return get_origin(annotation) is Literal or isinstance(annotation, enum.EnumMeta)
+
+
+def schema_of(annotation: Any) -> Mapping[str, Any]:
+    """What Pydantic says of an annotation. Raises Unsayable where it says nothing."""
+    try:
+        return TypeAdapter(annotation).json_schema()
+    except Exception as error:
+        told = str(error).partition("\n")[0]
+        raise Unsayable(f"the type {annotation!r} ({type(error).__name__}: {told})") from error
+
+
+class _Twice(Writer):
+    """Writes what DSPy reads twice: a string that is a whole value is parsed as JSON once more, if
+    its type is not `str` itself. So the string holds JSON where its plain text would be misread."""
+
+    def pattern(self, depth: int = 0) -> str:
+        """As `Writer`."""
+        ways = list[str]()
+        for branch in self._branches(self._document):
+            found = self._string_twice(branch) or self.write(branch, depth)
+            if found is not None:
+                ways.append(found)
+        if not ways:
+            raise Unsayable("a schema that no value of bounded depth meets")
+        return f"(?:{'|'.join(dict.fromkeys(ways))})"
+
+    def _branches(self, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[-1]
+            target = self._document.get("$defs", {}).get(name, {})
+            is_leaf = "enum" in target or target.get("type") == "string"
+            yield target if is_leaf else schema
+        elif "anyOf" in schema:
+            for branch in schema["anyOf"]:
+                yield from self._branches(branch)
+        else:
+            yield schema
+
+    def _string_twice(self, schema: Mapping[str, Any]) -> str | None:
+        if "enum" in schema or "const" in schema:
+            values = schema.get("enum", [schema.get("const")])
+            return f"(?:{'|'.join(re.escape(_encoded(value)) for value in values)})"
+        if schema.get("type") != "string":
+            return None
+        inner = self._string(schema).removeprefix('"').removesuffix('"')
+        return f'"\\\\"(?:{inner.replace(JSON_CHAR, LEAN_CHAR)})\\\\""'
+
+
+def _encoded(value: Any) -> str:
+    once = json.dumps(value, ensure_ascii=False)
+    return json.dumps(once, ensure_ascii=False) if isinstance(value, str) else once
+
+
+def _is_wrapped_text(annotation: Any) -> bool:
+    """Whether it is one of DSPy's types that are read from any text."""
+    return isinstance(annotation, type) and issubclass(annotation, Code | Reasoning)
+
+
+def _names(annotation: Any, spell: Callable[[Any], str]) -> str:
+    """The values of a Literal or Enum: each in the first form that DSPy reads as that value."""
+    is_json = spell is json.dumps
+    found = dict.fromkeys(
+        re.escape(spell(form))
+        for value in _members(annotation)
+        for form in [next(_read_as(value, annotation, is_json), None)]
+        if form is not None
+    )
+    if not found:
+        raise Unsayable(f"values of {annotation!r} that DSPy can read")
+    return f"(?:{'|'.join(found)})"
+
+
+def _read_as(value: Any, annotation: Any, is_json: bool) -> Iterator[Any]:
+    for form in _forms(value, is_json):
+        try:
+            read = parse_value(form if is_json else form.strip(), annotation)
+        except Exception:  # Pydantic's, of json_repair, or of the type itself: no such form
+            continue
+        if type(read) is type(value) and read == value and _is_line(form):
+            yield form
+
+
+def _members(annotation: Any) -> Iterable[Any]:
+    return annotation if isinstance(annotation, enum.EnumMeta) else get_args(annotation)
+
+
+def _forms(value: Any, is_json: bool) -> list[Any]:
+    if isinstance(value, enum.Enum):
+        told = value.value
+        is_plain = isinstance(told, str | int | float if is_json else str)
+        return [told, value.name] if is_plain else [value.name]
+    if is_json:
+        return [value, str(value)]
+    return [str(value), json.dumps(value, ensure_ascii=False)]
+
+
+def _is_line(form: Any) -> bool:
+    return not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
+
+
+def _is_plain(schema: Any, definitions: Mapping[str, Any], open_: tuple[str, ...]) -> bool:
+    """Whether nested XML, as DSPy reads it, tells these values apart: fields with plain names,
+    lists, numbers, texts that need not be there, and what may be missing."""
+    if not isinstance(schema, Mapping):
+        return False
+    if "$ref" in schema:
+        name = schema["$ref"].rsplit("/", 1)[-1]
+        is_known = name in open_
+        return is_known or _is_plain(definitions.get(name), definitions, (*open_, name))
+    if "anyOf" in schema:
+        rest = [branch for branch in schema["anyOf"] if branch != {"type": "null"}]
+        return len(rest) == 1 and _is_plain(rest[0], definitions, open_)
+    if "enum" in schema or "const" in schema:
+        values = schema.get("enum", [schema.get("const")])
+        return all(isinstance(value, str) and value and value == value.strip() for value in values)
+    match schema.get("type"):
+        case "object":
+            fields = schema.get("properties") or {}
+            return bool(fields) and all(
+                _XML_NAME.fullmatch(name) and _is_plain(value, definitions, open_)
+                for name, value in fields.items()
+            )
+        case "array":
+            return "prefixItems" not in schema and _is_plain(
+                schema.get("items"), definitions, open_
+            )
+        case "string":
+            return "minLength" not in schema
+        case "integer" | "number" | "boolean":
+            return True
+    return False

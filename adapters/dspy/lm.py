@@ -1,0 +1,82 @@
+"""`LM`: the object that a DSPy program is configured with, in place of `dspy.LM`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dspy
+
+from ...core.protocol import Backend
+from .engine import AsyncEngine, Engine
+from .errors import told
+from .options import moved
+from .running import running
+from .runtime import Runtime
+from .watcher import watch
+
+
+class LM(dspy.LM):  # type: ignore[misc]
+    """A model on our runtime, with the prefixes of its calls shared and its answers parseable.
+
+    where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server.
+    temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution, and as many
+      tokens as the context holds. hints: calls say what they share. constrain: answers are held to
+      the format and the types of their signature. timeout: seconds after which a call ends in
+      `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
+    Other keywords are those of `dspy.LM`. A call takes ours beside DSPy's: see `options.Options`.
+    `n` answers of one call come from one fork. Raises `LMConfigurationError` and its like.
+    """
+
+    def __init__(
+        self,
+        where: Backend | str | Path = "tiny",
+        *,
+        hints: bool = True,
+        constrain: bool = True,
+        timeout: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+        model: str | None = None,
+        engine: Any = None,
+        async_engine: Any = None,
+        **keywords: Any,
+    ) -> None:
+        if engine is None:
+            options = {"hints": hints, "constrain": constrain, "timeout": timeout}
+            engine = Engine(where, settings=settings, **options)
+            async_engine = AsyncEngine(engine.runtime)
+            model = model or engine.runtime.name()
+        super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
+        watch()
+
+    @property
+    def runtime(self) -> Runtime:
+        """Where its requests go."""
+        found: Runtime = self.engine.runtime
+        return found
+
+    @property
+    def supports_decision_requests(self) -> bool:
+        """False; `Judge` does. DSPy asks before each prompt is written, and so the last moment to
+        watch it is here, should `dspy.configure(callbacks=...)` have taken our watcher away."""
+        watch()
+        return False
+
+    def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
+        """As `dspy.LM`."""
+        with told():
+            keywords = moved(keywords)
+        with running(self._num_answers(keywords), messages):
+            return super().__call__(prompt, messages=messages, **keywords)
+
+    async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
+        """As `dspy.LM`."""
+        with told():
+            keywords = moved(keywords)
+        with running(self._num_answers(keywords), messages):
+            return await super().acall(prompt, messages=messages, **keywords)
+
+    def _num_answers(self, keywords: Mapping[str, Any]) -> int:
+        n = keywords.get("n", self.kwargs.get("n"))
+        return n if isinstance(n, int) and n > 1 else 1

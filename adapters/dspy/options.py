@@ -1,0 +1,117 @@
+"""What a program may ask of our runtime that no other has: keywords of a call, `regex=` and so on.
+
+DSPy refuses keywords that it does not know. `LM` moves ours into the request's `metadata`, where
+DSPy's cache sees them too, so that a call with another pattern is another call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from ...core.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+
+KEY = "forkroot"
+_TEXT = "a text"
+_TYPES: dict[str, tuple[Any, str]] = {
+    "regex": (str, "a regular expression as text"),
+    "choices": (Sequence, "a list of texts"),
+    "grammar": (str, "a Lark grammar as text"),
+    "json_schema": (Mapping, "a schema in JSON form"),
+    "constrain": (bool, "True or False"),
+    "min_tokens": (int, "an integer"),
+    "top_k": (int, "an integer"),
+    "min_p": (int | float, "a number"),
+    "repetition_penalty": (int | float, "a number"),
+    "namespace": (str, _TEXT),
+    "priority": (int, "an integer"),
+    "deadline": (int | float, "a number of seconds"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Keywords of one call.
+
+    regex, choices, grammar, json_schema: the constraint of the answer, at most one of them; it
+      takes the place of the one that follows from the signature. constrain: whether there is one
+      that follows from the signature. The others are those of `Sampling` and `Call`.
+    """
+
+    regex: str | None = None
+    choices: tuple[str, ...] | None = None
+    grammar: str | None = None
+    json_schema: Mapping[str, Any] | None = None
+    constrain: bool = True
+    min_tokens: int = 0
+    top_k: int | None = None
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    namespace: str = ""
+    priority: int = 0
+    deadline: float | None = None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Options:
+        """Checked options. Raises InvalidCall for a name or value that is not allowed."""
+        known = [item.name for item in fields(cls)]
+        values = dict(told)
+        for name, value in told.items():
+            if name not in known:
+                raise InvalidCall(name, value, "one of " + ", ".join(known))
+            kind, allowed = _TYPES[name]
+            is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+            if not is_kind or (name == "choices" and isinstance(value, str)):
+                raise InvalidCall(name, value, allowed)
+        if "choices" in values:
+            values["choices"] = tuple(values["choices"])
+        options = cls(**values)
+        options.constraint()
+        return options
+
+    def constraint(self) -> Constraint | None:
+        """The one that the call names. Raises InvalidCall where it names several."""
+        ways: dict[str, Constraint | None] = {
+            "regex": None if self.regex is None else Regex(self.regex),
+            "choices": None if self.choices is None else Choices(self.choices),
+            "grammar": None if self.grammar is None else Grammar(self.grammar),
+            "json_schema": None if self.json_schema is None else JsonSchema(self.json_schema),
+        }
+        told = {name: way for name, way in ways.items() if way is not None}
+        if len(told) > 1:
+            raise InvalidCall("constraint", sorted(told), "one of " + ", ".join(ways))
+        return next(iter(told.values()), None)
+
+
+NAMES = frozenset(_TYPES)
+
+
+def moved(keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """The keywords of a call with ours inside of `metadata`. None stands for not given."""
+    ours = {name: value for name, value in keywords.items() if name in NAMES and value is not None}
+    rest = {name: value for name, value in keywords.items() if name not in NAMES}
+    if ours:
+        Options.of(ours)
+        metadata = dict(rest.get("metadata") or {})
+        rest["metadata"] = {**metadata, KEY: {**metadata.get(KEY, {}), **_plain(ours)}}
+    return rest
+
+
+def found(extensions: Mapping[str, Any] | None) -> Options:
+    """The options in a request's extensions, in `metadata` or beside it. Raises InvalidCall."""
+    outer = extensions or {}
+    inner = outer.get("metadata") or {}
+    told = {**_section(outer), **_section(inner)}
+    return Options.of(told)
+
+
+def _section(values: Any) -> Mapping[str, Any]:
+    section = values.get(KEY, {}) if isinstance(values, Mapping) else {}
+    if not isinstance(section, Mapping):
+        raise InvalidCall(KEY, section, "a mapping of options")
+    return section
+
+
+def _plain(ours: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if name == "choices" else value for name, value in ours.items()}

@@ -1,0 +1,13 @@
+"""The DSPy adapter as a plugin; DSPy is imported when its factory is."""
+
+from __future__ import annotations
+
+from ..hookspecs import RegisterAdapter, hookimpl
+
+_HOME = __name__.rpartition(".")[0]
+
+
+@hookimpl
+def register_adapters(register: RegisterAdapter) -> None:
+    """As the hook says."""
+    register("dspy", f"{_HOME}:LM", needs=("dspy",))

@@ -1,0 +1,249 @@
+"""What both engines stand on: a runtime, to which requests go as calls with hint and constraint."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from dspy import lm15
+
+from ...core.protocol import (
+    Backend,
+    Call,
+    Chat,
+    ForkHint,
+    InvalidCall,
+    Regex,
+    Reply,
+    Text,
+    UnsupportedCall,
+)
+from ..connection import Connection, shared
+from ..tools import ToolFormat
+from .formats import Formats
+from .options import Options, found
+from .request import chat_of, constraint_of, sampling_of
+from .response import Reading
+from .running import Running, current
+
+MOST_ROOTS = 256
+_log = logging.getLogger(__name__)
+_SECRETS = ("api_key",)
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request on its way. is_derived: its constraint follows from the signature, so that the
+    request can do without where the runtime refuses it."""
+
+    call: Call
+    reply: Reply
+    reading: Reading
+    running: Running | None
+    is_derived: bool
+
+
+class Runtime:
+    """Where the requests of an LM go.
+
+    where: as in `adapters.connection.shared`, settings too. hints: whether calls say what they
+      share; without, `n` answers are not forked either. constrain: whether answers are held to
+      their signatures. timeout: seconds after which a call ends in an error. Raises as `shared`.
+    """
+
+    def __init__(
+        self,
+        where: Backend | str | Path = "tiny",
+        *,
+        hints: bool = True,
+        constrain: bool = True,
+        timeout: float | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.where = where
+        self.hints, self.constrain, self.timeout = hints, constrain, timeout
+        self.settings = dict(settings or {})
+        self._held = shared(where, **self.settings)  # as long as this runtime is there
+        self._formats = Formats()
+        self._lock = threading.Lock()
+        self._planted: OrderedDict[str, ForkHint] = OrderedDict()
+        self._refused: set[str] = set()
+        self._tool_format: ToolFormat | None = None
+
+    def connection(self) -> Connection:
+        """The running backend, started anew if it was closed and has a name."""
+        if isinstance(self.where, str | Path):
+            return shared(self.where, **self.settings)
+        return self._held
+
+    def name(self) -> str:
+        """What DSPy knows the model by, in its cache too: the same for the same model only."""
+        if not isinstance(self.where, str | Path):
+            return f"forkroot/{self.connection().backend.info().model}"
+        where = str(self.where)
+        if where.startswith(("http://", "https://")):
+            return f"forkroot/{self.connection().backend.info().model}@{where}"
+        folder = Path(where)
+        return f"forkroot/{str(folder.resolve()).lstrip('/') if folder.is_dir() else where}"
+
+    def state(self) -> dict[str, Any]:
+        """What makes another one like it, without secrets. Raises TypeError for a backend that has
+        no name."""
+        if not isinstance(self.where, str | Path):
+            raise TypeError(
+                "an LM over a backend object cannot be saved; make it from a name, folder or URL"
+            )
+        settings = {key: value for key, value in self.settings.items() if key not in _SECRETS}
+        return {
+            "where": str(self.where),
+            "hints": self.hints,
+            "constrain": self.constrain,
+            "timeout": self.timeout,
+            "settings": settings,
+        }
+
+    def ask(self, request: lm15.Request, *, stream: bool = False) -> Asked:
+        """Send a request, or take the next answer of its fork. Raises InvalidCall and its kin."""
+        running = current()
+        options = found(request.config.extensions)
+        pattern = self._pattern(running, options)
+        call = self._call(request, options, pattern, stream)
+        is_derived = bool(pattern) and call.constraint == Regex(pattern or "")
+        taken = running.take(call) if running is not None and self.hints else None
+        if taken is None:
+            reply, index = self.submit(_forked(call, running) if self.hints else call), 0
+            if running is not None:
+                running.fork(call, reply)
+        else:
+            reply, index = taken
+        reading = Reading(
+            request.model,
+            frozenset(tool["function"]["name"] for tool in _tools(call)),
+            index,
+            call.sampling.logprobs is not None,
+        )
+        return Asked(call, reply, reading, running, is_derived)
+
+    def gives_way(self, asked: Asked, error: BaseException) -> bool:
+        """Whether the request can be asked again without its constraint, because that was refused
+        and nobody but the signature has asked for it."""
+        if asked.running is not None:
+            asked.running.forget()
+        is_its = isinstance(error, InvalidCall) and error.field == "regex"
+        if not (asked.is_derived and is_its):
+            return False
+        assert isinstance(asked.call.constraint, Regex)
+        self._refused.add(asked.call.constraint.pattern)
+        _log.warning("answers are not constrained to their signature: %s", error)
+        return True
+
+    def plant(self, chat: Chat, branches: int | None, namespace: str = "") -> None:
+        """Send what so many calls will begin with ahead of them."""
+        if not self.hints:
+            return
+        hint = self.connection().prefixes.plant(chat, branches, namespace)
+        with self._lock:
+            self._planted[_digest(chat.messages, namespace)] = hint
+            if len(self._planted) > MOST_ROOTS:
+                self._planted.popitem(last=False)
+
+    def _pattern(self, running: Running | None, options: Options) -> str | None:
+        if running is None or running.formatted is None:
+            return None
+        if not (self.constrain and options.constrain):
+            return None
+        found = self._formats.pattern(running.formatted.adapter, running.formatted.signature)
+        return None if found in self._refused else found
+
+    def _call(
+        self, request: lm15.Request, options: Options, pattern: str | None, stream: bool
+    ) -> Call:
+        form = self._format() if request.tools else ToolFormat()
+        chat = chat_of(request, form)
+        return Call(
+            chat,
+            sampling_of(request, options),
+            constraint_of(request, options, pattern, form),
+            hint=self._hint(chat, request, options.namespace),
+            stream=stream,
+            namespace=options.namespace,
+            priority=options.priority,
+            deadline=self.timeout if options.deadline is None else options.deadline,
+        )
+
+    def submit(self, call: Call) -> Reply:
+        """Send a call; with a hint, if hints are wanted."""
+        connection = self.connection()
+        if not self.hints:
+            return connection.backend.submit(call)
+        return connection.prefixes.submit(call)
+
+    def _hint(self, chat: Chat, request: lm15.Request, namespace: str) -> ForkHint | None:
+        """All but the last message is shared with other calls: in DSPy it is the task and its
+        demonstrations, or a history. Where the request says itself what to keep, that is."""
+        if not self.hints:
+            return None
+        end = _shared_end(chat, request)
+        if end == 0:
+            return None
+        digest = _digest(chat.messages[:end], namespace + json.dumps(chat.tools))
+        planted = self._planted.get(_digest(chat.messages[:end], namespace))
+        if planted is not None and not chat.tools:
+            return ForkHint(planted.root, planted.branches, end)
+        return ForkHint(f"dspy-{digest}", None, end)
+
+    def _format(self) -> ToolFormat:
+        """How this model writes tool calls; asked of it once."""
+        if self._tool_format is None:
+            try:
+                reply = self.connection().backend.submit(ToolFormat.question())
+                self._tool_format = ToolFormat.told(reply.result())
+            except UnsupportedCall:  # it scores no options
+                self._tool_format = ToolFormat()
+        return self._tool_format
+
+
+def _forked(call: Call, running: Running | None) -> Call:
+    if running is None or running.n == 1:
+        return call
+    return replace(call, sampling=replace(call.sampling, n=running.num_left()))
+
+
+def _tools(call: Call) -> tuple[Mapping[str, Any], ...]:
+    return call.prompt.tools if isinstance(call.prompt, Chat) else ()
+
+
+def _shared_end(chat: Chat, request: lm15.Request) -> int:
+    """How many leading messages are shared."""
+    last = len(chat.messages) - 1
+    cache = request.config.cache
+    if cache is None:
+        return last
+    if cache.resource is not None:
+        raise UnsupportedCall("cache.resource", cache.resource, "None (nothing is stored by name)")
+    has_system = request.system is not None
+    if cache.mode == "off":
+        return 0
+    if cache.prefix == "stable":
+        return int(has_system)
+    if cache.prefix == "history":
+        return last + 1
+    if cache.prefix_until_index is not None:
+        return min(int(cache.prefix_until_index) + 1 + has_system, last + 1)
+    return last
+
+
+def _digest(messages: Any, extra: str = "") -> str:
+    """A name for these messages."""
+    found = hashlib.sha1(extra.encode(), usedforsecurity=False)
+    for message in messages:
+        texts = [part.text if isinstance(part, Text) else repr(part) for part in message.content]
+        found.update(json.dumps([message.role, *texts]).encode())
+    return found.hexdigest()[:16]

@@ -1,0 +1,74 @@
+"""Watches DSPy's modules, so that a program needs no change: who writes which prompt, and what is
+about to be evaluated on many examples.
+
+DSPy keeps callbacks in its settings; `watch` puts this one there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dspy
+from dspy.utils.callback import BaseCallback
+
+from ...core.protocol import Chat, Message, Text
+from .engine import Engine
+from .running import format_begins, format_ends
+
+
+class Watcher(BaseCallback):  # type: ignore[misc]
+    """Sees every prompt that an adapter writes, and every `Evaluate` before its threads start."""
+
+    def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Remember who writes the prompt that the LM gets next."""
+        format_begins(call_id, instance, _argument(inputs, "signature"))
+
+    def on_adapter_format_end(
+        self, call_id: str, outputs: Any, exception: BaseException | None = None
+    ) -> None:
+        """Remember the prompt itself, by which the call is known again."""
+        format_ends(call_id, outputs)
+
+    def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """Send ahead what the calls of each predictor will begin with."""
+        devset = inputs.get("devset") or instance.devset
+        program = _argument(inputs, "program")
+        if isinstance(program, dspy.Module):
+            plant(program, len(devset))
+
+
+def watch() -> None:
+    """Let a watcher see what is done under the present settings."""
+    callbacks = dspy.settings.callbacks
+    if not any(isinstance(callback, Watcher) for callback in callbacks):
+        callbacks.append(Watcher())
+
+
+def plant(program: dspy.Module, num_examples: int | None = None) -> None:
+    """Send ahead the prompts of a program's predictors as far as they are known without an input:
+    the task and its demonstrations. `Evaluate` does so by itself. num_examples: runs to come, for
+    which the prefixes stay pinned.
+    """
+    for predictor in program.predictors():
+        engine = getattr(predictor.lm or dspy.settings.lm, "engine", None)
+        if isinstance(engine, Engine):
+            adapter = dspy.settings.adapter or dspy.ChatAdapter()
+            chat = _beginning(adapter, predictor)
+            if chat is not None:
+                engine.runtime.plant(chat, num_examples)
+
+
+def _argument(inputs: dict[str, Any], name: str) -> Any:
+    """The first argument of a call; of a method that a subclass inherits DSPy tells `args`."""
+    if name in inputs:
+        return inputs[name]
+    args = inputs.get("args", ())
+    return args[0] if args else inputs["kwargs"][name]
+
+
+def _beginning(adapter: dspy.Adapter, predictor: dspy.Predict) -> Chat | None:
+    """The messages before the one that tells the inputs; None where they are more than texts."""
+    messages = adapter.format(predictor.signature, predictor.demos, {})[:-1]
+    if not messages or not all(isinstance(message["content"], str) for message in messages):
+        return None
+    return Chat(tuple(Message(it["role"], (Text(it["content"]),)) for it in messages))

@@ -1,0 +1,169 @@
+"""Guidance's engine on our runtime: its own loop and parser, and tokens that we draw in batches."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Generator, Sequence
+from math import exp, nan
+from typing import Any
+
+import numpy as np
+from guidance._schema import (
+    EngineResponse,
+    GenToken,
+    GenTokenExtra,
+    SamplingParams,
+    StepConfig,
+    TokenUsage,
+)
+from guidance.models._engine import Engine, LogitsOutput
+from guidance.models._engine._state import EngineState
+
+from ...core.protocol import Call, Sampling
+from ..connection import Connection
+from .plan import Plan
+from .prompts import prompt_of
+from .state import ForkrootState
+from .tokens import FolderTokenizer
+from .writer import Drawn, Writer
+
+TOP_K = 5
+MOST_RIVALS = 64
+
+
+class ForkrootEngine(Engine):
+    """Runs grammars for any number of threads at once.
+
+    has_probabilities: tokens come with their probabilities and best rivals.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        tokenizer: FolderTokenizer,
+        *,
+        namespace: str = "",
+        has_probabilities: bool = False,
+    ) -> None:
+        super().__init__(
+            tokenizer,
+            enable_monitoring=False,
+            enable_token_probabilities=has_probabilities,
+            enable_top_k=has_probabilities,
+            top_k=TOP_K,
+        )
+        self.connection = connection
+        self._size = tokenizer.vocabulary_size
+        self.namespace = namespace
+        self._writer: Writer | None = None
+        self._num_seen = 0
+        self._no_logits = np.zeros((1, self._size), np.float32)
+        self._no_logits.flags.writeable = False
+
+    def __call__(
+        self,
+        state: EngineState,
+        grammar: str,
+        ensure_bos_token: bool = True,
+        sampling_params: SamplingParams | None = None,
+        step_config: StepConfig | None = None,
+    ) -> Generator[EngineResponse, None, TokenUsage]:
+        """As Guidance's engines: run a grammar on a state, a response for each step of the parser.
+
+        Raises the typed errors of calls.
+        """
+        run = copy.copy(self)  # what belongs to one grammar is not seen by other threads
+        run._writer = writer = Writer(
+            self.connection.prefixes.submit,
+            self.tokenizer,
+            Plan(state.node if isinstance(state, ForkrootState) else None),
+            state.prompt.encode(),
+            namespace=self.namespace,
+            num_logprobs=TOP_K if self._enable_token_probabilities else None,
+        )
+        try:
+            usage: TokenUsage = yield from super(ForkrootEngine, run).__call__(
+                state, grammar, ensure_bos_token, sampling_params, step_config
+            )
+        finally:
+            used = writer.close()
+        if isinstance(state, ForkrootState):
+            state.used += used
+        usage.cached_input_tokens += used.cached_tokens
+        usage.round_trips = writer.num_calls
+        return usage
+
+    def get_logits(
+        self, token_ids: list[int], include_all_uncached_tokens: bool = False
+    ) -> LogitsOutput:
+        """The log-probabilities of the likeliest tokens after these; of all others, minus infinity.
+
+        Guidance's loop does not need them: its tokens are drawn by the runtime.
+        """
+        size = len(token_ids)
+        if self._writer is not None:
+            num_seen, self._num_seen = self._num_seen, size
+            return {
+                "logits": self._no_logits,
+                "n_tokens": size,
+                "n_cached": min(num_seen, size - 1),
+            }
+        call = Call(
+            prompt_of(token_ids, self.tokenizer),
+            Sampling(max_tokens=1, temperature=0, logprobs=MOST_RIVALS),
+            namespace=self.namespace,
+        )
+        found = self.connection.prefixes.submit(call).result()
+        logits = np.full((1, self._size), -np.inf, np.float32)
+        for token, logprob in found.outputs[0].logprobs[0].top:
+            logits[0, token] = logprob
+        return {"logits": logits, "n_tokens": size, "n_cached": found.usage.cached_tokens}
+
+    def get_next_token_with_top_k(
+        self,
+        logits: Any,
+        logits_lat_ms: float,
+        token_ids: list[int],
+        mask: bytes | None,
+        temperature: float,
+        k: int,
+        compute_unmasked_probs: bool,
+        sampling_params: SamplingParams | None,
+    ) -> GenTokenExtra:
+        """The next token, drawn by the runtime. As Guidance's own for whoever calls it alone."""
+        if self._writer is None:
+            found: GenTokenExtra = super().get_next_token_with_top_k(
+                *(logits, logits_lat_ms, token_ids, mask, temperature),
+                *(k, compute_unmasked_probs, sampling_params),
+            )
+            return found
+        allowed = None if mask is None else np.frombuffer(mask, np.uint8) != 0
+        drawn = self._writer.draw(token_ids, allowed, temperature, dict(sampling_params or {}))
+        return self._token(drawn, mask, k)
+
+    def _token(self, drawn: Drawn, mask: bytes | None, k: int) -> GenTokenExtra:
+        top = drawn.logprob.top[:k] if drawn.logprob is not None else ()
+        return GenTokenExtra(
+            token_id=drawn.id,
+            prob=exp(drawn.logprob.logprob) if drawn.logprob is not None else nan,
+            bytes=self.tokenizer.decode([drawn.id]),
+            is_generated=True,
+            top_k=self._rivals(drawn, top, mask),
+        )
+
+    def _rivals(
+        self, drawn: Drawn, top: Sequence[tuple[int, float]], mask: bytes | None
+    ) -> list[GenToken]:
+        """The likeliest tokens, and the drawn one among them or after them."""
+        logprobs = dict(top)
+        logprobs.setdefault(drawn.id, nan if drawn.logprob is None else drawn.logprob.logprob)
+        return [
+            GenToken(
+                token_id=token,
+                prob=exp(logprob),
+                bytes=self.tokenizer.decode([token]),
+                is_generated=True,
+                is_masked=mask is not None and not mask[token],
+            )
+            for token, logprob in logprobs.items()
+        ]

@@ -1,0 +1,66 @@
+"""The model object that Guidance programs hold: `Forkroot("tiny")`.
+
+It joins connection, tokenizer, engine and interpreter; what they do is in their own modules.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from guidance._schema import SamplingParams
+from guidance.chat import ChatTemplate
+from guidance.models import Model
+
+from ...core.protocol import Backend, Usage
+from ..connection import shared
+from .engine import ForkrootEngine
+from .interpreter import ForkrootInterpreter
+from .state import ForkrootState
+from .tokens import FolderTokenizer, tokenizer_folder
+
+
+class Forkroot(Model):
+    """A Guidance model on our runtime. Copies of it, in any threads, share that runtime.
+
+    where: a folder, "tiny", the URL of a server of ours, or a backend. Everything that runs by one
+      name in a process shares one runtime.
+    tokenizer: the folder of the checkpoint's tokenizer, where `where` is no folder.
+    echo: show what is generated, with probabilities, as Guidance's other models do in notebooks.
+    chat_template, sampling_params: as for `guidance.models.Transformers`.
+    namespace: programs of different namespaces never share a cached token.
+    settings: for the runtime, as for `forkroot.connect`. Raises InvalidModel and InvalidCall.
+    """
+
+    def __init__(
+        self,
+        where: Backend | str | Path = "tiny",
+        *,
+        tokenizer: str | Path | None = None,
+        echo: bool = False,
+        chat_template: str | type[ChatTemplate] | None = None,
+        sampling_params: SamplingParams | None = None,
+        namespace: str = "",
+        **settings: Any,
+    ) -> None:
+        connection = shared(where, **settings)
+        folder = Path(tokenizer) if tokenizer else None
+        folder = folder or tokenizer_folder(where, connection.backend.info().model)
+        engine = ForkrootEngine(
+            connection,
+            FolderTokenizer(folder, chat_template),
+            namespace=namespace,
+            has_probabilities=echo,
+        )
+        super().__init__(
+            interpreter=ForkrootInterpreter(engine),
+            sampling_params=sampling_params or {},  # type: ignore[arg-type]
+            echo=echo,
+        )
+
+    @property
+    def used(self) -> Usage:
+        """Prompt tokens of all grammars that led here, how many of them were cached, and the tokens
+        that were drawn."""
+        state = self._interpreter.state
+        return state.used if isinstance(state, ForkrootState) else Usage()

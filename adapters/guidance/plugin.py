@@ -1,0 +1,13 @@
+"""The Guidance adapter as a plugin; Guidance is imported when its factory is."""
+
+from __future__ import annotations
+
+from ..hookspecs import RegisterAdapter, hookimpl
+
+_HOME = __name__.rpartition(".")[0]
+
+
+@hookimpl
+def register_adapters(register: RegisterAdapter) -> None:
+    """As the hook says."""
+    register("guidance", f"{_HOME}:Forkroot", needs=("guidance",))

@@ -1,0 +1,193 @@
+"""Answers of the door as LangChain's messages: whole, and in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+from uuid import uuid4
+
+from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
+from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+
+from ...core.protocol import Chunk, Completion, Output, TokenLogprob, Usage
+from ..toolreader import Argued, Begun, Piece, Said, ToolReader
+from .toolbox import Toolbox
+
+
+def usage_of(usage: Usage) -> UsageMetadata:
+    """Tokens as LangChain counts them."""
+    return UsageMetadata(
+        input_tokens=usage.prompt_tokens,
+        output_tokens=usage.completion_tokens,
+        total_tokens=usage.prompt_tokens + usage.completion_tokens,
+        input_token_details=InputTokenDetails(cache_read=usage.cached_tokens),
+    )
+
+
+def token_usage(usage: Usage) -> dict[str, Any]:
+    """Tokens as `LLMResult.llm_output` holds them."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+def result_of(
+    completion: Completion, chunks: Sequence[Chunk], box: Toolbox, model: str
+) -> ChatResult:
+    """A whole answer: one generation for each output, usage with the first. chunks: of the answer,
+    where log-probabilities were asked for."""
+    generations = []
+    for index, output in enumerate(completion.outputs):
+        message = _message(output, box)
+        if index == 0:
+            message.usage_metadata = usage_of(completion.usage)
+        info: dict[str, Any] = {"finish_reason": finish_reason(output, _num_calls(message))}
+        if output.logprobs:
+            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+        message.response_metadata = {"model_name": model, "model_provider": "forkroot", **info}
+        generations.append(ChatGeneration(message=message, generation_info=info))
+    told = {"model_name": model, "token_usage": token_usage(completion.usage)}
+    return ChatResult(generations=generations, llm_output=told)
+
+
+def finish_reason(output: Output, num_calls: int) -> str:
+    """Why an answer ended, in the words that LangChain's users know."""
+    return "tool_calls" if num_calls and output.finish_reason == "stop" else output.finish_reason
+
+
+def told_logprobs(
+    logprobs: Sequence[TokenLogprob], chunks: Sequence[Chunk], index: int = 0
+) -> list[dict[str, Any]]:
+    """Log-probabilities of tokens in OpenAI's shape. The text of a token is told where a chunk of
+    the answer held it alone."""
+    texts = {
+        place: chunk.text
+        for place, chunk in _placed(chunk for chunk in chunks if chunk.index == index)
+    }
+    return [
+        {
+            **_token(it.id, it.logprob, texts.get(place)),
+            "top_logprobs": [
+                _token(*rival, texts.get(place) if rival[0] == it.id else None) for rival in it.top
+            ],
+        }
+        for place, it in enumerate(logprobs)
+    ]
+
+
+def _placed(chunks: Iterator[Chunk]) -> Iterator[tuple[int, Chunk]]:
+    place = 0
+    for chunk in chunks:
+        if len(chunk.ids) == 1:
+            yield place, chunk
+        place += len(chunk.ids)
+
+
+def _token(token: int, logprob: float, text: str | None) -> dict[str, Any]:
+    data = None if text is None else [*text.encode()]
+    name = f"token_id:{token}" if text is None else text
+    return {"token": name, "token_id": token, "bytes": data, "logprob": logprob}
+
+
+def _num_calls(message: AIMessage) -> int:
+    return len(message.tool_calls) + len(message.invalid_tool_calls)
+
+
+def _message(output: Output, box: Toolbox) -> AIMessage:
+    if not box.callable:
+        return AIMessage(content=output.text)
+    text, calls = "", []
+    for piece in ToolReader(box.callable).push(output.text, is_last=True):
+        match piece:
+            case Said(said):
+                text += said
+            case Begun(name=name):
+                calls.append([name, ""])
+            case Argued(number, argued):
+                calls[number][1] += argued
+    message = AIMessage(content=text)
+    for name, arguments in calls:
+        _add_call(message, name, arguments)
+    return message
+
+
+def _add_call(message: AIMessage, name: str, arguments: str) -> None:
+    try:
+        value = json.loads(arguments)
+    except ValueError as error:
+        found = invalid_tool_call(name=name, args=arguments, id=_call_id(), error=str(error))
+        message.invalid_tool_calls.append(found)
+        return
+    message.tool_calls.append(tool_call(name=name, args=value, id=_call_id()))
+
+
+def _call_id() -> str:
+    return f"call_{uuid4().hex[:24]}"
+
+
+class Speaker:
+    """Turns one answer's chunks into LangChain's. Mutable: it reads as they come."""
+
+    def __init__(self, box: Toolbox, model: str) -> None:
+        self._reader = ToolReader(box.callable) if box.callable else None
+        self._model = model
+
+    def read(self, item: Chunk | Completion) -> Iterator[ChatGenerationChunk]:
+        """What this says: a chunk, or the end."""
+        return self.end(item) if isinstance(item, Completion) else self.say(item)
+
+    def say(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
+        """What this chunk says."""
+        info = {}
+        if chunk.logprobs:
+            info["logprobs"] = {"content": told_logprobs(chunk.logprobs, [chunk])}
+        for piece in self._pieces(chunk.text):
+            yield _generation(_spoken(piece), info)
+            info = {}
+        if info:
+            yield _generation(AIMessageChunk(content=""), info)
+
+    def end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
+        """What is still to say, why the answer ended, and what it took."""
+        output = completion.outputs[0] if completion.outputs else Output("", (), "abort")
+        for piece in self._pieces("", is_last=True):
+            yield _generation(_spoken(piece), {})
+        num_calls = self._reader.num_calls if self._reader else 0
+        info = {"finish_reason": finish_reason(output, num_calls), "model_name": self._model}
+        last = AIMessageChunk(
+            content="",
+            usage_metadata=usage_of(completion.usage),
+            response_metadata={"model_provider": "forkroot"},
+            chunk_position="last",
+        )
+        yield _generation(last, info)
+
+    def _pieces(self, text: str, is_last: bool = False) -> Sequence[Piece]:
+        if self._reader is not None:
+            return self._reader.push(text, is_last)
+        return [Said(text)] if text else []
+
+
+def _spoken(piece: Piece) -> AIMessageChunk:
+    match piece:
+        case Said(text):
+            return AIMessageChunk(content=text)
+        case Begun(number, name):
+            call = ToolCallChunk(
+                name=name, args="", id=_call_id(), index=number, type="tool_call_chunk"
+            )
+        case Argued(number, text):
+            call = ToolCallChunk(
+                name=None, args=text, id=None, index=number, type="tool_call_chunk"
+            )
+    return AIMessageChunk(content="", tool_call_chunks=[call])
+
+
+def _generation(message: AIMessageChunk, info: dict[str, Any]) -> ChatGenerationChunk:
+    return ChatGenerationChunk(message=message, generation_info=info or None)

@@ -1,0 +1,123 @@
+"""One call to the runtime from where it stands in a program: submitted, awaited, tried again.
+
+Whoever stops waiting for an answer, by an exception or a cancelled task, cancels the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from ...core.protocol import Call, Chunk, Completion, ForkrootError, Reply
+from ..connection import Connection
+from .errors import as_langchain, is_worth_retrying
+from .place import Place
+
+FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A call, to whom, and from where. max_retries: where it fails for the moment. reply: to the
+    first try, where it was submitted already."""
+
+    connection: Connection
+    call: Call
+    place: Place
+    max_retries: int = 0
+    reply: Reply | None = None
+
+    def submit(self) -> Reply:
+        """Submit it, together with those that it stands beside."""
+        prefixes, place = self.connection.prefixes, self.place
+        if place.gathering is None:
+            return prefixes.submit(self.call)
+        return place.gathering.submit(place.member, self.call, prefixes.submit_all)
+
+    async def asubmit(self) -> Reply:
+        """As `submit`, for a task: what takes time is done in a thread."""
+        prefixes, place = self.connection.prefixes, self.place
+        if place.gathering is not None:
+            return await place.gathering.asubmit(place.member, self.call, prefixes.submit_all)
+        work = asyncio.ensure_future(asyncio.to_thread(prefixes.submit, self.call))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(_cancel_result)
+            raise
+
+    def completion(self) -> tuple[Completion, list[Chunk]]:
+        """The answer, and its chunks where the call streams. Raises the call's error."""
+        chunks: list[Chunk] = []
+        for item in self.answer():
+            if isinstance(item, Completion):
+                return item, chunks
+            chunks.append(item)
+        raise AssertionError("an answer has an end")
+
+    async def acompletion(self) -> tuple[Completion, list[Chunk]]:
+        """As `completion`, for a task."""
+        chunks: list[Chunk] = []
+        async with aclosing(self.aanswer()) as answer:
+            async for item in answer:
+                if isinstance(item, Completion):
+                    return item, chunks
+                chunks.append(item)
+        raise AssertionError("an answer has an end")
+
+    def answer(self) -> Generator[Chunk | Completion, None, None]:
+        """The answer as it comes in, and its end. Raises the call's error."""
+        given = self.reply
+        for pause in self._pauses():
+            reply, given = given or self.submit(), None
+            is_begun = False
+            try:
+                if self.call.stream:
+                    for chunk in reply:
+                        is_begun = True
+                        yield chunk
+                yield reply.result()
+                return
+            except ForkrootError as error:
+                _check_retry(error, None if is_begun else pause)
+            finally:
+                reply.cancel()
+            time.sleep(pause or 0.0)
+
+    async def aanswer(self) -> AsyncGenerator[Chunk | Completion, None]:
+        """As `answer`, for a task."""
+        given = self.reply
+        for pause in self._pauses():
+            reply, given = given or await self.asubmit(), None
+            is_begun = False
+            try:
+                if self.call.stream:
+                    async for chunk in reply:
+                        is_begun = True
+                        yield chunk
+                yield await reply
+                return
+            except ForkrootError as error:
+                _check_retry(error, None if is_begun else pause)
+            finally:
+                reply.cancel()
+            await asyncio.sleep(pause or 0.0)
+
+    def _pauses(self) -> Iterator[float | None]:
+        """Seconds to wait after each try that fails; None: it was the last."""
+        yield from (FIRST_PAUSE * 2**number for number in range(self.max_retries))
+        yield None
+
+
+def _check_retry(error: ForkrootError, pause: float | None) -> None:
+    """Raise the error unless another try may help."""
+    if pause is None or not is_worth_retrying(error):
+        raise as_langchain(error) from error
+
+
+def _cancel_result(work: asyncio.Future[Reply]) -> None:
+    if not work.cancelled() and work.exception() is None:
+        work.result().cancel()

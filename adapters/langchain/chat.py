@@ -1,0 +1,211 @@
+"""`ChatForkroot`: a chat model of LangChain on our runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import replace
+from typing import Any
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.language_models.base import LangSmithParams
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from langchain_core.tools import BaseTool
+from langchain_core.utils.function_calling import convert_to_openai_tool
+from pydantic import ConfigDict, PrivateAttr
+
+from ...core.protocol import Call, ForkrootError, InvalidCall
+from ..connection import Connection
+from ..tools import ToolFormat
+from .answers import Speaker, result_of
+from .asking import Asking
+from .batches import BatchedChatModel
+from .errors import as_langchain
+from .messages import chat_of, has_calls
+from .place import Place, place_of
+from .settings import OPTIONS, Settings, check_options
+from .structured import structured
+from .toolbox import CONSTRAINTS, Toolbox, choice_of, toolbox_of
+
+_TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "strict", "response_format")
+KNOWN = (*OPTIONS, *CONSTRAINTS, *_TOOL_OPTIONS)
+
+
+class ChatForkroot(Settings, BatchedChatModel):
+    """A chat model of LangChain whose calls share what they have in common.
+
+        model = ChatForkroot(model="tiny", temperature=0)
+        model.invoke("What is the capital of France?").content
+
+    The fields are those of `Settings`. A call, and `bind`, also know `tools`, `tool_choice`,
+    `parallel_tool_calls`, `response_format`, `regex`, `choices` and `grammar`. Tool calls and
+    structured answers are held to their schemas while they are written (`strict=False`: tool calls
+    of a free answer are not). What the calls of a `batch`, of `.map()` or of the branches of a
+    `RunnableParallel` share is computed once; `config["metadata"]["forkroot"]` may say more
+    (root, prefix_end, branches, namespace, priority).
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    _forms: dict[str, ToolFormat] = PrivateAttr(default_factory=dict)
+
+    @property
+    def _llm_type(self) -> str:
+        return "forkroot-chat"
+
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        return self.identity()
+
+    @property
+    def lc_secrets(self) -> dict[str, str]:
+        """Where the key is found that is not written with the model."""
+        return {"api_key": "FORKROOT_API_KEY"}
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Yes; a backend given as an object is not written along."""
+        return True
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop=stop or self.stop, **kwargs)
+        params["ls_provider"] = "forkroot"
+        return params
+
+    def bind_tools(
+        self,
+        tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
+        *,
+        tool_choice: Any = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """A model that may call these tools, given in any form that LangChain knows.
+
+        tool_choice: "auto" (or None), "none", "any" (or "required", True), or one tool's name.
+        strict: False leaves the calls of an answer that may be without any to the model.
+        parallel_tool_calls: False allows one call at most.
+        Raises InvalidCall, which is a ValueError.
+        """
+        shown = [convert_to_openai_tool(tool) for tool in tools]
+        choice_of(tool_choice, [tool["function"]["name"] for tool in shown])
+        return self.bind(tools=shown, tool_choice=tool_choice, **kwargs)
+
+    def with_structured_output(
+        self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
+    ) -> Runnable[LanguageModelInput, Any]:
+        """A model whose answers are instances of `schema`, valid because it can write no others.
+
+        method: "function_calling" (the default: the model is shown the schema as a tool),
+        "json_schema" or "json_mode" (it is shown nothing: the prompt should say what is wanted).
+        strict: taken, and always so. include_raw: as in LangChain.
+        """
+        return structured(self, schema, include_raw=include_raw, **kwargs)
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        asking, box = self._asking(messages, stop, kwargs, place_of(run_manager))
+        found = asking.completion()
+        return result_of(*found, box, self._name(kwargs))
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        asking, box = await self._aasking(messages, stop, kwargs, place_of(run_manager))
+        found = await asking.acompletion()
+        return result_of(*found, box, self._name(kwargs))
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        place = place_of(run_manager)
+        asking, box = self._asking(messages, stop, kwargs, place, is_streamed=True)
+        speaker = Speaker(box, self._name(kwargs))
+        with closing(asking.answer()) as answer:
+            for item in answer:
+                yield from speaker.read(item)
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        place = place_of(run_manager)
+        asking, box = await self._aasking(messages, stop, kwargs, place, is_streamed=True)
+        speaker = Speaker(box, self._name(kwargs))
+        async with aclosing(asking.aanswer()) as answer:
+            async for item in answer:
+                for chunk in speaker.read(item):
+                    yield chunk
+
+    # --- from messages to a call -------------------------------------------------------------
+
+    def _asking(
+        self,
+        messages: Sequence[BaseMessage],
+        stop: Sequence[str] | None,
+        options: Mapping[str, Any],
+        place: Place,
+        is_streamed: bool = False,
+    ) -> tuple[Asking, Toolbox]:
+        """What is asked of which runtime. Asks the model how it writes tool calls, where they are
+        wanted. Raises InvalidCall as LangChain's users catch it."""
+        connection = self.connection(options.get("model"))
+        try:
+            check_options(options, KNOWN)
+            is_needed = bool(options.get("tools")) or has_calls(messages)
+            form = self._form(connection, self._name(options)) if is_needed else ToolFormat()
+            box = toolbox_of(options, form)
+            call = Call(
+                chat_of(messages, box.tools, form),
+                self.sampling(stop, options),
+                box.constraint,
+                stream=is_streamed,
+                deadline=self.deadline(options),
+            )
+            if is_streamed and call.sampling.n > 1:
+                raise InvalidCall("n", call.sampling.n, "1 in a stream")
+            call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
+            return Asking(connection, place.hinted(call), place, self.max_retries), box
+        except ForkrootError as error:
+            raise as_langchain(error) from error
+
+    async def _aasking(
+        self,
+        messages: Sequence[BaseMessage],
+        stop: Sequence[str] | None,
+        options: Mapping[str, Any],
+        place: Place,
+        is_streamed: bool = False,
+    ) -> tuple[Asking, Toolbox]:
+        """As `_asking`, for a task: what takes time at the first use is done in a thread."""
+        return await asyncio.to_thread(self._asking, messages, stop, options, place, is_streamed)
+
+    def _form(self, connection: Connection, name: str) -> ToolFormat:
+        """How this model writes tool calls; asked of it once."""
+        if name not in self._forms:
+            completion = connection.backend.submit(ToolFormat.question()).result()
+            self._forms[name] = ToolFormat.told(completion)
+        return self._forms[name]
+
+    def _name(self, options: Mapping[str, Any]) -> str:
+        """The model's name as the user gave it."""
+        return str(options.get("model") or self.model)

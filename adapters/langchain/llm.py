@@ -1,0 +1,255 @@
+"""`Forkroot`: an LLM of LangChain, text in and text out, on our runtime."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing
+from dataclasses import replace
+from functools import partial, reduce
+from operator import add
+from typing import Any, TypeAlias
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import LanguageModelInput
+from langchain_core.language_models.base import LangSmithParams
+from langchain_core.language_models.llms import BaseLLM
+from langchain_core.outputs import Generation, GenerationChunk, LLMResult
+from langchain_core.runnables import Runnable, RunnableConfig
+from pydantic import ConfigDict
+
+from ...core.protocol import (
+    Call,
+    Chunk,
+    Completion,
+    ForkrootError,
+    InvalidCall,
+    Reply,
+    Text,
+    Usage,
+)
+from ..tools import ToolFormat
+from .answers import token_usage, told_logprobs, usage_of
+from .asking import Asking
+from .errors import as_langchain
+from .place import KEY, Place
+from .settings import OPTIONS, Settings, check_options
+from .toolbox import CONSTRAINTS, toolbox_of
+
+KNOWN = (*OPTIONS, *CONSTRAINTS, "response_format")
+_Found: TypeAlias = tuple[Completion, list[Chunk]]
+
+
+class Forkroot(Settings, BaseLLM):
+    """An LLM of LangChain whose calls share what they have in common.
+
+        llm = Forkroot(model="tiny", temperature=0, max_tokens=8, stop=["."])
+        llm.invoke("The capital of France is")
+
+    The fields are those of `Settings`. A call, and `bind`, also know `regex`, `choices`, `grammar`
+    and `response_format`. All prompts of a `batch` are one submission;
+    `config["metadata"]["forkroot"]` may hint as for `ChatForkroot`.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    @property
+    def _llm_type(self) -> str:
+        return "forkroot"
+
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        return self.identity()
+
+    @property
+    def lc_secrets(self) -> dict[str, str]:
+        """Where the key is found that is not written with the model."""
+        return {"api_key": "FORKROOT_API_KEY"}
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Yes; a backend given as an object is not written along."""
+        return True
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop=stop or self.stop, **kwargs)
+        params["ls_provider"] = "forkroot"
+        params["ls_model_name"] = self._name(kwargs)
+        return params
+
+    def batch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[str]:
+        """As the base class: one submission, unless the configs say different things of calls."""
+        run = super().batch if _say_the_same(config) else partial(Runnable.batch, self)
+        return run(inputs, config, return_exceptions=return_exceptions, **kwargs)
+
+    async def abatch(
+        self,
+        inputs: list[LanguageModelInput],
+        config: RunnableConfig | list[RunnableConfig] | None = None,
+        *,
+        return_exceptions: bool = False,
+        **kwargs: Any,
+    ) -> list[str]:
+        """As `batch`, for tasks."""
+        run = super().abatch if _say_the_same(config) else partial(Runnable.abatch, self)
+        return await run(inputs, config, return_exceptions=return_exceptions, **kwargs)
+
+    def _generate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        askings = self._askings(prompts, stop, kwargs, run_manager)
+        if len(askings) == 1:
+            return self._result([askings[0].completion()], kwargs)
+        replies = _submit_all(askings)
+        try:
+            found = [
+                replace(asking, reply=reply).completion()
+                for asking, reply in zip(askings, replies, strict=True)
+            ]
+        finally:
+            _cancel(replies)
+        return self._result(found, kwargs)
+
+    async def _agenerate(
+        self,
+        prompts: list[str],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> LLMResult:
+        askings = await asyncio.to_thread(self._askings, prompts, stop, kwargs, run_manager)
+        if len(askings) == 1:
+            return self._result([await askings[0].acompletion()], kwargs)
+        replies = await asyncio.to_thread(_submit_all, askings)
+        try:
+            found = [
+                await replace(asking, reply=reply).acompletion()
+                for asking, reply in zip(askings, replies, strict=True)
+            ]
+        finally:
+            _cancel(replies)
+        return self._result(found, kwargs)
+
+    def _stream(
+        self,
+        prompt: str,
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[GenerationChunk]:
+        (asking,) = self._askings([prompt], stop, kwargs, run_manager, is_streamed=True)
+        with closing(asking.answer()) as answer:
+            for item in answer:
+                chunk = self._chunk(item, kwargs)
+                if run_manager is not None:
+                    run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+    async def _astream(
+        self,
+        prompt: str,
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[GenerationChunk]:
+        (asking,) = await asyncio.to_thread(
+            self._askings, [prompt], stop, kwargs, run_manager, is_streamed=True
+        )
+        async with aclosing(asking.aanswer()) as answer:
+            async for item in answer:
+                chunk = self._chunk(item, kwargs)
+                if run_manager is not None:
+                    await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+    def _askings(
+        self,
+        prompts: Sequence[str],
+        stop: Sequence[str] | None,
+        options: Mapping[str, Any],
+        run_manager: Any,
+        is_streamed: bool = False,
+    ) -> list[Asking]:
+        """What is asked of which runtime. Raises InvalidCall as LangChain's users catch it."""
+        connection = self.connection(options.get("model"))
+        place = Place() if run_manager is None else Place.of_run(run_manager)
+        try:
+            check_options(options, KNOWN)
+            constraint = toolbox_of(options, ToolFormat()).constraint
+            sampling = self.sampling(stop, options)
+            if is_streamed and sampling.n > 1:
+                raise InvalidCall("n", sampling.n, "1 in a stream")
+            is_streamed = is_streamed or sampling.logprobs is not None
+            deadline = self.deadline(options)
+            calls = [
+                Call((Text(prompt),), sampling, constraint, stream=is_streamed, deadline=deadline)
+                for prompt in prompts
+            ]
+            return [
+                Asking(connection, place.hinted(call), place, self.max_retries) for call in calls
+            ]
+        except ForkrootError as error:
+            raise as_langchain(error) from error
+
+    def _result(self, found: Sequence[_Found], options: Mapping[str, Any]) -> LLMResult:
+        generations = [[*_generations(*item)] for item in found]
+        usage = reduce(add, [completion.usage for completion, _ in found], Usage())
+        told = {"model_name": self._name(options), "token_usage": token_usage(usage)}
+        return LLMResult(generations=generations, llm_output=told)
+
+    def _chunk(self, item: Chunk | Completion, options: Mapping[str, Any]) -> GenerationChunk:
+        """A piece of an answer, or its end."""
+        if isinstance(item, Chunk):
+            told = told_logprobs(item.logprobs, [item])
+            return GenerationChunk(
+                text=item.text, generation_info={"logprobs": {"content": told}} if told else None
+            )
+        info = {
+            "finish_reason": item.outputs[0].finish_reason if item.outputs else "abort",
+            "model_name": self._name(options),
+            "usage_metadata": usage_of(item.usage),
+        }
+        return GenerationChunk(text="", generation_info=info)
+
+    def _name(self, options: Mapping[str, Any]) -> str:
+        """The model's name as the user gave it."""
+        return str(options.get("model") or self.model)
+
+
+def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Generation]:
+    """One for each output; the usage of all with the first."""
+    for index, output in enumerate(completion.outputs):
+        info: dict[str, Any] = {"finish_reason": output.finish_reason}
+        if index == 0:
+            info["usage_metadata"] = usage_of(completion.usage)
+        if output.logprobs:
+            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+        yield Generation(text=output.text, generation_info=info)
+
+
+def _submit_all(askings: Sequence[Asking]) -> list[Reply]:
+    return askings[0].connection.prefixes.submit_all([asking.call for asking in askings])
+
+
+def _cancel(replies: Sequence[Reply]) -> None:
+    for reply in replies:
+        reply.cancel()
+
+
+def _say_the_same(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
+    """Whether one run manager may speak for all calls of a batch: LangChain hands on but one."""
+    if not isinstance(config, Sequence):
+        return True
+    told = [(one.get("metadata") or {}).get(KEY) for one in config]
+    return all(one == told[0] for one in told)

@@ -1,0 +1,14 @@
+"""The LangChain adapters as a plugin; LangChain is imported when one of them is."""
+
+from __future__ import annotations
+
+from ..hookspecs import RegisterAdapter, hookimpl
+
+_HOME = __name__.rpartition(".")[0]
+
+
+@hookimpl
+def register_adapters(register: RegisterAdapter) -> None:
+    """As the hook says."""
+    register("langchain", f"{_HOME}:ChatForkroot", needs=("langchain_core",))
+    register("langchain-llm", f"{_HOME}:Forkroot", needs=("langchain_core",))

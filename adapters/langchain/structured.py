@@ -1,0 +1,75 @@
+"""`with_structured_output`: answers that are valid because the model can write no others."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
+from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, PydanticOutputParser
+from langchain_core.output_parsers.openai_tools import (
+    JsonOutputKeyToolsParser,
+    PydanticToolsParser,
+)
+from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
+from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
+from langchain_core.utils.pydantic import is_basemodel_subclass
+
+from ...core.protocol import InvalidCall
+
+METHODS = ("function_calling", "json_schema", "json_mode")
+
+
+def structured(
+    model: BaseChatModel,
+    schema: dict[str, Any] | type,
+    *,
+    include_raw: bool = False,
+    method: str = "function_calling",
+    strict: bool | None = None,
+    **kwargs: Any,
+) -> Runnable[LanguageModelInput, Any]:
+    """A model and a parser of its answers. strict: says nothing, as answers always are; the rest as
+    in `ChatForkroot.with_structured_output`. Raises InvalidCall."""
+    if kwargs:
+        name, value = next(iter(kwargs.items()))
+        raise InvalidCall(name, value, "schema, include_raw, method, strict")
+    told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
+    if method == "function_calling":
+        name = convert_to_openai_tool(schema)["function"]["name"]
+        bound = model.bind_tools(
+            [schema],
+            tool_choice=name,
+            parallel_tool_calls=False,
+            ls_structured_output_format=told,
+        )
+        return _parsed(bound, _tool_parser(schema, name), include_raw)
+    if method not in METHODS:
+        raise InvalidCall("method", method, " | ".join(METHODS))
+    body = {"name": "answer", "schema": convert_to_json_schema(schema), "strict": True}
+    asked = {"type": "json_schema", "json_schema": body}
+    bound = model.bind(response_format=asked, ls_structured_output_format=told)
+    return _parsed(bound, _text_parser(schema), include_raw)
+
+
+def _parsed(model: Runnable[Any, Any], parser: Any, include_raw: bool) -> Runnable[Any, Any]:
+    if not include_raw:
+        answer: Runnable[Any, Any] = model | parser
+        return answer
+    right: Runnable[Any, Any] = RunnablePassthrough.assign(
+        parsed=itemgetter("raw") | parser, parsing_error=lambda _: None
+    )
+    wrong: Runnable[Any, Any] = RunnablePassthrough.assign(parsed=lambda _: None)
+    return RunnableMap(raw=model) | right.with_fallbacks([wrong], exception_key="parsing_error")
+
+
+def _tool_parser(schema: dict[str, Any] | type, name: str) -> BaseOutputParser[Any]:
+    if isinstance(schema, type) and is_basemodel_subclass(schema):
+        return PydanticToolsParser(tools=[schema], first_tool_only=True)
+    return JsonOutputKeyToolsParser(key_name=name, first_tool_only=True)
+
+
+def _text_parser(schema: dict[str, Any] | type) -> BaseOutputParser[Any]:
+    if isinstance(schema, type) and is_basemodel_subclass(schema):
+        return PydanticOutputParser(pydantic_object=schema)
+    return JsonOutputParser()

@@ -1,0 +1,126 @@
+"""What `bind_tools`, `response_format` and our own constraints mean for an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from langchain_core.utils.function_calling import convert_to_openai_tool
+
+from ...core.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from ..spelling import constraint_of
+from ..tools import ToolFormat, ToolSpec, check_tools
+
+_CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"
+_FORMATS = "{'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', ...}"
+CONSTRAINTS = ("regex", "choices", "grammar")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolbox:
+    """tools: that the model is shown. constraint: of the answer. callable: names that count as
+    calls in the answer; none: the answer is plain text."""
+
+    tools: tuple[ToolSpec, ...] = ()
+    constraint: Constraint | None = None
+    callable: frozenset[str] = frozenset()
+
+
+def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
+    """A `tool_choice`: "auto", "none", "required", or "=NAME" for one tool. Raises InvalidCall."""
+    match tool_choice:
+        case None | "auto" | False:
+            return "auto"
+        case "none":
+            return "none"
+        case "any" | "required" | True:
+            return "required"
+        case str(name) | {"function": {"name": str(name)}} | {"name": str(name)}:
+            if name not in names:
+                raise InvalidCall("tool_choice", name, f"one of the tools: {', '.join(names)}")
+            return f"={name}"
+    raise InvalidCall("tool_choice", tool_choice, _CHOICES)
+
+
+def specs_of(tools: Sequence[Any]) -> tuple[ToolSpec, ...]:
+    """Tools in any form that LangChain takes, each one once. Raises InvalidCall."""
+    specs = [_spec(convert_to_openai_tool(tool), place) for place, tool in enumerate(tools)]
+    found = tuple(spec for place, spec in enumerate(specs) if spec not in specs[:place])
+    check_tools(found)
+    return found
+
+
+def _spec(tool: Mapping[str, Any], place: int) -> ToolSpec:
+    function = tool.get("function")
+    if tool.get("type") != "function" or not isinstance(function, Mapping):
+        raise InvalidCall(f"tools[{place}].type", tool.get("type"), "function")
+    given = function.get("parameters")
+    return ToolSpec(function["name"], function.get("description") or "", given)
+
+
+def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
+    """The toolbox of a call's options. form: how the model writes calls. Raises InvalidCall."""
+    tools = specs_of(options.get("tools") or ())
+    asked = _asked(options)
+    choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
+    if not tools and choice not in ("auto", "none"):
+        raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+    if not tools or choice == "none":
+        return Toolbox((), constraint_of(asked.schema) if isinstance(asked, JsonSchema) else asked)
+    is_parallel = options.get("parallel_tool_calls") is not False
+    names = frozenset(tool.name for tool in tools)
+    if choice == "auto":
+        is_free = options.get("strict") is False
+        return Toolbox(tools, _where_free(tools, form, asked, is_parallel, is_free), names)
+    if asked is not None:
+        raise InvalidCall("tool_choice", choice, "auto or none beside another constraint")
+    chosen = tools if choice == "required" else [it for it in tools if it.name == choice[1:]]
+    is_parallel = is_parallel and choice == "required"
+    return Toolbox(tools, form.grammar(chosen, is_parallel=is_parallel), names)
+
+
+def _where_free(
+    tools: Sequence[ToolSpec],
+    form: ToolFormat,
+    asked: Constraint | None,
+    is_parallel: bool,
+    is_free: bool,
+) -> Constraint | None:
+    """The constraint where the model may call or answer: its calls are held to their schemas, and
+    an answer to the schema that is asked for. is_free: only the answer is."""
+    if isinstance(asked, JsonSchema):
+        return form.grammar(tools, is_parallel=is_parallel, instead=asked.schema)
+    if asked is not None or is_free:
+        return asked
+    return form.grammar(tools, is_parallel=is_parallel, has_text=True)
+
+
+def _asked(options: Mapping[str, Any]) -> Constraint | None:
+    """The constraint of an answer that is no tool call."""
+    given = [name for name in (*CONSTRAINTS, "response_format") if options.get(name) is not None]
+    if len(given) > 1:
+        raise InvalidCall(given[1], options[given[1]], f"none beside {given[0]}")
+    if not given:
+        return None
+    value = options[given[0]]
+    if given[0] == "response_format":
+        return _formatted(value)
+    if given[0] == "choices":
+        return Choices(tuple(value))
+    return Regex(value) if given[0] == "regex" else _grammar(value)
+
+
+def _grammar(value: Any) -> Grammar:
+    return value if isinstance(value, Grammar) else Grammar(value)
+
+
+def _formatted(value: Any) -> JsonSchema | None:
+    match value:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JsonSchema({"type": "object"})
+        case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
+            return JsonSchema(schema)
+    raise InvalidCall("response_format", value, _FORMATS)
