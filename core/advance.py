@@ -40,8 +40,13 @@ class Advancer:
 
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
         """Append a drawn token and the run that it forces (mutates the sequence); sets its `ending`
-        if an end was reached."""
+        if an end was reached. A token after which the constraint could not be met in time is not
+        taken: another is to be drawn."""
         if sequence.ending is not None:
+            return
+        left = sequence.rules.max_new - sequence.num_new
+        if sequence.cursor is not None and not sequence.cursor.fits(token, left):
+            sequence.draw_again()
             return
         if logprob is not None:
             sequence.logprobs.append(logprob)

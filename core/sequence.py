@@ -193,6 +193,11 @@ class Sequence:
         self.planned = list(ids)
         self.num_computed = min(self.num_computed, self.num_ids - 1)
 
+    def draw_again(self) -> None:
+        """Let the last token be computed once more, for another one after it."""
+        self.num_computed = min(self.num_computed, self.num_ids - 1)
+        del self.log_masses[self.num_new :]
+
     def take_back(self, keep: int) -> None:
         """Forget all but the first `keep` generated tokens; their slots are still to be freed."""
         self.num_ids = self.prompt_len + keep

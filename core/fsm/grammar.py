@@ -28,6 +28,7 @@ MAX_SECONDS = 2.0
 STEP_SECONDS = 0.0002
 MAX_TRAILS = 64
 LEAST_MARGIN = 16
+MAX_REFUSED = 8
 
 
 class GrammarGuide:
@@ -148,7 +149,7 @@ class GrammarCursor:
     """
 
     __slots__ = (
-        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_wide"),
+        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_refused", "_wide"),
         *("guide", "has_ended", "matcher", "required", "written"),
     )
 
@@ -166,6 +167,7 @@ class GrammarCursor:
         self._end: bytes | None = None
         self._ends_after: dict[int, bytes] = {}
         self._need = NEVER
+        self._refused: tuple[int, ...] = ()
 
     @property
     def is_accepting(self) -> bool:
@@ -198,15 +200,29 @@ class GrammarCursor:
         return self._mask
 
     def mask_within(self, budget: int) -> Mask:
-        """As `Cursor.mask_within`; near the end of the budget, the tokens after which an end that
-        fits was found."""
-        guide = self.guide
-        if guide.end is None or self._need + guide.margin < budget:
+        """As `Cursor.mask_within`; of tokens that are too many to be tried, `fits` tells which one
+        does not fit. Once it has told of several, the tokens after which an end that fits was
+        found."""
+        if not self._refused:
             return self.mask()
+        left = self.mask() & ~self.guide.bits.of([*self._refused], False)
+        if len(self._refused) < MAX_REFUSED and left.any():
+            return left
         end = self._find_end()
-        self._need = self._spell(end)
-        is_near = self._need + guide.margin >= budget
-        return self._within(end, budget) if end is not None and is_near else self.mask()
+        return left if end is None else self._within(end, budget)
+
+    def fits(self, token: int, budget: int) -> bool:
+        """As `Cursor.fits`."""
+        guide, vocabulary = self.guide, self.guide.vocabulary
+        is_end = not 0 <= token < vocabulary.size or vocabulary.is_end[token]
+        if is_end or guide.end is None or token in self._ends_after or not self._is_near(budget):
+            return True
+        end = self._end_behind(vocabulary.token_bytes[token])
+        if end is not None and self._spell(end) < budget:
+            self._ends_after = {token: end}
+            return True
+        self._refused = (*self._refused, token)
+        return False
 
     def forced(self) -> bytes:
         """As `Cursor.forced`."""
@@ -240,7 +256,7 @@ class GrammarCursor:
             other._wide = None if self._wide is None else self._wide.deep_copy()
         other.has_ended, other._num_read = self.has_ended, self._num_read
         other._mask, other._end, other._need = self._mask, self._end, self._need
-        other._ends_after = self._ends_after
+        other._ends_after, other._refused = self._ends_after, self._refused
         return other
 
     def _take(self, token: int | None, data: bytes) -> bool:
@@ -257,11 +273,28 @@ class GrammarCursor:
         end = self._end
         trimmed = end[len(data) :] if end is not None and end.startswith(data) else None
         self._end = trimmed if token is None else self._ends_after.get(token, trimmed)
-        self._ends_after, self._mask = {}, None
+        self._ends_after, self._refused, self._mask = {}, (), None
         self._need = NEVER if token is None else min(NEVER, self._need + self.guide.margin)
         self.written += data
         self.required = rest
         return True
+
+    def _is_near(self, budget: int) -> bool:
+        """Whether a token could put off the end further than the budget goes."""
+        if self._need + self.guide.margin >= budget:
+            self._need = self._spell(self._find_end())
+        return self._need < NEVER and self._need + self.guide.margin >= budget
+
+    def _end_behind(self, data: bytes) -> bytes | None:
+        """A known end behind a token of these bytes."""
+        rest = left_over(self.required, data)
+        if rest is None:
+            return None
+        end = self.guide.trail(self.written + data + rest).end
+        ends = [] if end is None else [rest + end]
+        here = self._find_end()
+        ends += [here[len(data) :]] if here is not None and here.startswith(data) else []
+        return min(ends, key=self._spell, default=None)
 
     def _within(self, end: bytes, budget: int) -> Mask:
         """The tokens after which some end is known that fits; else those that come closest."""

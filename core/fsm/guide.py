@@ -36,6 +36,10 @@ class Cursor(Protocol):
         and the vocabulary has no end token.
         """
 
+    def fits(self, token: int, budget: int) -> bool:
+        """Whether the answer could still be finished after a token that `mask_within` allows, for
+        the same budget. One that does not fit is not allowed here any more."""
+
     def forced(self) -> bytes:
         """What must come next, whatever is chosen: whole characters; b"" where there is a choice,
         or the answer may end."""

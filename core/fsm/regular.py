@@ -136,6 +136,10 @@ class RegularCursor:
             return spelling(allowed.mask, self.required, self.guide.vocabulary)
         return self._spelling_within(budget, rest)
 
+    def fits(self, token: int, budget: int) -> bool:
+        """As `Cursor.fits`: the mask told it of every token."""
+        return True
+
     def forced(self) -> bytes:
         """As `Cursor.forced`."""
         if not self.required:

@@ -184,6 +184,8 @@ def write(cursor: GrammarCursor, budget: int, random: Random) -> bytes:
     while budget and not cursor.is_finished:
         allowed = tokens.tokens_of(cursor.mask_within(budget), vocabulary)
         token = random.choices(allowed, [1 - 0.8 * vocabulary.is_end[t] for t in allowed])[0]
+        if not cursor.fits(token, budget):
+            continue
         cursor.advance(token)
         if not cursor.has_ended:
             written += vocabulary.token_bytes[token]
@@ -278,9 +280,32 @@ def test_required_bytes_are_spelled_within_the_budget(required: bytes) -> None:
 
 
 def test_where_nothing_fits_the_tokens_that_come_closest_are_left() -> None:
-    cursor = cursor_of(schema_grammar(TREE))
-    assert tokens.tokens_of(cursor.mask_within(3), BYTES) == [ord("{")]
-    assert tokens.tokens_of(cursor_of(NESTED, b"[[").mask_within(1), BYTES) == [ord("x")]
+    assert fitting(cursor_of(schema_grammar(TREE)), 3) == [ord("{")]
+    assert fitting(cursor_of(NESTED, b"[["), 1) == [ord("x")]
+
+
+def fitting(cursor: GrammarCursor, budget: int) -> list[int]:
+    """The tokens that are left once all that do not fit were told of."""
+    while True:
+        allowed = tokens.tokens_of(cursor.mask_within(budget), BYTES)
+        if all([cursor.fits(token, budget) for token in allowed]):
+            return allowed
+
+
+def test_what_fits_is_as_free_as_with_any_budget() -> None:
+    cursor = cursor_of(schema_grammar(TREE), b'{"value":1,"name":"x')
+    wide = tokens.tokens_of(cursor.mask(), BYTES)
+    budget = cursor.shortest_finish() + 2
+    assert tokens.tokens_of(cursor.mask_within(budget), BYTES) == wide
+    assert all(cursor.fits(ord(letter), budget) for letter in "abcxyz, {[")
+
+
+def test_a_token_that_does_not_fit_is_not_allowed_again() -> None:
+    cursor = cursor_of(NESTED, b"[[")
+    budget = cursor.shortest_finish()
+    assert ord("[") in tokens.tokens_of(cursor.mask_within(budget), BYTES)
+    assert not cursor.fits(ord("["), budget)
+    assert ord("[") not in tokens.tokens_of(cursor.mask_within(budget), BYTES)
 
 
 def test_a_wide_budget_takes_nothing_away() -> None:
