@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dspy
+from dspy import lm15
 
 from ...core.protocol import Backend
 from .engine import AsyncEngine, Engine
@@ -65,17 +66,23 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
-        with told():
-            keywords = moved(keywords)
+        keywords = self._told(prompt, keywords)
         with running(self._num_answers(keywords), messages):
             return super().__call__(prompt, messages=messages, **keywords)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
-        with told():
-            keywords = moved(keywords)
+        keywords = self._told(prompt, keywords)
         with running(self._num_answers(keywords), messages):
             return await super().acall(prompt, messages=messages, **keywords)
+
+    def _told(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+        """The keywords with ours where DSPy's cache sees them; a request has its own already."""
+        is_request = isinstance(prompt, lm15.Request) or "request" in keywords
+        if not (is_request or self.runtime.constrain):
+            keywords = {"constrain": False, **keywords}
+        with told():
+            return moved(keywords)
 
     def _num_answers(self, keywords: Mapping[str, Any]) -> int:
         n = keywords.get("n", self.kwargs.get("n"))

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Output, TokenLogprob
+from ..toolreader import Argued, Begun, Piece, Said, ToolReader
 from .bodies import BodyRoute
 from .envelope import Answer, Envelope
 from .errors import as_request_names
@@ -22,7 +23,6 @@ from .runtime import Runtime
 from .sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
 from .toolformat import ToolFormat
-from .toolreader import Argued, Begun, Piece, Said, ToolReader
 from .usage import Tally, tally_of, usage_body
 from .wire import ChatRequest
 from .work import Work, call_of, complete, names_of, submit

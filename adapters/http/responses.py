@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Usage
+from ..toolreader import ToolReader
 from .bodies import BodyRoute
 from .chat import Spoken, chat_work
 from .envelope import Answer
@@ -23,7 +24,6 @@ from .runtime import Runtime
 from .sse import Arrival, Event, Last, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
 from .toolformat import ToolFormat
-from .toolreader import ToolReader
 from .work import CONSTRAINTS, complete, submit
 
 _NAMES = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
+from ..toolreader import Argued, Begun, Piece, Said
 from .names import new_name
-from .toolreader import Argued, Begun, Piece, Said
 
 Item: TypeAlias = dict[str, Any]
 Told: TypeAlias = dict[str, Any]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...core.protocol import Chat, Grammar, InvalidCall, Message, Text
+from ..tools import CLOSE, OPEN
 from .runtime import Texts
 from .wire import Tool
 
-OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MOST_CALLS = 16  # of one answer whose calls are constrained
 _GAP = re.compile(re.escape(OPEN) + r"(\s*)\{")
 _NAME = re.compile(r"[\w.-]{1,64}", re.ASCII)
