@@ -36,7 +36,8 @@ class Setting:
     """How a workload is run.
 
     part: of its span that the pool holds; None: an unlimited pool.
-    host: parts of its span that the host holds. width: programs at a time; None: the workload's own.
+    host: parts of its span that the host holds.
+    width: programs at a time; None: the workload's own.
     """
 
     part: float | None = None

@@ -24,10 +24,10 @@ from forkroot.core.folders import model_folder
 from forkroot.core.intake import Intake
 from forkroot.core.local import build_engine
 from forkroot.core.model.config import ModelConfig
+from forkroot.core.model.host import Host
 from forkroot.core.model.llama import Llama
 from forkroot.core.model.load import load_model
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.host import Host
 from forkroot.core.model.runner import ModelRunner
 from forkroot.core.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.reply import Mailbox

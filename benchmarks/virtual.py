@@ -18,8 +18,8 @@ from forkroot.core.intake import Intake
 from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.protocol import Call
 from forkroot.core.radix import RadixCache
-from forkroot.core.reply import Mailbox
 from forkroot.core.radix.host import HostTier
+from forkroot.core.reply import Mailbox
 from forkroot.core.scheduler import Scheduler
 from forkroot.core.sequence import Sequence
 from forkroot.core.testing import byte_tokenizer

@@ -136,6 +136,12 @@ def test_calls_with_other_keywords_are_kept_apart_in_the_cache() -> None:
     assert told == [["one"], ["two"], ["one"]]
 
 
+def test_free_answers_are_not_taken_for_constrained_ones() -> None:
+    backend = ScriptedBackend(["one", "two"])
+    lms = [LM(backend, constrain=is_held, num_retries=0) for is_held in (True, False)]
+    assert [lm("Are free answers told apart?") for lm in lms] == [["one"], ["two"]]
+
+
 def test_a_cache_that_is_turned_off_is_not_asked() -> None:
     backend = ScriptedBackend(["one", "two"])
     lm = LM(backend, cache=True, num_retries=0)

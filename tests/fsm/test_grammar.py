@@ -288,7 +288,8 @@ def fitting(cursor: GrammarCursor, budget: int) -> list[int]:
     """The tokens that are left once all that do not fit were told of."""
     while True:
         allowed = tokens.tokens_of(cursor.mask_within(budget), BYTES)
-        if all([cursor.fits(token, budget) for token in allowed]):
+        fits = [cursor.fits(token, budget) for token in allowed]
+        if all(fits):
             return allowed
 
 

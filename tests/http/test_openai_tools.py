@@ -13,8 +13,8 @@ import pytest
 from forkroot.adapters.http.messages import chat_of
 from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.http.toolformat import Invocation, ToolFormat
-from forkroot.adapters.toolreader import Argued, Begun, Said, ToolReader
 from forkroot.adapters.http.wire import ChatMessage, Tool
+from forkroot.adapters.toolreader import Argued, Begun, Said, ToolReader
 from forkroot.core.protocol import Call, Sampling, Text
 
 LOOKUP = {
