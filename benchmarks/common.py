@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -59,6 +60,9 @@ def _place() -> dict[str, Any]:
 
 
 def _commit() -> str:
+    """Of the checkout; nothing where it is none, or git is not installed."""
+    if shutil.which("git") is None:
+        return ""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parent)
     return done.stdout.strip()

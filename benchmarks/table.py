@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_tables
 import peer_tables
 import tables
 from common import rows
@@ -124,6 +125,10 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "jump throughput": ("jumps", tables.jump_throughput),
     "forced text": ("retokenize", tables.forced_text),
     "hostile": ("hostile", tables.hostile),
+    "gpu kernels": ("gpu kernels", gpu_tables.kernels),
+    "gpu model": ("gpu model", gpu_tables.model),
+    "gpu workloads": ("gpu workloads", gpu_tables.workloads),
+    "gpu peers": ("gpu peers", gpu_tables.peers),
 }
 
 
@@ -133,10 +138,12 @@ def render(page: str) -> str:
 
 
 def _table(name: str) -> str:
-    benchmark, make = TABLES[name]
-    kept = rows(benchmark)
+    source, make = TABLES[name]
+    benchmark, _, stage = source.partition(" ")
+    kept = [row for row in rows(benchmark) if row.get("stage", "") == stage]
     if not kept:
-        return f"\nNot measured yet: `python benchmarks/{benchmark}.py --out`.\n"
+        only = f" --stage {stage}" * bool(stage)
+        return f"\nNot measured yet: `python benchmarks/{benchmark}.py{only} --out`.\n"
     head, *lines = make(kept[-1])
     ruled = [head, ["---", *("---:" for _ in head[1:])], *lines]
     text = "\n".join("| " + " | ".join(cells) + " |" for cells in ruled)
@@ -149,6 +156,7 @@ def _origin(row: Row) -> str:
     threads = machine["torch_threads"]
     with_threads = f", {threads} torch thread{'s' * (threads > 1)}" if threads else ""
     model = f", model `{row['model']}`" if "model" in row else ""
+    model += f", {row['device']['name']}" if "device" in row else ""
     busy = "; processor time, on a busy machine" if "perf_counter" not in _clock(row) else ""
     return (
         f"*`python benchmarks/{row['benchmark']}.py`, {row['date']}, commit {row['commit']},"

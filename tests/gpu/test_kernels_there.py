@@ -1,0 +1,67 @@
+"""Kernels in the sizes of published models, in every dtype, against the plain ones in float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
+
+DTYPES = ("float32", "float16", "bfloat16")
+SHAPES = ("llama-3.1-8b", "llama-2-7b")
+STEPS = ("decode 32", "decode 256", "extend 1k over 4k", "31 beside a chunk of 512", "cascade 64")
+
+
+@pytest.fixture
+def bench(measuring: Any, device: str) -> Any:
+    pytest.importorskip("triton")
+    torch.manual_seed(3)
+    return measuring("gpu_bench").Bench(torch.device(device), is_tiny=False, seed=3)
+
+
+def is_right(figures: Any) -> bool:
+    """Whether nothing in these figures is said to be wrong, and something is said to be right."""
+    told = [it for it in figures.values() if isinstance(it, dict)]
+    return (
+        bool(figures["is_right"])
+        if "is_right" in figures
+        else bool(told) and all(map(is_right, told))
+    )
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*((SHAPES[0], dtype) for dtype in DTYPES), (SHAPES[1], "bfloat16")]
+)
+def test_attention_of_a_step_is_the_oracles(shape, dtype, step, bench, measuring) -> None:
+    attention = measuring("gpu_attention")
+    (wanted,) = (it for it in attention.steps(bench) if it.name == step)
+    kind = getattr(torch, dtype)
+    figures = attention.measure(bench, bench.sizes(shape), wanted, "triton", kind)
+    assert figures["is_right"], figures
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernels_over_rows_are_plain_torchs(dtype, shape, bench, measuring) -> None:
+    there = replace(bench, kind=getattr(torch, dtype))
+    for case in measuring("gpu_rows").cases(there, shape):
+        figures = case.run()
+        assert is_right(figures), (case.name, figures)
+
+
+def test_masks_and_draws_over_a_large_vocabulary_are_the_samplers(bench, measuring) -> None:
+    for case in measuring("gpu_rows").logits(bench, "llama-3.1-8b"):
+        figures = case.run()
+        assert is_right(figures), (case.name, figures)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_experts_are_one_product_a_row(dtype, bench, measuring) -> None:
+    there = replace(bench, kind=getattr(torch, dtype))
+    for case in measuring("gpu_rows").experts(there, "mixtral-8x7b"):
+        figures = case.run()
+        assert is_right(figures), (case.name, figures)
