@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -36,3 +36,31 @@ class Attention(Protocol):
         """Attend with q [tokens, heads, dim] over kv [2, kv_heads, slots, dim], in which the new
         tokens' keys and values are already written. Scores are scaled by `scale` and, with a
         softcap, bent to softcap * tanh(score / softcap). Returns a new [tokens, heads, dim]."""
+
+
+class Static(Protocol):
+    """The plan of steps of one new token for each of up to so many sequences, whose numbers always
+    stand in the same memory: `num_numbers` int32, and lists of slots elsewhere."""
+
+    @property
+    def num_numbers(self) -> int:
+        """How many numbers a plan has beside its lists of slots."""
+
+    def cut(self, past: Past, window: int | None) -> Any:
+        """What a step reads; `has_roots` of it says whether sequences share any."""
+
+    def fill(self, cut: Any, numbers: Ints, at: int) -> Ints | None:
+        """Write a step into `numbers`, which are zeros, and give its lists of slots, which are to
+        stand from place `at` on; None where there is no room for what is shared. The first of all
+        slots is read for sequences that are not there."""
+
+    def plan(self, numbers: Tensor, slots: Tensor) -> Any:
+        """The plan that reads these: numbers [num_numbers], and all lists of slots."""
+
+
+@runtime_checkable
+class StaticAttention(Attention, Protocol):
+    """Attention whose steps can be recorded once and repeated (CUDA graphs)."""
+
+    def static(self, size: int, has_roots: bool) -> Static:
+        """For up to `size` sequences. has_roots: with room for roots that they share."""

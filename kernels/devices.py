@@ -1,4 +1,4 @@
-"""Which attention a device has."""
+"""Which attention a device has, and which kernels for rows."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import torch
 
 from ..core.protocol import InvalidCall
 from . import Attention
+from .gpu.launch import is_interpreted
+from .rows import PlainRows, Rows
 
 AUTO = "auto"
 
@@ -71,6 +73,25 @@ def attention_for(pool: Pool, kind: str = AUTO) -> Attention:
     return KINDS[kind](pool)
 
 
+def rows_for(device: torch.device, kind: str = AUTO) -> Rows:
+    """The kernels of a kind for rows, "plain" or "triton"; "auto" is the quickest that the device
+    has. Raises InvalidCall for a kind that there is not, or not here."""
+    if kind == AUTO:
+        kind = "triton" if device.type == "cuda" and _is_here("triton", device) else "plain"
+    if kind == "plain":
+        return PlainRows()
+    if kind != "triton" or not _is_here(kind, device):
+        raise InvalidCall("rows", kind, f"{AUTO}, plain, triton (on a GPU)")
+    from .gpu.rows import GpuRows
+
+    return GpuRows()
+
+
+def has_triton(device: torch.device) -> bool:
+    """Whether Triton's kernels run there."""
+    return _is_here("triton", device)
+
+
 def _best(device: torch.device) -> str:
     if device.type == "cpu":
         return "cpu"
@@ -78,7 +99,9 @@ def _best(device: torch.device) -> str:
 
 
 def _is_here(kind: str, device: torch.device) -> bool:
-    """Whether this device can run it and its package is installed."""
+    """Whether this device can run it and its package is installed. Triton's kernels run on a CPU
+    where its interpreter is asked for, in tests."""
     if kind in _NEEDS:
-        return device.type == "cuda" and find_spec(_NEEDS[kind]) is not None
+        can_run = device.type == "cuda" or (kind == "triton" and is_interpreted())
+        return can_run and find_spec(_NEEDS[kind]) is not None
     return kind == "plain" or device.type == "cpu"

@@ -18,6 +18,11 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
+class NoMemory(RuntimeError):
+    """A device has no memory for a batch now, not even for it in pieces. What the pool held is as
+    it was, but for the batch's own slots; its copies are made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Draw:
     """How one token is drawn from one row of logits.

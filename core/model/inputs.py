@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from ...kernels import Attention, Past
-from .batch import Batch
+from ...kernels.gpu.upload import uploaded
+from .batch import Batch, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,22 @@ class Inputs:
         windows: Sequence[int | None],
         attention: Attention,
         device: torch.device,
+        drawn: Tensor | None = None,
     ) -> Inputs:
-        """Bring a batch to the device."""
-        return cls(
-            ids=to_tensor(batch.ids, device),
-            positions=to_tensor(batch.positions, device),
-            slots=to_tensor(batch.slots.astype(np.int64), device),
-            wanted=_wanted(batch, device),
-            plans=tuple(_plans(batch, windows, attention)),
-        )
+        """Bring a batch to the device, without waiting for it. drawn: what its ids may name, as in
+        `named`."""
+        wanted, plans = wanted_of(batch), tuple(_plans(batch, windows, attention))
+        arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
+        arrays += [] if wanted is None else [wanted]
+        if device.type == "cpu":
+            tensors = [torch.from_numpy(array.astype(np.int64, copy=False)) for array in arrays]
+        else:
+            small = [array.astype(np.int32, copy=False) for array in arrays]
+            tensors = [tensor.long() for tensor in uploaded(small, device)]
+        ids, positions, slots, *rest = tensors
+        if drawn is not None and (batch.ids < 0).any():
+            ids = named(ids, drawn)
+        return cls(ids, positions, slots, rest[0] if rest else None, plans)
 
 
 def _plans(batch: Batch, windows: Sequence[int | None], attention: Attention) -> list[Any]:
@@ -55,13 +63,22 @@ def _plans(batch: Batch, windows: Sequence[int | None], attention: Attention) ->
     return [plans[window] for window in needed]
 
 
-def _wanted(batch: Batch, device: torch.device) -> Tensor | None:
+def wanted_of(batch: Batch) -> Ints | None:
+    """Which tokens' hidden states are wanted, as in `Inputs`."""
     num_told = len(batch.scored) + len(batch.queried)
     if not num_told and np.array_equal(batch.sampled, np.arange(len(batch.ids))):
         return None
-    return to_tensor(np.concatenate((batch.sampled, batch.scored, batch.queried)), device)
+    return np.concatenate((batch.sampled, batch.scored, batch.queried))
+
+
+def named(ids: Tensor, drawn: Tensor) -> Tensor:
+    """Ids in which -1 - i stands for drawn[i], or for token 0 where that is negative."""
+    return torch.where(ids < 0, drawn[(-1 - ids).clamp_(min=0)].clamp_(min=0), ids)
 
 
 def to_tensor(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:
-    """The same numbers on the device; on a CPU the same memory."""
-    return torch.from_numpy(values).to(device, non_blocking=True)
+    """The same numbers on the device, not waited for; on a CPU the same memory."""
+    tensor = torch.from_numpy(values)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ...kernels import Attention
+from ...kernels.devices import rows_for
+from ...kernels.rows import Rows
 from .config import ModelConfig
 from .inputs import Inputs
 from .parallel import Ranks
@@ -19,7 +20,7 @@ from .parts import Parts, Weights
 from .pool import KVPool
 from .rotary import RotaryEmbedding
 
-Rows: TypeAlias = Tensor | None  # indices of rows; None: all
+Wanted: TypeAlias = Tensor | None  # indices of rows; None: all
 
 
 class Step(NamedTuple):
@@ -40,6 +41,7 @@ class SelfAttention:
         self._layer, self._window = layer, window
         self._head_dim = config.head_dim
         self._scale = config.head_dim**-0.5
+        self._turn = parts.rows.turn
         self._num_heads = parts.ranks.part(config.num_heads)
         self._num_turned = self._num_heads + parts.ranks.part(config.num_kv_heads)
         self._qkv = parts.split_rows(
@@ -54,8 +56,8 @@ class SelfAttention:
         qkv = self._qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
         turned = qkv[:, : self._num_turned]
         if self._norm is not None:
-            turned.copy_(self._norm(turned))
-        RotaryEmbedding.turn(turned, step.angles)
+            self._norm(turned, turned)
+        self._turn(turned, step.angles)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
         step.pool.write(self._layer, step.slots, kv)
         layer, plan = step.pool.layers[self._layer], step.plans[self._window]
@@ -76,11 +78,11 @@ class MLP:
         name, has_bias = f"model.layers.{layer}.mlp", parts.config.has_mlp_bias
         self._gate_up = parts.split_rows([f"{name}.gate_proj", f"{name}.up_proj"], has_bias)
         self._down = parts.split_columns(f"{name}.down_proj", has_bias)
+        self._silu_mul = parts.rows.silu_mul
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """As `FeedForward.add_to`."""
-        gate, up = self._gate_up(x).chunk(2, dim=-1)  # [tokens, ffn] each
-        self._down.add_to(residual, F.silu(gate).mul_(up))
+        self._down.add_to(residual, self._silu_mul(self._gate_up(x)))  # [tokens, ffn]
 
 
 class Layer:
@@ -93,18 +95,19 @@ class Layer:
         self._ffn_norm = parts.norm(f"{name}.post_attention_layernorm")
         self._ffn = ffn
 
-    def __call__(self, x: Tensor, step: Step, rows: Rows = None) -> Tensor:
+    def __call__(self, x: Tensor, step: Step, wanted: Wanted = None) -> Tensor:
         """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
         seen = self._attention(self._attention_norm(x), step)
-        if rows is not None:
-            x, seen = x.index_select(0, rows), seen.index_select(0, rows)
+        if wanted is not None:
+            x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
         self._attention.out.add_to(x, seen)
         self._ffn.add_to(x, self._ffn_norm(x))
         return x
 
 
 class Llama:
-    """embed -> layers -> norm -> head: the `Model` of plain decoders."""
+    """embed -> layers -> norm -> head: the `Model` of plain decoders. rows: kernels; None: those
+    of the device."""
 
     ignored_weights: ClassVar = (".rotary_emb.inv_freq",)
 
@@ -114,8 +117,9 @@ class Llama:
         weights: Weights,
         device: torch.device,
         ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
+        rows: Rows | None = None,
     ) -> None:
-        parts = Parts(config, weights, ranks)
+        parts = Parts(config, weights, ranks, rows or rows_for(device))
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, device)

@@ -3,21 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from torch import Tensor
 from torch.distributed import ProcessGroup
+
+
+class AllReduce(Protocol):
+    """Adds up what every rank holds. On a GPU it only enqueues work on the current stream, so that
+    it can be recorded in a CUDA graph."""
+
+    def __call__(self, partial: Tensor) -> Tensor:
+        """The sum of every rank's `partial`, which it may overwrite. Raises RuntimeError where a
+        rank is gone."""
+
+
+class GroupSum:
+    """The `AllReduce` of a process group of torch: gloo on a CPU, NCCL on GPUs."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+
+    def __call__(self, partial: Tensor) -> Tensor:
+        self._group.allreduce([partial]).wait()
+        return partial
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """This process's place among the processes that hold one model together.
 
-    group: through which they add up; None for one alone.
+    all_reduce: by which they add up; None for one alone.
     """
 
     rank: int = 0
     size: int = 1
-    group: ProcessGroup | None = None
+    all_reduce: AllReduce | None = None
 
     def part(self, count: int) -> int:
         """How many of `count` things are this rank's."""
@@ -30,8 +51,6 @@ class Ranks:
         return slice(self.rank * part, (self.rank + 1) * part)
 
     def sum(self, partial: Tensor) -> Tensor:
-        """Add up every rank's partial result, in place; with one rank, the result itself. Raises
-        RuntimeError where a rank is gone."""
-        if self.group is not None:
-            self.group.allreduce([partial]).wait()
-        return partial
+        """The sum of every rank's partial result, which may be overwritten; with one rank, the
+        result itself. Raises RuntimeError where a rank is gone."""
+        return partial if self.all_reduce is None else self.all_reduce(partial)

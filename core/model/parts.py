@@ -3,15 +3,16 @@ of every matrix that is shared out only this rank's part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ...kernels.products import Product, Products
+from ...kernels.rows import Norm, Rows
 from .config import ModelConfig
-from .layers import Embedding, Linear, RMSNorm, SummedLinear
+from .layers import Embedding, Linear, SummedLinear
 from .parallel import Ranks
 from .rotary import RotaryEmbedding
 
@@ -27,11 +28,13 @@ class Weights(Protocol):
 
 
 class Parts:
-    """Layers by the names that their weights have in the checkpoint."""
+    """Layers by the names that their weights have in the checkpoint. rows: the kernels for what is
+    no product."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, ranks: Ranks) -> None:
+    def __init__(self, config: ModelConfig, weights: Weights, ranks: Ranks, rows: Rows) -> None:
         self.config = config
         self.ranks = ranks
+        self.rows = rows
         self._weights = weights
         self._shapes = config.weight_shapes()
         self._products = Products()
@@ -39,10 +42,10 @@ class Parts:
     def embedding(self, name: str) -> Embedding:
         return Embedding(self._weights.take(f"{name}.weight"))
 
-    def norm(self, name: str) -> RMSNorm:
-        return RMSNorm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
+    def norm(self, name: str) -> Norm:
+        return self.rows.norm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
 
-    def head_norm(self, name: str) -> RMSNorm:
+    def head_norm(self, name: str) -> Norm:
         """The norms of each head of queries, then of keys."""
         counts = self.config.num_heads, self.config.num_kv_heads
         weights = [
@@ -51,7 +54,7 @@ class Parts:
             ).expand(self.ranks.part(count), -1)
             for part, count in zip("qk", counts, strict=True)
         ]
-        return RMSNorm(torch.cat(weights), self.config.norm_eps)
+        return self.rows.norm(torch.cat(weights), self.config.norm_eps)
 
     def head(self, name: str, embedding: Embedding) -> Linear:
         """The output matrix; the embedding's own if the model ties them."""
@@ -82,6 +85,14 @@ class Parts:
         """A product as in `split_columns`; the caller adds up."""
         return self._products.of(self._part(f"{name}.weight", dim=1))
 
+    def stacked_rows(self, names: Sequence[Sequence[str]]) -> Tensor:
+        """The matrices of several layers as of `split_rows` in one piece: [layers, out, in]."""
+        return _stacked(len(names), (self._joined(each, "weight", 0) for each in names))
+
+    def stacked_columns(self, names: Sequence[str]) -> Tensor:
+        """The matrices of several layers as of `columns_part` in one piece: [layers, out, in]."""
+        return _stacked(len(names), (self._part(f"{name}.weight", dim=1) for name in names))
+
     def _joined(self, names: Sequence[str], kind: str, num_turned: int) -> Tensor:
         tensors = [self._part(f"{name}.{kind}", dim=0) for name in names]
         for i in range(num_turned):
@@ -92,3 +103,13 @@ class Parts:
         if self.ranks.size == 1:
             return self._weights.take(name)
         return self._weights.take_part(name, dim, self.ranks.share(self._shapes[name][dim]))
+
+
+def _stacked(count: int, tensors: Iterator[Tensor]) -> Tensor:
+    """`count` tensors as one, filled as they come, so that only one of them exists twice."""
+    first = next(tensors)
+    stack = first.new_empty((count, *first.shape))
+    stack[0] = first
+    for place, tensor in enumerate(tensors, 1):
+        stack[place] = tensor
+    return stack

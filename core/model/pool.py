@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
+from ...kernels.devices import has_triton
 from ...kernels.paged import can_compile, slot_writer
 from .parallel import Ranks
 from .sizes import Sizes
@@ -20,7 +20,8 @@ class KVPool:
     """Room for `num_slots` tokens. What a slot holds before it is written is undefined.
 
     On a CPU stored head by head, so that adjacent slots of a head are one contiguous matrix; on a
-    GPU slot by slot, as kernels with pages have it.
+    GPU slot by slot, as kernels with pages have it, and with one slot more, behind the others, for
+    what is thrown away. is_by_slot: stored so wherever it is, for tests.
     """
 
     def __init__(
@@ -30,30 +31,35 @@ class KVPool:
         dtype: torch.dtype,
         device: torch.device,
         ranks: Ranks,
+        is_by_slot: bool = False,
     ) -> None:
-        heads = ranks.part(config.num_kv_heads)
-        shape = (config.num_layers, 2, heads, num_slots, config.head_dim)
-        storage = torch.empty(shape, dtype=dtype, device=device)
-        if device.type != "cpu":
-            storage = storage.view(*shape[:2], num_slots, heads, shape[-1]).transpose(2, 3)
+        heads, dim = ranks.part(config.num_kv_heads), config.head_dim
         self.num_slots = num_slots
+        self.has_spare = is_by_slot or device.type != "cpu"
+        if self.has_spare:
+            shape = (config.num_layers, 2, num_slots + 1, heads, dim)
+            storage = torch.empty(shape, dtype=dtype, device=device).transpose(2, 3)
+            storage[:, :, :, num_slots] = 0
+        else:
+            shape = (config.num_layers, 2, heads, num_slots, dim)
+            storage = torch.empty(shape, dtype=dtype, device=device)
         self.storage = storage  # [layers, 2, kv_heads, slots, dim]
         self.layers: tuple[Tensor, ...] = storage.unbind()  # each [2, kv_heads, slots, dim]
-        self._put, self._targets = _writer(self.layers)
+        self._put, self._targets = _writer(self.layers, self.has_spare)
 
     def write(self, layer: int, slots: Tensor, kv: Tensor) -> None:
         """Put kv [tokens, kv_heads of keys, then of values, dim] into slots [tokens] of a layer."""
         self._put(self._targets[layer], slots, kv)
 
 
-def _writer(layers: tuple[Tensor, ...]) -> tuple[Put, tuple[Tensor, ...]]:
+def _writer(layers: tuple[Tensor, ...], is_by_slot: bool) -> tuple[Put, tuple[Tensor, ...]]:
     """What writes into such layers, and what it takes of each."""
     one = layers[0]
-    if one.is_cuda and find_spec("triton") is not None:
+    if is_by_slot and has_triton(one.device):
         from ...kernels.gpu.writing import write
 
         return write, layers
-    if one.is_cpu and one.dtype is torch.float32 and can_compile():
+    if not is_by_slot and one.is_cpu and one.dtype is torch.float32 and can_compile():
         return slot_writer(), tuple(layer.flatten(0, 1) for layer in layers)
     return _put, layers
 

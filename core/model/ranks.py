@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from ..protocol import BackendClosed
 from .batch import Batch, Copy, Ints, Outcome
-from .parallel import Ranks
+from .parallel import GroupSum, Ranks
 from .runner import ModelRunner
 
 SECONDS = 60
@@ -30,11 +30,11 @@ def join(rank: int, size: int, meeting_place: str, device: torch.device) -> Rank
     groups: Any = dist  # its stubs know little of groups that are not global
     store = groups.FileStore(meeting_place, size)
     if device.type == "cuda":
-        return Ranks(rank, size, groups.ProcessGroupNCCL(store, rank, size))
+        return Ranks(rank, size, GroupSum(groups.ProcessGroupNCCL(store, rank, size)))
     options = groups.ProcessGroupGloo._Options()
     options._devices = [groups.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     options._timeout = timedelta(seconds=SECONDS)
-    return Ranks(rank, size, groups.ProcessGroupGloo(store, rank, size, options))
+    return Ranks(rank, size, GroupSum(groups.ProcessGroupGloo(store, rank, size, options)))
 
 
 class RankedRunner:

@@ -1,4 +1,4 @@
-"""Turns queries and keys by their positions, for every scaling of these that models use."""
+"""By which angles queries and keys are turned, for every scaling of positions that models use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .rope import RopeConfig
 
 
 class RotaryEmbedding:
-    """Turns pairs of numbers in queries and keys by angles that grow with the position.
+    """The angles, growing with the position, by which pairs of numbers in queries and keys are
+    turned (`Rows.turn`).
 
     Pairs are neighbours, (0, 1), (2, 3), ..., so that a turn is one complex product; checkpoints
     pair the halves of a head, and `interleave` brings their weights into this order.
@@ -28,15 +29,6 @@ class RotaryEmbedding:
         but for scalings that stretch."""
         angles = positions.float()[:, None, None] * self._frequencies
         return torch.polar(self._length.expand(angles.shape), angles)
-
-    @staticmethod
-    def turn(x: Tensor, angles: Tensor) -> None:
-        """Turn x [tokens, heads, dim] in place."""
-        pairs = x.view(*x.shape[:-1], -1, 2)
-        if x.dtype is torch.float32:
-            torch.view_as_complex(pairs).mul_(angles)
-        else:  # there are no complex numbers of half precision
-            pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()).mul_(angles)))
 
     @staticmethod
     def interleave(weight: Tensor, head_dim: int) -> Tensor:

@@ -295,14 +295,19 @@ def _logprobs(
     chosen = own.gather(-1, tokens[index][:, None]) - total
     logprobs[rows] = chosen[:, 0].numpy(force=True)
     most = max(draws[row].logprobs or 0 for row in rows)
-    for row, top in zip(rows, rivals(own, total, most), strict=True):
+    for row, top in zip(rows, tops_of(*rivals(own, total, most)), strict=True):
         tops[row] = top[: draws[row].logprobs or 0]
     return logprobs, tuple(tops)
 
 
-def rivals(logits: Tensor, total: Tensor, count: int) -> list[Top]:
+def rivals(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
-    first. total: [N, 1] the logarithm of each row's sum."""
+    first, both [N, count]. total: [N, 1] the logarithm of each row's sum."""
     best, ids = logits.topk(min(count, logits.shape[-1]))
-    pairs = zip(ids.tolist(), (best - total).tolist(), strict=True)
+    return ids, best - total
+
+
+def tops_of(ids: Tensor, logprobs: Tensor) -> list[Top]:
+    """Such rivals as pairs, for each row."""
+    pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
     return [tuple(zip(*pair, strict=True)) for pair in pairs]

@@ -24,14 +24,16 @@ class Singles:
     """N single tokens of a batch and the keys that each sees; all int32.
 
     splits: among how many programs the keys of each are divided. tokens: [N] their places in the
-    batch. slots: [N, width]; token n sees the keys in its columns firsts[n]:ends[n], both [N].
+    batch. slots: the keys of all. bases, firsts, ends: [N]; token n sees the keys at positions
+    firsts[n]:ends[n] of its sequence, which stand in `slots` from bases[n] + firsts[n] on.
     """
 
     splits: int
     tokens: Tensor
-    slots: Tensor
+    bases: Tensor
     firsts: Tensor
     ends: Tensor
+    slots: Tensor
 
 
 @triton.jit
@@ -41,9 +43,10 @@ def _attend_tokens(
     out,
     totals,
     tokens,
-    slots,
+    bases,
     firsts,
     ends,
+    slots,
     scale,
     softcap,
     q_token,
@@ -56,7 +59,6 @@ def _attend_tokens(
     out_head,
     totals_level,
     totals_token,
-    slots_row,
     splits,
     GROUP: tl.constexpr,
     ROWS: tl.constexpr,
@@ -86,11 +88,12 @@ def _attend_tokens(
     total = tl.zeros([ROWS], tl.float32)
     mixed = tl.zeros([ROWS, WIDTH], tl.float32)
     keys_of_head = kv + head.to(tl.int64) * kv_head
+    slots += tl.load(bases + row)
 
     for at in range(start, stop, KEYS):
         place = at + places
         is_key = place < stop
-        slot = tl.load(slots + row.to(tl.int64) * slots_row + place, mask=is_key, other=0)
+        slot = tl.load(slots + place, mask=is_key, other=0)
         address = keys_of_head + slot.to(tl.int64)[:, None] * kv_slot + columns[None, :]
         seen = is_key[:, None] & is_column[None, :]
         keys = tl.load(address, mask=seen, other=0.0)
@@ -147,11 +150,11 @@ def attend_tokens(
     launch(
         _attend_tokens,
         (len(singles.tokens), num_kv_heads, singles.splits),
-        *(q, kv, out, totals, singles.tokens, singles.slots, singles.firsts, singles.ends),
-        *(scale, softcap or 1.0, q.stride(0), q.stride(1)),
+        *(q, kv, out, totals, singles.tokens, singles.bases, singles.firsts, singles.ends),
+        *(singles.slots, scale, softcap or 1.0, q.stride(0), q.stride(1)),
         *(kv.stride(0), kv.stride(1), kv.stride(2)),
         *(out.stride(0), out.stride(1), out.stride(2), totals.stride(0), totals.stride(1)),
-        *(singles.slots.stride(0), singles.splits),
+        singles.splits,
         GROUP=group,
         ROWS=max(MIN_ROWS, power_of_two(group)),
         KEYS=KEYS,

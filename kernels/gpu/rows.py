@@ -1,0 +1,46 @@
+"""What layers do to rows of numbers, by the kernels of a GPU."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from . import gates, norms, rotary
+from .experts import Sorted, collect, spread
+
+
+class GpuRows:
+    """The `Rows` of a GPU."""
+
+    @staticmethod
+    def norm(weight: Tensor, eps: float) -> GpuNorm:
+        """As `Rows.norm`."""
+        return GpuNorm(weight, eps)
+
+    @staticmethod
+    def turn(x: Tensor, angles: Tensor) -> None:
+        """As `Rows.turn`."""
+        rotary.turn(x, angles)
+
+    @staticmethod
+    def silu_mul(gate_up: Tensor) -> Tensor:
+        """As `Rows.silu_mul`."""
+        return gates.silu_mul(gate_up)
+
+    @staticmethod
+    def mix(x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """As `Mix`: pairs of token and expert are sorted by expert on the device."""
+        num_tokens, per_token = chosen.shape
+        pairs = Sorted.of(chosen, len(into))
+        middle = gates.silu_mul(spread(x, into, pairs, per_token))
+        made = collect(middle, back, pairs, shares.flatten())
+        return made.view(num_tokens, per_token, -1).sum(1)
+
+
+class GpuNorm:
+    """The `Norm` of a GPU."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight, self._eps = weight, eps
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        return norms.rms_norm(x, self._weight, self._eps, out)
