@@ -76,6 +76,12 @@ VARIANTS = (
     Variant("batches of 1", {"max_running": 1}),
     Variant("batches of 4", {"max_running": 4}),
     Variant("retraction at every third step", retract_every=3),
+    Variant("overlap", {"overlap": True}),
+    Variant(
+        "overlap in chunks of 64 in a small pool",
+        {"overlap": True, "chunk_tokens": 64},
+        is_small=True,
+    ),
     Variant("a small pool", is_small=True),
     Variant("a small pool without a cache", {"cache": False}, is_small=True),
     Variant("a small pool before a host", {"host_slots": 20_000}, is_small=True),

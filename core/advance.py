@@ -13,8 +13,8 @@ from itertools import repeat
 
 from .fsm.constraints import Constraints
 from .fsm.retokenize import Jump
-from .protocol import Chunk, OptionScore, Output, Segment, Text, TokenLogprob
-from .sequence import Ending, Sequence
+from .protocol import Chunk, Completion, OptionScore, Output, Segment, Text, TokenLogprob
+from .sequence import Ending, Job, Sequence
 from .tokenizer import Tokenizer
 
 
@@ -169,6 +169,22 @@ class Advancer:
         count = sequence.num_rivals
         tops = [top[:count] for top in sequence.score_tops] if count else repeat(())
         return tuple(map(TokenLogprob, ids, sequence.scores, tops))
+
+    def completion(self, job: Job) -> Completion:
+        """What a call whose sequences have all ended is answered."""
+        usage = job.usage()
+        if job.call.options:
+            if any(sequence.is_aborted for sequence in job.sequences):
+                return Completion(usage=usage)
+            if job.search is not None:
+                found = zip(job.call.options, job.search.bounds(), strict=True)
+                told = (OptionScore(text, (), (), (Text(text),), bounds) for text, bounds in found)
+                return Completion(usage=usage, scores=tuple(told))
+            pairs = zip(job.sequences, job.call.options, strict=True)
+            scores = tuple(self.option(sequence, text) for sequence, text in pairs)
+            return Completion(usage=usage, scores=scores)
+        outputs = tuple(map(self.output, job.sequences))
+        return Completion(outputs, usage, (), self.prompt_logprobs(job.sequences[0]))
 
     def _segments(self, text: str, ids: tuple[int, ...], text_len: int) -> tuple[Segment, ...]:
         """Tokens that lie wholly within the text keep their ids; a cut token's rest is text."""

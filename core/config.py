@@ -14,12 +14,16 @@ from .protocol import InvalidCall
 HOST_POLICIES = ("back", "through")
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+ATTENTIONS = ("auto", "triton", "flashinfer", "plain", "cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
     """How an engine runs. Unset sizes (None) are filled in by `resolve`.
 
+    attention: the kernels of attention: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
+      (torch's own) anywhere; "auto": the quickest that the device has.
+    graphs: whether steps of single tokens are recorded as CUDA graphs, on a GPU with "triton".
     num_slots: tokens of KV that the pool holds, cache and running sequences together.
     host_slots: tokens of KV that the host holds beside it: what is evicted goes there, and comes
       back when it is wanted. host_policy: "back" copies it when it is evicted, "through" as soon as
@@ -35,6 +39,8 @@ class EngineConfig:
     cache: whether finished KV is kept for later calls.
     hints: whether fork hints are followed.
     jumps: whether text that a constraint forces is computed in one pass; the answer is the same.
+    overlap: whether a step is prepared while the device computes the one before; "auto": where the
+      device is not the CPU. The answer is the same.
     exact_nodes: distributions that one call for exact option probabilities may look at.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
     plain_content: whether names of special tokens in the messages of a chat are plain text, which
@@ -45,6 +51,8 @@ class EngineConfig:
 
     dtype: str = "auto"
     device: str = "cpu"
+    attention: str = "auto"
+    graphs: bool = True
     num_slots: int | None = None
     host_slots: int = 0
     host_policy: str = "back"
@@ -59,6 +67,7 @@ class EngineConfig:
     cache: bool = True
     hints: bool = True
     jumps: bool = True
+    overlap: bool | str = "auto"
     exact_nodes: int = 1024
     root_timeout: float = 10.0
     hold_min: int = 8
@@ -92,14 +101,23 @@ class EngineConfig:
             raise InvalidCall("host_file", self.host_file, "the name of a new file, or None")
         if self.dtype not in DTYPES:
             raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        for name in ("cache", "hints", "jumps", "plain_content"):
+        if self.attention not in ATTENTIONS:
+            raise InvalidCall("attention", self.attention, ", ".join(ATTENTIONS))
+        for name in ("cache", "graphs", "hints", "jumps", "plain_content"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
+        if not isinstance(self.overlap, bool) and self.overlap != "auto":
+            raise InvalidCall("overlap", self.overlap, "True, False or auto")
         if not isinstance(self.device, str):
             raise InvalidCall("device", self.device, "the name of a device, such as cpu or cuda:0")
         timeout = self.root_timeout
         if not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
             raise InvalidCall("root_timeout", timeout, "a finite number of seconds > 0")
+
+    @property
+    def has_overlap(self) -> bool:
+        """Whether steps overlap."""
+        return not self.device.startswith("cpu") if self.overlap == "auto" else bool(self.overlap)
 
     def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
         """A new config with every size set.

@@ -8,47 +8,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import TypeVar
 
 import numpy as np
 
 from .advance import Advancer
+from .batches import Part, read_log_mass, read_logprob
 from .counters import Counters
+from .flights import Launcher, Runner, Trip, attempt
 from .forks import Roots
 from .fsm.tokenizations import Tokenizations
-from .model.batch import Answer, Batch, Outcome
+from .model.batch import GREEDY, Answer, Draw, Outcome
 from .protocol import (
-    BackendClosed,
     CallFailed,
     CallTooLarge,
-    Completion,
     DeadlineExceeded,
     ForkHint,
     ForkrootError,
-    OptionScore,
     Overloaded,
-    Text,
-    TokenLogprob,
-    Usage,
 )
 from .radix.cache import RadixCache
-from .scheduler import Part, Scheduler
+from .scheduler import Scheduler
 from .sequence import Ending, Job, Sequence
 
+T = TypeVar("T")
 _NO_NUMBERS = "the model gave logits that are no numbers"
-
-
-class Runner(Protocol):
-    """Whatever computes a batch."""
-
-    def run(self, batch: Batch) -> Outcome:
-        """One forward pass; writes the KV of the batch's tokens into their slots."""
 
 
 class Engine:
     """Runs jobs over one scheduler and one runner.
 
-    clock: seconds, monotonic. max_waiting: sequences that may wait.
+    clock: seconds, monotonic. max_waiting: sequences that may wait. overlap: whether each batch is
+      launched before the one before it has landed, if the runner is a Launcher.
     """
 
     def __init__(
@@ -61,6 +52,7 @@ class Engine:
         *,
         max_waiting: int,
         hints: bool = True,
+        overlap: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
@@ -70,6 +62,9 @@ class Engine:
         self._advancer = advancer
         self._max_waiting = max_waiting
         self._hints = hints
+        self._launcher = runner if overlap and isinstance(runner, Launcher) else None
+        self._away: Trip | None = None
+        self._is_grounded = False
         self._clock = clock
         self._jobs: dict[Job, None] = {}
         self._batch_size = 0
@@ -78,8 +73,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a call is open."""
-        return bool(self._jobs)
+        """Whether a call is open, or a batch is away."""
+        return bool(self._jobs) or self._away is not None
 
     def load(self) -> dict[str, int]:
         """What there is now; any thread may ask, and may see figures of two steps. Sequences that
@@ -121,14 +116,20 @@ class Engine:
             self._complete(job)
 
     def step(self) -> None:
-        """Compute one batch and deliver what it gave. Fails calls, never raises for them."""
+        """Compute one batch and deliver what it gave, or what the one before gave that was still
+        away. Fails calls, never raises for them."""
         self._started, num_retracted = self._clock(), self._scheduler.num_retracted
         num_evicted = self._cache.num_evicted
         self._expire(self._started)
-        parts = self._scheduler.schedule()
-        self._batch_size = len(parts)
-        if parts:
+        if self._launcher is None or self._is_grounded:
+            parts = self._scheduler.schedule()
+            self._batch_size = len(parts)
             self._run(parts)
+            self._is_grounded = False
+        else:
+            parts = self._fly(self._launcher)
+        for part in parts:
+            self._note_start(part.sequence.job)
         self._emit()
         self.counters.steps += 1
         self.counters.retracted += self._scheduler.num_retracted - num_retracted
@@ -146,7 +147,10 @@ class Engine:
         self._complete(job)
 
     def retract_all(self) -> None:
-        """Send all that runs back to wait, as if memory had run out. For tests, between steps."""
+        """Send all that runs back to wait, as if memory had run out; nothing is away when memory
+        does. For tests, between steps."""
+        self._land()
+        self._emit()
         for sequence in list(self._scheduler.running):
             self._scheduler.retract(sequence)
 
@@ -172,49 +176,45 @@ class Engine:
 
     def _run(self, parts: list[Part]) -> None:
         """Run the parts together; if that raises, each by itself, so that only the guilty fail."""
-        outcome = self._compute(parts)
+        if not parts:
+            return
+        outcome = self._timed(lambda: self._runner.run(self._scheduler.build(parts)))
         if isinstance(outcome, Outcome):
             self._advance(parts, outcome)
         elif len(parts) == 1:
             self._blame(parts[0].sequence.job, outcome)
         else:
             for part in parts:
-                if part.sequence.job in self._jobs:
+                if part.is_live:
                     self._run([part])
 
-    def _compute(self, parts: list[Part]) -> Outcome | Exception:
-        """What the runner gives for these parts, or what it raises. Raises BackendClosed where the
-        runner is gone for good."""
+    def _timed(self, action: Callable[[], T]) -> T | Exception:
+        """What the runner gives, or raises; the time that it takes is counted."""
         started = self._clock()
         try:
-            return self._runner.run(self._scheduler.build(parts))
-        except BackendClosed:  # not these calls' fault, and there is no going on
-            raise
-        except Exception as error:
-            return error
+            return attempt(action)
         finally:
             self.counters.run_seconds += self._clock() - started
 
     def _advance(self, parts: list[Part], outcome: Outcome) -> None:
-        """Every sequence of the step takes what it was given."""
+        """Every sequence takes what its part was given, unless it gave the part up meanwhile."""
         self._scheduler.computed(parts)
         drawn = scored = answered = 0
         for part in parts:
-            sequence = part.sequence
-            self.counters.computed_tokens += part.count
-            self._note_start(sequence.job)
-            count = len(part.scored)
-            sequence.scores += outcome.scores[scored : scored + count].tolist()
-            sequence.score_tops += outcome.score_tops[scored : scored + count]
+            sequence, count = part.sequence, len(part.scored)
+            if part.is_live:
+                self.counters.computed_tokens += part.count
+                sequence.scores += outcome.scores[scored : scored + count].tolist()
+                sequence.score_tops += outcome.score_tops[scored : scored + count]
             scored += count
             if part.is_last and sequence.node is not None:
-                self._tell(sequence, outcome.answers[answered])
+                if part.is_live:
+                    self._tell(sequence, outcome.answers[answered])
                 answered += 1
-            if not (part.is_last and sequence.is_generating):
-                continue
-            self._take_token(sequence, outcome, drawn)
-            drawn += 1
-        self.counters.sampled_tokens += drawn
+            if part.is_drawing:
+                if part.is_wanted:
+                    self._take_token(sequence, outcome, drawn)
+                drawn += 1
 
     def _tell(self, sequence: Sequence, answer: Answer) -> None:
         search, node = sequence.job.search, sequence.node
@@ -225,17 +225,71 @@ class Engine:
         search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
     def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
+        self.counters.sampled_tokens += 1
         token = int(outcome.tokens[drawn])
         if token < 0:
             self._blame(sequence.job, ValueError(_NO_NUMBERS))
             return
         try:
             if sequence.job.call.sampling.log_mass:
-                sequence.log_masses.append(_log_mass(outcome, drawn))
-            self._advancer.advance(sequence, token, _logprob(sequence, outcome, drawn))
+                sequence.log_masses.append(read_log_mass(outcome, drawn))
+            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, drawn))
             self._scheduler.trim(sequence)
         except Exception as error:  # the constraint broke, or does not allow what was drawn
             self._blame(sequence.job, error)
+
+    # --- overlap -----------------------------------------------------------------------------
+
+    def _fly(self, launcher: Launcher) -> list[Part]:
+        """Launch the next batch while the one before may still be away, and then let that one land,
+        unless nothing can be done before: the device has work while it is asked what it gave."""
+        parts = [] if self._away is None else self._scheduler.schedule_ahead()
+        if not parts:
+            self._land()
+            self._emit()
+            parts = [] if self._is_grounded else self._scheduler.schedule()
+        self._batch_size = len(parts)
+        trip = self._launch(launcher, parts) if parts else None
+        self._land()
+        self._away = trip
+        if trip is not None:
+            draws = [self._draw(part) for part in parts if part.is_drawing]
+            self._timed(lambda: trip.draw(tuple(draws)))
+            if self._is_grounded or trip.has_failed:
+                self._land()
+        return parts
+
+    def _launch(self, launcher: Launcher, parts: list[Part]) -> Trip:
+        started = self._clock()
+        batch = self._scheduler.build(parts, has_draws=False)
+        trip = Trip(parts, lambda: launcher.launch(batch))
+        self.counters.run_seconds += self._clock() - started
+        return trip
+
+    def _draw(self, part: Part) -> Draw:
+        """How the token after this part is drawn; any way, where it does not count any more."""
+        sequence = part.sequence
+        if not part.is_wanted or sequence.ending is not None:
+            return GREEDY
+        try:
+            return sequence.draw()
+        except Exception as error:  # the constraint broke
+            self._blame(sequence.job, error)
+            return GREEDY
+
+    def _land(self) -> None:
+        """Wait for the batch that is away, if one is, and hand out what it gave. If it failed, all
+        that is away is as if it had never been, and the next step runs by itself: that finds the
+        guilty."""
+        trip, self._away = self._away, None
+        if trip is None:
+            return
+        outcome = self._timed(trip.land)
+        if isinstance(outcome, Outcome):
+            self._advance(trip.parts, outcome)
+        else:
+            self._scheduler.give_up_placed()
+            self._is_grounded = True
 
     # --- endings -----------------------------------------------------------------------------
 
@@ -273,7 +327,7 @@ class Engine:
             self.counters.completion_tokens += sequence.num_new
             self.counters.forced_tokens += sequence.num_forced
             self._pin(sequence)
-        if sequence.job.search is not None and not _is_aborted(sequence):
+        if sequence.job.search is not None and not sequence.is_aborted:
             self._grow(sequence, sequence.job.search)
 
     def _note_start(self, job: Job) -> None:
@@ -294,22 +348,7 @@ class Engine:
     def _complete(self, job: Job) -> None:
         del self._jobs[job]
         self._leave(job)
-        job.mailbox.finish(self._completion(job))
-
-    def _completion(self, job: Job) -> Completion:
-        usage = _usage(job)
-        if job.call.options:
-            if any(s.ending is not None and s.ending.reason == "abort" for s in job.sequences):
-                return Completion(usage=usage)
-            if job.search is not None:
-                found = zip(job.call.options, job.search.bounds(), strict=True)
-                told = (OptionScore(text, (), (), (Text(text),), bounds) for text, bounds in found)
-                return Completion(usage=usage, scores=tuple(told))
-            pairs = zip(job.sequences, job.call.options, strict=True)
-            scores = tuple(self._advancer.option(sequence, text) for sequence, text in pairs)
-            return Completion(usage=usage, scores=scores)
-        outputs = tuple(map(self._advancer.output, job.sequences))
-        return Completion(outputs, usage, (), self._advancer.prompt_logprobs(job.sequences[0]))
+        job.mailbox.finish(self._advancer.completion(job))
 
     def _fail(self, job: Job, error: BaseException) -> None:
         del self._jobs[job]
@@ -348,7 +387,7 @@ class Engine:
         job = sequence.job
         hint = self._hint(job)
         length = sequence.prompt_len if job.is_plant else job.root_len
-        if hint is None or not length or sequence.index or _is_aborted(sequence):
+        if hint is None or not length or sequence.index or sequence.is_aborted:
             return
         namespace = job.call.namespace
         if job.is_plant or not self._roots.has(namespace, hint.root):
@@ -359,29 +398,3 @@ class Engine:
         hint = self._hint(job)
         if hint is not None and not job.is_plant:
             self._roots.leave(job.call.namespace, hint.root, self._clock())
-
-
-def _is_aborted(sequence: Sequence) -> bool:
-    return sequence.ending is not None and sequence.ending.reason == "abort"
-
-
-def _logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob | None:
-    if sequence.job.call.sampling.logprobs is None:
-        return None
-    top = outcome.tops[index] if outcome.tops else ()
-    return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
-
-
-def _log_mass(outcome: Outcome, index: int) -> float:
-    return float(outcome.log_masses[index]) if len(outcome.log_masses) else 0.0
-
-
-def _usage(job: Job) -> Usage:
-    """Samples share one prompt, as do the nodes of a search; each scored option has its own."""
-    is_scored = job.call.options and job.search is None
-    sequences = job.sequences if is_scored else job.sequences[:1]
-    return Usage(
-        prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
-        cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
-        completion_tokens=sum(sequence.num_new for sequence in job.sequences),
-    )

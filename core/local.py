@@ -22,8 +22,9 @@ import torch
 from .advance import Advancer
 from .config import EngineConfig
 from .counters import Counters
-from .engine import Engine, Runner
+from .engine import Engine
 from .exits import close_at_exit
+from .flights import Runner
 from .folders import EMBEDDED, is_dummy, model_folder
 from .forks import Roots
 from .fsm.constraints import Constraints
@@ -32,6 +33,7 @@ from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
 from .model.host import Host
 from .model.load import Described, describe, load_model
+from .model.memory import Load, working_bytes
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
 from .model.runner import ModelRunner
@@ -57,6 +59,7 @@ from .workshop import Workshop
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
+_GPU_SHARE = 0.97
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
@@ -124,7 +127,10 @@ class LocalBackend:
             dtype = auto_dtype(described, config.device)
         device = _device(config.device)
         shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
-        spare = _spare_memory(device, described.num_parameters() * DTYPE_BYTES[dtype] // shares)
+        weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
+        is_other = config.attention == "flashinfer"
+        load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
+        spare = _spare_memory(device, weights, working_bytes(described, dtype, load, shares))
         kv_bytes = described.kv_bytes_per_token(dtype) // shares
         config = config.resolve(described.context_len, kv_bytes, spare)
         assert config.context_len is not None
@@ -309,6 +315,7 @@ def build_engine(
         Advancer(tokenizer, constraints, config.jumps),
         max_waiting=config.max_waiting,
         hints=config.hints and config.cache,
+        overlap=config.has_overlap,
     )
     return engine, cache
 
@@ -320,10 +327,13 @@ def _load(
     device, size, num_slots = _device(config.device), config.ranks, config.num_slots
     assert num_slots is not None
     host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
+    kernels: dict[str, Any] = {
+        name: getattr(config, name) for name in ("attention", "max_running", "graphs")
+    }
     if size == 1:
         model = load_model(source, described, getattr(torch, dtype), device, Ranks())
-        return ModelRunner(model, num_slots, host=host), _nothing
-    sizes = described.context_len, num_slots, config.host_slots, config.host_file
+        return ModelRunner(model, num_slots, host=host, **kernels), _nothing
+    sizes = described.context_len, num_slots, config.host_slots, config.host_file, kernels
     others = OtherRanks(size, source, dtype, config.device, *sizes)
     try:
         others.wait("loading")
@@ -333,7 +343,8 @@ def _load(
     except BaseException:
         others.close()
         raise
-    return RankedRunner(ModelRunner(model, num_slots, ranks, host=host), others.show), others.close
+    runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)
+    return RankedRunner(runner, others.show), others.close
 
 
 def _device(name: str) -> torch.device:
@@ -345,11 +356,12 @@ def _device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def _spare_memory(device: torch.device, weights: int) -> int:
+def _spare_memory(device: torch.device, weights: int, working: int) -> int:
     """Bytes that the pool may take beside so many bytes of weights: a quarter of what a machine has
-    left, most of what a GPU has."""
+    left; of a GPU nearly all but so many bytes to work with."""
     if device.type == "cuda":
-        return max(0, int(0.9 * torch.cuda.mem_get_info(device)[0]) - weights)
+        free: int = torch.cuda.mem_get_info(device)[0]
+        return max(0, int(_GPU_SHARE * (free - weights - working)))
     return max(0, available_memory() - weights) // 4
 
 

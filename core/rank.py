@@ -48,6 +48,7 @@ def _start(
     num_slots: int,
     host_slots: int,
     host_file: str | None,
+    kernels: dict[str, Any],
     rank: int,
     size: int,
     meeting_place: str,
@@ -59,7 +60,7 @@ def _start(
     ranks = join(rank, size, meeting_place, place)
     model = load_model(source, described, getattr(torch, dtype), place, ranks)
     file = None if host_file is None else Path(f"{host_file}.{rank}")
-    runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file))
+    runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file), **kernels)
     line.send("ready")
     return runner
 

@@ -10,32 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .batches import Part, write_batch
 from .forks import Roots
-from .fsm.tokenizations import Node
-from .model.batch import Batch, Ints, Query
+from .model.batch import Batch, Ints
 from .radix.cache import Lease, RadixCache
 from .sequence import Sequence
 from .waiting import MATCHES_PER_STEP, WaitingQueue
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A sequence's share of a step: `count` tokens from position `start` on."""
-
-    sequence: Sequence
-    start: int
-    count: int
-
-    @property
-    def is_last(self) -> bool:
-        """Whether all of the sequence's tokens are computed after this part."""
-        return self.start + self.count == self.sequence.num_ids
-
-    @property
-    def scored(self) -> range:
-        """Positions whose successors are to be scored."""
-        first = max(self.start, self.sequence.next_scored)
-        return range(first, min(self.start + self.count, self.sequence.prompt_len - 1))
 
 
 @dataclass(slots=True)
@@ -106,32 +86,52 @@ class Scheduler:
         is cached already (a planted prefix).
         """
         self._admit()
-        decodes = self._place_decodes()
-        parts = decodes + self._place_prefills(self._chunk_tokens)
+        parts = self._place()
         while not parts and any(sequence.num_pending for sequence in self.running):
-            if not self._roots.give_way():
-                self.retract(self._victim())
-            parts = self._place_decodes() + self._place_prefills(self._chunk_tokens)
+            self._make_room()
+            parts = self._place()
         self._growth.relax()
         return parts
 
-    def build(self, parts: list[Part]) -> Batch:
-        """The forward pass over these parts, whose slots are in the table already."""
-        if all(part.count == 1 for part in parts):
-            return self._build_decode(parts)
-        return self._build_mixed(parts)
+    def schedule_ahead(self) -> list[Part]:
+        """As `schedule`, while what was scheduled before is still being computed. A token that it
+        draws can be computed next. Retracts nothing: empty also where memory is short, or where all
+        depends on what is being computed."""
+        self._admit()
+        decodes = self._place_decodes(self._ready_ahead())
+        self._growth.relax()
+        return [] if decodes is None else decodes + self._place_prefills(self._chunk_tokens)
+
+    def build(self, parts: list[Part], has_draws: bool = True) -> Batch:
+        """The forward pass over these parts, whose slots are in the table already. has_draws: how
+        tokens are drawn can be said already."""
+        return write_batch(parts, self.table, self._cache.host, has_draws)
 
     def computed(self, parts: list[Part]) -> None:
         """These parts' KV is in the pool now: prompt tokens are committed, so that others share
-        them while the sequence goes on."""
+        them while the sequence goes on. Nothing for parts that were given up meanwhile."""
         for part in parts:
             sequence = part.sequence
+            if part.epoch != sequence.epoch:
+                continue
             sequence.num_computed += part.count
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
 
+    def give_up_placed(self) -> None:
+        """Free all slots of tokens that are placed and not computed: these will not be."""
+        for sequence in self.running:
+            if sequence.num_placed > sequence.num_computed:
+                sequence.is_cut = True
+                self.trim(sequence)
+
     def trim(self, sequence: Sequence) -> None:
-        """Give up the slots behind what counts as computed, after tokens were taken back."""
+        """Give up the slots behind what counts as computed, if tokens were taken back; parts that
+        are being computed count no more."""
+        if not sequence.is_cut:
+            return
+        sequence.is_cut = False
+        sequence.epoch += 1
         lease, count = sequence.lease, sequence.num_computed
         if lease is None or sequence.num_placed <= count:
             return
@@ -145,8 +145,10 @@ class Scheduler:
         sequence.num_placed = count
 
     def finish(self, sequence: Sequence) -> None:
-        """Take a sequence out; what it computed stays in the cache."""
+        """Take a sequence out; what it computed stays in the cache, what is being computed counts
+        no more."""
         self._is_changed = True
+        sequence.epoch += 1
         if sequence.row < 0:
             self._queue.remove(sequence)
             return
@@ -179,7 +181,9 @@ class Scheduler:
     def _admit(self) -> None:
         """Algorithm 1: by rank, whatever fits beside what already runs. What a sequence that does
         not fit has cached is not given to those behind it: its turn would find less."""
-        budget = self._chunk_tokens - sum(s.num_pending for s in self.running if s.num_pending > 1)
+        budget = self._chunk_tokens - sum(
+            s.num_unplaced for s in self.running if s.num_unplaced > 1
+        )
         if not self._queue or not self._rows or budget <= 0:
             return
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
@@ -234,7 +238,7 @@ class Scheduler:
         self._note(sequence)
 
     def _outstanding(self, sequence: Sequence) -> int:
-        return sequence.num_pending + self._growth.expected(sequence)
+        return sequence.num_unplaced + self._growth.expected(sequence)
 
     # --- in-batch sharing ------------------------------------------------------------------
 
@@ -263,40 +267,61 @@ class Scheduler:
 
     # --- placing ---------------------------------------------------------------------------
 
-    def _place_decodes(self) -> list[Part]:
-        """One token for each sequence that generates; retracts until these fit."""
-        while True:
-            ready = [s for s in self.running if s.num_ids - s.num_computed == 1]
-            slots = self._cache.allocate(len(ready)) if ready else None
-            if slots is not None or not ready:
-                break
-            if not self._roots.give_way():
-                self.retract(self._victim())
-        if slots is None:
+    def _place(self) -> list[Part]:
+        """One token for each sequence that generates, retracting until these fit, and chunks."""
+        while (decodes := self._place_decodes(self._ready())) is None:
+            self._make_room()
+        return decodes + self._place_prefills(self._chunk_tokens)
+
+    def _ready(self) -> list[Sequence]:
+        return [sequence for sequence in self.running if sequence.num_unplaced == 1]
+
+    def _ready_ahead(self) -> list[Sequence]:
+        """Those with one token to compute, or one that is being drawn: its place says by which draw
+        of the step before, as `Batch` has it."""
+        ready = []
+        for sequence in self.running:
+            if sequence.is_awaited:
+                sequence.ids[sequence.num_ids] = -1 - sequence.draw_index
+                ready.append(sequence)
+            elif sequence.num_unplaced == 1:
+                ready.append(sequence)
+        return ready
+
+    def _place_decodes(self, ready: list[Sequence]) -> list[Part] | None:
+        """The next token of each; None where there is no room for all."""
+        if not ready:
             return []
-        rows = [s.row for s in ready]
-        starts = [s.num_computed for s in ready]
-        self.table[rows, starts] = slots
+        slots = self._cache.allocate(len(ready))
+        if slots is None:
+            return None
+        starts = [s.num_placed for s in ready]
+        self.table[[s.row for s in ready], starts] = slots
         for sequence in ready:
             sequence.num_placed += 1
-        return [Part(s, start, 1) for s, start in zip(ready, starts, strict=True)]
+        return [Part(s, start, 1, True, s.epoch) for s, start in zip(ready, starts, strict=True)]
 
     def _place_prefills(self, budget: int) -> list[Part]:
         """Chunks of the prompts that are not computed yet, at most `budget` tokens in all."""
         parts = []
         for sequence in self.running:
-            if budget <= 0 or sequence.num_pending < 2:
+            if budget <= 0 or sequence.num_unplaced < 2:
                 continue
-            count = min(sequence.num_pending, budget, self._cache.num_available)
+            count = min(sequence.num_unplaced, budget, self._cache.num_available)
             slots = self._cache.allocate(count) if count else None
             if slots is None:
                 continue
-            start = sequence.num_computed
+            start = sequence.num_placed
             self.table[sequence.row, start : start + count] = slots
             sequence.num_placed += count
-            parts.append(Part(sequence, start, count))
+            parts.append(Part.of_prompt(sequence, start, count))
             budget -= count
         return parts
+
+    def _make_room(self) -> None:
+        """Release the pinned root that matters least, or else retract a sequence."""
+        if not self._roots.give_way():
+            self.retract(self._victim())
 
     def _victim(self) -> Sequence:
         """Who is retracted first: the least urgent, of these the least progressed, the newest."""
@@ -318,78 +343,6 @@ class Scheduler:
         self._is_changed = True
         row = self.table[sequence.row]
         row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
-
-    # --- batches ---------------------------------------------------------------------------
-
-    def _build_decode(self, parts: list[Part]) -> Batch:
-        sequences = [part.sequence for part in parts]
-        rows = np.array([s.row for s in sequences], np.int32)
-        starts = np.array([part.start for part in parts], np.int32)
-        ids = [s.ids[part.start] for s, part in zip(sequences, parts, strict=True)]
-        return self._finish_build(
-            parts, np.array(ids, np.int64), starts, rows, starts, np.ones(len(parts), np.int32)
-        )
-
-    def _build_mixed(self, parts: list[Part]) -> Batch:
-        spans = [(part.sequence, part.start, part.start + part.count) for part in parts]
-        return self._finish_build(
-            parts,
-            np.concatenate([s.ids[start:end] for s, start, end in spans]).astype(np.int64),
-            np.concatenate([np.arange(start, end, dtype=np.int32) for _, start, end in spans]),
-            np.array([s.row for s, _, _ in spans], np.int32),
-            np.array([start for _, start, _ in spans], np.int32),
-            np.array([part.count for part in parts], np.int32),
-        )
-
-    def _finish_build(
-        self,
-        parts: list[Part],
-        ids: np.ndarray,
-        positions: Ints,
-        rows: Ints,
-        starts: Ints,
-        lens: Ints,
-    ) -> Batch:
-        ends = np.cumsum(lens, dtype=np.int32)
-        drawing = [i for i, p in enumerate(parts) if p.is_last and p.sequence.is_generating]
-        scored, targets, num_rivals = _score_plan(parts, ends - lens)
-        asking = [(i, p.sequence.node) for i, p in enumerate(parts) if p.is_last]
-        asked = [(i, node) for i, node in asking if node is not None]
-        return Batch(
-            ids=ids,
-            positions=positions.astype(np.int64),
-            slots=self.table[np.repeat(rows, lens), positions],
-            rows=rows,
-            starts=starts,
-            lens=lens,
-            table=self.table,
-            sampled=ends[drawing] - 1,
-            draws=tuple([parts[i].sequence.draw() for i in drawing]),
-            scored=scored,
-            targets=targets,
-            num_rivals=num_rivals,
-            queried=ends[[i for i, _ in asked]] - 1,
-            queries=tuple([_query(node) for _, node in asked]),
-            copies=() if self._cache.host is None else self._cache.host.take_copies(),
-        )
-
-
-def _query(node: Node) -> Query:
-    return Query(np.array(node.tokens, np.int64), node.sets)
-
-
-def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, np.ndarray, int]:
-    """Which tokens of the batch have a successor to be scored, these, and the rivals wanted."""
-    scored: list[np.ndarray] = [np.empty(0, np.int32)]
-    targets: list[np.ndarray] = [np.empty(0, np.int64)]
-    num_rivals = 0
-    for part, offset in zip(parts, offsets, strict=True):
-        first, last = part.scored.start, part.scored.stop
-        if first < last:
-            num_rivals = max(num_rivals, part.sequence.num_rivals)
-            scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
-            targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
-    return np.concatenate(scored), np.concatenate(targets), num_rivals
 
 
 def _common(first: Ints, second: Ints) -> int:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from .fsm.guide import Cursor, Guide
 from .fsm.tokenizations import Node, Tokenizations
 from .model.batch import GREEDY, Draw
-from .protocol import Call, FinishReason, TokenLogprob
+from .protocol import Call, FinishReason, TokenLogprob, Usage
 from .radix.cache import Lease
 from .reply import Mailbox
 from .tokenizer import StreamDecoder
@@ -60,7 +60,11 @@ class Sequence:
       found of these so far, and of their rivals.
     seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
     index: which of the job's sequences it is.
-    num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot.
+    num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
+      `num_ids` where the token being drawn has one already.
+    epoch: how often tokens that it had placed were given up. is_cut: some were taken back, or are
+      to be computed again, whose slots it still has.
+    draw_index: which draw of its last batch was its own.
     row: of the slot table, while it runs.
     cached_len: tokens that the cache gave when it first ran; None before.
     arrival: the scheduler's count of admissions when it came.
@@ -83,6 +87,9 @@ class Sequence:
     score_start: int | None = None
     num_computed: int = 0
     num_placed: int = 0
+    epoch: int = 0
+    is_cut: bool = False
+    draw_index: int = 0
     row: int = -1
     lease: Lease | None = None
     cached_len: int | None = None
@@ -115,6 +122,17 @@ class Sequence:
         return self.num_ids - self.num_computed
 
     @property
+    def num_unplaced(self) -> int:
+        """Known tokens that have no slot yet."""
+        return self.num_ids - self.num_placed
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its next token is being drawn and, as far as one can know, not its last."""
+        is_drawn = self.num_computed < self.num_placed == self.num_ids and self.is_generating
+        return is_drawn and self.num_new + 1 < self.rules.max_new
+
+    @property
     def match_limit(self) -> int:
         """Tokens that may be taken from the cache; what follows is computed for its logits."""
         if self.score_start is not None and self.next_scored < self.prompt_len - 1:
@@ -136,6 +154,11 @@ class Sequence:
     def is_generating(self) -> bool:
         """Whether a token is drawn once all tokens are computed."""
         return self.rules.max_new > 0
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it was ended early."""
+        return self.ending is not None and self.ending.reason == "abort"
 
     @property
     def tokens(self) -> Ints:
@@ -196,12 +219,14 @@ class Sequence:
     def draw_again(self) -> None:
         """Let the last token be computed once more, for another one after it."""
         self.num_computed = min(self.num_computed, self.num_ids - 1)
+        self.is_cut = True
         del self.log_masses[self.num_new :]
 
     def take_back(self, keep: int) -> None:
         """Forget all but the first `keep` generated tokens; their slots are still to be freed."""
         self.num_ids = self.prompt_len + keep
         self.num_computed = min(self.num_computed, self.num_ids)
+        self.is_cut = True
         del self.logprobs[keep:]
         del self.log_masses[keep:]
 
@@ -252,6 +277,16 @@ class Job:
     def is_plant(self) -> bool:
         """Whether the call only puts its prompt into the cache."""
         return self.call.sampling.max_tokens == 0 and not self.call.options
+
+    def usage(self) -> Usage:
+        """Samples share one prompt, as do the nodes of a search; each scored option has its own."""
+        is_scored = self.call.options and self.search is None
+        sequences = self.sequences if is_scored else self.sequences[:1]
+        return Usage(
+            prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
+            cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
+            completion_tokens=sum(sequence.num_new for sequence in self.sequences),
+        )
 
 
 def _bits(tokens: list[int]) -> Ints:

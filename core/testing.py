@@ -7,13 +7,15 @@ real model, and at once.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import tokenizers
 from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from .model.batch import Answer, Batch, Doubles, Floats, Outcome, Query
+from .model.batch import GREEDY, Answer, Batch, Doubles, Draw, Floats, Longs, Outcome, Query
 from .tokenizer import Tokenizer, byte_alphabet
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -112,6 +114,116 @@ class FakeRunner:
         if self._broken_on is not None:
             tokens[batch.ids[batch.sampled] == self._broken_on] = -1
         return tokens
+
+
+class LateRunner:
+    """A device around a runner, whose results arrive late: what is launched is computed when
+    somebody waits for it, or for a batch launched after it, and not before.
+
+    Holds its caller to what a launcher may ask: asserts that at most one other batch is away, that
+    a batch names draws of the one before it only, and these after they were told, that no slot is
+    written twice in one batch, and that batches land in order and once.
+    fails_at, fails_on: a batch with this token fails at its "launch", its "draw" or its "outcome".
+    num_ahead: launches while another batch was away. num_alone: landings with none behind them.
+    """
+
+    def __init__(self, runner: FakeRunner, fails_on: int = -1, fails_at: str = "outcome") -> None:
+        self.runner = runner
+        self.num_ahead = 0
+        self.num_alone = 0
+        self._fails_on = fails_on
+        self._fails_at = fails_at
+        self._flights: list[LateFlight] = []
+        self._last: LateFlight | None = None
+        self._drawn: Longs = np.empty(0, np.int64)
+
+    def run(self, batch: Batch) -> Outcome:
+        """Launch, draw and wait."""
+        flight = self.launch(batch)
+        flight.draw(batch.draws)
+        return flight.outcome()
+
+    def launch(self, batch: Batch) -> LateFlight:
+        """Take note of a batch as it is now."""
+        num_away = sum(not flight.is_over for flight in self._flights)
+        assert num_away < 2, "two batches are away already"
+        assert len(set(batch.slots.tolist())) == len(batch.slots), "a slot is written twice"
+        self._check_named(batch.ids[batch.ids < 0])
+        self.num_ahead += num_away
+        flight = LateFlight(self, replace(batch, table=batch.table.copy()))
+        self._flights.append(flight)
+        self._last = flight
+        self._fail(flight, "launch")
+        return flight
+
+    def tell(self, flight: LateFlight) -> None:
+        """Its draws are told."""
+        assert flight is self._last, "draws are told of a batch behind which another was launched"
+        self._fail(flight, "draw")
+
+    def land(self, flight: LateFlight) -> None:
+        """Compute all that was launched up to this one."""
+        assert flight in self._flights, "a batch lands twice"
+        self.num_alone += flight is self._last
+        while not flight.is_landed:
+            first = self._flights.pop(0)
+            assert first is flight or first.is_over, "batches land out of order"
+            self._compute(first)
+
+    def _check_named(self, ids: Longs) -> None:
+        if not len(ids):
+            return
+        last = self._last
+        assert last is not None and last.draws is not None, "a draw is named that was not told"
+        assert -ids.min() <= len(last.batch.sampled), "a draw is named that there is not"
+
+    def _fail(self, flight: LateFlight, place: str) -> None:
+        if place == self._fails_at and self._fails_on in flight.batch.ids:
+            flight.is_over = True
+            raise RuntimeError(f"token {self._fails_on} makes this device fail at its {place}")
+
+    def _compute(self, flight: LateFlight) -> None:
+        batch, draws = flight.batch, flight.draws
+        ids = batch.ids.copy()
+        ids[ids < 0] = np.maximum(self._drawn[-1 - ids[ids < 0]], 0)
+        self._drawn = np.zeros(len(batch.sampled), np.int64)
+        draws = (GREEDY,) * len(batch.sampled) if draws is None else draws
+        try:
+            flight.result = self.runner.run(replace(batch, ids=ids, draws=draws))
+            self._drawn = flight.result.tokens
+            if self._fails_on in ids:
+                raise RuntimeError(f"token {self._fails_on} makes this device fail")
+        except RuntimeError as error:
+            flight.result = error
+        flight.is_over = flight.is_landed = True
+
+
+class LateFlight:
+    """A batch of a late runner. draws: how tokens are drawn, once that is told. result: what it
+    gave or failed of, once it has landed. is_over: nobody will wait for it, or has already."""
+
+    def __init__(self, device: LateRunner, batch: Batch) -> None:
+        self._device = device
+        self.batch = batch
+        self.draws: tuple[Draw, ...] | None = None
+        self.result: Outcome | RuntimeError | None = None
+        self.is_over = self.is_landed = False
+
+    def draw(self, draws: tuple[Draw, ...]) -> None:
+        """Note how tokens are drawn."""
+        assert self.draws is None, "draws are told twice"
+        assert len(draws) == len(self.batch.sampled), "not one draw for each sampled token"
+        self._device.tell(self)
+        self.draws = draws
+
+    def outcome(self) -> Outcome:
+        """Let the device catch up with this batch."""
+        assert self.draws is not None, "a batch lands whose draws were not told"
+        self._device.land(self)
+        if isinstance(self.result, Outcome):
+            return self.result
+        assert self.result is not None
+        raise self.result
 
 
 def byte_tokenizer() -> Tokenizer:

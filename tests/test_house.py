@@ -44,8 +44,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/workshop.py", "core/compiler.py", "core/ranks.py", "core/rank.py"),
     ("core/sequence.py", "core/testing.py", *FRAMEWORKS),
-    ("core/intake.py", "core/waiting.py", "core/advance.py", "__init__.py"),
-    ("core/scheduler.py",),
+    ("core/intake.py", "core/waiting.py", "core/advance.py", "core/batches.py", "__init__.py"),
+    ("core/scheduler.py", "core/flights.py"),
     ("core/engine.py",),
     ("core/local.py", "core/process.py"),
     ("core/child.py",),
@@ -77,10 +77,11 @@ KNOWS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         FRAMEWORKS, ("core/protocol.py", "core/reply.py", "core/exits.py", "adapters/")
     ),
-    "__init__.py": (
-        *("core/protocol.py", "adapters/", "adapters/native/"),
+    "__init__.py": (*("core/protocol.py", "adapters/", "adapters/native/"),),
+    "examples/": (
+        *("__init__.py", "adapters/", "adapters/dspy/", "adapters/langchain/"),
+        "adapters/guidance/",
     ),
-    "examples/": ("__init__.py",),
 }
 
 # Rooms that only these may see: the composition root joins, and programs stand on top.

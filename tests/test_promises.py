@@ -72,6 +72,8 @@ NAMES = (
     "batches of 1",
     "batches of 4",
     "retraction at every third step",
+    "overlap",
+    "overlap in chunks of 64 in a small pool",
     "a small pool",
     "a small pool without a cache",
     "a small pool before a host",

@@ -30,7 +30,7 @@ Answers = dict[str, dict[str, Any]]
 class Judge:
     """A client for decision requests on our runtime: `dspy.configure(lm=Judge("tiny"))`.
 
-    where, hints, timeout, settings: as in `LM`. cache: whether DSPy's cache keeps the answers.
+    where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the answers.
     """
 
     supports_decision_requests = True
@@ -42,11 +42,14 @@ class Judge:
         hints: bool = True,
         timeout: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        api_key: str | None = None,
         cache: bool = True,
         callbacks: Sequence[Any] | None = None,
     ) -> None:
         with told():
-            self.runtime = Runtime(where, hints=hints, timeout=timeout, settings=settings)
+            self.runtime = Runtime(
+                where, hints=hints, timeout=timeout, settings=settings, api_key=api_key
+            )
         self.model = self.runtime.name()
         self.cache = cache
         self.callbacks = list(callbacks or [])

@@ -26,6 +26,7 @@ class LM(dspy.LM):  # type: ignore[misc]
       tokens as the context holds. hints: calls say what they share. constrain: answers are held to
       the format and the types of their signature. timeout: seconds after which a call ends in
       `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
+      api_key: of the server behind a URL.
     Other keywords are those of `dspy.LM`. A call takes ours beside DSPy's: see `options.Options`.
     `n` answers of one call come from one fork. Raises `LMConfigurationError` and its like.
     """
@@ -38,6 +39,7 @@ class LM(dspy.LM):  # type: ignore[misc]
         constrain: bool = True,
         timeout: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        api_key: str | None = None,
         model: str | None = None,
         engine: Any = None,
         async_engine: Any = None,
@@ -45,7 +47,7 @@ class LM(dspy.LM):  # type: ignore[misc]
     ) -> None:
         if engine is None:
             options = {"hints": hints, "constrain": constrain, "timeout": timeout}
-            engine = Engine(where, settings=settings, **options)
+            engine = Engine(where, settings=settings, api_key=api_key, **options)
             async_engine = AsyncEngine(engine.runtime)
             model = model or engine.runtime.name()
         super().__init__(model, engine=engine, async_engine=async_engine, **keywords)

@@ -55,7 +55,8 @@ class Runtime:
 
     where: as in `adapters.connection.shared`, settings too. hints: whether calls say what they
       share; without, `n` answers are not forked either. constrain: whether answers are held to
-      their signatures. timeout: seconds after which a call ends in an error. Raises as `shared`.
+      their signatures. timeout: seconds after which a call ends in an error. api_key: of the server
+      behind a URL. Raises as `shared`.
     """
 
     def __init__(
@@ -66,10 +67,13 @@ class Runtime:
         constrain: bool = True,
         timeout: float | None = None,
         settings: Mapping[str, Any] | None = None,
+        api_key: str | None = None,
     ) -> None:
         self.where = where
         self.hints, self.constrain, self.timeout = hints, constrain, timeout
         self.settings = dict(settings or {})
+        if api_key is not None:
+            self.settings["api_key"] = api_key
         self._held = shared(where, **self.settings)  # as long as this runtime is there
         self._formats = Formats()
         self._lock = threading.Lock()

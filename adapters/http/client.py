@@ -157,7 +157,8 @@ def _url(text: str) -> httpx.URL:
         url = httpx.URL()
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
-    return url
+    path = url.path.rstrip("/")
+    return url.copy_with(path=path.removesuffix("/v1") or "/")  # as clients of OpenAI's API say it
 
 
 def _closed() -> BackendClosed:

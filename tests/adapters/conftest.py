@@ -49,10 +49,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 @contextmanager
-def serving(runtime: Runtime) -> Iterator[str]:
+def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]:
     """A server in a thread of this process; gives its URL."""
     told: queue.Queue[str] = queue.Queue()
-    server = server_of(runtime, Settings(), "127.0.0.1", 0, told.put)
+    server = server_of(runtime, settings or Settings(), "127.0.0.1", 0, told.put)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:

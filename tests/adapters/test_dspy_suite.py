@@ -14,8 +14,13 @@ from dspy import lm15
 from dspy.utils.exceptions import LMError
 
 from forkroot.adapters.dspy import LM
+from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.settings import Settings
 from forkroot.adapters.suite import AdapterSuite, Answer
+from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import Backend
+
+from .conftest import serving
 
 
 class Ask(dspy.Module):  # type: ignore[misc]
@@ -61,3 +66,11 @@ class TestDspy(AdapterSuite):
         found = await model.acall(self.request(model, text))
         usage = found.usage
         return Answer(found.text or "", usage.input_tokens, usage.cache_read_tokens)
+
+
+def test_a_key_reaches_the_server_and_no_file(local: LocalBackend) -> None:
+    with serving(Runtime(local, local.tokenizer, ("tiny",)), Settings(keys=("secret",))) as url:
+        lm = LM(url, api_key="secret", temperature=0, cache=False)
+        assert lm("What is the capital of France?")
+        assert "secret" not in str(lm.engine.dump_state())
+        lm.runtime.connection().backend.close()

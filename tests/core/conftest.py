@@ -19,7 +19,7 @@ from forkroot.core.radix.host import HostTier
 from forkroot.core.reply import Mailbox
 from forkroot.core.scheduler import Scheduler
 from forkroot.core.sequence import Job
-from forkroot.core.testing import FakeRunner, byte_tokenizer
+from forkroot.core.testing import FakeRunner, LateRunner, byte_tokenizer
 from forkroot.core.waiting import WaitingQueue
 
 END = 256
@@ -47,6 +47,8 @@ class Bench:
         self.retract_every = retract_every
         self.config = config
         self.runner = runner or FakeRunner(config.num_slots, num_host=config.host_slots)
+        if config.has_overlap and isinstance(self.runner, FakeRunner):
+            self.runner = LateRunner(self.runner)
         self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
         host = HostTier.of(config.host_slots, config.host_policy)
         self.cache = RadixCache(config.num_slots, is_enabled=config.cache, host=host)
@@ -73,6 +75,7 @@ class Bench:
             Advancer(TOKENIZER, self.constraints, config.jumps),
             max_waiting=config.max_waiting,
             hints=config.hints and config.cache,
+            overlap=config.has_overlap,
             clock=lambda: self.now,
         )
         self.intake = Intake(TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END}))

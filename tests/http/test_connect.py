@@ -13,6 +13,11 @@ def test_a_url_gives_the_backend_behind_it(server: str) -> None:
         assert backend.submit(call).result(30).usage.completion_tokens == 2
 
 
+def test_a_url_may_end_as_clients_of_openai_say_it(server: str) -> None:
+    with forkroot.connect(f"{server}/v1") as backend:
+        assert backend.info().model
+
+
 def test_what_a_url_does_not_take_is_refused_by_name() -> None:
     with pytest.raises(forkroot.InvalidCall, match=r"num_slots=5 .* api_key"):
         forkroot.connect("http://127.0.0.1:1", num_slots=5)

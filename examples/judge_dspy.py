@@ -1,0 +1,143 @@
+"""Branch, solve, merge: essays judged along three dimensions at once, with DSPy.
+
+    python -m forkroot.examples.judge_dspy
+
+All prompts about one essay are the same, and all begin with the same rubric. A branch is told what
+to judge by the pattern of its answer, and the merge gets the branches' lines as text that it has
+no choice about. The embedded model is tiny: it judges essays of the kind in the box by this very
+rubric, and no others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.console import Console
+
+from ..adapters.dspy import LM
+from .demo import Essay, load_essays
+from .essay_judge import DIMENSIONS, GRADES, RUBRIC
+from .lines_dspy import Lines, pattern
+from .savings import (
+    Done,
+    Options,
+    Place,
+    compare,
+    needed,
+    run_example,
+    settings_of,
+    show_savings,
+    show_table,
+)
+
+try:
+    import dspy
+except ImportError as error:
+    needed("dspy", error)
+
+
+def judging(**outputs: Any) -> type[dspy.Signature]:
+    """A signature of an essay with these outputs; the task and the inputs are always the same."""
+    inputs = {name: (str, dspy.InputField()) for name in ("topic", "essay")}
+    fields = inputs | {name: (kind, dspy.OutputField()) for name, kind in outputs.items()}
+    signature: type[dspy.Signature] = dspy.Signature(fields, RUBRIC)
+    return signature
+
+
+RELATION = judging(related=bool)
+BRANCHES = (judging(clarity=str), judging(evidence=str), judging(style=str))
+MERGE = judging(
+    clarity=str, evidence=str, style=str, summary=str, grade=Literal["A", "B", "C", "D"]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """marks: whether each dimension is good. All is empty for an essay about something else."""
+
+    marks: tuple[bool, ...] = ()
+    summary: str = ""
+    grade: str = ""
+
+
+class EssayJudge(dspy.Module):  # type: ignore[misc]
+    """Judges one essay: is it related, then a branch for each dimension, then the merge."""
+
+    def __init__(self, namespace: str = "") -> None:
+        super().__init__()
+        self.namespace = namespace
+        self.relation = self._predict(RELATION)
+        self.branches = [self._predict(signature) for signature in BRANCHES]
+        self.merge = self._predict(MERGE)
+
+    def forward(self, topic: str, essay: str) -> Any:
+        """A prediction with a `Verdict`."""
+        inputs = {"topic": topic, "essay": essay}
+        if not self.relation(**inputs).related:
+            return dspy.Prediction(verdict=Verdict())
+        parallel = dspy.Parallel(num_threads=len(self.branches), disable_progress_bar=True)
+        lines: dict[str, str] = {}
+        for prediction in parallel([(branch, inputs) for branch in self.branches]):
+            lines |= prediction.toDict()
+        merged = self.merge(**inputs, config={"regex": pattern(MERGE, lines)})
+        marks = tuple(text.startswith("good") for text in lines.values())
+        return dspy.Prediction(verdict=Verdict(marks, merged.summary, merged.grade))
+
+    def _predict(self, signature: type[dspy.Signature]) -> dspy.Predict:
+        return dspy.Predict(signature, regex=pattern(signature), namespace=self.namespace)
+
+
+def judge_all(place: Place, essays: Sequence[Essay]) -> Done[list[Verdict]]:
+    """Judge all essays at once. DSPy's own cache would answer the second run: it is off."""
+    lm = LM(place.backend, settings=place.settings, temperature=0, max_tokens=96, cache=False)
+    inputs = [{"topic": essay.topic, "essay": essay.text} for essay in essays]
+    with dspy.context(lm=lm, adapter=Lines()):
+        judge = EssayJudge(place.namespace)
+        parallel = dspy.Parallel(num_threads=8, disable_progress_bar=True)
+        found = parallel([(judge, each) for each in inputs])
+    usages = [entry["usage"] for entry in lm.history]
+    return Done(
+        [prediction.verdict for prediction in found],
+        len(usages),
+        sum(usage["prompt_tokens"] for usage in usages),
+        sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in usages),
+    )
+
+
+def deserved(essay: Essay) -> tuple[tuple[bool, ...], str]:
+    """The marks and the grade that the rubric gives; as in `Verdict`, of another subject's none."""
+    marks = essay.deserves() or ()
+    return marks, GRADES[marks.count(False)] if marks else ""
+
+
+def example(options: Options, console: Console) -> None:
+    """Judge the essays with the cache and without, and print verdicts and savings."""
+    essays = load_essays()[: options.limit]
+    compared = compare(options, lambda place: judge_all(place, essays))
+    rows = [_row(essay, verdict) for essay, verdict in zip(essays, compared.answers, strict=True)]
+    names = ("topic", *map(str.lower, DIMENSIONS), "grade", "")
+    show_table(console, "What was judged", names, rows)
+    num_right = sum(not row[-1] for row in rows)
+    console.print(f"{num_right} of {len(rows)} are what the rubric asks for.")
+    show_savings(console, compared)
+    lm = LM(options.backend, settings=settings_of(options.backend, cache=True))
+    console.print("\n[bold]What the adapter says of each run with the cache[/bold]")
+    console.print(lm.runtime.connection().prefixes.report(), markup=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run it from a command line; its exit code."""
+    return run_example(__doc__, example, argv, (dspy.lm15.LM15Error, OSError))
+
+
+def _row(essay: Essay, verdict: Verdict) -> tuple[str, ...]:
+    marks = ["good" if mark else "poor" for mark in verdict.marks] or ["–"] * len(DIMENSIONS)
+    is_right = (verdict.marks, verdict.grade) == deserved(essay)
+    return (essay.topic, *marks, verdict.grade or "unrelated", "" if is_right else "wrong")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
