@@ -30,7 +30,8 @@ Answers = dict[str, dict[str, Any]]
 class Judge:
     """A client for decision requests on our runtime: `dspy.configure(lm=Judge("tiny"))`.
 
-    where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the answers.
+    where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the
+      answers.
     """
 
     supports_decision_requests = True

@@ -60,6 +60,8 @@ class HostStore:
 
     def _load(self, slots: Ints, host: Ints) -> None:
         span = _span(host)
+        if span is None and self._layers.is_cuda:  # a save may still be on its way
+            torch.cuda.current_stream(self._layers.device).synchronize()
         rows = self._store[span] if span is not None else self._store.index_select(0, _index(host))
         found = rows.to(self._layers.device, non_blocking=True).permute(1, 2, 3, 0, 4)
         self._layers.index_copy_(3, self._there(slots), found)
