@@ -8,13 +8,24 @@ and each value in it is left to the runtime.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..core.protocol import Constraint, Grammar, JsonSchema
+from ..core.protocol import (
+    Call,
+    Constraint,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Reply,
+    Sampling,
+    Text,
+)
 
 _PLAIN = frozenset(("type", "properties", "required", "title", "description", "$defs", "strict"))
 _ASIDE = ("$defs", "definitions")
+_MOST_WAIT = 10.0  # seconds for the place of a fault
 
 
 def spell(value: Any) -> str:
@@ -52,6 +63,53 @@ def rules_of(name: str, schema: Mapping[str, Any] | bool) -> list[str]:
             f"{value}: {_json(_within(schema, key))}",
         ]
     return [*rules, f'{name}_first_{len(keys)}: ""', f'{name}_rest_{len(keys)}: ""']
+
+
+def located(
+    error: ForkrootError, schemas: Mapping[str, Any], submit: Callable[[Call], Reply]
+) -> ForkrootError:
+    """An error in one of the schemas that a call was made of, with its field, its place in there
+    and the value found; any other error as it is.
+
+    schemas: by field. A fault in a piece of a schema is looked for by asking for each one whole,
+    which waits for the answer.
+    """
+    if type(error) is not InvalidCall or not isinstance(error.value, str) or not schemas:
+        return error
+    if error.field in schemas:
+        return _at(error.field, schemas[error.field], error)
+    if error.field != "grammar" or not error.value.startswith("%json"):
+        return error
+    for field, schema in schemas.items():
+        reply = submit(Call((Text(" "),), Sampling(max_tokens=1), JsonSchema(schema)))
+        found = _error_of(reply)
+        if isinstance(found, InvalidCall) and found.field == "json_schema":
+            return _at(field, schema, found)
+    return error
+
+
+def _error_of(reply: Reply) -> BaseException | None:
+    """What a call ends in, within some time."""
+    try:
+        reply.result(_MOST_WAIT)
+    except (ForkrootError, TimeoutError) as error:
+        return error
+    finally:
+        reply.cancel()
+    return None
+
+
+def _at(field: str, schema: Any, error: InvalidCall) -> InvalidCall:
+    """The error with the value at the place that it points to, where that is there."""
+    value = schema
+    for step in str(error.value).split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        try:
+            value = value[int(key) if isinstance(value, list | tuple) else key]
+        except (KeyError, IndexError, TypeError, ValueError):
+            return InvalidCall(field, error.value, error.allowed)
+    place = "" if error.value == "#" else error.value
+    return InvalidCall(f"{field}{place}", value, error.allowed)
 
 
 def _is_plain(schema: Mapping[str, Any]) -> bool:

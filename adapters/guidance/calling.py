@@ -11,11 +11,16 @@ import re
 from typing import NamedTuple
 
 from guidance import json as json_grammar
-from guidance import select
+from guidance import select, token_limit
 from guidance._ast import GrammarNode, LarkNode, LiteralNode, RegexNode, RuleNode, ToolCallNode
 from guidance._grammar import subgrammar
 from guidance._tools import CustomTool, Tool
 
+from ...core.protocol import CallTooLarge
+
+LEAST_LIMIT = 256  # tokens of a call's arguments, where the context is small
+SHARE = 8  # one of so many parts of a larger context
+MARGIN = 32  # tokens of the context that a call's end is left
 PLAIN_TEXT = r"[^<](?s:.*)"
 _FUNCTION = re.compile(r"<tool_call>(\{.*\})</tool_call>", re.DOTALL)
 _CUSTOM = re.compile(r"<tool=([^>]+)>(.*)</tool>", re.DOTALL)
@@ -28,12 +33,50 @@ class Result(NamedTuple):
     text: str
 
 
-def grammar_of(node: ToolCallNode) -> GrammarNode:
-    """A call of one of the tools; or plain text, where the model may choose."""
-    calls = [_call(name, tool) for name, tool in node.tools.items()]
+def limit_of(num_prompt: int, context_len: int) -> int:
+    """Tokens that a call's arguments may take, after so many of the prompt. Raises CallTooLarge
+    where the context holds none."""
+    most = context_len - MARGIN
+    if num_prompt >= most:
+        allowed = f"fewer than {most} before a tool call (context of {context_len})"
+        raise CallTooLarge("prompt", f"{num_prompt} tokens", allowed)
+    return min(max(LEAST_LIMIT, context_len // SHARE), most - num_prompt)
+
+
+def opening_of(node: ToolCallNode) -> GrammarNode:
+    """How a call of one of the tools begins; or plain text, where the model may choose."""
+    begins = [LiteralNode(_opening(name, tool)) for name, tool in node.tools.items()]
     if node.tool_choice == "required":
-        return select(calls)
-    return select([*calls, RegexNode(node.plaintext_regex or PLAIN_TEXT)])
+        return select(begins)
+    return select([*begins, RegexNode(node.plaintext_regex or PLAIN_TEXT)])
+
+
+def called(node: ToolCallNode, text: str) -> Tool | None:
+    """The tool whose call begins with just this text."""
+    begun = (tool for name, tool in node.tools.items() if _opening(name, tool) == text)
+    return next(begun, None)
+
+
+def rest_of(tool: Tool, limit: int) -> GrammarNode:
+    """What follows the beginning of a call, its arguments within so many tokens."""
+    if not isinstance(tool.tool, CustomTool):
+        arguments: GrammarNode = json_grammar(schema=tool.tool.get_schema(), max_tokens=limit)
+        return LiteralNode(" ") + arguments + "}</tool_call>"
+    said = tool.tool.format
+    body = RegexNode(said.definition) if said.syntax == "regex" else _lark(said.definition)
+    return token_limit(body, limit) + "</tool>"
+
+
+def check_whole(tool: Tool, rest: str, num_tokens: int, limit: int) -> None:
+    """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are no JSON, or,
+    in a grammar of their own, have all the tokens that they may."""
+    if isinstance(tool.tool, CustomTool):
+        is_cut = num_tokens > limit
+    else:
+        is_cut = not _is_json(rest.removesuffix("}</tool_call>"))
+    if is_cut:
+        allowed = f"arguments that end within {limit} tokens, as far as the context holds them"
+        raise CallTooLarge(f"call of {tool.name}", rest, allowed)
 
 
 def result_of(node: ToolCallNode, text: str) -> Result | None:
@@ -51,14 +94,18 @@ def result_of(node: ToolCallNode, text: str) -> Result | None:
     return Result(name, answer if isinstance(answer, str) else json.dumps(answer, default=str))
 
 
-def _call(name: str, tool: Tool) -> GrammarNode:
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _opening(name: str, tool: Tool) -> str:
     if isinstance(tool.tool, CustomTool):
-        said = tool.tool.format
-        body = RegexNode(said.definition) if said.syntax == "regex" else _lark(said.definition)
-        return LiteralNode(f"<tool={name}>") + body + "</tool>"
-    lead = f'<tool_call>{{"name": {json.dumps(name)}, "arguments": '
-    arguments: GrammarNode = json_grammar(schema=tool.tool.get_schema())
-    return LiteralNode(lead) + arguments + "}</tool_call>"
+        return f"<tool={name}>"
+    return f'<tool_call>{{"name": {json.dumps(name)}, "arguments":'
 
 
 def _lark(definition: str) -> GrammarNode:

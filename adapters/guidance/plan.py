@@ -32,7 +32,7 @@ from .widths import has_one_width
 
 MAX_NODES = 10_000
 SLACK = 64  # within so many tokens of the end of its budget, a runtime hurries towards it
-RESERVE = 8  # the parser may count tokens otherwise than the runtime
+RESERVE = 8  # one of so many tokens: the parser may count them otherwise than the runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ def _budget(limit: int | None) -> int | None:
     then; or, where that would bend all of it, more."""
     if limit is None:
         return None
-    return limit - RESERVE if limit >= 2 * SLACK else limit + SLACK
+    return limit - limit // RESERVE if limit >= 2 * SLACK else limit + SLACK
 
 
 def _bare(rule: RuleNode) -> RuleNode:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ...core.protocol import (
     Call,
+    CallTooLarge,
     Constraint,
     ForkrootError,
     InvalidCall,
@@ -82,7 +83,16 @@ class Writer:
     ) -> Drawn:
         """The token after these, which may be any that the mask allows; None: any at all. Raises
         the typed error of a call."""
-        settings = sampling_of(temperature, params)
+        try:
+            return self._drawn(tokens, allowed, sampling_of(temperature, params))
+        except CallTooLarge as error:
+            if not self._num_drawn:
+                raise
+            allowed_values = "an answer that ends within the context: a stop, a pattern, max_tokens"
+            value = f"{self._num_drawn} tokens"
+            raise CallTooLarge("answer", value, f"{allowed_values} ({error})") from error
+
+    def _drawn(self, tokens: list[int], allowed: Allowed, settings: Sampling) -> Drawn:
         written = self._written(tokens)
         found = self._continued(written, allowed, settings)
         if found is None:

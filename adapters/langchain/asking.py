@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...core.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..connection import Connection
+from ..spelling import located
 from .errors import as_langchain, is_worth_retrying
 from .place import Place
 
@@ -22,13 +24,15 @@ FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each fu
 @dataclass(frozen=True, slots=True)
 class Asking:
     """A call, to whom, and from where. max_retries: where it fails for the moment. reply: to the
-    first try, where it was submitted already."""
+    first try, where it was submitted already. schemas: that its
+    constraint was made of, by field; errors in them are told with their place there."""
 
     connection: Connection
     call: Call
     place: Place
     max_retries: int = 0
     reply: Reply | None = None
+    schemas: Mapping[str, Any] = field(default_factory=dict)
 
     def submit(self) -> Reply:
         """Submit it, together with those that it stands beside."""
@@ -82,7 +86,7 @@ class Asking:
                 yield reply.result()
                 return
             except ForkrootError as error:
-                _check_retry(error, None if is_begun else pause)
+                _check_retry(self._located(error), None if is_begun else pause)
             finally:
                 reply.cancel()
             time.sleep(pause or 0.0)
@@ -101,10 +105,14 @@ class Asking:
                 yield await reply
                 return
             except ForkrootError as error:
+                error = await asyncio.to_thread(self._located, error)
                 _check_retry(error, None if is_begun else pause)
             finally:
                 reply.cancel()
             await asyncio.sleep(pause or 0.0)
+
+    def _located(self, error: ForkrootError) -> ForkrootError:
+        return located(error, self.schemas, self.connection.backend.submit)
 
     def _pauses(self) -> Iterator[float | None]:
         """Seconds to wait after each try that fails; None: it was the last."""

@@ -184,7 +184,8 @@ class ChatForkroot(Settings, BatchedChatModel):
             if is_streamed and call.sampling.n > 1:
                 raise InvalidCall("n", call.sampling.n, "1 in a stream")
             call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
-            return Asking(connection, place.hinted(call), place, self.max_retries), box
+            call = place.hinted(call)
+            return Asking(connection, call, place, self.max_retries, schemas=box.schemas), box
         except ForkrootError as error:
             raise as_langchain(error) from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
@@ -20,11 +20,13 @@ CONSTRAINTS = ("regex", "choices", "grammar")
 @dataclass(frozen=True, slots=True)
 class Toolbox:
     """tools: that the model is shown. constraint: of the answer. callable: names that count as
-    calls in the answer; none: the answer is plain text."""
+    calls in the answer; none: the answer is plain text. schemas: that the constraint was made of,
+    by the fields they came in."""
 
     tools: tuple[ToolSpec, ...] = ()
     constraint: Constraint | None = None
     callable: frozenset[str] = frozenset()
+    schemas: Mapping[str, Any] = field(default_factory=dict)
 
 
 def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
@@ -66,18 +68,24 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
     if not tools and choice not in ("auto", "none"):
         raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+    schemas: dict[str, Any] = {
+        f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
+    }
+    if isinstance(asked, JsonSchema):
+        schemas["json_schema"] = asked.schema
     if not tools or choice == "none":
-        return Toolbox((), constraint_of(asked.schema) if isinstance(asked, JsonSchema) else asked)
+        held = constraint_of(asked.schema) if isinstance(asked, JsonSchema) else asked
+        return Toolbox((), held, schemas=schemas)
     is_parallel = options.get("parallel_tool_calls") is not False
     names = frozenset(tool.name for tool in tools)
     if choice == "auto":
         is_free = options.get("strict") is False
-        return Toolbox(tools, _where_free(tools, form, asked, is_parallel, is_free), names)
+        return Toolbox(tools, _where_free(tools, form, asked, is_parallel, is_free), names, schemas)
     if asked is not None:
         raise InvalidCall("tool_choice", choice, "auto or none beside another constraint")
     chosen = tools if choice == "required" else [it for it in tools if it.name == choice[1:]]
     is_parallel = is_parallel and choice == "required"
-    return Toolbox(tools, form.grammar(chosen, is_parallel=is_parallel), names)
+    return Toolbox(tools, form.grammar(chosen, is_parallel=is_parallel), names, schemas)
 
 
 def _where_free(

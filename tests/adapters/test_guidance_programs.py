@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import InvalidCall, InvalidModel, UnsupportedCall
+from forkroot.core.protocol import CallTooLarge, InvalidCall, InvalidModel, UnsupportedCall
 
 guidance = pytest.importorskip("guidance")
 
@@ -285,6 +285,52 @@ def test_a_tool_with_a_pattern_gets_the_text(lm: Any) -> None:
 def test_a_model_may_write_text_instead(lm: Any) -> None:
     lm += "Say: " + gen(tools=[add], regex="[a-z]{3}")
     assert re.fullmatch(r"Say: ([a-z]{3}|<tool_call>.*)", str(lm), re.DOTALL)
+
+
+def weather(city: str, why: str) -> str:
+    """The weather."""
+    return f"{len(city)} {len(why)}"
+
+
+@pytest.mark.parametrize("room", [None, 200])
+def test_a_call_that_would_never_end_is_ended_and_answered(lm: Any, room: int | None) -> None:
+    if room is None:
+        lm += "What is the weather in Paris?"
+    else:
+        lm += " hello" * (lm.engine.connection.backend.info().context_len - room)
+    lm += gen(tools=[weather, add], tool_choice="required")
+    found = re.search(r'"arguments": (\{.*\})\}</tool_call>\n<tool_result=(.*?)>(.*)</', str(lm))
+    assert found is not None
+    arguments, tool = json.loads(found[1]), {"weather": weather, "add": add}[found[2]]
+    assert found[3] == str(tool(**arguments))
+
+
+def test_a_model_that_may_choose_is_called_back_with_what_it_asks(lm: Any) -> None:
+    written = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n'
+    lm += written * 4 + gen(tools=[weather, add], regex="ψ{3}")
+    assert re.search(r"</tool_call>\n<tool_result=(add>-?[0-9]+|weather>[0-9]+ [0-9]+)</", str(lm))
+
+
+def test_a_call_that_does_not_end_within_the_context_is_refused(lm: Any) -> None:
+    context_len = lm.engine.connection.backend.info().context_len
+    begun = lm + " hello" * (context_len - 50)
+    with pytest.raises(CallTooLarge, match=r"call of weather.*end within \d+ tokens"):
+        begun + gen(tools=[weather], tool_choice="required")
+    with pytest.raises(CallTooLarge, match="before a tool call"):
+        begun + " hello" * 30 + gen(tools=[weather], tool_choice="required")
+
+
+def test_a_tool_whose_grammar_is_cut_off_is_not_called(lm: Any) -> None:
+    tool = guidance.Tool.from_regex("[0-9]*", lambda text: text, name="take")
+    begun = lm + " hello" * (lm.engine.connection.backend.info().context_len - 60)
+    with pytest.raises(CallTooLarge, match="call of take"):
+        begun + gen(tools=[tool], tool_choice="required")
+
+
+def test_an_answer_that_fills_the_context_says_so(lm: Any) -> None:
+    begun = lm + " hello" * (lm.engine.connection.backend.info().context_len - 40)
+    with pytest.raises(CallTooLarge, match="an answer that ends within the context"):
+        begun + gen(regex="[a-z ]*X")
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from enum import Enum
 from typing import Any, Literal
@@ -252,3 +253,52 @@ def test_a_question_is_answered_by_way_of_a_tool(model: ChatForkroot) -> None:
     assert answer.tool_calls == []
     cached = answer.usage_metadata["input_token_details"]["cache_read"]
     assert cached >= call.usage_metadata["input_tokens"]
+
+
+FAULTY = {
+    "title": "faulty",
+    "type": "object",
+    "properties": {
+        "n": {"type": "string"},
+        "a/b": {"type": "array", "items": {"type": "strng"}},
+    },
+}
+PLACE = "#/properties/a~1b/items/type"
+
+
+@pytest.mark.parametrize(
+    ("method", "field"),
+    [("function_calling", "tools[0].parameters"), ("json_schema", "json_schema")],
+)
+def test_a_fault_in_a_schema_is_told_with_its_place_and_value(
+    model: ChatForkroot, method: str, field: str
+) -> None:
+    with pytest.raises(InvalidCall, match="allowed: one of object, array") as caught:
+        model.with_structured_output(FAULTY, method=method).invoke("Go")
+    assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
+    asked = model.with_structured_output(FAULTY, method=method).ainvoke("Go")
+    with pytest.raises(InvalidCall) as caught:
+        asyncio.run(asked)
+    assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
+
+
+def test_a_fault_in_a_schema_that_is_asked_for_whole_is_told_with_its_value(
+    model: ChatForkroot,
+) -> None:
+    schema = {**FAULTY, "minProperties": 1}
+    with pytest.raises(InvalidCall) as caught:
+        model.with_structured_output(schema, method="json_schema").invoke("Go")
+    assert (caught.value.field, caught.value.value) == ("json_schema" + PLACE, "strng")
+
+
+@pytest.mark.parametrize("choice", ["auto", "any"])
+def test_a_fault_in_one_of_several_tools_names_that_tool(model: ChatForkroot, choice: str) -> None:
+    faulty = {"name": "faulty", "description": "", "parameters": FAULTY}
+    with pytest.raises(InvalidCall) as caught:
+        model.bind_tools([lookup, faulty], tool_choice=choice).invoke("Go")
+    assert caught.value.field == "tools[1].parameters" + PLACE
+
+
+def test_a_fault_in_a_grammar_of_the_users_own_is_told_as_it_was(model: ChatForkroot) -> None:
+    with pytest.raises(InvalidCall, match="grammar='%json #/type'"):
+        model.bind_tools([lookup]).invoke("Go", grammar='start: %json {"type": "strng"}')
