@@ -71,8 +71,12 @@ def first_tokens(row: Row) -> Lines:
         head += [f"{title}, median", "p99"]
     lines = []
     for name, of in row["figures"]["streamed"].items():
-        times = [of[engine]["first_token_ms"] for engine in ENGINES if engine in of]
-        cells = [f"{time[key]:,.0f} ms" for time in times for key in ("median", "p99")]
+        times = [of[engine]["first_token_ms"] if engine in of else None for engine in ENGINES]
+        cells = [
+            "–" if time is None else f"{time[key]:,.0f} ms"
+            for time in times
+            for key in ("median", "p99")
+        ]
         lines.append([TITLES[name], *cells])
     return [head, *lines]
 
