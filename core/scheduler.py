@@ -195,6 +195,7 @@ class Scheduler:
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
                 self._is_changed = True  # for those that were not looked at
+                self._fetch_ahead(sequence)
                 break
             if self._is_held(sequence):
                 continue
@@ -212,6 +213,11 @@ class Scheduler:
                 break
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
+
+    def _fetch_ahead(self, sequence: Sequence) -> None:
+        """Let what the next in turn has on the host come back while others run."""
+        namespace = sequence.job.call.namespace
+        self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
 
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace

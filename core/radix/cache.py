@@ -161,6 +161,20 @@ class RadixCache:
         self._matched += end.end
         return Lease(namespace, _sealed(self._tree.path_slots(end)), end)
 
+    def fetch(self, namespace: str, tokens: Ints, limit: int) -> int:
+        """Bring what of tokens[:limit] lies on the host back into the pool, where slots are free
+        for it; nothing is evicted, nothing counts as asked for. Returns how many tokens came."""
+        if self.host is None:
+            return 0
+        end = self._tree.take(namespace, _key(tokens, limit))
+        away = self._tree.away(end)
+        count = sum(node.size for node in away)
+        if not away or count > self._pool.num_free or not self._bring_back(away):
+            count = 0
+            end = end if not away else self._step_back(end, away[0])
+        self._tree.unlock(end)
+        return count
+
     def commit(self, lease: Lease, tokens: Ints, slots: Ints) -> Ints:
         """Cache computed tokens and let `lease` (mutated) cover them all.
 

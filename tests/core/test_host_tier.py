@@ -55,3 +55,23 @@ def test_settings_of_the_host_are_checked() -> None:
     for name, value in (("host_slots", -1), ("host_policy", "often"), ("host_file", 3)):
         with pytest.raises(InvalidCall, match=name):
             Bench(**{name: value})
+
+
+def test_the_next_in_turn_is_fetched_while_others_run() -> None:
+    bench = Bench(num_slots=400, host_slots=4000, max_running=1)
+    root = "".join(np.random.default_rng(5).choice(list("abc"), 60))
+    greedy = Sampling(max_tokens=6, temperature=0.0)
+    for text in (root, "x" * 200, "y" * 180):  # the root has to leave
+        bench.run([Call((Text(text),), greedy)])
+    bench.cache.free(bench.cache.allocate(150))
+    host = bench.cache.host
+    assert host is not None
+    before = host.num_loaded
+    first = bench.submit(
+        Call((Text("z" * 40),), Sampling(max_tokens=20, temperature=0.0), priority=5)
+    )
+    second = bench.submit(Call((Text(root + "?"),), greedy))
+    bench.step()
+    assert host.num_loaded - before >= 60 and not first.done()
+    bench.drain()
+    assert second.result(0).usage.cached_tokens >= 60

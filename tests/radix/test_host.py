@@ -135,3 +135,21 @@ def test_a_host_that_is_too_small_forgets_the_oldest_first() -> None:
     found = [machine.cache.match("", ints(n, n + 1, n + 2, n + 3), 4).length for n in (10, 20, 30)]
     assert found == [0, 4, 4]
     machine.check()
+
+
+def test_what_is_fetched_ahead_comes_back_where_slots_are_free_and_only_there() -> None:
+    machine = Machine(12, 100, is_eager=False)
+    machine.run("", ints(1, 2, 3, 4, 5))
+    machine.release(0)
+    machine.run("", ints(*range(10, 22)))
+    assert machine.cache.fetch("", ints(1, 2, 3, 4, 5), 5) == 0  # all slots are taken
+    machine.release(0)
+    machine.cache.free(machine.cache.allocate(6))
+    asked = machine.cache.counters.asked
+    assert machine.cache.fetch("", ints(1, 2, 3, 4, 5, 6), 6) == 5
+    assert machine.cache.fetch("", ints(1, 2, 3, 4, 5, 6), 6) == 0  # it is there
+    assert machine.cache.counters.asked == asked
+    num_loaded = machine.host.num_loaded
+    assert machine.run("", ints(1, 2, 3, 4, 5, 6)) == 5
+    assert machine.host.num_loaded == num_loaded
+    machine.check()
