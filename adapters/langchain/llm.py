@@ -57,20 +57,6 @@ class Forkroot(Settings, BaseLLM):
     def _llm_type(self) -> str:
         return "forkroot"
 
-    @property
-    def _identifying_params(self) -> Mapping[str, Any]:
-        return self.identity()
-
-    @property
-    def lc_secrets(self) -> dict[str, str]:
-        """Where the key is found that is not written with the model."""
-        return {"api_key": "FORKROOT_API_KEY"}
-
-    @classmethod
-    def is_lc_serializable(cls) -> bool:
-        """Yes; a backend given as an object is not written along."""
-        return True
-
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
         params = super()._get_ls_params(stop=stop or self.stop, **kwargs)
         params["ls_provider"] = "forkroot"
@@ -221,10 +207,6 @@ class Forkroot(Settings, BaseLLM):
             "usage_metadata": usage_of(item.usage),
         }
         return GenerationChunk(text="", generation_info=info)
-
-    def _name(self, options: Mapping[str, Any]) -> str:
-        """The model's name as the user gave it."""
-        return str(options.get("model") or self.model)
 
 
 def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Generation]:

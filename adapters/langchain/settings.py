@@ -124,10 +124,28 @@ class Settings(BaseModel):
         timeout: float | None = options.get("timeout", self.timeout)
         return None if timeout is not None and math.isinf(timeout) else timeout
 
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        return self.identity()
+
+    @property
+    def lc_secrets(self) -> dict[str, str]:
+        """Where the key is found that is not written with the model."""
+        return {"api_key": "FORKROOT_API_KEY"}
+
+    @classmethod
+    def is_lc_serializable(cls) -> bool:
+        """Yes; a backend given as an object is not written along."""
+        return True
+
     def identity(self) -> dict[str, Any]:
         """What tells its answers from those of others: for tracing, and LangChain's cache."""
         names = ("model", "settings", "timeout", "stop", "logprobs", "top_logprobs", *SAMPLING)
         return {name: getattr(self, name) for name in names}
+
+    def _name(self, options: Mapping[str, Any]) -> str:
+        """The model's name as the user gave it."""
+        return str(options.get("model") or self.model)
 
     def _top(self, options: Mapping[str, Any]) -> int | None:
         wanted = options.get("logprobs", self.logprobs)

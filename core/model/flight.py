@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from .batch import Draw, Outcome
 
 
@@ -32,11 +29,3 @@ class DeviceFlight:
         """Wait for what it gave, and for nothing that was launched after it."""
         assert self._wait is not None, "it was not said how tokens are drawn"
         return self._wait()
-
-
-def fill_in(ids: Tensor, drawn: Tensor) -> None:
-    """Put tokens in the place of ids [n] that name draws: -1 - i names drawn[i]. One that is
-    negative itself, for its sequence's numbers were none, becomes some token: what is computed
-    after it counts for nothing."""
-    named = drawn.index_select(0, (-1 - ids).clamp_(min=0).long()).clamp_(min=0)
-    torch.where(ids < 0, named.to(ids.dtype), ids, out=ids)

@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import Launch, is_upcast, power_of_two
+from .softmax import fold
 
 ROWS, KEYS = 128, 64
 FULL_ROWS, FULL_KEYS = 16, 32  # in float32, which has no tensor cores and twice the registers
@@ -47,53 +48,6 @@ class Parts:
     levels: Tensor
     work_parts: Tensor
     work_firsts: Tensor
-
-
-@triton.jit
-def _block(
-    queries,
-    keys_of_head,
-    slots,
-    place,
-    is_key,
-    is_seen,
-    columns,
-    is_column,
-    scale,
-    softcap,
-    kv_part,
-    kv_slot,
-    highest,
-    total,
-    mixed,
-    HAS_SOFTCAP: tl.constexpr,
-    IS_MASKED: tl.constexpr,
-    IS_UPCAST: tl.constexpr,
-):
-    """One block of keys into the running softmax."""
-    slot = tl.load(slots + place, mask=is_key, other=0)
-    address = keys_of_head + slot.to(tl.int64)[:, None] * kv_slot + columns[None, :]
-    loaded = is_key[:, None] & is_column[None, :]
-    keys = tl.load(address, mask=loaded, other=0.0)
-    if IS_UPCAST:
-        keys = keys.to(tl.float32)
-    scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * scale
-    if HAS_SOFTCAP:
-        scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
-    scores = scores * 1.4426950408889634
-    if IS_MASKED:
-        scores = tl.where(is_seen, scores, -float("inf"))
-    higher = tl.maximum(highest, tl.max(scores, 1))
-    level = tl.where(higher == -float("inf"), 0.0, higher)
-    weights = tl.exp2(scores - level[:, None])
-    shrink = tl.exp2(highest - level)
-    values = tl.load(address + kv_part, mask=loaded, other=0.0)
-    if IS_UPCAST:
-        values = values.to(tl.float32)
-    mixed = mixed * shrink[:, None] + tl.dot(
-        weights.to(values.dtype), values, input_precision="ieee"
-    )
-    return higher, total * shrink + tl.sum(weights, 1), mixed
 
 
 @triton.jit
@@ -177,7 +131,7 @@ def _attend_parts(
     keys_of_head = kv + head.to(tl.int64) * kv_head
     for at in range(start, full, KEYS):
         place = at + places
-        highest, total, mixed = _block(
+        highest, total, mixed = fold(
             queries,
             keys_of_head,
             slots,
@@ -202,7 +156,7 @@ def _attend_parts(
         is_seen = place[None, :] < reach[:, None]
         if HAS_WINDOW:
             is_seen = is_seen & (place[None, :] >= reach[:, None] - window)
-        highest, total, mixed = _block(
+        highest, total, mixed = fold(
             queries,
             keys_of_head,
             slots,

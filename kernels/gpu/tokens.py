@@ -14,6 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from .launch import Launch, is_upcast, power_of_two
+from .softmax import fold
 
 KEYS = 64
 MIN_ROWS = 16  # of a product on tensor cores
@@ -93,27 +94,26 @@ def _attend_tokens(
     for at in range(start, stop, KEYS):
         place = at + places
         is_key = place < stop
-        slot = tl.load(slots + place, mask=is_key, other=0)
-        address = keys_of_head + slot.to(tl.int64)[:, None] * kv_slot + columns[None, :]
-        seen = is_key[:, None] & is_column[None, :]
-        keys = tl.load(address, mask=seen, other=0.0)
-        if IS_UPCAST:
-            keys = keys.to(tl.float32)
-        scores = tl.dot(queries, tl.trans(keys), input_precision="ieee") * scale
-        if HAS_SOFTCAP:
-            scores = softcap * (2.0 * tl.sigmoid(2.0 * scores / softcap) - 1.0)
-        scores = tl.where(is_key[None, :], scores * 1.4426950408889634, -float("inf"))
-        higher = tl.maximum(highest, tl.max(scores, 1))
-        weights = tl.exp2(scores - higher[:, None])
-        shrink = tl.exp2(highest - higher)
-        values = tl.load(address + kv_part, mask=seen, other=0.0)
-        if IS_UPCAST:
-            values = values.to(tl.float32)
-        mixed = mixed * shrink[:, None] + tl.dot(
-            weights.to(values.dtype), values, input_precision="ieee"
+        highest, total, mixed = fold(
+            queries,
+            keys_of_head,
+            slots,
+            place,
+            is_key,
+            is_key[None, :],
+            columns,
+            is_column,
+            scale,
+            softcap,
+            kv_part,
+            kv_slot,
+            highest,
+            total,
+            mixed,
+            HAS_SOFTCAP,
+            True,
+            IS_UPCAST,
         )
-        total = total * shrink + tl.sum(weights, 1)
-        highest = higher
 
     is_some = start < stop
     level = split.to(tl.int64)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 
 import forkroot
 from forkroot.adapters.http.runtime import Runtime
-from forkroot.adapters.http.serve import server_of
-from forkroot.adapters.http.settings import Settings
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import Backend
 
+from ..serving import serving
+
 SETTINGS = {"dtype": "float32", "num_slots": 20_000}
+
+
+@pytest.fixture
+def fresh_dspy_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of DSPy that no other run has written."""
+    import dspy
+    from dspy.clients.cache import Cache
+
+    cache = Cache(enable_disk_cache=False, enable_memory_cache=True, disk_cache_dir="")
+    monkeypatch.setattr(dspy, "cache", cache)
 
 
 @pytest.fixture(scope="session")
@@ -46,17 +54,3 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
         found = forkroot.connect(where, **settings)
         stack.callback(found.close)
         yield found
-
-
-@contextmanager
-def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]:
-    """A server in a thread of this process; gives its URL."""
-    told: queue.Queue[str] = queue.Queue()
-    server = server_of(runtime, settings or Settings(), "127.0.0.1", 0, told.put)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        yield told.get(timeout=30)
-    finally:
-        server.should_exit = True
-        thread.join()

@@ -12,21 +12,16 @@ import pytest
 dspy = pytest.importorskip("dspy")
 
 from dspy import lm15
-from dspy.clients.cache import Cache
 from dspy.experimental import Choice, Noul, Score
 
 from forkroot.adapters.dspy import Engine, Judge
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, scored, written
 from forkroot.core.protocol import Backend, Call, Completion, OptionScore, Regex, Usage
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*experimental")
-
-
-@pytest.fixture(autouse=True)
-def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of DSPy that no other run has written."""
-    cache = Cache(enable_disk_cache=False, enable_memory_cache=True, disk_cache_dir="")
-    monkeypatch.setattr(dspy, "cache", cache)
+pytestmark = [
+    pytest.mark.usefixtures("fresh_dspy_cache"),
+    pytest.mark.filterwarnings("ignore:.*experimental"),
+]
 
 
 Stars = Score["bad", "fair", "good"]

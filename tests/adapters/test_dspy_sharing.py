@@ -13,9 +13,8 @@ import pytest
 dspy = pytest.importorskip("dspy")
 
 from dspy import lm15
-from dspy.clients.cache import Cache
 
-from forkroot.adapters.dspy import LM, Engine
+from forkroot.adapters.dspy import Engine
 from forkroot.adapters.testing import ScriptedBackend, written
 from forkroot.core.protocol import (
     Call,
@@ -26,27 +25,9 @@ from forkroot.core.protocol import (
     Usage,
 )
 
+from .dspy_asking import lm_of
 
-@pytest.fixture(autouse=True)
-def fresh_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of DSPy that no other run has written."""
-    cache = Cache(enable_disk_cache=False, enable_memory_cache=True, disk_cache_dir="")
-    monkeypatch.setattr(dspy, "cache", cache)
-
-
-def request(text: str = "Hello", **config: Any) -> lm15.Request:
-    message = lm15.Message.user(text)
-    return lm15.Request(
-        model="forkroot/scripted", messages=(message,), config=lm15.Config(**config)
-    )
-
-
-def lm_of(backend: ScriptedBackend, **settings: Any) -> LM:
-    return LM(backend, **{"cache": False, "num_retries": 0, **settings})
-
-
-def last_call(backend: ScriptedBackend) -> Call:
-    return [call for call in backend.calls if call.sampling.max_tokens != 0][-1]
+pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 
 
 # --- forks --------------------------------------------------------------------------------------

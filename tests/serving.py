@@ -1,0 +1,26 @@
+"""A server for tests, in a thread of their own process."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.serve import server_of
+from forkroot.adapters.http.settings import Settings
+
+
+@contextmanager
+def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]:
+    """A server in a thread of this process; gives its URL."""
+    told: queue.Queue[str] = queue.Queue()
+    server = server_of(runtime, settings or Settings(), "127.0.0.1", 0, told.put)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    try:
+        yield told.get(timeout=30)
+    finally:
+        server.should_exit = True
+        thread.join()
