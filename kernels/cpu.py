@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +18,18 @@ from . import Past
 from .cuts import cut, first_rows
 from .inplace import cut_in_place
 from .paged import PagedReader, can_compile
-from .parts import ChunkPart, Keys, LongPart, OwnPart, Plan, ShortPart, TokenPart, Tokens
+from .parts import (
+    Bend,
+    CopiedPart,
+    CopiedPlan,
+    InPlacePlan,
+    Into,
+    Keys,
+    LongPart,
+    ShortPart,
+    TokenPart,
+    Tokens,
+)
 from .prefill import ChunkReader
 from .windows import mask
 
@@ -35,13 +45,6 @@ class _Result:
 
     out: Tensor
     total: Callable[[], Tensor]
-
-
-class _Bend(NamedTuple):
-    """What becomes of a product of query and key before the softmax, see `Attention.attend`."""
-
-    scale: float
-    softcap: float | None
 
 
 class CpuAttention:
@@ -60,17 +63,24 @@ class CpuAttention:
         self._num_kv_heads = num_kv_heads
         self._scratch: dict[torch.dtype, Tensor] = {}
 
-    def plan(self, past: Past, window: int | None = None) -> Plan:
+    def plan(self, past: Past, window: int | None = None) -> CopiedPlan | InPlacePlan:
         """As `Attention.plan`."""
         if self._readers is not None:
             return cut_in_place(past, window)
         return cut(past, self._heads, window)
 
     def attend(
-        self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
+        self,
+        q: Tensor,
+        kv: Tensor,
+        plan: CopiedPlan | InPlacePlan,
+        scale: float,
+        softcap: float | None = None,
     ) -> Tensor:
         """As `Attention.attend`."""
-        bend = _Bend(scale, softcap)
+        bend = Bend(scale, softcap)
+        if isinstance(plan, InPlacePlan):
+            return self._in_place(q, kv, plan, bend)
         if plan.own[0].tokens is None and not plan.runs:
             return self._part(q, kv, plan.own[0], bend).out
         out, total = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
@@ -83,16 +93,25 @@ class CpuAttention:
             _merge(out, total, run.tokens, self._part(q, kv, run, bend))
         return out
 
-    def _part(self, q: Tensor, kv: Tensor, part: OwnPart, bend: _Bend) -> _Result:
-        if isinstance(part, TokenPart):
-            return self._singles(q, kv, part, bend)
-        if isinstance(part, ChunkPart):
-            return self._chunks(q, kv, part, bend)
+    def _in_place(self, q: Tensor, kv: Tensor, plan: InPlacePlan, bend: Bend) -> Tensor:
+        """By the compiled loops."""
+        assert self._readers is not None
+        (tokens, chunks), into = self._readers, Into.like(q)
+        for own in plan.own:
+            if isinstance(own, TokenPart):
+                tokens.attend(q, kv, own, bend, into)
+            else:
+                chunks.attend(q, kv, own, bend, into)
+        for run in plan.runs:
+            chunks.attend(q, kv, run, bend, into, is_merged=True)
+        return into.out
+
+    def _part(self, q: Tensor, kv: Tensor, part: CopiedPart, bend: Bend) -> _Result:
         if isinstance(part, ShortPart):
             return self._short(q, kv, part, bend)
         return self._long(q, kv, part, bend)
 
-    def _long(self, q: Tensor, kv: Tensor, part: LongPart, bend: _Bend) -> _Result:
+    def _long(self, q: Tensor, kv: Tensor, part: LongPart, bend: Bend) -> _Result:
         """Queries over keys that they have in common."""
         queries = _pick(q, part.tokens)
         num_tokens, num_heads, dim = queries.shape
@@ -115,25 +134,7 @@ class CpuAttention:
             )
         return _Result(out[0].transpose(0, 1), lambda: total[0].T)
 
-    def _singles(self, q: Tensor, kv: Tensor, part: TokenPart, bend: _Bend) -> _Result:
-        """Single tokens, each over keys of its own."""
-        assert self._readers is not None
-        reader = self._readers[0]
-        scores = reader.scores(_pick(q, part.tokens), kv, part, bend.scale)
-        if bend.softcap is not None:
-            is_empty = scores.isneginf()
-            scores.div_(bend.softcap).tanh_().mul_(bend.softcap).masked_fill_(is_empty, -torch.inf)
-        probs = scores.softmax(-1)
-        out = reader.mixed(probs, kv, part)
-        return _Result(out, lambda: _total(scores, probs))
-
-    def _chunks(self, q: Tensor, kv: Tensor, part: ChunkPart, bend: _Bend) -> _Result:
-        """Sequences of several new tokens, or a run that all of them see."""
-        assert self._readers is not None
-        out, total = self._readers[1].attend(_pick(q, part.tokens), kv, part, *bend)
-        return _Result(out, lambda: total)
-
-    def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: _Bend) -> _Result:
+    def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: Bend) -> _Result:
         """Sequences of few new tokens, each over keys of its own."""
         queries = _pick(q, part.tokens) * bend.scale  # [S * L, heads, dim]
         num_heads, dim = queries.shape[1:]
@@ -186,7 +187,7 @@ def _total(scores: Tensor, probs: Tensor) -> Tensor:
     return scores.amax(-1) - probs.amax(-1).log()
 
 
-def _bent(q: Tensor, keys: Tensor, values: Tensor, part: LongPart, bend: _Bend) -> _Result:
+def _bent(q: Tensor, keys: Tensor, values: Tensor, part: LongPart, bend: Bend) -> _Result:
     """As `CpuAttention._long` with a softcap, which the fused kernel does not know: q [T, heads,
     dim] over keys and values [kv_heads, n, dim], few scores at a time."""
     assert bend.softcap is not None

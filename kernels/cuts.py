@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from . import Ints, Past
-from .parts import Indices, Keys, LongPart, OwnPart, Plan, ShortPart, Tokens
+from .parts import CopiedPart, CopiedPlan, Indices, Keys, LongPart, ShortPart, Tokens
 from .sharing import Run, find_runs
 from .windows import blocks, is_reached, mask, shifted
 
@@ -30,7 +30,7 @@ def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
     return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
 
 
-def cut(past: Past, heads: Indices, window: int | None = None) -> Plan:
+def cut(past: Past, heads: Indices, window: int | None = None) -> CopiedPlan:
     """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
     if window is None or not is_reached(past, window):
         return _Cutter(past, heads, None).plan()
@@ -54,9 +54,9 @@ class _Cutter:
         if window is not None:
             self._is_cut |= self._ends > window
 
-    def plan(self) -> Plan:
+    def plan(self) -> CopiedPlan:
         runs = [self._run(run) for run in find_runs(self._sharing())]
-        own: list[OwnPart] = []
+        own: list[CopiedPart] = []
         is_short = (self._past.lens <= SHORT) & ~self._is_cut
         alone = np.flatnonzero(~is_short).tolist()
         for group in self._groups(np.flatnonzero(is_short)):
@@ -66,7 +66,7 @@ class _Cutter:
                 alone += group.tolist()
         for s in alone:
             own += self._blocks(s) if self._is_cut[s] else [self._chunk(s, runs)]
-        return Plan(tuple(own), tuple(runs))
+        return CopiedPlan(tuple(own), tuple(runs))
 
     def _sharing(self) -> Past:
         """The step as far as runs may cover it: not where windows end in them."""

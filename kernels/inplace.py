@@ -5,23 +5,19 @@ Made once a step and read by every layer. Knows slots and positions; computes no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import torch
 
 from . import Past
-from .cuts import borders
-from .parts import ChunkPart, Indices, Plan, TokenPart, Tokens
+from .parts import ChunkPart, Indices, InPlacePart, InPlacePlan, TokenPart
 from .sharing import Run, find_runs
 from .windows import is_reached, shifted
 
-MAX_EMPTY = 1 << 11  # scores of a head that are padding
 JOINED = 32  # new tokens up to which a sequence has others join it in reading a run
 
 
-def cut_in_place(past: Past, window: int | None = None) -> Plan:
+def cut_in_place(past: Past, window: int | None = None) -> InPlacePlan:
     """Cut a step into parts."""
     if window is None or not is_reached(past, window):
         return _Cutter(past, None).plan()
@@ -39,12 +35,13 @@ class _Cutter:
         self._ends = past.starts + past.lens
         self._offsets = np.zeros(len(past.rows), np.int32)
 
-    def plan(self) -> Plan:
+    def plan(self) -> InPlacePlan:
         is_single = self._past.lens == 1
         runs = tuple(self._run(run) for run in find_runs(self._sharing(), is_single))
-        singles = tuple(self._singles(group) for group in self._groups(np.flatnonzero(is_single)))
-        several = np.flatnonzero(~is_single)
-        return Plan((*singles, self._chunks(several)) if len(several) else singles, runs)
+        single, several = np.flatnonzero(is_single), np.flatnonzero(~is_single)
+        own: list[InPlacePart] = [self._singles(single)] if len(single) else []
+        own += [self._chunks(several)] if len(several) else []
+        return InPlacePlan(tuple(own), runs)
 
     def _sharing(self) -> Past:
         """The step as far as runs may cover it: not where windows end in them, nor what many new
@@ -81,29 +78,13 @@ class _Cutter:
             num_scores=int((lens * (ends - firsts)).sum()),
         )
 
-    def _groups(self, singles: Indices) -> Iterator[Indices]:
-        """Single tokens in groups that leave no more scores empty than is worth a call."""
-        num_keys = self._ends[singles] - self._offsets[singles]
-        padded = len(singles) * int(num_keys.max(initial=0))
-        if padded - num_keys.sum() <= MAX_EMPTY:
-            yield from ([singles] if len(singles) else [])
-            return
-        order = np.argsort(-num_keys, kind="stable")
-        places = borders(num_keys[order].tolist(), padded, MAX_EMPTY)
-        yield from np.split(singles[order], places)
-
     def _singles(self, group: Indices) -> TokenPart:
         firsts, ends = self._offsets[group], self._ends[group]
-        reads, longest = np.cumsum(ends - firsts), int((ends - firsts).max())
-        rows, tokens = self._past.rows[group], self._tokens(group)
-        return TokenPart(tokens, self._past.table, rows, firsts, ends, reads, longest)
+        rows, tokens = self._past.rows[group], self._firsts[group]
+        return TokenPart(tokens, self._past.table, rows, firsts, ends, np.cumsum(ends - firsts))
 
-    def _tokens(self, group: Indices) -> Tokens:
+    def _tokens(self, group: Indices) -> Indices:
         """All new tokens of these sequences."""
         firsts, lens = self._firsts[group], self._past.lens[group]
-        if bool((firsts[1:] == firsts[:-1] + lens[:-1]).all()):
-            start, end = int(firsts[0]), int(firsts[-1] + lens[-1])
-            is_all = len(group) == len(self._offsets)
-            return None if is_all else slice(start, end)
         ends = np.cumsum(lens)
-        return torch.from_numpy(np.arange(ends[-1]) + np.repeat(firsts - ends + lens, lens))
+        return np.arange(ends[-1]) + np.repeat(firsts - ends + lens, lens)

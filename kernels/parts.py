@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -12,6 +14,35 @@ from . import Ints
 
 Indices: TypeAlias = npt.NDArray[Any]
 Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
+
+
+class Bend(NamedTuple):
+    """What becomes of a product of query and key before the softmax, see `Attention.attend`."""
+
+    scale: float
+    softcap: float | None
+
+    def in_powers(self) -> tuple[np.float32, np.float32]:
+        """Both for scores that are powers of two; no softcap is 0."""
+        share = 1 / math.log(2)
+        return np.float32(self.scale * share), np.float32((self.softcap or 0) * share)
+
+
+class Into(NamedTuple):
+    """Where a step's attention is put: out [tokens, heads, dim], and total [tokens, heads], the
+    log-sum-exp of the scores behind it."""
+
+    out: Tensor
+    total: Tensor
+
+    @classmethod
+    def like(cls, q: Tensor) -> Into:
+        """For queries [tokens, heads, dim]."""
+        return cls(q.new_empty(q.shape), q.new_empty(q.shape[:2]))
+
+    def arrays(self) -> tuple[Indices, Indices]:
+        """The same memory."""
+        return self.out.numpy(), self.total.numpy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +87,15 @@ class TokenPart:
     """Single new tokens of T sequences, each over the keys firsts:ends of its row in the table, in
     whatever slots.
 
-    tokens: these in the batch. reads: [T] keys of a token and of those before it. longest: the
-    most keys that one of them has.
+    tokens: [T] these in the batch. reads: [T] keys of a token and of those before it.
     """
 
-    tokens: Tokens
+    tokens: Indices
     table: Ints
     rows: Ints
     firsts: Ints
     ends: Ints
     reads: Indices
-    longest: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +103,11 @@ class ChunkPart:
     """New tokens of S sequences, each over the keys firsts:ends of its row in the table, in
     whatever slots, as far as these are not behind itself, and the last `window` of them if any.
 
-    tokens: these in the batch, those of sequence s being the part's bounds[s]:bounds[s + 1].
-    starts: positions of each sequence's first one. num_scores: about how many scores a head has.
+    tokens: these in the batch, those of sequence s being tokens[bounds[s]:bounds[s + 1]]. starts:
+    positions of each sequence's first one. num_scores: about how many scores a head has.
     """
 
-    tokens: Tokens
+    tokens: Indices
     table: Ints
     rows: Ints
     firsts: Ints
@@ -89,12 +118,21 @@ class ChunkPart:
     num_scores: int
 
 
-OwnPart: TypeAlias = TokenPart | ChunkPart | ShortPart | LongPart
+CopiedPart: TypeAlias = ShortPart | LongPart
+InPlacePart: TypeAlias = TokenPart | ChunkPart
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CopiedPlan:
     """own: the parts in which every token reads itself; runs: those that are merged into them."""
 
-    own: tuple[OwnPart, ...]
-    runs: tuple[LongPart | ChunkPart, ...]
+    own: tuple[CopiedPart, ...]
+    runs: tuple[LongPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlacePlan:
+    """The same for parts that compiled loops compute."""
+
+    own: tuple[InPlacePart, ...]
+    runs: tuple[ChunkPart, ...]

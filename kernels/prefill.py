@@ -5,14 +5,11 @@ What has no copy, no mask and no scores in memory: shares the work of `tiles` ou
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from .paged import compiled, helpers
-from .parts import ChunkPart
+from .parts import Bend, ChunkPart, Into
 
 _SPREAD = 1 << 13  # scores of a head from which a second thread is worth its wake-up
 _TURNS = 4  # for a thread, so that none waits long for the last
@@ -30,19 +27,22 @@ class ChunkReader:
         self._lanes, self._most_tiles = tiles.LANES, tiles.MOST_TILES
 
     def attend(
-        self, q: Tensor, kv: Tensor, part: ChunkPart, scale: float, softcap: float | None
-    ) -> tuple[Tensor, Tensor]:
-        """[tokens, heads, dim] and the log-sum-exp of the scores behind it [tokens, heads], for q
-        [tokens, heads, dim] of a part. Scale and softcap as in `Attention.attend`."""
-        out, total = q.new_empty(q.shape), q.new_empty(q.shape[:2])
-        arrays = q.numpy(), kv[0].numpy(), kv[1].view(-1).numpy(), out.numpy(), total.numpy()
+        self,
+        q: Tensor,
+        kv: Tensor,
+        part: ChunkPart,
+        bend: Bend,
+        into: Into,
+        is_merged: bool = False,
+    ) -> None:
+        """Put what the tokens of a part attend to into their places. is_merged: what stands there
+        was found over other keys, and these are added."""
+        arrays = q.numpy(), kv[0].numpy(), kv[1].view(-1).numpy(), *into.arrays()
         of_part = part.table, part.rows, part.firsts, part.starts, part.ends, part.bounds
-        in_powers = 1 / math.log(2)
-        bend = np.float32(scale * in_powers), np.float32((softcap or 0) * in_powers)
         window = _NO_WINDOW if part.window is None else part.window
         num_threads = 1 if part.num_scores < _SPREAD else self._num_threads
         num_tiles = self._tiles_at_once(part, q.shape[1], kv.shape[1], num_threads)
-        settings = *arrays, *of_part, window, *bend, num_tiles
+        settings = *arrays, *of_part, window, *bend.in_powers(), num_tiles, part.tokens, is_merged
         others = [
             helpers(self._num_threads).submit(self._attend, *settings, thread, num_threads)
             for thread in range(1, num_threads)
@@ -50,7 +50,6 @@ class ChunkReader:
         self._attend(*settings, 0, num_threads)
         for other in others:
             other.result()
-        return out, total
 
     def _tiles_at_once(
         self, part: ChunkPart, num_heads: int, num_kv_heads: int, num_threads: int

@@ -1,22 +1,32 @@
 """Products with a fixed matrix, laid out as this machine multiplies it best.
 
 Which library is the quicker one for a few rows differs by a factor of two or three between
-processors: on a CPU in float32 both are tried once for every shape.
+processors: on a CPU in float32 these, and loops of our own (`panels`), are tried once for every
+shape.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-_TRIAL_ROWS = (1, 8, 32)
+from .paged import can_compile, compiled, helpers
+from .pages import roomy
+
+_TRIAL_ROWS = (1, 8, 32, 128)
+_TRIAL_COLUMNS = 4096  # of a matrix, at most
 _TRIALS = 5
+_FORGOTTEN = 1 << 22  # numbers that drive a matrix out of near caches, as a step's other ones do
 _PATIENCE = 0.05  # seconds after which a slow product is not tried again
-_MARGIN = 1.1  # by which packing must win
+_MARGIN = 1.1  # by which a layout must win over those that are tried before it
+_PACKED_ROWS = 32  # for which oneDNN chooses its order
+_FEW = 8  # rows for which a matrix is read as long as for one
+_SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
 
 
 class Product(Protocol):
@@ -49,7 +59,7 @@ class Packed:
     """By oneDNN, with the matrix packed once in its own order."""
 
     def __init__(self, weight: Tensor) -> None:
-        self._matrix = torch.ops.mkldnn._reorder_linear_weight(weight, _TRIAL_ROWS[-1])
+        self._matrix = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_ROWS)
         self._multiply = torch.ops.mkldnn._linear_pointwise
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -58,6 +68,53 @@ class Packed:
 
     def add_to(self, total: Tensor, x: Tensor) -> None:
         total += self(x)
+
+
+class Paneled:
+    """By compiled loops that read the matrix once, as fast as memory gives it: float32 only.
+
+    num_threads: as torch has, if None.
+    """
+
+    def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
+        from . import panels
+
+        self._width, depth = weight.shape
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._num_panels = -(-self._width // panels.LANES)
+        self._multiply = compiled(panels.multiply, panels.SIGNATURE, is_reordered=False)
+        memory = roomy((self._num_panels, depth, panels.LANES), torch.float32)
+        for panel, rows in zip(memory, weight.split(panels.LANES), strict=True):
+            panel[:, len(rows) :] = 0
+            panel[:, : len(rows)] = rows.t()
+        self._panels = memory.view(-1).numpy()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        out = x.new_empty(len(x), self._width)
+        self._run(x, out, False)
+        return out
+
+    def add_to(self, total: Tensor, x: Tensor) -> None:
+        if total.is_contiguous():
+            self._run(x, total, True)
+        else:
+            total += self(x)
+
+    def _run(self, x: Tensor, out: Tensor, is_added: bool) -> None:
+        """Panels are shared out among threads where there is much to do."""
+        arrays = x.contiguous().numpy(), self._panels, out.numpy(), is_added
+        num_threads = min(self._num_threads, self._num_panels)
+        if num_threads == 1 or max(len(x), _FEW) * x.shape[1] * self._width < _SPREAD:
+            self._multiply(*arrays, 0, self._num_panels)
+            return
+        borders = [self._num_panels * i // num_threads for i in range(num_threads + 1)]
+        others: list[Any] = [
+            helpers(self._num_threads).submit(self._multiply, *arrays, first, last)
+            for first, last in itertools.pairwise(borders[1:])
+        ]
+        self._multiply(*arrays, 0, borders[1])
+        for other in others:
+            other.result()
 
 
 class Products:
@@ -75,12 +132,14 @@ class Products:
 
 
 def _layout(weight: Tensor) -> Layout:
-    if not weight.is_cpu or weight.dtype is torch.float16 or not _can_pack():
+    if not weight.is_cpu or weight.dtype is torch.float16:
         return Plain
     if weight.dtype is torch.bfloat16:
-        return Packed
-    plain, packed = _trial(Plain(weight), weight), _trial(Packed(weight), weight)
-    return Packed if packed * _MARGIN < plain else Plain
+        return Packed if _can_pack() else Plain
+    layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
+    if weight.dtype is torch.float32 and can_compile():
+        layouts.insert(0, Paneled)
+    return layouts[_winner(layouts, weight[:_TRIAL_COLUMNS])]
 
 
 def _can_pack() -> bool:
@@ -91,18 +150,23 @@ def _can_pack() -> bool:
 
 
 @torch.inference_mode()
-def _trial(product: Product, weight: Tensor) -> float:
-    """Seconds of one product for each of a few numbers of rows, the best of some trials."""
-    total = 0.0
+def _winner(layouts: list[Layout], weight: Tensor) -> int:
+    """The first layout that, over a few numbers of rows, takes about the least of the time that it
+    must."""
+    products = [layout(weight) for layout in layouts]
+    shares, others = [0.0] * len(layouts), torch.ones(_FORGOTTEN)
     for rows in _TRIAL_ROWS:
         x = torch.ones(rows, weight.shape[1], dtype=weight.dtype)
-        total += _best(product, x)
-    return total
+        seconds = [_best(product, x, others) for product in products]
+        for i, taken in enumerate(seconds):
+            shares[i] += taken / min(seconds)
+    return next(i for i, share in enumerate(shares) if share <= min(shares) * _MARGIN)
 
 
-def _best(product: Product, x: Tensor) -> float:
+def _best(product: Product, x: Tensor, others: Tensor) -> float:
     seconds: list[float] = []
     while len(seconds) < _TRIALS and sum(seconds) < _PATIENCE:
+        others.add_(1)
         seconds.append(_seconds(product, x))
     return min(seconds)
 

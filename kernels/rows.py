@@ -3,6 +3,8 @@ by the kernels of a GPU (`kernels.gpu.rows`)."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
@@ -74,6 +76,11 @@ class PlainRows:
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
+        loop = _gating() if gate_up.is_cpu and gate_up.dtype is torch.float32 else None
+        if loop is not None:
+            out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
+            loop(gate_up.contiguous().numpy(), out.numpy())
+            return out
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
 
@@ -103,6 +110,16 @@ class CompiledNorm:
         normed = torch.empty_like(x, memory_format=torch.contiguous_format)
         self._loop(x.contiguous().numpy(), self._weight, self._eps, normed.numpy())
         return normed if out is None else out.copy_(normed)
+
+
+@functools.cache
+def _gating() -> Callable[..., None] | None:
+    """The loop for `silu_mul`, where there can be one."""
+    if not can_compile():
+        return None
+    from . import gates
+
+    return compiled(gates.silu_mul, gates.SIGNATURE, is_reordered=False)
 
 
 def _norm(x, weight, eps, normed):  # type: ignore[no-untyped-def]

@@ -22,7 +22,7 @@ from .vectors import (
     minus,
     narrow,
     plus,
-    plus_product,
+    plus_product_at,
     seen,
     single,
     spread,
@@ -42,23 +42,24 @@ _INTS = "int32[::1]"
 SIGNATURE = (
     "void(float32[:, :, :], float32[:, :, ::1], float32[::1], float32[:, :, ::1], float32[:, ::1],"
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
-    " int64, int64, int64)"
+    " int64, int64[::1], boolean, int64, int64)"
 )
 _compiled = njit(error_model="numpy", nogil=True)
 
 
 def attend(
     q, keys, values, out, total, table, rows, firsts, starts, ends, bounds, window, scale, cap,
-    num_tiles, part, num_parts,
+    num_tiles, tokens, is_merged, part, num_parts,
 ):  # fmt: skip
-    """The tokens bounds[s]:bounds[s + 1] of q [tokens, heads, dim] at positions from starts[s] on,
-    for each sequence s, over the keys firsts[s]:ends[s] in the slots of row rows[s] of the table.
-    A token sees the last `window` keys up to itself.
+    """The tokens tokens[bounds[s]:bounds[s + 1]] of q [tokens, heads, dim] at positions from
+    starts[s] on, for each sequence s, over the keys firsts[s]:ends[s] in the slots of row rows[s]
+    of the table. A token sees the last `window` keys up to itself.
 
     keys: [kv_heads, slots, dim]; values: [kv_heads * slots * dim] of the same. scale: of scores in
     powers of two. cap: softcap of these; 0: none. num_tiles: that share a reading of keys. Of all
-    such groups of tiles, this does each num_parts-th. Writes out [tokens, heads, dim] and total
-    [tokens, heads], the log-sum-exp of the scores.
+    such groups of tiles, this does each num_parts-th. Writes the same tokens of out [tokens, heads,
+    dim] and of total [tokens, heads], the log-sum-exp of the scores; is_merged: adds these keys to
+    those that are behind what stands there.
     """
     num_kv_heads, num_slots, dim = keys.shape
     group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
@@ -78,7 +79,7 @@ def attend(
                     continue
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
-                _pack(q, queries, scale, of_tiles)
+                _pack(q, tokens, queries, scale, of_tiles)
                 _look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles)
                 mixed[:] = 0
                 peaks[:] = _LOWEST
@@ -103,7 +104,7 @@ def attend(
                         _soften(scores, num, peaks, sums, tile, decay)
                         for lane in range(0, min(LANES, used - tile), _ROWS):
                             _mix(values, places, num, dim, scores, decay, mixed, tile, lane)
-                _unpack(mixed, peaks, sums, out, total, of_tiles)
+                _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles)
 
 
 @_compiled
@@ -115,13 +116,13 @@ def _longest(bounds):
 
 
 @_compiled
-def _pack(q, queries, scale, of_tiles):
+def _pack(q, tokens, queries, scale, of_tiles):
     """queries: [tiles, dim, lanes], scaled; the last query fills up its tile."""
     start, used, first, first_head, group = of_tiles
     dim = q.shape[2]
     for i in range((used + LANES - 1) // LANES * LANES):
         query = start + min(i, used - 1)
-        t, head = first + query // group, first_head + query % group
+        t, head = tokens[first + query // group], first_head + query % group
         at = i // LANES * LANES * dim + i % LANES
         for d in range(dim):
             queries[at + d * LANES] = q[t, head, d] * scale
@@ -138,15 +139,22 @@ def _look(lows, highs, first, begin, end, window, of_tiles):
 
 
 @_compiled
-def _unpack(mixed, peaks, sums, out, total, of_tiles):
+def _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles):
     start, used, first, first_head, group = of_tiles
     dim = out.shape[2]
     for i in range(used):
-        t, head = first + (start + i) // group, first_head + (start + i) % group
-        share = np.float32(1) / sums[i]
+        t, head = tokens[first + (start + i) // group], first_head + (start + i) % group
+        new = (peaks[i] + np.log2(sums[i])) * _LOG2
+        share, kept = np.float32(1) / sums[i], np.float32(0)
+        if is_merged:
+            kept = np.float32(1) / (np.float32(1) + np.exp(new - total[t, head]))
+            share *= np.float32(1) - kept
+            most = max(new, total[t, head])
+            new = most + np.log(np.exp(new - most) + np.exp(total[t, head] - most))
         for d in range(dim):
-            out[t, head, d] = mixed[i * dim + d] * share
-        total[t, head] = (peaks[i] + np.log2(sums[i])) * _LOG2
+            before = out[t, head, d] * kept if is_merged else np.float32(0)
+            out[t, head, d] = before + mixed[i * dim + d] * share
+        total[t, head] = new
 
 
 @_compiled
@@ -158,14 +166,14 @@ def _score(keys, places, num, dim, queries, at, scores):
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()
         for d in range(dim):
             x = load(queries, at + d * LANES, s0)
-            s0 = plus_product(s0, keys[k0 + d], x)
-            s1 = plus_product(s1, keys[k1 + d], x)
-            s2 = plus_product(s2, keys[k2 + d], x)
-            s3 = plus_product(s3, keys[k3 + d], x)
-            s4 = plus_product(s4, keys[k4 + d], x)
-            s5 = plus_product(s5, keys[k5 + d], x)
-            s6 = plus_product(s6, keys[k6 + d], x)
-            s7 = plus_product(s7, keys[k7 + d], x)
+            s0 = plus_product_at(s0, keys, k0 + d, x)
+            s1 = plus_product_at(s1, keys, k1 + d, x)
+            s2 = plus_product_at(s2, keys, k2 + d, x)
+            s3 = plus_product_at(s3, keys, k3 + d, x)
+            s4 = plus_product_at(s4, keys, k4 + d, x)
+            s5 = plus_product_at(s5, keys, k5 + d, x)
+            s6 = plus_product_at(s6, keys, k6 + d, x)
+            s7 = plus_product_at(s7, keys, k7 + d, x)
         _put_rows(scores, j * LANES, LANES, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
@@ -233,14 +241,14 @@ def _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, li
     m7 = times(load(mixed, at + 7 * dim, like), spread(decay[lane + 7], like))
     for j in range(num):
         x, i = load(values, places[j] + d, like), j * LANES + lane
-        m0 = plus_product(m0, powers[i], x)
-        m1 = plus_product(m1, powers[i + 1], x)
-        m2 = plus_product(m2, powers[i + 2], x)
-        m3 = plus_product(m3, powers[i + 3], x)
-        m4 = plus_product(m4, powers[i + 4], x)
-        m5 = plus_product(m5, powers[i + 5], x)
-        m6 = plus_product(m6, powers[i + 6], x)
-        m7 = plus_product(m7, powers[i + 7], x)
+        m0 = plus_product_at(m0, powers, i, x)
+        m1 = plus_product_at(m1, powers, i + 1, x)
+        m2 = plus_product_at(m2, powers, i + 2, x)
+        m3 = plus_product_at(m3, powers, i + 3, x)
+        m4 = plus_product_at(m4, powers, i + 4, x)
+        m5 = plus_product_at(m5, powers, i + 5, x)
+        m6 = plus_product_at(m6, powers, i + 6, x)
+        m7 = plus_product_at(m7, powers, i + 7, x)
     _put_rows(mixed, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
 
 

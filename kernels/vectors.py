@@ -25,6 +25,7 @@ WIDE = 32 if binding.get_host_cpu_features().get("avx512f") else 8
 NARROW = 8
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
+_BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
 _LEAST = -126.0  # below, powers of two are no normal numbers
@@ -109,6 +110,48 @@ def plus_product(typing, total, number, x):
 
 
 @intrinsic
+def plus_product_at(typing, total, array, at, x):
+    """total + array[at] * x, of a vector, a flat array's number and a vector."""
+
+    def emit(context, builder, signature, args):
+        total, array, at, x = args
+        data = context.make_array(signature.args[1])(context, builder, array).data
+        number = builder.load(builder.gep(data, [at]))
+        return _plus_product(builder, total, _spread(builder, number, x.type), x)
+
+    return total(total, array, types.intp, x), emit
+
+
+@intrinsic
+def plus_products(typing, total, x, y):
+    """total + x * y, of three vectors."""
+
+    def emit(context, builder, signature, args):
+        return _plus_product(builder, *args)
+
+    return total(total, x, y), emit
+
+
+def _fetch_to(locality: int) -> Any:
+    @intrinsic
+    def fetch(typing, array, at):
+        def emit(context, builder, signature, args):
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
+            kinds = [ir.Constant(_INT, kind) for kind in (0, locality, 1)]  # to be read, of data
+            builder.call(_prefetch(builder.module), [place, *kinds])
+            return context.get_dummy_value()
+
+        return types.void(array, types.intp), emit
+
+    return fetch
+
+
+fetch, fetch_far = _fetch_to(3), _fetch_to(2)  # a place of a flat array, or behind it, soon read:
+# into the nearest cache, or into the second
+
+
+@intrinsic
 def seen(typing, x, lows, highs, at):
     """x in lanes in which low <= at < high, -inf in the others."""
 
@@ -172,12 +215,44 @@ def _tanh(builder, x):
     return builder.select(builder.fcmp_ordered("<", size, _filled(kind, _NEAR)), near, far)
 
 
+def _to_one(function: Callable[..., ir.Value]) -> Any:
+    @intrinsic
+    def operation(typing, x):
+        def emit(context, builder, signature, args):
+            return function(builder, *args)
+
+        return types.float32(x), emit
+
+    return operation
+
+
+def _folded(builder, x, function):
+    """The halves of a vector joined until one number is left."""
+    while x.type.count > 1:
+        half, none = x.type.count // 2, ir.Constant(x.type, ir.Undefined)
+        kind = ir.VectorType(_INT, half)
+        low, high = (ir.Constant(kind, [at + i for i in range(half)]) for at in (0, half))
+        parts = (builder.shuffle_vector(x, none, part) for part in (low, high))
+        x = function(builder, *parts)
+    return builder.extract_element(x, ir.Constant(_INT, 0))
+
+
+summed = _to_one(lambda builder, x: _folded(builder, x, lambda b, y, z: b.fadd(y, z)))
+highest = _to_one(lambda builder, x: _folded(builder, x, _larger))  # as `larger`
+
+
 plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
 minus = _of_two(lambda builder, x, y: builder.fsub(x, y))
 times = _of_two(lambda builder, x, y: builder.fmul(x, y))
+over = _of_two(lambda builder, x, y: builder.fdiv(x, y))
 larger = _of_two(_larger)  # y where it is above x, else x: a NaN in y is passed over
 exp2 = _of_one(_exp2)  # 2**x for x below 127, within 1e-7 of it; 0 for x < -126
 tanh = _of_one(_tanh)  # the hyperbolic tangent, within 2e-7 of it
+
+
+def _prefetch(module):
+    kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
+    return module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
 
 
 def _filled(kind, value):

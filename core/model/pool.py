@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...kernels.devices import has_triton
 from ...kernels.paged import can_compile, slot_writer
+from ...kernels.pages import roomy
 from .parallel import Ranks
 from .sizes import Sizes
 
@@ -42,7 +43,7 @@ class KVPool:
             storage[:, :, :, num_slots] = 0
         else:
             shape = (config.num_layers, 2, heads, num_slots, dim)
-            storage = torch.empty(shape, dtype=dtype, device=device)
+            storage = roomy(shape, dtype)
         self.storage = storage  # [layers, 2, kv_heads, slots, dim]
         self.layers: tuple[Tensor, ...] = storage.unbind()  # each [2, kv_heads, slots, dim]
         self._put, self._targets = _writer(self.layers, self.has_spare)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from forkroot.kernels import Attention, Past
 from forkroot.kernels.cpu import CpuAttention
 from forkroot.kernels.paged import PagedReader, slot_writer
+from forkroot.kernels.parts import Bend, Into
 from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
 from forkroot.kernels.sharing import find_runs
@@ -171,27 +172,58 @@ def test_many_uneven_sequences_need_little_padding() -> None:
     assert difference(rng, past, 4, 2, attention) < 2e-6
 
 
-def test_single_tokens_leave_few_scores_empty() -> None:
-    rng = np.random.default_rng(2)
-    past = forest(rng, [[3 + s] for s in range(24)] + [[1500], [1490]], [1] * 26, False)
-    attention = on_cpu(2)
-    parts = attention.plan(past).own
-    room = sum(len(part.rows) * part.longest for part in parts)
-    assert room < 2 * (past.starts + 1).sum()
-    assert difference(rng, past, 4, 2, attention) < 2e-6
-
-
 @pytest.mark.parametrize("num_threads", [2, 3, 16])
 def test_threads_share_single_tokens_out(num_threads: int) -> None:
     rng = np.random.default_rng(7)
     past = forest(rng, [[2000], [1900], [1950], [1980], [1700]], [1] * 5, False)
     kv, q = pool(rng, past, 4), torch.randn(5, 8, DIM)
     part = on_cpu(4).plan(past).own[0]
-    alone, several = PagedReader(1), PagedReader(num_threads)
-    scores = alone.scores(q, kv, part, 0.5)
-    assert torch.equal(several.scores(q, kv, part, 0.5), scores)
-    probs = scores.softmax(-1)
-    assert torch.equal(several.mixed(probs, kv, part), alone.mixed(probs, kv, part))
+    alone, several = Into.like(q), Into.like(q)
+    PagedReader(1).attend(q, kv, part, Bend(0.5, None), alone)
+    PagedReader(num_threads).attend(q, kv, part, Bend(0.5, None), several)
+    assert torch.equal(several.out, alone.out)
+    assert torch.equal(several.total, alone.total)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.lists(st.sampled_from([0, 1, 62, 63, 64, 130, 700]), min_size=1, max_size=5),
+    st.sampled_from([1, 2, 3]),
+    st.sampled_from([1, 2, 3, 8]),
+    st.sampled_from([1, 6, 12, 40, 64, 128]),
+    st.sampled_from([None, 0.4, 30.0]),
+)
+def test_single_tokens_are_as_plain_attention_has_them(
+    starts: list[int], kv_heads: int, group: int, dim: int, softcap: float | None
+) -> None:
+    rng = np.random.default_rng(len(starts))
+    past = forest(rng, [[start] for start in starts], [1] * len(starts), False)
+    kv = torch.from_numpy(rng.standard_normal((2, kv_heads, NUM_SLOTS, dim), np.float32))
+    every = rng.standard_normal((len(starts), kv_heads * group + 3, dim), np.float32)
+    q = torch.from_numpy(every)[:, 1:-2]
+    attention = on_cpu(kv_heads)
+    result = attention.attend(q, kv, attention.plan(past), dim**-0.5, softcap)
+    assert (result - attend(q, kv, past, dim**-0.5, softcap=softcap)).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("scale", [1e-6, 0.25, 1e4])
+def test_single_tokens_tell_the_log_sum_exp_of_their_scores(
+    scale: float, softcap: float | None
+) -> None:
+    rng = np.random.default_rng(8)
+    past = forest(rng, [[150], [70]], [1, 1], False)
+    kv, q = pool(rng, past, 2).round(), torch.randn(2, 4, DIM).round()
+    (part,), into = on_cpu(2).plan(past).own, Into.like(q)
+    PagedReader(1).attend(q, kv, part, Bend(scale, softcap), into)
+    for s in range(2):
+        slots = past.table[past.rows[s], : past.starts[s] + 1].astype(np.int64)
+        keys = kv[0][:, torch.from_numpy(slots)].double().repeat_interleave(2, 0)
+        scores = torch.einsum("hd,hnd->hn", q[s].double(), keys) * scale
+        if softcap is not None:
+            scores = (scores / softcap).tanh() * softcap
+        wanted = scores.logsumexp(-1)
+        assert torch.allclose(into.total[s].double(), wanted, rtol=1e-6, atol=2e-6)
 
 
 def test_new_keys_and_values_go_where_their_slots_are() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forkroot.kernels import Past
 from forkroot.kernels.cpu import CpuAttention
 from forkroot.kernels.inplace import cut_in_place
-from forkroot.kernels.parts import ChunkPart
+from forkroot.kernels.parts import Bend, ChunkPart, Into
 from forkroot.kernels.prefill import ChunkReader
 from forkroot.kernels.reference import attend
 
@@ -44,6 +44,19 @@ def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> torch
     """As a model gives them: a part of each token's heads."""
     every = rng.standard_normal((int(past.lens.sum()), heads + 3, dim), np.float32)
     return torch.from_numpy(every)[:, 1:-2]
+
+
+def read(
+    q: torch.Tensor,
+    kv: torch.Tensor,
+    part: ChunkPart,
+    scale: float,
+    softcap: float | None = None,
+    num_threads: int = 1,
+) -> Into:
+    into = Into.like(q)
+    ChunkReader(num_threads).attend(q, kv, part, Bend(scale, softcap), into)
+    return into
 
 
 def chunk(past: Past, window: int | None = None) -> ChunkPart:
@@ -92,7 +105,7 @@ def test_the_total_is_the_log_sum_exp_of_the_scores(softcap: float | None) -> No
     rng = np.random.default_rng(1)
     past = scattered(rng, [70], [90])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    _, total = ChunkReader().attend(q, kv, chunk(past), 0.25, softcap)
+    _, total = read(q, kv, chunk(past), 0.25, softcap)
     keys = kv[0, :, past.table[past.rows[0], :160]].double().repeat_interleave(2, 0)
     scores = torch.einsum("thd,hnd->thn", q.double(), keys) * 0.25
     if softcap is not None:
@@ -108,7 +121,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
     past = scattered(rng, [200], [40])
     kv, q = poisoned(rng, past, 1, 8), queries(rng, past, 2, 8)
     kv[0] = kv[0].round()  # scores without rounding, which a great scale would magnify
-    result, _ = ChunkReader().attend(q.round(), kv, chunk(past), scale, None)
+    result, _ = read(q.round(), kv, chunk(past), scale)
     assert (result - attend(q.round(), kv, past, scale)).abs().max() < 3e-5
 
 
@@ -118,9 +131,9 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
     past = scattered(rng, [0, 300, 5], [500, 70, 3])
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
     part = chunk(past, window)
-    alone = ChunkReader(1).attend(q, kv, part, 0.2, None)
+    alone = read(q, kv, part, 0.2)
     for num_threads in (2, 3, 7):
-        several = ChunkReader(num_threads).attend(q, kv, part, 0.2, None)
+        several = read(q, kv, part, 0.2, num_threads=num_threads)
         assert torch.equal(several[0], alone[0])
         assert torch.equal(several[1], alone[1])
 
@@ -129,11 +142,11 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     past = scattered(rng, [0], [300])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    whole = ChunkReader(1).attend(q, kv, chunk(past), 0.25, None)[0]
+    whole = read(q, kv, chunk(past), 0.25).out
     for first, end in ((0, 2), (2, 67), (67, 200), (200, 300)):
         bounds = np.array([[first], [end - first]], np.int32)
         cut = Past(past.table, past.rows, *bounds)
-        piece = ChunkReader(1).attend(q[first:end], kv, chunk(cut), 0.25, None)[0]
+        piece = read(q[first:end], kv, chunk(cut), 0.25).out
         assert torch.equal(piece, whole[first:end])
 
 
@@ -142,5 +155,5 @@ def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only() -> No
     past = scattered(rng, [90, 90], [80, 80])
     kv, q = poisoned(rng, past, 1, 8), queries(rng, past, 2, 8)
     kv[0, :, past.table[past.rows[0], 0]] = torch.nan
-    is_bad = ChunkReader().attend(q, kv, chunk(past), 0.3, None)[0].isnan().all(-1).all(-1)
+    is_bad = read(q, kv, chunk(past), 0.3).out.isnan().all(-1).all(-1)
     assert is_bad.tolist() == [True] * 80 + [False] * 80

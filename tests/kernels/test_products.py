@@ -5,12 +5,22 @@ from __future__ import annotations
 import pytest
 import torch
 
-from forkroot.kernels.products import Layout, Packed, Plain, Products
+pytest.importorskip("numba")
+
+from forkroot.kernels.products import Layout, Packed, Paneled, Plain, Products
 
 
 @pytest.mark.parametrize("rows", [1, 3, 33])
-@pytest.mark.parametrize("layout", [Plain, Packed])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 0.2)])
+@pytest.mark.parametrize(
+    ("layout", "dtype", "tolerance"),
+    [
+        (Plain, torch.float32, 1e-5),
+        (Packed, torch.float32, 1e-5),
+        (Paneled, torch.float32, 1e-5),
+        (Plain, torch.bfloat16, 0.2),
+        (Packed, torch.bfloat16, 0.2),
+    ],
+)
 def test_a_layout_multiplies_and_adds(
     layout: Layout, rows: int, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -34,3 +44,52 @@ def test_the_chosen_layout_is_remembered_and_right(dtype: torch.dtype) -> None:
     x = torch.ones(2, 4, dtype=dtype)
     assert torch.equal(first(x), torch.full((2, 8), 4.0, dtype=dtype))
     assert torch.equal(second(x), torch.full((2, 8), 8.0, dtype=dtype))
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5, 8, 11, 12, 13, 64, 300])
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (96, 1000)])
+def test_panels_multiply_and_add_whatever_the_sizes(rows: int, width: int, depth: int) -> None:
+    random = torch.Generator().manual_seed(rows)
+    weight = torch.randn(width, depth, generator=random)
+    x = torch.randn(rows, depth + 3, generator=random)[:, 1:-2]
+    total = torch.randn(rows, width, generator=random)
+    wanted = x.double() @ weight.double().T
+    product = Paneled(weight)
+    assert (product(x) - wanted).abs().max() < 1e-6 * depth
+    wanted += total
+    product.add_to(total, x)
+    assert (total - wanted).abs().max() < 1e-6 * depth
+
+
+def test_no_rows_give_no_rows() -> None:
+    assert Paneled(torch.ones(5, 3))(torch.ones(0, 3)).shape == (0, 5)
+
+
+def test_a_row_in_panels_gives_the_same_numbers_in_any_company() -> None:
+    random = torch.Generator().manual_seed(1)
+    product = Paneled(torch.randn(100, 600, generator=random))
+    x = torch.randn(300, 600, generator=random)
+    whole = product(x)
+    for start, end in ((0, 1), (0, 4), (1, 6), (290, 300), (7, 40)):
+        assert torch.equal(product(x[start:end]), whole[start:end])
+
+
+def test_a_poisoned_row_in_panels_harms_no_other() -> None:
+    x = torch.ones(10, 40)
+    x[3, 5] = torch.nan
+    is_bad = Paneled(torch.ones(33, 40))(x).isnan()
+    assert is_bad.all(-1).nonzero().flatten().tolist() == [3]
+    assert is_bad.sum() == 33
+
+
+@pytest.mark.parametrize("num_threads", [2, 3])
+def test_threads_share_panels_out_and_change_nothing(num_threads: int) -> None:
+    random = torch.Generator().manual_seed(2)
+    weight = torch.randn(500, 400, generator=random)
+    x = torch.randn(40, 400, generator=random)
+    alone, several = Paneled(weight, 1), Paneled(weight, num_threads)
+    assert torch.equal(several(x), alone(x))
+    totals = torch.ones(40, 500), torch.ones(40, 500)
+    alone.add_to(totals[0], x)
+    several.add_to(totals[1], x)
+    assert torch.equal(*totals)

@@ -1,0 +1,24 @@
+"""Memory for what is large and read all the time: in large pages, where the system has them, so
+that fewer addresses have to be looked up."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import torch
+from torch import Tensor
+
+_LARGE = 1 << 21  # bytes of a large page
+
+
+def roomy(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A new tensor on the CPU, of any numbers."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return torch.empty(shape, dtype=dtype)
+    memory = mmap.mmap(-1, size + _LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    numbers = torch.frombuffer(memory, dtype=torch.uint8)
+    start = -numbers.data_ptr() % _LARGE
+    return numbers[start : start + size].view(dtype).view(shape)
