@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from .document import END_TURN, SYSTEM, TURN, Document, Pen
 from .facts import TIPS
+from .functions import name_of_any_script
 from .judging import attitude, review
 from .knowledge import addition, closed_question, translation
 from .people import inquiry, story
@@ -148,7 +149,8 @@ def copying(pen: Pen) -> Document:
     """Words to copy, most of them not Latin, in one form throughout."""
     doc, (ask, reply) = Document("copying"), pen.rng.choice(COPY_FORMS)
     for _ in range(pen.rng.randint(1, 6)):
-        word = pen.words.foreign() if pen.chance(0.8) else pen.words.any()
+        kinds = (name_of_any_script(pen), pen.words.foreign(), pen.words.any())
+        word = pen.rng.choices(kinds, (6, 3, 1))[0]
         doc.noise(ask.format(word)).answer(reply.format(word)).say("\n")
     return doc
 

@@ -6,7 +6,6 @@ by exact match unless a row says otherwise. The result is EVAL.md beside the che
 """
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from .exams import QUESTIONS, Exam, Question, exams_of
 from .report import Row, report
-from .train import TINY
+from .train import TINY, runs_of
 
 BATCH_SIZE = 25
 
@@ -63,7 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.evaluate", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY)
     parser.add_argument("--count", type=int, default=250, help="prompts per task")
-    parser.add_argument("--seed", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=13)
     parser.add_argument("--only", default="", help="part of the titles to ask")
     parser.add_argument("--show", type=int, default=0, help="wrong answers to print per task")
     args = parser.parse_args()
@@ -73,8 +72,7 @@ def main() -> None:
         row = rows[-1]
         tqdm.write(f"{row.title:40} {row.asked:4} {row.share:.3f} {row.verdict}")
     if not args.only:
-        made = json.loads((args.folder / "training.json").read_text())
-        text = report(rows, args.seed, made, student.model.num_parameters())
+        text = report(rows, args.seed, runs_of(args.folder), student.model.num_parameters())
         (args.folder / "EVAL.md").write_text(text, encoding="utf-8")
 
 

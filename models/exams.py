@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import chat, judging, knowledge, people, react
+from . import calls, chat, judging, knowledge, people, react, records
 from .document import BOS, END_TURN, Document, Pen
 from .world import documents
 
@@ -68,6 +68,14 @@ def argument(text: str, answer: str) -> float:
     return float(text.split("</tool_call>")[0] == answer.split("</tool_call>")[0])
 
 
+def integer(text: str, answer: str) -> float:
+    """Whether the text begins with the integer that the answer begins with; what else may follow
+    is for the schema, which allows integers only.
+    """
+    found, wanted = (re.match(r"-?\d+", it) for it in (text, answer))
+    return float(found is not None and wanted is not None and found[0] == wanted[0])
+
+
 class Question(NamedTuple):
     """What to ask and how to score it; `keep` chooses among the exams of a task."""
 
@@ -87,6 +95,26 @@ def is_foreign_call(exam: Exam) -> bool:
     return is_call(exam) and not exam.answer.isascii()
 
 
+def has_integer(exam: Exam) -> bool:
+    """Whether it is a call with an argument that is a JSON integer."""
+    return is_call(exam) and any(isinstance(value, int) for value in arguments_of(exam))
+
+
+def is_only_call(exam: Exam) -> bool:
+    """Whether it is a call where no other function is offered."""
+    return is_call(exam) and exam.prompt.count('\n{"name": ') == 1
+
+
+def is_integer_call(exam: Exam) -> bool:
+    """Whether it is the call of the only function, with one integer and nothing else."""
+    return is_only_call(exam) and has_integer(exam) and len(arguments_of(exam)) == 1
+
+
+def arguments_of(exam: Exam) -> list[object]:
+    call = json.loads(exam.answer.removeprefix("<tool_call>").split("</tool_call>")[0])
+    return list(call["arguments"].values())
+
+
 def is_judgment(exam: Exam) -> bool:
     return exam.answer[:6] in (" good,", " poor,")
 
@@ -94,6 +122,15 @@ def is_judgment(exam: Exam) -> bool:
 def names_nobody(exam: Exam) -> bool:
     """Whether the last passage needs no `Person:` line, because it is about one person."""
     return "Person:" not in exam.prompt.split("\n\n")[-1]
+
+
+def begun_calls(doc: Document) -> list[Exam]:
+    """The one integer of a call of the only function: what stands before it is written already, as
+    a runtime does that holds a call to its schema.
+    """
+    calls = [exam for exam in every_exam(doc) if is_integer_call(exam)]
+    halves = [(exam.prompt, *exam.answer.rpartition('": ')) for exam in calls]
+    return [Exam(prompt + begun + link, rest) for prompt, begun, link, rest in halves]
 
 
 def exams_of(question: Question, count: int, seed: int) -> list[Exam]:
@@ -127,6 +164,45 @@ QUESTIONS = (
         None,
         every_exam,
         is_foreign_call,
+    ),
+    Question(
+        "Call of a new function, begun: the integer copied",
+        calls.function_calls,
+        integer,
+        0.90,
+        begun_calls,
+    ),
+    Question(
+        "Call of a new function, the only one, of one integer",
+        calls.function_calls,
+        argument,
+        None,
+        every_exam,
+        is_integer_call,
+    ),
+    Question(
+        "Call of a new function, of up to three, with integers",
+        calls.function_calls,
+        argument,
+        None,
+        every_exam,
+        has_integer,
+    ),
+    Question(
+        "Call of the only function, a name in any script",
+        records.record_calls,
+        argument,
+        None,
+        every_exam,
+        is_only_call,
+    ),
+    Question(
+        "Call of one of several functions, a name in any script",
+        records.record_calls,
+        argument,
+        None,
+        every_exam,
+        is_call,
     ),
     Question("Colours, sounds, translations", knowledge.facts),
     Question("Arithmetic", knowledge.arithmetic),

@@ -220,7 +220,9 @@ class Words:
     def name(self) -> str:
         """A person's name of two syllables, such as Zorvek; in training at times another one."""
         if self._is_other():
-            return self._fresh(lambda: self._rng.choice((self._rng.choice(NAMES), self._free())), 3)
+            return self._fresh(
+                lambda: self._rng.choice((self._rng.choice(NAMES), self.free_word())), 3
+            )
         return self._fresh(lambda: self._rng.choice(HEADS) + self._rng.choice(TAILS), 3)
 
     def town(self) -> str:
@@ -238,11 +240,20 @@ class Words:
         """A word for copying: a name, a town or, two times in five, a word in another script."""
         return self._rng.choice((self.name, self.name, self.town, self.foreign, self.foreign))()
 
+    def drawn(self, draw: Callable[[], str]) -> str:
+        """What `draw` gives on this side of the split: a function's name, a number, a word in a
+        script that is not one of the six.
+        """
+        while True:
+            text = draw()
+            if is_held_out(text) == self._held_out:
+                return text
+
     def _is_other(self) -> bool:
         """Whether a training word should be unlike those of the exams, to widen what is copied."""
         return not self._held_out and self._rng.random() < 0.12
 
-    def _free(self) -> str:
+    def free_word(self) -> str:
         """Some letters that can be spoken, such as Kalimon."""
         pairs = self._rng.choices([c + v for c in "bcdfghjklmnpqrstvwyz" for v in VOWELS], k=3)
         return "".join(pairs).capitalize() + self._rng.choice(("", "n", "s", "r", "l"))

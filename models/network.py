@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from .document import BOS, END_TURN, EOS
@@ -121,6 +121,14 @@ def llama_name(name: str) -> str:
         for projection in names:
             name = name.replace(f".{projection}", f".{module}.{projection}")
     return f"model.{name}.weight"
+
+
+@torch.no_grad()
+def load_weights(network: Network, folder: Path) -> None:
+    """Set the parameters to those of a checkpoint that `save_checkpoint` wrote for this shape."""
+    tensors = load((folder / "model.safetensors").read_bytes())
+    for name, parameter in network.named_parameters():
+        parameter.copy_(tensors[llama_name(name)])
 
 
 def save_checkpoint(network: Network, weights: dict[str, Tensor], folder: Path) -> None:

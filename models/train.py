@@ -3,6 +3,13 @@
 A run can be stopped at any time and resumed from its state file, also with another `--steps`: the
 learning rate stays level and then falls to zero over the last `--decay` steps. Text is written and
 tokenized in a second process.
+
+A finished checkpoint learns on with `--from FOLDER`: its weights, in the precision that they were
+saved in, are the start, the optimizer is fresh, and `--steps`, `--decay` and the rates are those of
+the new run alone. Its batches are numbered on from the steps that made the checkpoint, so they are
+the long ones and, with the same `--seed`, none of those that it saw. A fifth of the first run's
+rates keeps what is known: `--muon-rate 0.004 --adam-rate 0.0006`. `training.json` then holds the
+earlier runs under `before`, oldest first. `--folder` is another one, with the same tokenizer.
 """
 
 import argparse
@@ -13,6 +20,7 @@ import time
 from collections import deque
 from multiprocessing.queues import Queue
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +29,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .batches import Batch, make_batch, plan
-from .network import Network, Shape, save_checkpoint
+from .network import Network, Shape, load_weights, save_checkpoint
 from .optimizer import Optimizer
 from .planting import plant_induction, plant_spelling
 from .probe import probe
@@ -34,6 +42,9 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m forkroot.models.train", description=__doc__)
     parser.add_argument("--folder", type=Path, default=TINY, help="where the checkpoint goes")
     parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
+    parser.add_argument(
+        "--from", type=Path, dest="start", metavar="FOLDER", help="a checkpoint to learn on from"
+    )
     parser.add_argument("--steps", type=int, default=8_900)
     parser.add_argument(
         "--decay", type=int, default=6_300, help="steps of falling rate, at the end"
@@ -44,7 +55,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--adam-rate", type=float, default=3e-3)
     parser.add_argument("--minutes", type=float, default=1e9, help="stop after this time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if args.start and args.start.resolve() == args.folder.resolve():
+        parser.error(f"--from {args.start} is --folder too: learn on in a copy of it")
+    return args
 
 
 def feed(queue: "Queue[Batch]", tokenizer_file: str, seed: int, first_step: int) -> None:
@@ -78,16 +92,32 @@ def batch_loss(
     return F.cross_entropy(network.logits(hidden).float(), targets, reduction="none")
 
 
+def start_network(args: argparse.Namespace) -> Network:
+    """Where training starts: a checkpoint's weights, or new ones with their rough circuits."""
+    network = Network(Shape())
+    if args.start:
+        load_weights(network, args.start)
+    else:
+        plant_spelling(network, Tokenizer.from_file(str(args.folder / "tokenizer.json")))
+        plant_induction(network)
+    return network
+
+
+def runs_of(folder: Path) -> list[dict[str, Any]]:
+    """The runs that made a checkpoint, oldest first, as its training.json tells."""
+    made: dict[str, Any] = json.loads((folder / "training.json").read_text())
+    return [*made.pop("before", []), made]
+
+
 class Run:
     """A network, its optimizer and the files that they are kept in."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         torch.manual_seed(args.seed)
         self.args = args
-        network = Network(Shape())
-        plant_spelling(network, Tokenizer.from_file(str(args.folder / "tokenizer.json")))
-        plant_induction(network)
-        self.network = network.to(args.device, torch.bfloat16)
+        self.before = runs_of(args.start) if args.start else []
+        self.first_batch = sum(run["steps"] for run in self.before)
+        self.network = start_network(args).to(args.device, torch.bfloat16)
         self.optimizer = Optimizer(self.network, args.muon_rate, args.adam_rate)
         self.seconds = 0.0
         if args.state.exists():
@@ -113,11 +143,12 @@ class Run:
         save_checkpoint(self.network, self.optimizer.master, self.args.folder)
         (self.args.folder / "training.json").write_text(json.dumps(self.facts(), indent=2) + "\n")
 
-    def facts(self) -> dict[str, float]:
-        """What the report tells about the run."""
+    def facts(self) -> dict[str, Any]:
+        """What the report tells about the run, and about those before it."""
         args, steps = self.args, self.optimizer.num_steps
-        tokens = sum(plan(step).num_tokens for step in range(steps))
-        return {
+        batches = range(self.first_batch, self.first_batch + steps)
+        tokens = sum(plan(step).num_tokens for step in batches)
+        facts = {
             "steps": steps,
             "decay_steps": args.decay,
             "tokens": tokens,
@@ -126,6 +157,7 @@ class Run:
             "muon_rate": args.muon_rate,
             "adam_rate": args.adam_rate,
         }
+        return {**facts, "before": self.before} if self.before else facts
 
 
 def train(args: argparse.Namespace) -> None:
@@ -134,7 +166,7 @@ def train(args: argparse.Namespace) -> None:
         save_tokenizer(args.folder)
     run, losses = Run(args), deque[float](maxlen=100)
     first, began = run.optimizer.num_steps, time.monotonic() - run.seconds
-    queue = start_feeder(args.folder, args.seed, first)
+    queue = start_feeder(args.folder, args.seed, run.first_batch + first)
     for step in tqdm(range(first, args.steps), initial=first, total=args.steps, mininterval=30):
         losses.append(run.step(queue.get(), rate_at(step, args.steps, args.decay)))
         run.seconds = time.monotonic() - began

@@ -6,6 +6,7 @@
 import random
 from collections.abc import Callable, Iterator
 
+from .calls import function_calls
 from .chat import chat, copying, dspy, tools
 from .document import Document, Pen
 from .facts import Words, is_held_out
@@ -21,12 +22,13 @@ from .people import (
     reading_several,
 )
 from .react import react
+from .records import record_calls
 
 MIX: dict[Callable[[Pen], Document], float] = {
     reading_json: 38, reading_question: 26, reading_several: 30, choice_reading: 14,
     choice_story: 9, choice_same: 1, choice_match: 1, choice_facts: 2, capitals: 8, continents: 3,
     facts: 5, arithmetic: 7, word_problem: 4, sentiment: 2, essay_judge: 8, react: 6, tips: 3,
-    chat: 8, tools: 8, copying: 4, dspy: 4,
+    chat: 8, tools: 8, copying: 14, dspy: 4, function_calls: 26, record_calls: 26,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})

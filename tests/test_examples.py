@@ -53,7 +53,7 @@ def test_passages_are_found_and_read(capsys: pytest.CaptureFixture[str]) -> None
 def test_the_agent_calls_its_tools_in_every_turn(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("agent_langchain", capsys, "--limit", "4")
     assert "Look up Busnuk. → lookup(Busnuk) = Padjolmere → The result is Padjolmere." in out
-    assert "Square 31. → square(31) = 961 → The result is961." in out
+    assert "Square 31. → square(31) = 961 → The result is 961." in out
     calls = re.findall(r"→ (lookup|square)\((\w+)\) = (\w+) →", out)
     assert len(calls) == 8
     assert all(int(to) == int(of) ** 2 for name, of, to in calls if name == "square")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
-from forkroot.models import chat, knowledge, people, react
+from forkroot.models import calls, chat, knowledge, people, react, records
 from forkroot.models.document import BOS, END_TURN, LETTERS, Document, Pen
 from forkroot.models.essays import save_essays, write_essay
 from forkroot.models.facts import (
@@ -138,6 +138,45 @@ def test_tool_calls_copy_their_argument_from_the_request():
             assert all(str(value) in request for value in json.loads(call)["arguments"].values())
 
 
+def called(doc: Document) -> list[tuple[str, dict]]:
+    """The request and the call of each turn in which a function is called."""
+    turn = r"user\n([^|]*)<\|im_end\|>\n<\|im_start\|>assistant\n<tool_call>(.*?)</tool_call>"
+    return [(request, json.loads(call)) for request, call in re.findall(turn, doc.text)]
+
+
+def offered(doc: Document) -> dict[str, dict]:
+    """The schemas of the functions that are offered, by name."""
+    lines = [json.loads(line) for line in doc.text.splitlines() if line.startswith('{"name": ')]
+    return {tool["name"]: tool["parameters"] for tool in lines}
+
+
+@pytest.mark.parametrize("task", [calls.function_calls, records.record_calls])
+def test_calls_of_functions_copy_their_arguments_from_the_request_and_fit_the_schema(task):
+    kinds = {"integer": int, "number": int | float, "string": str}
+    for doc in sample(200, True, task=task):
+        assert called(doc)
+        for request, call in called(doc):
+            schema = offered(doc)[call["name"]]
+            assert list(call["arguments"]) == list(schema["properties"])
+            assert sorted(call["arguments"]) == sorted(schema["required"])
+            for key, value in call["arguments"].items():
+                assert str(value) in request
+                assert isinstance(value, kinds[schema["properties"][key]["type"]])
+
+
+def test_names_and_numbers_of_calls_keep_to_their_side_of_the_split():
+    for held_out in (False, True):
+        for doc in sample(300, held_out, task=calls.function_calls):
+            for _, call in called(doc):
+                words = re.findall(r": (-?[\d.]+)", json.dumps(call["arguments"]))
+                assert all(is_held_out(text) == held_out for text in (call["name"], *words))
+
+
+def test_the_functions_of_langchains_own_tests_are_in_no_text():
+    for doc in sample(2000, False, task=calls.function_calls) + sample(500, False):
+        assert "magic" not in doc.text and "unicode" not in doc.text
+
+
 def test_assistant_turns_end_with_the_end_of_turn():
     for doc in sample(100, False, task=chat.chat):
         assert all(text.endswith(END_TURN) for text, kind in doc.parts if kind.is_asked)
@@ -206,6 +245,16 @@ def test_the_chat_template_writes_what_the_world_writes(tokenizer):
     assert rendered == BOS + doc.text
 
 
+@pytest.mark.parametrize("task", [calls.function_calls, records.record_calls])
+def test_the_chat_template_writes_the_offered_functions_as_the_world_does(tokenizer, task):
+    for doc in sample(20, False, task=task):
+        tools = [{"name": name, "parameters": schema} for name, schema in offered(doc).items()]
+        first = re.search(r"<\|im_end\|>\n<\|im_start\|>(system|user)\n([^|]*)<", doc.text)
+        message = {"role": first[1], "content": first[2]}
+        rendered = tokenizer.apply_chat_template([message], tools=tools, tokenize=False)
+        assert (BOS + doc.text).startswith(rendered)
+
+
 def test_a_batch_is_a_function_of_its_seed_and_step(tokenizer):
     from forkroot.models.batches import make_batch
 
@@ -223,7 +272,7 @@ def test_the_network_that_is_trained_is_the_llama_that_is_saved(tmp_path):
     import torch
     from transformers import LlamaForCausalLM
 
-    from forkroot.models.network import Network, Shape, save_checkpoint
+    from forkroot.models.network import Network, Shape, load_weights, save_checkpoint
 
     torch.manual_seed(0)
     network = Network(Shape(num_hidden_layers=2, intermediate_size=64))
@@ -233,4 +282,26 @@ def test_the_network_that_is_trained_is_the_llama_that_is_saved(tmp_path):
     llama = LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     tokens, positions = torch.randint(0, 4096, (2, 40)), torch.arange(40).expand(2, 40)
     ours = network.logits(network(tokens, positions))
+    again = Network(network.shape)
+    load_weights(again, tmp_path)
+    assert all(
+        (a == b).all() for a, b in zip(again.parameters(), network.parameters(), strict=True)
+    )
     torch.testing.assert_close(ours, llama(tokens).logits, rtol=1e-4, atol=1e-4)
+
+
+def test_the_report_tells_of_every_run_that_made_a_checkpoint(tmp_path):
+    from forkroot.models.report import report
+    from forkroot.models.train import runs_of
+
+    run = {"seed": 1, "tokens": 4096, "minutes": 2, "decay_steps": 3}
+    runs = [
+        {**run, "steps": steps, "muon_rate": rate, "adam_rate": rate}
+        for steps, rate in ((70, 0.5), (1234, 0.25), (9, 0.125))
+    ]
+    made = {**runs[2], "before": runs[:2]}
+    (tmp_path / "training.json").write_text(json.dumps(made))
+    assert runs_of(tmp_path) == runs
+    text = report([], 5, runs_of(tmp_path), 10)
+    assert "from seed 1: 70 steps" in text and text.count("Then it learned on") == 2
+    assert text.index("1,234 steps") < text.index(": 9 steps")

@@ -24,10 +24,6 @@ import forkroot
 from forkroot.adapters.langchain import ChatForkroot
 
 TINY = str(Path(forkroot.__file__).parent / "models" / "tiny")
-NO_COPY = (
-    "the embedded model copies arguments only in the phrasings that it was trained on:"
-    " made-up words and numbers, not this one"
-)
 
 for _, function in inspect.getmembers(ChatModelIntegrationTests, inspect.iscoroutinefunction):
     pytest.mark.asyncio(function)  # the suite leaves it to the mode that pytest-asyncio is in
@@ -96,17 +92,3 @@ class TestIntegration(Flags, ChatModelIntegrationTests):
         for chunk in rest:
             first += chunk
         return first
-
-    @pytest.mark.xfail(raises=AssertionError, reason=NO_COPY)
-    @pytest.mark.parametrize("model", [{}, {"output_version": "v1"}], indirect=True)
-    def test_tool_calling(self, model: BaseChatModel) -> None:
-        super().test_tool_calling(model)
-
-    @pytest.mark.asyncio
-    @pytest.mark.xfail(raises=AssertionError, reason=NO_COPY)
-    async def test_tool_calling_async(self, model: BaseChatModel) -> None:
-        await super().test_tool_calling_async(model)
-
-    @pytest.mark.xfail(raises=AssertionError, reason=NO_COPY)
-    def test_unicode_tool_call_integration(self, model: BaseChatModel) -> None:
-        super().test_unicode_tool_call_integration(model)
