@@ -35,7 +35,7 @@ from vocabularies import Words
 
 from forkroot.core.folders import model_folder
 from forkroot.core.fsm.constraints import Constraints
-from forkroot.core.fsm.guide import Guide
+from forkroot.core.fsm.guide import Cursor, Guide
 from forkroot.core.fsm.regular import RegularGuide, regular_guide
 from forkroot.core.fsm.retokenize import Jump
 from forkroot.core.fsm.vocabulary import Vocabulary
@@ -203,9 +203,9 @@ class Notes(Constraints):
         super().__init__(tokenizer.token_bytes, words.end_ids, tokenizer.encode_after)
         self.jumps: list[tuple[list[int], tuple[int, ...]]] = []
 
-    def jump(self, ids: Sequence[int], forced: bytes, can_go_on: bool) -> Jump:
+    def jump(self, ids: Sequence[int], forced: bytes, after: Cursor) -> Jump:
         """As in the runtime."""
-        jump = super().jump(ids, forced, can_go_on)
+        jump = super().jump(ids, forced, after)
         self.jumps.append((list(ids[: jump.keep]), jump.ids))
         return jump
 

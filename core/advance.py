@@ -87,8 +87,7 @@ class Advancer:
         if sequence.job.call.sampling.log_mass:
             return
         ids = sequence.generated.tolist()
-        can_go_on = not sequence.cursor.after(forced).is_finished
-        jump = self._constraints.jump(ids, forced, can_go_on)
+        jump = self._constraints.jump(ids, forced, sequence.cursor.after(forced))
         if not jump.ids or jump.required or not self._can_finish(sequence, jump, forced):
             return
         self._take_back(sequence, jump.keep)

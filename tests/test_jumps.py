@@ -93,6 +93,19 @@ def test_answers_are_valid_and_their_tokens_canonical(jumping: LocalBackend) -> 
             assert {"name", "age"} <= set(json.loads(text)) <= {"name", "age", "tags"}
 
 
+def test_a_jump_goes_up_to_the_next_choice_where_no_token_can_join_it(
+    jumping: LocalBackend,
+) -> None:
+    pattern = r'\{"alive":(true|false),"blood":"(pure|half)","house":"(red|green)"\}'
+    call = replace(calls()[0], constraint=Regex(pattern), stream=False)
+    before = jumping.info().counters
+    output = answers(jumping, [call])[0].outputs[0]
+    after = jumping.info().counters
+    assert after["sampled_tokens"] - before["sampled_tokens"] == 3
+    assert after["steps"] - before["steps"] == 3
+    assert list(output.ids) == jumping.tokenizer.encode(output.text)
+
+
 def test_log_probabilities_go_with_every_token_of_a_forced_run(jumping: LocalBackend) -> None:
     call = calls()[0]
     wanted = replace(call, stream=False, sampling=replace(call.sampling, logprobs=1))

@@ -44,6 +44,10 @@ class Cursor(Protocol):
         """What must come next, whatever is chosen: whole characters; b"" where there is a choice,
         or the answer may end."""
 
+    def joins(self, tail: bytes) -> bool:
+        """Whether some token begins with `tail`, the last bytes written, and has more, all of
+        which may come next."""
+
     def shortest_finish(self) -> int:
         """Tokens, the end token not counted, that are enough to bring the answer to an end."""
 

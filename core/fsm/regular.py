@@ -16,6 +16,8 @@ from .regex import compile_regex, from_choices
 from .required import beginnings, left_over, spelling
 from .vocabulary import NEVER, Mask, Vocabulary
 
+MAX_JOINS = 1024
+
 
 def regular_guide(
     constraint: Regex | Choices, vocabulary: Vocabulary, limits: Limits | None = None
@@ -59,6 +61,7 @@ class RegularGuide:
         self.finish = ShortestFinish(dfa, vocabulary, num_tokens)
         self.masks = Masks(dfa, vocabulary, self.finish)
         self.chains = Chains(dfa)
+        self._joins: dict[tuple[int, bytes], bool] = {}
         if self.finish.tokens(dfa.start) >= NEVER:
             raise InvalidCall(field, "a constraint", "texts that the model's tokens can spell")
 
@@ -66,6 +69,16 @@ class RegularGuide:
     def num_bytes(self) -> int:
         """As `Guide.num_bytes`."""
         return self.dfa.table.nbytes + self.masks.num_bytes
+
+    def joins(self, state: int, tail: bytes) -> bool:
+        """As `Cursor.joins`, in a state."""
+        known = self._joins.get((state, tail))
+        if known is None:
+            known = self.vocabulary.is_extended(tail, lambda rest: bool(self.dfa.run(state, rest)))
+            if len(self._joins) >= MAX_JOINS:
+                self._joins.clear()
+            self._joins[state, tail] = known
+        return known
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> RegularCursor:
         """As `Guide.cursor`."""
@@ -146,6 +159,10 @@ class RegularCursor:
             return self.guide.chains.forced(self.state).data
         after = self.guide.dfa.run(self.state, self.required)
         return self.required + self.guide.chains.forced(after).data
+
+    def joins(self, tail: bytes) -> bool:
+        """As `Cursor.joins`."""
+        return self.guide.joins(self.state, tail)
 
     def shortest_finish(self) -> int:
         """As `Cursor.shortest_finish`."""

@@ -10,12 +10,14 @@ Knows nothing of automata.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from .vocabulary import Vocabulary
 
 WINDOW_TOKENS = 256
 MAX_STARTS = 8
+
+Joins: TypeAlias = Callable[[bytes], bool]
 
 
 class Jump(NamedTuple):
@@ -48,16 +50,24 @@ class Retokenizer:
         self._encode = encode
         self._vocabulary = vocabulary
 
-    def jump(self, ids: Sequence[int], forced: bytes, can_go_on: bool = True) -> Jump:
+    def jump(
+        self,
+        ids: Sequence[int],
+        forced: bytes,
+        can_go_on: bool = True,
+        joins: Joins | None = None,
+    ) -> Jump:
         """The tokens of a sequence whose next bytes are `forced`.
 
         ids: the tokens so far; what is before a token without bytes is not looked at, and text
           that is far back is only looked at where nothing nearer is sure.
         can_go_on: whether anything can be written after the forced bytes.
+        joins: whether some token begins with these last bytes of the text and goes on with what may
+          be written next; None: anything may.
         Changes nothing (all kept, none new) where the text is not one that the tokenizer keeps.
         """
         table = self._vocabulary.token_bytes
-        for start, cuts in self._starts(ids, forced):
+        for start, cuts in self._starts(ids, forced, joins or self._vocabulary.is_extended):
             written = b"".join([table[token] for token in ids[start:]])
             tokens = self._sure(written + forced, cuts if can_go_on else ())
             if tokens is not None:
@@ -85,12 +95,11 @@ class Retokenizer:
             del tokens[_num_shared(tokens, shorter) :]
         return tokens
 
-    def _cuts(self, data: bytes) -> list[int]:
+    def _cuts(self, data: bytes, joins: Joins) -> list[int]:
         """Places, between characters, where a token that goes on beyond the text may begin, or what
         follows may make the tokenizer cut anew."""
         vocabulary, longest = self._vocabulary, self._vocabulary.longest
-        first = max(0, len(data) - longest + 1)
-        left = [start for start in range(first, len(data)) if vocabulary.is_extended(data[start:])]
+        left = [start for start in vocabulary.reaching(data) if joins(data[start:])]
         seen, cuts = set(left), {_last_word(data)} - {len(data)}
         while left:
             start = left.pop()
@@ -113,7 +122,7 @@ class Retokenizer:
         table = self._vocabulary.token_bytes
         return tokens if b"".join([table[token] for token in tokens]) == data else None
 
-    def _starts(self, ids: Sequence[int], forced: bytes) -> Iterator[_Start]:
+    def _starts(self, ids: Sequence[int], forced: bytes, joins: Joins) -> Iterator[_Start]:
         """Where the text may be encoded alone, nearest first.
 
         The last is where text begins: the sequence's start, or after its last token without bytes.
@@ -123,7 +132,7 @@ class Retokenizer:
         tail = [table[token] for token in ids[near:]]
         data = b"".join(tail) + forced
         place, place_index = len(data) - len(forced), len(ids)
-        cuts = self._cuts(data)
+        cuts = self._cuts(data, joins)
         limit = min([*cuts, len(data)])
         num_tried = 0
         while tail and num_tried < MAX_STARTS:
@@ -134,7 +143,8 @@ class Retokenizer:
             place_index -= 1
         first = self._text_start(ids, 0)
         if first != near:
-            cuts = self._cuts(b"".join([table[token] for token in ids[first:]]) + forced)
+            data = b"".join([table[token] for token in ids[first:]]) + forced
+            cuts = self._cuts(data, joins)
         yield _Start(first, cuts)
 
     def _text_start(self, ids: Sequence[int], least: int) -> int:
@@ -146,9 +156,8 @@ class Retokenizer:
         """Whether a word ends and a space begins here that no token of the vocabulary spans."""
         if data[place : place + 1] != b" " or not data[place - 1 : place].isalpha():
             return False
-        begins = self._vocabulary.begins
-        longest = self._vocabulary.longest
-        return not any(begins(data[s : place + 1]) for s in range(max(0, place - longest), place))
+        begins, up_to = self._vocabulary.begins, data[: place + 1]
+        return not any(begins(up_to[start:]) for start in self._vocabulary.reaching(up_to)[:-1])
 
 
 def _last_word(data: bytes) -> int:

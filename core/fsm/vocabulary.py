@@ -6,7 +6,7 @@ Built once for a model and shared by all constraints. Knows nothing of automata.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -111,9 +111,27 @@ class Vocabulary:
         """Whether some token begins with these bytes, or is these bytes."""
         return self._starts_at(bisect_left(self._sorted, data), data)
 
-    def is_extended(self, data: bytes) -> bool:
-        """Whether some token begins with these bytes and has more."""
-        return self._starts_at(bisect_right(self._sorted, data), data)
+    def is_extended(self, data: bytes, allows: Callable[[bytes], bool] | None = None) -> bool:
+        """Whether some token begins with these bytes and has more. allows: whether something may
+        follow them, and so may its beginnings; None: anything may."""
+        place = bisect_right(self._sorted, data)
+        while self._starts_at(place, data):
+            rest = self._sorted[place][len(data) :]
+            if allows is None or allows(rest):
+                return True
+            sizes = range(1, len(rest))
+            refused = next((rest[:size] for size in sizes if not allows(rest[:size])), rest)
+            place = bisect_right(self._sorted, data + refused + b"\xff" * self.longest, place)
+        return False
+
+    def reaching(self, data: bytes) -> list[int]:
+        """Places in a text from which a token, going by its first HEAD bytes, may get to the end
+        of the text, or beyond."""
+        reach, size = self._reach, len(data)
+        near = max(0, size - HEAD)
+        far = range(max(0, size - self.longest), near)
+        found = [at for at in far if reach.get(data[at : at + HEAD], 0) >= size - at]
+        return [*found, *range(near, size)]
 
     def compatible(self, required: bytes) -> npt.NDArray[np.bool_]:
         """[vocabulary, rounded up to words] tokens by which the required bytes can come next."""

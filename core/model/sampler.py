@@ -19,9 +19,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...kernels.masks import masker
 from ...kernels.nucleus import Filters, drawer
 from .batch import GREEDY, Draw, Floats, Longs
-from .masks import masked
+from .masks import likeliest, masked
 from .penalties import changed
 
 Top: TypeAlias = tuple[tuple[int, float], ...]
@@ -30,7 +31,7 @@ _RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before al
 _BLOCK = 128
 _HALVINGS = 30  # of the range of the bits of 0 to 1
 _ABOVE_ONE = 0x3F800001  # bits of the float after 1
-_COLDEST = 1e-6
+COLDEST = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +52,18 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
 
     is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
     """
+    is_greedy = all(draw is GREEDY for draw in draws)
+    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
+    loop = masker() if has_loops and not is_greedy and all(map(_is_plain, draws)) else None
+    if loop is not None:
+        return _tokens_only(likeliest(logits, draws, loop))
     total = logits.sum(-1)
     is_sound = total - total == 0  # all finite
-    if all(draw is GREEDY for draw in draws):
+    if is_greedy:
         plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
-        return Drawn(plain, np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
+        return _tokens_only(plain)
     free = changed(logits, draws)
-    allowed = masked(free, draws)
-    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
+    allowed = masked(free, draws, has_loops)
     tokens = _tokens(allowed, draws, has_loops)
     if allowed is not logits:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
@@ -67,9 +72,20 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
     return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
 
 
+def _is_plain(draw: Draw) -> bool:
+    """Whether nothing but the likeliest token is asked for, of logits that a mask may change."""
+    is_changing = draw.generated is not None or draw.logit_bias or draw.banned
+    has_more = draw.logprobs is not None or draw.log_mass
+    return not (draw.temperature > 0 or is_changing or has_more)
+
+
+def _tokens_only(tokens: Longs) -> Drawn:
+    return Drawn(tokens, np.full(len(tokens), np.nan, np.float32), ((),) * len(tokens))
+
+
 def can_draw(device: torch.device) -> bool:
     """Whether there are compiled loops that draw there; compiles them the first time."""
-    return device.type == "cpu" and drawer() is not None
+    return device.type == "cpu" and drawer() is not None and masker() is not None
 
 
 def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
@@ -140,7 +156,7 @@ def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
     weights = logits.new_empty(len(logits), -(-size // _BLOCK) * _BLOCK)
     weights[:, size:] = 0
     real = weights[:, :size]
-    cold = torch.tensor([max(t, _COLDEST) for t in temperatures], device=logits.device)
+    cold = torch.tensor([max(t, COLDEST) for t in temperatures], device=logits.device)
     torch.sub(logits, logits.amax(-1, keepdim=True), out=real)
     real.div_(cold[:, None]).exp_()
     return weights
@@ -271,7 +287,7 @@ def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
     masses = np.zeros(len(draws), np.float32)
     index = torch.tensor(rows, device=free.device)
     temperatures = [
-        max(draws[row].temperature, _COLDEST) if draws[row].temperature else 1.0 for row in rows
+        max(draws[row].temperature, COLDEST) if draws[row].temperature else 1.0 for row in rows
     ]
     scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
     some, whole = (

@@ -33,6 +33,19 @@ def test_forced_runs_end_where_a_choice_begins() -> None:
     assert guide.cursor(b'{"name": "x", "house": "S').forced() == b'lytherin", "alive": '
 
 
+@pytest.mark.parametrize("written", [b'{"name": "', b'{"name": "x', b'{"name": "x", "house": "'])
+def test_a_token_joins_what_is_written_where_its_rest_may_come_next(written: bytes) -> None:
+    vocabulary = tokens.vocabulary(seed=9)
+    guide = guide_of(RECORD, vocabulary)
+    cursor = guide.cursor(written)
+    for size in range(1, len(written)):
+        tail = written[-size:]
+        rests = [own[size:] for own in vocabulary.token_bytes if own.startswith(tail)]
+        expected = any(rest and guide.dfa.run(cursor.state, rest) for rest in rests)
+        assert cursor.joins(tail) is expected
+        assert cursor.joins(tail) is expected
+
+
 def test_forced_runs_end_where_the_answer_may_end() -> None:
     guide = guide_of("ab(cd)?")
     assert guide.cursor().forced() == b"ab"

@@ -131,3 +131,24 @@ def test_a_vocabulary_knows_what_begins_with_bytes(data: bytes) -> None:
     assert sorted(vocabulary.beginning_with(data)) == theirs
     longer = any(own.startswith(data) and own != data for own in vocabulary.token_bytes)
     assert vocabulary.is_extended(data) is longer
+
+
+@pytest.mark.parametrize("data", [b"", b"t", b"th", b'"', b"a", b"\xff", b"\xf0\x9f", b"zzz"])
+@pytest.mark.parametrize("pattern", ["[a-m]+", "e.*", '":.*', "[😀鱼]", "x", "\\d*"])
+def test_a_vocabulary_knows_what_goes_on_as_it_may(data: bytes, pattern: str) -> None:
+    vocabulary, dfa = tokens.vocabulary(seed=8), compile_regex(pattern)
+
+    def allows(rest: bytes) -> bool:
+        return bool(dfa.run(dfa.start, rest))
+
+    rests = [own[len(data) :] for own in vocabulary.token_bytes if own.startswith(data)]
+    assert vocabulary.is_extended(data, allows) is any(rest and allows(rest) for rest in rests)
+
+
+def test_a_vocabulary_knows_from_where_its_tokens_reach_an_end() -> None:
+    vocabulary = Vocabulary([b"a", b"ab", b"abcdef", b"cdefgh", b"x" * 9, b""], [])
+    assert vocabulary.reaching(b"xxxxxabcde") == [1, 5, 6, 7, 8, 9]
+    assert vocabulary.reaching(b"abcdefcdefgh") == [6, 8, 9, 10, 11]
+    assert vocabulary.reaching(b"xxxxxxxxxxxx") == [3, 4, 5, 6, 7, 8, 9, 10, 11]
+    assert vocabulary.reaching(b"ab") == [0, 1]
+    assert vocabulary.reaching(b"") == []

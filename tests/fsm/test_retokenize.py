@@ -121,6 +121,44 @@ def test_ten_thousand_jumps_are_right_for_random_tokenizers() -> None:
     assert wrong == 0
 
 
+def joins_with(vocabulary: Vocabulary, allowed: str) -> Callable[[bytes], bool]:
+    """Whether a token may go on beyond the text, where only these characters follow."""
+    spelled = {byte for char in allowed for byte in char.encode()}
+    return lambda tail: vocabulary.is_extended(tail, lambda rest: set(rest) <= spelled)
+
+
+def follower(random: Random, vocabulary: Vocabulary, allowed: str, before: bytes) -> str:
+    """Some of these characters, the rest of a token first that begins in what is written."""
+    rests = [
+        token[size:].decode()
+        for size in range(1, min(len(before), vocabulary.longest))
+        for token in vocabulary.token_bytes
+        if token.startswith(before[-size:]) and set(token[size:]) <= set(allowed.encode())
+    ]
+    return random.choice(["", *rests]) + "".join(random.choices(allowed, k=random.choice((0, 3))))
+
+
+@pytest.mark.parametrize("allowed", ["abehnt", " aTh", '", :', "0123", "' s"])
+def test_jumps_are_right_and_longer_where_less_may_follow(allowed: str) -> None:
+    random, share = Random(5), {"any": 0, "some": 0}
+    for _ in range(6):
+        tokenizer = bpe(random)
+        encode, vocabulary = encoder(tokenizer), vocabulary_of(tokenizer)
+        retokenizer, joins = Retokenizer(encode, vocabulary), joins_with(vocabulary, allowed)
+        for _ in range(30):
+            before, forced = text(random, random.choice([0, 3, 30])), text(random, 3)
+            ids = encode(before)
+            any_jump = retokenizer.jump(ids, forced.encode())
+            jump = retokenizer.jump(ids, forced.encode(), joins=joins)
+            sure = [*ids[: jump.keep], *jump.ids]
+            share["any"] += any_jump.keep + len(any_jump.ids)
+            share["some"] += len(sure)
+            for _ in range(4):
+                after = follower(random, vocabulary, allowed, (before + forced).encode())
+                assert encode(before + forced + after)[: len(sure)] == sure
+    assert share["some"] > share["any"]
+
+
 def letters(*pieces: bytes) -> Retokenizer:
     """A tokenizer that takes the longest piece at every place, and stops where there is none."""
     vocabulary = Vocabulary(pieces, [])
@@ -142,6 +180,8 @@ def test_a_token_that_might_grow_is_not_jumped() -> None:
     retokenizer = letters(b"a", b"b", b"c", b"ab", b"abc", b"x")
     assert retokenizer.jump([5], b"xab") == Jump(1, (5,), b"")
     assert retokenizer.jump([5], b"xab", can_go_on=False) == Jump(1, (5, 3), b"")
+    assert retokenizer.jump([5], b"xab", joins=lambda tail: False) == Jump(1, (5, 3), b"")
+    assert retokenizer.jump([5], b"xab", joins=lambda tail: tail == b"ab") == Jump(1, (5,), b"")
 
 
 def test_a_tokenizer_that_looks_at_what_follows_is_not_surprised() -> None:

@@ -20,7 +20,10 @@ def packed(allowed: set[int], num_words: int) -> np.ndarray:
 @pytest.mark.parametrize("size", [5, 32, 70, 256])
 @pytest.mark.parametrize("num_words", [1, 3, 9])
 @pytest.mark.parametrize("is_mixed", [True, False])
-def test_only_allowed_tokens_keep_their_logits(size: int, num_words: int, is_mixed: bool) -> None:
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_only_allowed_tokens_keep_their_logits(
+    size: int, num_words: int, is_mixed: bool, is_compiled: bool
+) -> None:
     random = np.random.default_rng(size)
     logits = torch.from_numpy(random.standard_normal((6, size)).astype(np.float32))
     before = logits.clone()
@@ -29,7 +32,7 @@ def test_only_allowed_tokens_keep_their_logits(size: int, num_words: int, is_mix
         GREEDY if is_mixed and row % 2 else Draw(mask=packed(allowed, num_words))
         for row, allowed in enumerate(sets)
     ]
-    result = masked(logits, draws)
+    result = masked(logits, draws, is_compiled)
     for row, (draw, allowed) in enumerate(zip(draws, sets, strict=True)):
         for token in range(size):
             is_allowed = draw.mask is None or token in allowed
@@ -57,3 +60,24 @@ def test_draws_stay_inside_their_masks() -> None:
 def test_a_mask_that_allows_nothing_gives_minus_one() -> None:
     draws = [Draw(mask=packed(set(), 1)), Draw(mask=packed({4}, 1))]
     assert sample(torch.zeros(2, 20), draws).tokens.tolist() == [-1, 4]
+
+
+@pytest.mark.parametrize("size", [5, 31, 32, 70, 4000])
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+def test_compiled_loops_find_the_likeliest_allowed_token_of_the_plain_way(
+    size: int, share: float
+) -> None:
+    pytest.importorskip("numba")
+    random = np.random.default_rng(size)
+    rows = np.round(random.standard_normal((9, size)) * 4).astype(np.float32)  # has ties
+    rows[2, size // 2], rows[3, 0], rows[4] = np.nan, np.inf, -np.inf
+    sets = [set(np.flatnonzero(random.random(size) < share).tolist()) for _ in rows]
+    draws = [Draw(mask=packed(allowed, -(-size // 32))) for allowed in sets]
+    draws[5], draws[6] = GREEDY, Draw(mask=np.zeros(0, np.int32))
+    logits = torch.from_numpy(rows)
+    found = sample(logits, draws, is_compiled=True)
+    assert found.tokens.tolist() == sample(logits, draws, is_compiled=False).tokens.tolist()
+    assert found.tokens.tolist()[2:5] == [-1, -1, -1]
+    assert found.tokens.tolist()[5:7] == [rows[5].argmax(), -1]
+    assert np.isnan(found.logprobs).all()
+    assert found.tops == ((),) * 9
