@@ -31,6 +31,7 @@ def cases(bench: Bench) -> Cases:
         for name in SHAPES:
             for step in gpu_attention.steps(bench):
                 yield _attention(bench, name, step, "flashinfer", half)
+        yield from gpu_rows.others(bench, "llama-3.1-8b")
 
 
 def _attention(

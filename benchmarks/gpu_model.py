@@ -24,7 +24,8 @@ from forkroot.core.model.sizes import DTYPE_BYTES, Sizes
 
 BATCHES = {"llama-3.1-8b": (1, 32, 128, 256), "llama-2-7b": (1, 32, 128)}
 PREFILLS = (1024, 4096)
-_REPEATING = {"attention": "triton", "recorder": Repeating()}  # graphs, as a CPU can try them
+# graphs, as a CPU can try them
+_REPEATING = {"attention": "triton", "sampling": "triton", "recorder": Repeating()}
 
 
 def cases(bench: Bench) -> Cases:

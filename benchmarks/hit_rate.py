@@ -14,7 +14,7 @@ time, so that only order, sharing and memory matter.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,17 +107,21 @@ def run(
     return runtime, runtime.finish()
 
 
-def measure(shape: Callable[[Maker], Workload], share: float, seed: int) -> dict[str, Any]:
+def measure(
+    shape: Callable[[Maker], Workload],
+    share: float,
+    config: EngineConfig,
+    settings: Sequence[Setting],
+) -> dict[str, Any]:
     """One workload: the optimum, and hit rate over optimum under each setting."""
-    workload = shape(Maker(range(256, VOCABULARY), share, seed))
-    config = EngineConfig(seed=seed)
+    workload = shape(Maker(range(256, VOCABULARY), share, config.seed))
     runtime, figures = run(workload, config, UNLIMITED, hints=False)
     prefilled, span = optimum(runtime.sequences)
     best = 1 - prefilled / figures["prompt_tokens"]
     longest = max(sequence.num_ids for sequence in runtime.sequences)
     row = {"workload": workload.name, "programs": len(workload.bodies), "width": workload.width}
     row |= {"span": span, "longest": longest, "optimum": round(best, 4)}
-    for setting in SETTINGS:
+    for setting in settings:
         num_slots = max(round(span * setting.part), longest) if setting.part else UNLIMITED
         hold_min = config.hold_min if setting.holds else NEVER
         host_slots = round(span * setting.host)
@@ -139,13 +143,21 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--share", type=float, default=1.0, help="of the paper's programs")
     options.add_argument("--only", default="", help="workloads whose name has this in it")
+    options.add_argument(
+        "--overlap", action="store_true", help="each step is launched before the last one landed"
+    )
+    options.add_argument("--settings", help="their names, with | between; else all")
     args = options.parse_args()
+    names = [it.name for it in SETTINGS] if args.settings is None else args.settings.split("|")
+    settings = [it for it in SETTINGS if it.name in names]
+    config = EngineConfig(seed=args.seed, overlap=args.overlap)
     shapes = [shape for shape in SHAPES if args.only in shape.__name__]
     figures = {
         "theorem": {order: theorem(order) for order in ORDERS},
-        "workloads": [measure(shape, args.share, args.seed) for shape in shapes],
+        "workloads": [measure(shape, args.share, config, settings) for shape in shapes],
     }
-    report("hit_rate", figures, args.out, seed=args.seed, share=args.share)
+    told = {"overlap": True} if args.overlap else {}
+    report("hit_rate", figures, args.out, seed=args.seed, share=args.share, **told)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from forkroot.core.radix.host import HostTier
 from forkroot.core.reply import Mailbox
 from forkroot.core.scheduler import Scheduler
 from forkroot.core.sequence import Sequence
-from forkroot.core.testing import byte_tokenizer
+from forkroot.core.testing import LateRunner, byte_tokenizer
 from forkroot.core.waiting import WaitingQueue
 
 VOCABULARY = 32_000
@@ -69,7 +69,8 @@ class VirtualRuntime:
         host = HostTier.of(config.host_slots, config.host_policy)
         self.cache = RadixCache(num_slots, is_enabled=config.cache, host=host)
         self._ticks = 0
-        runner = HashRunner(num_slots, config.host_slots)
+        runner: Any = HashRunner(num_slots, config.host_slots)
+        runner = LateRunner(runner) if config.has_overlap else runner
         self._engine = _engine(config, self.cache, runner, self._now)
         self.sequences: list[Sequence] = []
 
@@ -112,7 +113,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
         return mixed ^ (mixed >> np.uint64(32))
 
 
-def _engine(config: EngineConfig, cache: RadixCache, runner: HashRunner, clock: Any) -> Engine:
+def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) -> Engine:
     roots = Roots(cache, config.root_timeout)
     waiting = WaitingQueue(
         config.order,
@@ -137,6 +138,7 @@ def _engine(config: EngineConfig, cache: RadixCache, runner: HashRunner, clock: 
         Advancer(byte_tokenizer()),
         max_waiting=config.max_waiting,
         hints=config.hints,
+        overlap=config.has_overlap,
         clock=clock,
     )
 

@@ -12,6 +12,7 @@ import queue
 import subprocess
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,10 @@ class OtherRanks:
         self._room = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
         self.meeting_place = str(Path(self._room.name) / "store")
         self._news: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._dead: int | None = None  # the first rank that was gone
+        self._when_gone: Callable[[], None] = _nothing
+        self._gate = threading.Lock()
+        self._is_closing = False
         self._children: list[Child] = []
         for rank in range(1, size):
             child = spawn(f"{__name__.rpartition('.')[0]}.rank")
@@ -57,10 +62,25 @@ class OtherRanks:
         for child in self._children:
             child.line.send("batch", message)
 
+    def check(self) -> None:
+        """Raise BackendClosed where a rank is gone."""
+        if self._dead is not None:
+            raise _died(self._dead)
+
+    def when_gone(self, action: Callable[[], None]) -> None:
+        """Do this, once, when a rank is gone that was not told to: in a thread of its own, or at
+        once where one is gone already. It replaces what was to be done."""
+        with self._gate:
+            self._when_gone = action
+            if self._dead is None:
+                return
+        action()
+
     def close(self) -> None:
         """Stop them. Nothing in a fork of this process."""
         if os.getpid() != self._owner:
             return
+        self._is_closing = True
         for child in self._children:
             child.line.send("close", None)
             child.line.close()
@@ -76,4 +96,17 @@ class OtherRanks:
     def _listen(self, rank: int, child: Child) -> None:
         for told, *error in child.line.messages():
             self._news.put((told, error[0] if error else None))
-        self._news.put(("died", BackendClosed(f"rank {rank} of the model has died")))
+        self._news.put(("died", _died(rank)))
+        with self._gate:
+            is_first = self._dead is None
+            self._dead = rank if is_first else self._dead
+        if is_first and not self._is_closing:
+            self._when_gone()
+
+
+def _died(rank: int) -> BackendClosed:
+    return BackendClosed(f"rank {rank} of the model has died")
+
+
+def _nothing() -> None:
+    """Nobody waits for the ranks yet."""

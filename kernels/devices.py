@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from ..core.protocol import InvalidCall
 from . import Attention
@@ -27,6 +29,26 @@ class Pool(NamedTuple):
     num_kv_heads: int
     dim: int
     group: int = 1
+
+
+class Drawing(Protocol):
+    """Draws tokens where their logits are, without waiting for them."""
+
+    def __call__(
+        self,
+        logits: Tensor,
+        temperatures: Tensor,
+        top_ks: Tensor,
+        top_ps: Tensor,
+        min_ps: Tensor,
+        numbers: Tensor,
+    ) -> Tensor:
+        """A token for each row of logits [N, vocabulary] (float32, left as they are): new [N]
+        int32; -1 where a row has NaN or infinity, or allows nothing.
+
+        temperatures, top_ps, min_ps: [N] float32; temperature 0 is greedy. top_ks: [N] int32, <= 0
+        is off. numbers: [N] float64 in [0, 1), the random number of each row.
+        """
 
 
 def _cpu(pool: Pool) -> Attention:
@@ -54,23 +76,58 @@ def _flashinfer(pool: Pool) -> Attention:
     return FlashInferAttention(pool.device, heads, pool.num_kv_heads, pool.dim, pool.dtype)
 
 
+def _draw_by_triton() -> Drawing:
+    from .gpu.draws import draw
+
+    return draw
+
+
+def _draw_by_flashinfer() -> Drawing:
+    from .gpu.flashinfer_draws import FlashInferDraws
+
+    return FlashInferDraws()
+
+
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
     {"cpu": _cpu, "plain": _plain, "triton": _triton, "flashinfer": _flashinfer}
+)
+DRAWINGS: Mapping[str, Callable[[], Drawing | None]] = MappingProxyType(
+    {"plain": lambda: None, "triton": _draw_by_triton, "flashinfer": _draw_by_flashinfer}
 )
 _NEEDS = MappingProxyType({"triton": "triton", "flashinfer": "flashinfer"})
 
 
 def attention_for(pool: Pool, kind: str = AUTO) -> Attention:
-    """The attention of a kind over a pool; "auto" is the quickest that its device has.
+    """The attention of a kind over a pool; "auto" is the quickest that its device has, and
+    "module:Factory" what this factory makes of the pool.
 
     Raises InvalidCall for a kind that there is not, or not here.
     """
     if kind == AUTO:
         return KINDS[_best(pool.device)](pool)
+    if ":" in kind:
+        attention: Attention = _brought("attention", kind, pool)
+        return attention
     if kind not in KINDS or not _is_here(kind, pool.device):
         here = [name for name in KINDS if _is_here(name, pool.device)]
         raise InvalidCall("attention", kind, f"{AUTO}, {', '.join(here)}")
     return KINDS[kind](pool)
+
+
+def drawing_for(device: torch.device, kind: str = AUTO) -> Drawing | None:
+    """How tokens are drawn where logits are: by kernels of a kind, "triton" or "flashinfer"; None
+    for "plain": by torch's or numba's, which wait for them; "auto" is the quickest that keeps a
+    seed's draws the same in any batch; on a GPU "module:Factory": what this factory makes. Raises
+    InvalidCall for a kind that there is not, or not here."""
+    if kind == AUTO:
+        kind = _best(device) if device.type == "cuda" else "plain"
+    if ":" in kind and device.type == "cuda":
+        drawing: Drawing = _brought("sampling", kind)
+        return drawing
+    if kind not in DRAWINGS or not _is_here(kind, device):
+        here = [name for name in DRAWINGS if _is_here(name, device)]
+        raise InvalidCall("sampling", kind, f"{AUTO}, {', '.join(here)}")
+    return DRAWINGS[kind]()
 
 
 def rows_for(device: torch.device, kind: str = AUTO) -> Rows:
@@ -90,6 +147,15 @@ def rows_for(device: torch.device, kind: str = AUTO) -> Rows:
 def has_triton(device: torch.device) -> bool:
     """Whether Triton's kernels run there."""
     return _is_here("triton", device)
+
+
+def _brought(field: str, place: str, *given: Any) -> Any:
+    """What the factory makes that is in this place. Raises InvalidCall for the field."""
+    try:
+        return EntryPoint(field, place, "").load()(*given)
+    except Exception as error:
+        allowed = f"a factory of {field} that works here ({error!r})"
+        raise InvalidCall(field, place, allowed) from error
 
 
 def _best(device: torch.device) -> str:

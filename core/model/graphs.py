@@ -91,8 +91,8 @@ def sizes_up_to(most: int) -> tuple[int, ...]:
 class Graphs:
     """Recorded steps of a model over a pool.
 
-    most: sequences in a step at most. context_len: tokens of one. has_head: whether logits are
-    wanted here. drawn: what ids may name, as in `Inputs.of`. The pool has a spare slot.
+    most: sequences in a step at most. context_len: tokens of one. drawn: what ids may name, as in
+    `Inputs.of`. The pool has a spare slot.
     """
 
     def __init__(
@@ -104,12 +104,11 @@ class Graphs:
         context_len: int,
         recorder: Recorder,
         drawn: Tensor,
-        has_head: bool = True,
     ) -> None:
         assert pool.has_spare
         self._sizes = sizes_up_to(most)
         self._model, self._pool, self._attention = model, pool, attention
-        self._has_head, self._recorder, self._drawn = has_head, recorder, drawn
+        self._recorder, self._drawn = recorder, drawn
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._cutters = {size: attention.static(size, False) for size in self._sizes}
         longest = most * context_len
@@ -172,7 +171,7 @@ class Graphs:
         ids = named(ids.long(), self._drawn)
         inputs = Inputs(ids, positions.long(), slots.long(), None, plans)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
-        return States(hidden, self._model.logits(hidden) if self._has_head else None)
+        return States(hidden, self._model.logits(hidden))
 
 
 class _Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from ...kernels.products import Product
@@ -55,3 +56,34 @@ class Embedding:
 
     def __call__(self, ids: Tensor) -> Tensor:
         return self.weight.index_select(0, ids)
+
+
+class SharedEmbedding(Embedding):
+    """A table of which each rank has some rows: each gives its own and zeros, all add up, which is
+    exact. weight: this rank's, with zeros up to its room; start: the first one's token id."""
+
+    def __init__(self, weight: Tensor, start: int, ranks: Ranks) -> None:
+        super().__init__(weight)
+        self._start, self._ranks = start, ranks
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        places = ids - self._start
+        is_other = (places < 0) | (places >= len(self.weight))
+        found = self.weight.index_select(0, places.masked_fill_(is_other, 0))
+        return self._ranks.sum(found.masked_fill_(is_other[:, None], 0))
+
+
+class SharedHead:
+    """Logits of a vocabulary of which each rank has some rows: only rank 0 gets all of them."""
+
+    def __init__(self, product: Product, count: int, ranks: Ranks) -> None:
+        self._product, self._ranks = product, ranks
+        self._blocks = [ranks.block(count, rank) for rank in range(ranks.size)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, vocabulary] in float32 on rank 0, [rows, 0] on the others."""
+        count = 0 if self._ranks.rank else self._blocks[-1].stop
+        logits = torch.empty(len(x), count, device=x.device)
+        for block, part in zip(self._blocks, self._ranks.gathered(self._product(x)), strict=False):
+            logits[:, block] = part[:, : block.stop - block.start]
+        return logits

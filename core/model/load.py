@@ -5,6 +5,7 @@ A model that is named "dummy:" and a shape, as in "dummy:llama-2-7b", has no fol
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TypeAlias
 
@@ -47,11 +48,9 @@ def load_model(
 ) -> Model:
     """Load a checkpoint; of every matrix that is shared out only this rank's part. Raises
     InvalidModel, and then nothing stays loaded."""
+    check_shares(described, ranks.size)
     if isinstance(described, HubConfig):
-        if ranks.size > 1:
-            raise InvalidModel(f"{described.architecture} on {ranks.size} ranks; allowed: 1")
         return hub.load(model, described, dtype, device)
-    _check_shares(described, ranks)
     kind = Mixtral if described.num_experts else Llama
     if is_dummy(model):
         return kind(described, DummyWeights(described, dtype, device), device, ranks)
@@ -60,12 +59,21 @@ def load_model(
         return kind(described, checkpoint, device, ranks)
 
 
-def _check_shares(config: ModelConfig, ranks: Ranks) -> None:
+def check_shares(described: Described, num_ranks: int) -> None:
+    """Raise InvalidModel for what cannot be shared out over so many ranks."""
+    if num_ranks == 1:
+        return
+    if isinstance(described, HubConfig):
+        name, path, known = described.architecture, described.path, ", ".join(SUPPORTED)
+        asked = f"{name} on {num_ranks} ranks"
+        raise InvalidModel(f"{asked}; allowed: 1, as it runs by {path}; on several run {known}")
     shared = {
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "intermediate_size": config.ffn_size,
+        "num_attention_heads": described.num_heads,
+        "num_key_value_heads": described.num_kv_heads,
+        "intermediate_size": described.ffn_size,
     }
+    common = math.gcd(*shared.values())
+    allowed = ", ".join(str(size) for size in range(1, common + 1) if common % size == 0)
     for key, count in shared.items():
-        if count % ranks.size:
-            raise InvalidModel(f"{key} is {count}; allowed: a multiple of {ranks.size} ranks")
+        if count % num_ranks:
+            raise InvalidModel(f"{key} is {count}, on {num_ranks} ranks; allowed: {allowed} ranks")

@@ -16,7 +16,8 @@ FIXED = 768 << 20  # workspaces of libraries, compiled kernels, what torch canno
 WORKSPACES = 512 << 20  # of FlashInfer
 A_GRAPH = 16 << 20
 SCORED_ROWS = 256  # rows of logits that exist at a time where tokens are scored
-LOGIT_BYTES = 18  # of a row at most: half precision, float32, a masked copy, float64 for answers
+SCORED_BYTES = 18  # of a logit there: half precision, float32, and float64 for answers
+DRAWN_BYTES = 34  # where tokens are drawn: changed and masked copies too, log-masses in float64
 LEVEL_ROWS = 8192  # see `Cutter.splits`
 ROOT_LEVELS = 32
 
@@ -35,8 +36,8 @@ class Load:
 def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> int:
     """Bytes on each of so many ranks."""
     num_tokens = load.chunk_tokens + load.max_running
-    rows = max(load.max_running, SCORED_ROWS)
-    total = FIXED + rows * sizes.vocabulary_size * LOGIT_BYTES
+    row_bytes = max(load.max_running * DRAWN_BYTES, SCORED_ROWS * SCORED_BYTES)
+    total = FIXED + row_bytes * sizes.vocabulary_size
     total += num_tokens * _numbers_of_a_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
     levels = max(LEVEL_ROWS, num_tokens) + ROOT_LEVELS * load.max_running
     total += levels * sizes.num_kv_heads * sizes.group * sizes.head_dim // num_ranks * 4

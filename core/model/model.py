@@ -36,4 +36,5 @@ class Model(Protocol):
         """Last hidden states [rows, hidden] of the wanted tokens; KV of all goes to the pool."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]."""
+        """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]. With several ranks
+        each must ask for the same rows; those after the first get [rows, 0]."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
-from torch.distributed import ProcessGroup
+from torch.distributed import (
+    AllreduceOptions,
+    BroadcastOptions,
+    GatherOptions,
+    ProcessGroup,
+    Work,
+)
+
+BLOCK = 64  # rows of a vocabulary that stay together: then a product gives each the same numbers
 
 
 class AllReduce(Protocol):
@@ -25,20 +35,70 @@ class GroupSum:
         self._group = group
 
     def __call__(self, partial: Tensor) -> Tensor:
-        self._group.allreduce([partial]).wait()
+        options = AllreduceOptions()
+        options.asyncOp = False  # NCCL: on the current stream, as whatever else is recorded
+        _ended(self._group.allreduce([partial], options))
         return partial
+
+
+class Gather(Protocol):
+    """Brings to rank 0 what every rank holds. On a GPU it only enqueues work, as `AllReduce`."""
+
+    def __call__(self, part: Tensor) -> list[Tensor]:
+        """Every rank's `part`, all of one shape, in the order of ranks; on other ranks than 0
+        nothing. Raises RuntimeError where a rank is gone."""
+
+
+class GroupGather:
+    """The `Gather` of a process group of torch."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+
+    def __call__(self, part: Tensor) -> list[Tensor]:
+        is_first = self._group.rank() == 0
+        parts = [torch.empty_like(part) for _ in range(self._group.size())] if is_first else []
+        options = GatherOptions()
+        options.asyncOp = False
+        _ended(self._group.gather([parts] if is_first else [], [part], options))
+        return parts
+
+
+class Broadcast(Protocol):
+    """Gives what rank 0 holds to all. On a GPU it only enqueues work, as `AllReduce`."""
+
+    def __call__(self, told: Tensor) -> None:
+        """Overwrite `told`, of one shape on all, with rank 0's. Raises RuntimeError where a rank is
+        gone."""
+
+
+class GroupBroadcast:
+    """The `Broadcast` of a process group of torch."""
+
+    def __init__(self, group: ProcessGroup) -> None:
+        self._group = group
+
+    def __call__(self, told: Tensor) -> None:
+        options = BroadcastOptions()
+        options.rootRank, options.rootTensor, options.asyncOp = 0, 0, False
+        _ended(self._group.broadcast([told], options))
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
     """This process's place among the processes that hold one model together.
 
-    all_reduce: by which they add up; None for one alone.
+    all_reduce: by which they add up, gather: by which rank 0 gets parts, and broadcast: by which
+    all get what rank 0 has; None for one alone. abort: lets nobody here wait for another rank any
+    more, from any thread; what was waited for is then worth nothing.
     """
 
     rank: int = 0
     size: int = 1
     all_reduce: AllReduce | None = None
+    gather: Gather | None = None
+    broadcast: Broadcast | None = None
+    abort: Callable[[], None] | None = None
 
     def part(self, count: int) -> int:
         """How many of `count` things are this rank's."""
@@ -50,7 +110,35 @@ class Ranks:
         part = self.part(count)
         return slice(self.rank * part, (self.rank + 1) * part)
 
+    def block(self, count: int, rank: int | None = None) -> slice:
+        """The rows that a rank (None: this one) holds of a vocabulary of `count`, as half-open
+        positions: whole blocks, as many on each rank until there are no more."""
+        rank = self.rank if rank is None else rank
+        size = self.block_len(count)
+        return slice(min(rank * size, count), min((rank + 1) * size, count))
+
+    def block_len(self, count: int) -> int:
+        """Rows of a vocabulary of `count` that a rank has room for."""
+        return -(-count // (self.size * BLOCK)) * BLOCK
+
     def sum(self, partial: Tensor) -> Tensor:
         """The sum of every rank's partial result, which may be overwritten; with one rank, the
         result itself. Raises RuntimeError where a rank is gone."""
         return partial if self.all_reduce is None else self.all_reduce(partial)
+
+    def spread(self, told: Tensor) -> None:
+        """Overwrite `told` with rank 0's, on every rank at once; nothing where there is but one.
+        Raises RuntimeError where a rank is gone."""
+        if self.broadcast is not None:
+            self.broadcast(told)
+
+    def gathered(self, part: Tensor) -> list[Tensor]:
+        """Every rank's part, all of one shape, on rank 0; on the others nothing. Raises
+        RuntimeError where a rank is gone."""
+        return [part] if self.gather is None else self.gather(part)
+
+
+def _ended(work: Work | None) -> None:
+    """Wait for what a group began; nothing where the device's queue does."""
+    if work is not None:
+        work.wait()

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...kernels.products import Product, Products
 from ...kernels.rows import Norm, Rows
 from .config import ModelConfig
-from .layers import Embedding, Linear, SummedLinear
+from .layers import Embedding, Linear, SharedEmbedding, SharedHead, SummedLinear
 from .parallel import Ranks
 from .rotary import RotaryEmbedding
 
@@ -40,7 +40,12 @@ class Parts:
         self._products = Products()
 
     def embedding(self, name: str) -> Embedding:
-        return Embedding(self._weights.take(f"{name}.weight"))
+        """The table of tokens, of which each rank has some rows."""
+        weight = self._vocabulary_part(f"{name}.weight")
+        if self.ranks.size == 1:
+            return Embedding(weight)
+        start = self.ranks.rank * len(weight)
+        return SharedEmbedding(weight, start, self.ranks)
 
     def norm(self, name: str) -> Norm:
         return self.rows.norm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
@@ -56,12 +61,13 @@ class Parts:
         ]
         return self.rows.norm(torch.cat(weights), self.config.norm_eps)
 
-    def head(self, name: str, embedding: Embedding) -> Linear:
-        """The output matrix; the embedding's own if the model ties them."""
+    def head(self, name: str, embedding: Embedding) -> Linear | SharedHead:
+        """The output matrix, of which each rank has some rows; the embedding's own if the model
+        ties them."""
         is_tied = self.config.is_tied
-        return Linear(
-            self._products.of(embedding.weight if is_tied else self._weights.take(f"{name}.weight"))
-        )
+        weight = embedding.weight if is_tied else self._vocabulary_part(f"{name}.weight")
+        product, count = self._products.of(weight), self.config.vocabulary_size
+        return Linear(product) if self.ranks.size == 1 else SharedHead(product, count, self.ranks)
 
     def linear(self, name: str) -> Linear:
         """A layer that every rank has whole."""
@@ -98,6 +104,15 @@ class Parts:
         for i in range(num_turned):
             tensors[i] = RotaryEmbedding.interleave(tensors[i], self.config.head_dim)
         return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
+
+    def _vocabulary_part(self, name: str) -> Tensor:
+        """This rank's rows of a table of all tokens, with zeros up to what it has room for."""
+        if self.ranks.size == 1:
+            return self._weights.take(name)
+        count = self._shapes[name][0]
+        weight = self._weights.take_part(name, 0, self.ranks.block(count))
+        missing = self.ranks.block_len(count) - len(weight)
+        return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
 
     def _part(self, name: str, dim: int) -> Tensor:
         if self.ranks.size == 1:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .batch import Draw
+from .inputs import to_tensor
 
 
 class _Change(NamedTuple):
@@ -87,12 +88,11 @@ def _biases(rows: Iterable[tuple[int, Draw]]) -> Iterable[_Change]:
 
 
 def _places(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Listed]:
-    """All changes as one, on the device of the logits; nothing if there is none."""
+    """All changes as one, on the device of the logits, not waited for; nothing if there is none."""
     found = [change for change in changes if len(change.ids)]
     if found:
         width = logits.shape[-1]
         ids = [np.asarray(change.ids, np.int64) + change.row * width for change in found]
         values = [np.broadcast_to(np.asarray(c.values, np.float32), len(c.ids)) for c in found]
-        device = logits.device
-        index = torch.from_numpy(np.concatenate(ids)).to(device)
-        yield _Listed(index, torch.from_numpy(np.concatenate(values)).to(device))
+        joined = (to_tensor(np.concatenate(part), logits.device) for part in (ids, values))
+        yield _Listed(*joined)

@@ -12,35 +12,34 @@ import torch
 from torch import Tensor
 
 from ...kernels import StaticAttention
-from ...kernels.devices import AUTO, Pool, attention_for, has_triton
-from .batch import Answer, Batch, Copy, Doubles, Draw, Floats, NoMemory, Outcome
+from ...kernels.devices import AUTO, Pool, attention_for, drawing_for
+from .answers import answer, compute_along, score
+from .batch import Batch, Copy, Draw, NoMemory, Outcome
 from .config import ModelConfig
 from .fetch import Fetch
 from .flight import DeviceFlight
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
-from .inputs import Inputs, to_tensor
+from .inputs import Inputs
 from .model import Model
 from .parallel import Ranks
 from .pieces import pieces
 from .pool import KVPool
-from .sampler import Drawn, Top, can_draw, rivals, sample, tops_of
-from .there import draw_there, is_plain, tokens_only
+from .sampler import Drawn, can_draw, sample
+from .there import sample_there
 
 T = TypeVar("T")
 Promise: TypeAlias = Callable[[], Outcome]
 
-_SCORE_ROWS = 256
-_QUERY_ROWS = 32
 _PIECES = 4  # of a batch for which memory did not do
 
 
 class ModelRunner:
     """A model and its pool of `num_slots` slots.
 
-    attention: which kind, see `kernels.devices`. host: where tokens go that have to leave the pool.
-    max_running: sequences of a batch at most. graphs: whether steps of single tokens are recorded
-    where the device can; recorder: by what, in tests.
+    attention, sampling: which kinds, see `kernels.devices`. host: where tokens go that have to
+    leave the pool. max_running: sequences of a batch at most. graphs: whether steps of single
+    tokens are recorded where the device can; recorder: by what, in tests.
     """
 
     def __init__(
@@ -52,10 +51,10 @@ class ModelRunner:
         host: Host = Host(),  # noqa: B008 (frozen)
         max_running: int = 64,
         graphs: bool = True,
+        sampling: str = AUTO,
         recorder: Recorder | None = None,
     ) -> None:
         device, sizes = model.device, model.config
-        is_triton = has_triton(device) if device.type == "cuda" else attention == "triton"
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
         self._model = model
         self._ranks = ranks
@@ -64,9 +63,11 @@ class ModelRunner:
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
-        self._draws_there = is_triton
+        self._drawing = drawing_for(device, sampling)
         self._drawn = torch.zeros(max_running, dtype=torch.int64, device=device)
         self._graphs = self._recorded(max_running, recorder) if graphs else None
+        if device.type == "cuda" and ranks.size == 1:
+            self.record_steps()
         can_draw(device)  # loops are compiled now, not in a call's time
 
     def run(self, batch: Batch) -> Outcome:
@@ -79,26 +80,27 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> DeviceFlight:
-        """Begin to compute a batch, after those before it; on a GPU this waits for nothing unless
-        the batch has queries. Its id -1 - i stands for the token that draw i of the flight before
-        gave, any token where that is -1. Raises NoMemory."""
+        """Begin to compute a batch, after those before it; on a GPU this waits for nothing. Its id
+        -1 - i stands for the token that draw i of the flight before gave, any token where that is
+        -1. Raises NoMemory; with several ranks, which must all come along, OutOfMemoryError."""
         with self._place:
             self._copy(batch.copies)
             return self._flight(self._patient_states(batch), batch)
 
     @torch.inference_mode()
-    def hidden(self, batch: Batch) -> States:
-        """Hidden states of the tokens after which something is wanted; with several ranks, each
-        must compute the same batch."""
+    def follow(self, batch: Batch) -> None:
+        """Compute along with rank 0, which launches the same batch: this rank's part of all."""
         with self._place:
             self._copy(batch.copies)
-            return self._states(batch)
+            self._follow(self._states(batch), batch)
 
     @torch.inference_mode()
-    def outcome(self, states: States, batch: Batch) -> Outcome:
-        """What these hidden states give; one rank alone can tell."""
-        with self._place:
-            return self._landed(self._flight(states, batch), batch)
+    def record_steps(self) -> None:
+        """Record all steps of single tokens now, where such are recorded; with several ranks, on
+        all at once."""
+        if self._graphs is not None:
+            with self._place:
+                self._graphs.record_all()
 
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
@@ -115,6 +117,9 @@ class ModelRunner:
 
     def _states(self, batch: Batch) -> States:
         model = self._model
+        num_named = -int(batch.ids.min(initial=0))
+        if num_named:
+            self._ranks.spread(self._drawn[:num_named])
         if self._graphs is not None:
             made = self._graphs.run(batch)
             if made is not None:
@@ -123,7 +128,10 @@ class ModelRunner:
         return States(model.hidden(inputs, self._pool, self._attention))
 
     def _patient_states(self, batch: Batch) -> States:
-        """As `_states`; where memory does not do for all of a batch at once, in pieces."""
+        """As `_states`; where memory does not do for all of a batch at once, in pieces (with
+        several ranks it ends there: no other would know)."""
+        if self._ranks.size > 1:
+            return self._states(batch)
         with contextlib.suppress(torch.OutOfMemoryError):
             return self._states(batch)
         _free(self._model.device)
@@ -164,13 +172,7 @@ class ModelRunner:
         sizes = most, model.config.context_len
         with self._place, torch.inference_mode():
             recorder = recorder or CudaRecorder(device)
-            is_first = self._ranks.rank == 0
-            graphs = Graphs(
-                model, self._pool, self._attention, *sizes, recorder, self._drawn, is_first
-            )
-            if device.type == "cuda" and self._ranks.size == 1:  # ranks record as they meet
-                graphs.record_all()
-        return graphs
+            return Graphs(model, self._pool, self._attention, *sizes, recorder, self._drawn)
 
     # --- what they give ----------------------------------------------------------------------
 
@@ -178,40 +180,59 @@ class ModelRunner:
         fetch, num_sampled = Fetch(self._model.device), len(batch.sampled)
         num_told = num_sampled + len(batch.scored)
         part = states.hidden[num_sampled:num_told]
-        scored = self._patiently(lambda: self._score(part, batch, fetch))
-        answers = self._patiently(lambda: self._answer(states.hidden[num_told:], batch))
-        sampled = States(states.hidden[:num_sampled], states.logits)
+        rest = states.hidden[num_told:]
+        scored = self._together(lambda: score(self._model, part, batch, fetch))
+        answered = self._together(lambda: answer(self._model, rest, batch, fetch))
+        logits = self._together(lambda: self._sampled(states, num_sampled))
 
         def begin(draws: tuple[Draw, ...]) -> Promise:
-            drawn = self._draw(sampled, draws, fetch)
+            drawn = self._draw(logits, draws, fetch)
             fetch.seal()
 
             def outcome() -> Outcome:
                 fetch.wait()
                 found, (scores, tops) = drawn(), scored()
                 told = found.tokens, found.logprobs, found.tops
-                return Outcome(*told, scores, found.log_masses, answers, tops)
+                return Outcome(*told, scores, found.log_masses, answered(), tops)
 
             return outcome
 
         return DeviceFlight(begin)
 
+    def _follow(self, states: States, batch: Batch) -> None:
+        """The logits that `_flight` asks for, in its order."""
+        num_sampled = len(batch.sampled)
+        num_told = num_sampled + len(batch.scored)
+        compute_along(self._model, states.hidden[num_sampled:num_told], states.hidden[num_told:])
+        self._sampled(states, num_sampled)
+
+    def _together(self, action: Callable[[], T]) -> T:
+        """Do what all ranks do at once: as `_patiently` if there is one, else only once."""
+        return action() if self._ranks.size > 1 else self._patiently(action)
+
+    def _sampled(self, states: States, count: int) -> Tensor | None:
+        """Logits of the first rows, after which tokens are drawn; None if there are none."""
+        if states.logits is not None or not count:
+            return states.logits
+        return self._model.logits(states.hidden[:count])
+
     @torch.inference_mode()
-    def _draw(self, states: States, draws: tuple[Draw, ...], fetch: Fetch) -> Callable[[], Drawn]:
+    def _draw(
+        self, logits: Tensor | None, draws: tuple[Draw, ...], fetch: Fetch
+    ) -> Callable[[], Drawn]:
         if not draws:
             return lambda: Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
+        assert logits is not None
         with self._place:
-            return self._patiently(lambda: self._drawn_from(states, draws, fetch))
+            return self._patiently(lambda: self._drawn_from(logits, draws, fetch))
 
     def _drawn_from(
-        self, states: States, draws: tuple[Draw, ...], fetch: Fetch
+        self, logits: Tensor, draws: tuple[Draw, ...], fetch: Fetch
     ) -> Callable[[], Drawn]:
-        logits = self._model.logits(states.hidden) if states.logits is None else states.logits
-        if self._draws_there and all(map(is_plain, draws)):
-            tokens = draw_there(logits, draws)
+        if self._drawing is not None:
+            tokens, told = sample_there(logits, draws, self._drawing, fetch)
             self._keep(tokens)
-            told = fetch.add(tokens)
-            return lambda: tokens_only(told)
+            return told
         drawn = sample(logits, draws)
         self._keep(torch.from_numpy(drawn.tokens))
         return lambda: drawn
@@ -225,49 +246,6 @@ class ModelRunner:
     def _landed(flight: DeviceFlight, batch: Batch) -> Outcome:
         flight.draw(batch.draws)
         return flight.outcome()
-
-    def _score(
-        self, hidden: Tensor, batch: Batch, fetch: Fetch
-    ) -> Callable[[], tuple[Floats, tuple[Top, ...]]]:
-        """Log-probabilities of the targets and their rivals; few rows of logits exist at a time."""
-        scores: list[Tensor] = []
-        tops: list[tuple[Tensor, Tensor]] = []
-        targets = to_tensor(batch.targets, hidden.device) if len(hidden) else None
-        for start in range(0, len(hidden), _SCORE_ROWS):
-            assert targets is not None
-            part = slice(start, start + _SCORE_ROWS)
-            logits = self._model.logits(hidden[part])
-            total = logits.logsumexp(-1, keepdim=True)
-            chosen = logits.gather(1, targets[part, None]) - total
-            scores.append(fetch.add(chosen[:, 0]))
-            if batch.num_rivals:
-                ids, logs = rivals(logits, total, batch.num_rivals)
-                tops.append((fetch.add(ids), fetch.add(logs)))
-
-        def told() -> tuple[Floats, tuple[Top, ...]]:
-            found = [part.numpy() for part in scores]
-            all_scores = np.concatenate(found) if found else np.empty(0, np.float32)
-            return all_scores, tuple(top for pair in tops for top in tops_of(*pair))
-
-        return told
-
-    def _answer(self, hidden: Tensor, batch: Batch) -> tuple[Answer, ...]:
-        """Answers to the queries, in float64; few rows of logits exist at a time."""
-        answers = []
-        for place, query in enumerate(batch.queries):
-            if place % _QUERY_ROWS == 0:
-                logits = self._model.logits(hidden[place : place + _QUERY_ROWS])
-                rows = logits.double().log_softmax(-1).numpy(force=True)
-            row = rows[place % _QUERY_ROWS]
-            masses = [_log_sum(row[tokens]) for tokens in query.sets]
-            answers.append(Answer(row[query.tokens], np.array(masses, np.float64)))
-        return tuple(answers)
-
-
-def _log_sum(logs: Doubles) -> float:
-    """The logarithm of a sum of numbers given by their logarithms."""
-    most = logs.max(initial=-np.inf)
-    return most if most == -np.inf else float(most + np.log(np.exp(logs - most).sum()))
 
 
 def _place(device: torch.device) -> contextlib.AbstractContextManager[object]:

@@ -1,58 +1,155 @@
 """Draws tokens where the logits are, by kernels of a GPU, and waits for nothing.
 
-The same tokens as `sampler.sample` gives, for draws that ask for tokens only.
+The same tokens and numbers as `sampler.sample` gives, whatever the draws ask for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...kernels.devices import Drawing
 from ...kernels.gpu.upload import uploaded
-from .batch import Draw, Ints, Longs
-from .sampler import Drawn, uniforms
+from .batch import Draw, Floats, Ints
+from .fetch import Fetch
+from .penalties import changed
+from .sampler import COLDEST, Drawn, Top, rivals, tops_of, uniforms
 
 
-def is_plain(draw: Draw) -> bool:
-    """Whether nothing but a token is asked for, of logits that are changed by a mask at most."""
-    has_penalty = draw.frequency_penalty or draw.presence_penalty or draw.repetition_penalty != 1
-    has_more = draw.logit_bias or draw.banned or draw.logprobs is not None or draw.log_mass
-    return not (has_penalty or has_more)
+class Begun(NamedTuple):
+    """tokens: [N] int32 on the device, -1 as in `Drawn`. told: all that was asked for, once the
+    fetch has waited."""
+
+    tokens: Tensor
+    told: Callable[[], Drawn]
 
 
-def draw_there(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """A token for each row of logits [N, vocabulary] (float32, left as they are), as int32 on their
-    device; -1 as in `Drawn`. All of the draws are plain."""
-    from ...kernels.gpu.draws import draw
-    from ...kernels.gpu.masks import mask
+class _Settings(NamedTuple):
+    """What draws ask for, on the device. temperatures, top_ks, top_ps, min_ps, numbers: as
+    `Drawing` has them. masked, words: rows that have a mask, and its bits. told: rows whose
+    log-probabilities are wanted. massed, scales: rows whose log-masses are, and at which
+    temperature (float64)."""
 
-    masked = [(row, it.mask) for row, it in enumerate(draws) if it.mask is not None]
-    settings = [
-        np.array([it.temperature for it in draws], np.float32).view(np.int32),
+    temperatures: Tensor
+    top_ks: Tensor
+    top_ps: Tensor
+    min_ps: Tensor
+    numbers: Tensor
+    masked: Tensor
+    words: Tensor
+    told: Tensor
+    massed: Tensor
+    scales: Tensor
+
+
+def sample_there(logits: Tensor, draws: Sequence[Draw], draw: Drawing, fetch: Fetch) -> Begun:
+    """Begin to draw a token for each row of logits [N, vocabulary] (float32, left as they are)."""
+    there = _settings(draws, logits)
+    free = changed(logits, draws)
+    allowed = _masked(free, there, is_own=free is not logits and not len(there.massed))
+    tokens = draw(allowed, *there[:5])
+    ids, masses = fetch.add(tokens), _log_masses(free, allowed, draws, there, fetch)
+    logprobs = _logprobs(logits, tokens, draws, there, fetch)
+
+    def told() -> Drawn:
+        return Drawn(ids.numpy().astype(np.int64), *logprobs(), masses())
+
+    return Begun(tokens, told)
+
+
+def _settings(draws: Sequence[Draw], logits: Tensor) -> _Settings:
+    """All of it by one copy."""
+    masks = [(row, it.mask) for row, it in enumerate(draws) if it.mask is not None]
+    massed = _massed(draws)
+    colds = [max(it.temperature, COLDEST) if it.temperature > 0 else 0.0 for it in draws]
+    arrays = [
+        np.array(colds, np.float32).view(np.int32),
         np.array([it.top_k for it in draws], np.int32),
         np.array([it.top_p for it in draws], np.float32).view(np.int32),
         np.array([it.min_p for it in draws], np.float32).view(np.int32),
         uniforms(draws).view(np.int32),
-        np.array([row for row, _ in masked], np.int32),
-        _joined([words for _, words in masked], -(-logits.shape[-1] // 32)),
+        np.array([row for row, _ in masks], np.int32),
+        _joined([words for _, words in masks], -(-logits.shape[-1] // 32)),
+        np.array(_told(draws), np.int32),
+        np.array(massed, np.int32),
+        np.array([colds[row] or 1.0 for row in massed], np.float64).view(np.int32),
     ]
-    cold, top_ks, top_ps, min_ps, numbers, rows, words = uploaded(settings, logits.device)
-    if masked:
-        logits = logits.clone()
-        mask(logits, rows, words)
-    floats = (them.view(torch.float32) for them in (cold, top_ps, min_ps))
-    temperatures, shares, floors = floats
-    return draw(logits, temperatures, top_ks, shares, floors, numbers.view(torch.float64))
+    there = _Settings(*uploaded(arrays, logits.device))
+    floats = ("temperatures", "top_ps", "min_ps")
+    changes = {name: getattr(there, name).view(torch.float32) for name in floats}
+    changes |= {name: getattr(there, name).view(torch.float64) for name in ("numbers", "scales")}
+    return there._replace(**changes)
 
 
-def tokens_only(tokens: Tensor) -> Drawn:
-    """What plain draws give, by their tokens on the host."""
-    count = len(tokens)
-    ids: Longs = tokens.numpy().astype(np.int64)
-    return Drawn(ids, np.full(count, np.nan, np.float32), ((),) * count)
+def _masked(logits: Tensor, there: _Settings, is_own: bool) -> Tensor:
+    """The logits themselves if no draw has a mask, else with -inf where one does not allow; in
+    place if they are our own."""
+    if not len(there.masked):
+        return logits
+    from ...kernels.gpu.masks import mask
+
+    allowed = logits if is_own else logits.clone()
+    mask(allowed, there.masked, there.words)
+    return allowed
+
+
+def _log_masses(
+    free: Tensor, allowed: Tensor, draws: Sequence[Draw], there: _Settings, fetch: Fetch
+) -> Callable[[], Floats]:
+    rows = _massed(draws)
+    if not rows:
+        return lambda: np.empty(0, np.float32)
+    some, whole = (
+        (logits.index_select(0, there.massed).double() / there.scales[:, None]).logsumexp(-1)
+        for logits in (allowed, free)
+    )
+    found = fetch.add((some - whole).float())
+
+    def told() -> Floats:
+        masses = np.zeros(len(draws), np.float32)
+        masses[rows] = found.numpy()
+        return masses
+
+    return told
+
+
+def _logprobs(
+    logits: Tensor, tokens: Tensor, draws: Sequence[Draw], there: _Settings, fetch: Fetch
+) -> Callable[[], tuple[Floats, tuple[Top, ...]]]:
+    """Of the tokens, and their rivals, under the model's own distribution."""
+    rows = _told(draws)
+    if not rows:
+        return lambda: (np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
+    counts = [draws[row].logprobs or 0 for row in rows]
+    own = logits.index_select(0, there.told)
+    total = own.logsumexp(-1, keepdim=True)
+    drawn = tokens.index_select(0, there.told).clamp(min=0).long()
+    chosen = fetch.add((own.gather(-1, drawn[:, None]) - total)[:, 0])
+    ids, logs = map(fetch.add, rivals(own, total, max(counts)))
+
+    def told() -> tuple[Floats, tuple[Top, ...]]:
+        logprobs = np.full(len(draws), np.nan, np.float32)
+        logprobs[rows] = chosen.numpy()
+        tops: list[Top] = [()] * len(draws)
+        for row, count, top in zip(rows, counts, tops_of(ids, logs), strict=True):
+            tops[row] = top[:count]
+        return logprobs, tuple(tops)
+
+    return told
+
+
+def _told(draws: Sequence[Draw]) -> list[int]:
+    """Rows whose log-probabilities are wanted."""
+    return [row for row, draw in enumerate(draws) if draw.logprobs is not None]
+
+
+def _massed(draws: Sequence[Draw]) -> list[int]:
+    """Rows whose log-masses are wanted."""
+    return [row for row, draw in enumerate(draws) if draw.log_mass]
 
 
 def _joined(masks: Sequence[Ints], num_words: int) -> Ints:

@@ -142,12 +142,7 @@ def draw(
     min_ps: Tensor,
     numbers: Tensor,
 ) -> Tensor:
-    """A token for each row of logits [N, vocabulary] (float32, left as they are): new [N] int32; -1
-    where a row has NaN or infinity, or allows nothing.
-
-    temperatures, top_ps, min_ps: [N] float32; temperature 0 is greedy. top_ks: [N] int32, <= 0 is
-    off. numbers: [N] float64 in [0, 1), the random number of each row.
-    """
+    """As `kernels.devices.Drawing`."""
     out = torch.empty(len(logits), dtype=torch.int32, device=logits.device)
     Launch(num_warps=8, num_stages=1)(
         _draw,

@@ -89,12 +89,15 @@ def some_call(rng: random.Random) -> Call:
     )
     call = Call((Text(text),), hint=hint, namespace=rng.choice(("", "", "tenant")))
     kind = rng.choice(
-        ("answer", "answer", "answer", "constrained", "constrained", "plant", "options")
+        ("answer", "answer", "answer", "constrained", "constrained", "plant", "options", "exact")
     )
     if kind == "plant":
         return replace(call, sampling=Sampling(max_tokens=0))
     if kind == "options":
         return replace(call, options=("ab", "abc", "b", "a")[: rng.randint(1, 4)])
+    if kind == "exact":
+        options = tuple(rng.sample(("ab", "abc", "b", "red"), rng.randint(1, 4)))
+        return replace(call, options=options, scoring=rng.choice(("exact", "canonical")))
     call = replace(call, sampling=some_sampling(rng), stream=rng.random() < 0.5)
     if kind == "constrained":
         sampling = replace(call.sampling, max_tokens=rng.randint(36, 50), min_tokens=0)

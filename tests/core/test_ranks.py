@@ -17,11 +17,13 @@ from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import (
     BackendClosed,
     Call,
+    Completion,
     ForkHint,
     InvalidModel,
     JsonSchema,
     Sampling,
     Text,
+    TokenLogprob,
 )
 
 SIZES = {"num_slots": 1500, "context_len": 512, "chunk_tokens": 48}
@@ -60,6 +62,31 @@ def test_two_ranks_give_the_tokens_of_one(two: LocalBackend) -> None:
                 assert [o.ids for o in left.outputs] == [o.ids for o in right.outputs]
                 for first, second in zip(left.scores, right.scores, strict=True):
                     assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
+
+
+def test_log_probabilities_on_two_ranks_are_those_of_one(two: LocalBackend) -> None:
+    long = "The lighthouse keeper counts the ships. " * 40  # more rows than are scored at a time
+    drawn = Sampling(max_tokens=16, temperature=0.8, top_p=0.9, seed=3, logprobs=4)
+    calls = [
+        Call((Text(long),), drawn, scored_from=1),
+        Call((Text("Once upon a time"),), drawn),
+        ask("Answer: ", options=("yes", "no", "perhaps"), scoring="exact"),
+    ]
+    with start() as one:
+        found, wanted = ([b.submit(call).result(60) for call in calls] for b in (two, one))
+    for mine, other in zip(found, wanted, strict=True):
+        assert [it.ids for it in mine.outputs] == [it.ids for it in other.outputs]
+        for here, there in zip(told(mine), told(other), strict=True):
+            assert here.id == there.id
+            assert here.logprob == pytest.approx(there.logprob, abs=1e-3)
+            assert dict(here.top) == pytest.approx(dict(there.top), abs=1e-3)
+        for first, second in zip(mine.scores, other.scores, strict=True):
+            assert first.bounds == pytest.approx(second.bounds, abs=1e-3)
+    assert len(found[0].prompt_logprobs) > 256
+
+
+def told(answer: Completion) -> list[TokenLogprob]:
+    return [*answer.prompt_logprobs, *(it for output in answer.outputs for it in output.logprobs)]
 
 
 def test_memory_that_runs_out_changes_nothing_either() -> None:

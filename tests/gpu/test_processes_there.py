@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 import torch
 
+from forkroot.core.local import LocalBackend
 from forkroot.core.process import ProcessBackend
+from forkroot.core.protocol import BackendClosed, Call, Sampling, Text
 
+from ..core.test_ranks import children
 from .asking import SIZES, told
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
@@ -25,3 +32,21 @@ def test_two_gpus_give_the_tokens_of_one(prompts, answers, device) -> None:
     for graphs in (True, False):
         found = answers(prompts, device=device, ranks=2, graphs=graphs)
         assert found == answers(prompts, device=device, graphs=graphs)
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_rank_that_dies_while_the_devices_compute_ends_every_call(graphs, device) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two CUDA devices")
+    before = children()
+    backend = LocalBackend.from_folder("tiny", device=device, ranks=2, graphs=graphs, **SIZES)
+    (rank,) = children() - before
+    sampling = Sampling(max_tokens=900, temperature=0.0, ignore_eos=True, n=4)
+    replies = [backend.submit(Call((Text(word),), sampling)) for word in ("One", "Two", "Six")]
+    time.sleep(0.5)
+    os.kill(rank, signal.SIGKILL)
+    for reply in replies:
+        with pytest.raises(BackendClosed, match="rank"):
+            reply.result(5)
+    backend.close()
+    assert children() == before

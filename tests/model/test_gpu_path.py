@@ -72,9 +72,8 @@ class Both:
 
     def __init__(self, folder: Any, device: torch.device, **settings: Any) -> None:
         self.here = ModelRunner(load(folder), NUM_SLOTS * 2)
-        self.there = ModelRunner(
-            load_there(folder, device), NUM_SLOTS * 2, attention="triton", **settings
-        )
+        kinds = {"attention": "triton", "sampling": "triton"} | settings
+        self.there = ModelRunner(load_there(folder, device), NUM_SLOTS * 2, **kinds)
 
     def check(self, batch: Batch) -> list[int]:
         """Every token's distribution is near on both; gives the tokens that follow."""

@@ -28,6 +28,7 @@ from .test_gpu_path import SMALL, load_there, take
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 MOST = 6
+KINDS_THERE: dict[str, Any] = {"attention": "triton", "sampling": "triton"}
 
 
 @pytest.fixture
@@ -57,9 +58,9 @@ class Pair:
 
     def __init__(self, model: Model, most: int = MOST) -> None:
         self.counting = Counting()
-        self.plain = ModelRunner(model, NUM_SLOTS, attention="triton", graphs=False)
+        self.plain = ModelRunner(model, NUM_SLOTS, **KINDS_THERE, graphs=False)
         self.recorded = ModelRunner(
-            model, NUM_SLOTS, attention="triton", max_running=most, recorder=self.counting
+            model, NUM_SLOTS, **KINDS_THERE, max_running=most, recorder=self.counting
         )
 
     def check(self, batch: Batch) -> Outcome:
@@ -138,7 +139,7 @@ def test_a_batch_may_name_tokens_that_are_being_drawn(
 ) -> None:
     folder = make_checkpoint(**SMALL)[0]
     model = load_there(folder, device) if is_recorded else load(folder)
-    settings: dict[str, Any] = {"attention": "triton"} if is_recorded else {}
+    settings: dict[str, Any] = KINDS_THERE if is_recorded else {}
     recorder = Repeating() if is_recorded else None
     plain = ModelRunner(model, NUM_SLOTS, **settings)
     runner = ModelRunner(model, NUM_SLOTS, **settings, max_running=3, recorder=recorder)

@@ -67,3 +67,49 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
 def merge_state(a: Tensor, s: Tensor, b: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
     share = torch.sigmoid((t - s) / 1.4426950408889634)[..., None]
     return torch.lerp(a.float(), b.float(), share).to(a.dtype), torch.logaddexp2(s, t)
+
+
+# --- sampling -------------------------------------------------------------------------------------
+
+
+def softmax(logits: Tensor, temperature: Tensor) -> Tensor:
+    _check_rows(logits, temperature)
+    return (logits / temperature[:, None]).softmax(-1)
+
+
+def top_k_renorm_probs(probs: Tensor, top_k: Tensor) -> Tensor:
+    _check_rows(probs, top_k)
+    assert top_k.dtype is torch.int32 and bool(((top_k > 0) & (top_k <= probs.shape[1])).all())
+    best = probs.sort(-1, descending=True).values
+    least = best.gather(-1, top_k.long()[:, None] - 1)
+    return _renormed(probs, probs >= least)
+
+
+def top_p_renorm_probs(probs: Tensor, top_p: Tensor, is_deterministic: bool) -> Tensor:
+    _check_rows(probs, top_p)
+    best = probs.sort(-1, descending=True).values
+    before = best.double().cumsum(-1) - best
+    least = best.masked_fill(before >= top_p[:, None], torch.inf).amin(-1, keepdim=True)
+    return _renormed(probs, probs >= least)
+
+
+def min_p_sampling_from_probs(
+    probs: Tensor, min_p: Tensor, *, deterministic: bool, seed: Tensor, offset: Tensor
+) -> Tensor:
+    _check_rows(probs, min_p)
+    assert seed.dtype is offset.dtype is torch.int64 and len(seed) == len(offset) == 1
+    probs = _renormed(probs, probs >= min_p[:, None] * probs.amax(-1, keepdim=True))
+    state = torch.Generator().manual_seed(int(seed[0]))
+    return torch.multinomial(probs, 1, generator=state)[:, 0].int()
+
+
+def _check_rows(rows: Tensor, settings: Tensor) -> None:
+    """One setting for each row, of numbers that are sound."""
+    assert rows.dtype is torch.float32 and rows.is_contiguous() and rows.dim() == 2
+    assert len(rows) == len(settings) and settings.dim() == 1 and settings.device == rows.device
+    assert not rows.isnan().any()
+
+
+def _renormed(probs: Tensor, is_kept: Tensor) -> Tensor:
+    kept = probs * is_kept
+    return kept / kept.sum(-1, keepdim=True)

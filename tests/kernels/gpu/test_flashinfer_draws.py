@@ -1,0 +1,116 @@
+"""Draws by FlashInfer: what it is asked for, on a double where there is no GPU and by itself where
+there is."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from forkroot.core.model.batch import Draw
+from forkroot.core.model.sampler import uniforms
+from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+
+from . import flashinfer_double
+
+SIZE, TIMES = 40, 4000
+
+
+@pytest.fixture
+def library(device: torch.device) -> Any:
+    if device.type == "cpu":
+        return flashinfer_double
+    return pytest.importorskip("flashinfer").sampling
+
+
+def drawn(logits: torch.Tensor, draws: list[Draw], library: Any, device: torch.device) -> list[int]:
+    def floats(name: str) -> torch.Tensor:
+        return torch.tensor([getattr(it, name) for it in draws], device=device)
+
+    before = logits.clone()
+    found = FlashInferDraws(library)(
+        logits.to(device),
+        floats("temperature").float(),
+        floats("top_k").int(),
+        floats("top_p").float(),
+        floats("min_p").float(),
+        torch.from_numpy(uniforms(draws)).to(device),
+    )
+    assert torch.equal(logits.nan_to_num(), before.nan_to_num()) and found.dtype is torch.int32
+    return found.tolist()
+
+
+def kept(logits: np.ndarray, draw: Draw) -> np.ndarray:
+    """Probabilities of all tokens under a draw's filters."""
+    shares = np.exp((logits - logits.max()) / draw.temperature)
+    shares /= shares.sum()
+    order = np.argsort(-shares)
+    if draw.top_k > 0:
+        shares[order[draw.top_k :]] = 0
+        shares /= shares.sum()
+    before = np.cumsum(shares[order]) - shares[order]
+    shares[order[before >= draw.top_p]] = 0
+    shares[shares < draw.min_p * shares.max()] = 0
+    return shares / shares.sum()
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        Draw(1.0),
+        Draw(0.5),
+        Draw(1.0, top_k=5),
+        Draw(1.0, top_p=0.7),
+        Draw(2.0, top_k=20, top_p=0.6),
+        Draw(1.5, min_p=0.2),
+        Draw(1.0, top_k=12, top_p=0.9, min_p=0.1),
+    ],
+    ids=lambda draw: f"{draw.temperature} {draw.top_k} {draw.top_p} {draw.min_p}",
+)
+def test_tokens_come_as_often_as_the_filters_leave_them(draw, library, device) -> None:
+    rng = np.random.default_rng(3)
+    logits = rng.standard_normal(SIZE).astype(np.float32) * 1.5
+    rows = torch.from_numpy(np.tile(logits, (TIMES, 1)))
+    counts = np.bincount(drawn(rows, [draw] * TIMES, library, device), minlength=SIZE)
+    shares = kept(logits.astype(np.float64), draw)
+    assert counts[shares == 0].sum() == 0
+    assert np.abs(counts / TIMES - shares).max() < 4 * np.sqrt(0.25 / TIMES)
+
+
+def test_greedy_rows_get_the_likeliest_and_unsound_rows_none(library, device) -> None:
+    logits = torch.zeros(6, SIZE)
+    logits[0, 9] = 5.0
+    logits[1] = -torch.inf
+    logits[2, 3] = torch.nan
+    logits[3, 4] = torch.inf
+    logits[4, 7:] = -torch.inf
+    draws = [Draw(), Draw(1.0), Draw(), Draw(1.0), Draw(1.0, seed=3), Draw()]
+    found = drawn(logits, draws, library, device)
+    assert found[:4] == [9, -1, -1, -1]
+    assert 0 <= found[4] < 7 and found[5] == 0
+
+
+def test_a_batch_is_drawn_alike_again_and_another_seed_draws_otherwise(library, device) -> None:
+    logits = torch.zeros(8, SIZE)
+    draws = [Draw(1.0, seed=seed) for seed in range(8)]
+    others = [Draw(1.0, seed=seed + 100) for seed in range(8)]
+    assert drawn(logits, draws, library, device) == drawn(logits, draws, library, device)
+    assert drawn(logits, draws, library, device) != drawn(logits, others, library, device)
+    alone = drawn(logits[:1], draws[:1], library, device)
+    assert alone == drawn(logits[:1], draws[:1], library, device)
+
+
+@pytest.mark.parametrize(
+    "name", ["softmax", "top_k_renorm_probs", "top_p_renorm_probs", "min_p_sampling_from_probs"]
+)
+def test_the_double_takes_what_the_library_takes(name: str) -> None:
+    sampling = pytest.importorskip("flashinfer.sampling")
+    theirs = inspect.signature(getattr(sampling, name)).parameters
+    mine = inspect.signature(getattr(flashinfer_double, name)).parameters
+    places = list(theirs)
+    for place, (key, parameter) in enumerate(mine.items()):
+        assert key in theirs
+        assert parameter.kind is parameter.KEYWORD_ONLY or places[place] == key
