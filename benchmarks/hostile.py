@@ -1,90 +1,50 @@
 """Constraints made to harm: how long until each is answered, and what other calls feel of it.
 
 A few calls stream from the embedded model without a pause, each read by a thread of its own. In
-turn nothing else happens for a while, and one kind of hostile call is submitted again and again,
-50 ms after the last was answered; each is a little different from those before, so that nothing
-kept helps. A row says for each kind how
-it ended, the seconds that the slowest took, and the time between two chunks of the others, in both
-windows: these follow each other within a second, so that their ratio says more than they do.
+turn nothing else happens for a while (`quiet`); one kind of hostile call is submitted again and
+again, 50 ms after the last was answered, each a little different from those before, so that nothing
+kept helps (`attack`); and the same thread counts numbers now and then for as much processor time as
+one such call took it, and asks nothing (`control`): so much any thread of Python costs the others
+of its process, whatever it does. The last kind asks nothing at all: its thread writes a large
+schema with `json.dumps`, as who sends one might.
+
+A row says for each kind how it ended, the seconds that the slowest took, the processor time of the
+caller's thread, and the time between two chunks of the others in each window: these follow each
+other within a second, so that their ratio says more than they do.
 """
 
 from __future__ import annotations
 
+import gc
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from random import Random
-from time import perf_counter, sleep
+from time import perf_counter, sleep, thread_time
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from attacks import ATTACKS, large_schema
 from common import parser, report
 
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import (
     Call,
-    Choices,
     Constraint,
     ForkrootError,
     JsonSchema,
-    Regex,
     Sampling,
     Text,
 )
 
 Gaps: TypeAlias = list[tuple[float, float]]  # (beginning, seconds)
-STREAMS, ANSWER_LEN = 4, 400
-LARGE, PAUSE = 5_000_000, 0.05
+STREAMS, ANSWER_LEN, PAUSE = 4, 400, 0.05
+WINDOWS = "quiet", "attack", "control"
+OWN = "no call, but json.dumps of 5 MB"
 MOST = 16  # of one kind in a window, made before it: making them is not what is measured
-
-
-def deep_schema(number: int) -> Constraint:
-    schema: dict[str, Any] = {"const": number}
-    for _ in range(10_000):
-        schema = {"type": "array", "items": schema}
-    return JsonSchema(schema)
-
-
-def large_schema(number: int) -> Constraint:
-    names = [f"property {i} of {number}" for i in range(LARGE // 55)]
-    return JsonSchema(
-        {
-            "type": "object",
-            "properties": {name: {"type": "string"} for name in names},
-            "required": names[:3],
-            "additionalProperties": False,
-        }
-    )
-
-
-def many_choices(number: int) -> Constraint:
-    random = Random(number)
-    letters = "abcdefghijklmnopqrstuvwxyz é鱼"
-    return Choices(tuple("".join(random.choices(letters, k=20)) for _ in range(5000)))
-
-
-ATTACKS: dict[str, Callable[[int], Constraint]] = {
-    "(a|b)*a(a|b){18}": lambda n: Regex(f"(a|b)*a(a|b){{18}}{n}"),
-    "[a-z]{1,100000}": lambda n: Regex(f"[a-z]{{1,100000}}{n}"),
-    "[a-z]{1,10000}": lambda n: Regex(f"[a-z]{{1,10000}}{n}"),
-    "((a{1,40}){1,40}){1,40}": lambda n: Regex(f"((a{{1,40}}){{1,40}}){{1,40}}{n}"),
-    "((a{1,9}b?){1,40}){1,40}": lambda n: Regex(f"((a{{1,9}}b?){{1,40}}){{1,40}}{n}"),
-    "(\\w{1,60} ){1,60}": lambda n: Regex(f"(\\w{{1,60}} ){{1,60}}{n}"),
-    "5,000 choices": many_choices,
-    "10,000 brackets": lambda n: Regex("(" * 10_000 + f"a{n}" + ")" * 10_000),
-    "a schema 10,000 deep": deep_schema,
-    "a schema of 5 MB": large_schema,
-    "a remote $ref": lambda n: JsonSchema({"$ref": f"https://example.com/{n}.json"}),
-    "a pattern with broken text": lambda n: Regex(f"a{n}\udcff"),
-    "a schema with broken text": lambda n: JsonSchema({"const": f"a{n}\udcff"}),
-    "choices with broken text": lambda n: Choices((f"a{n}\udcff", "b")),
-    "a schema that asks for much backtracking": lambda n: JsonSchema(
-        {"type": "string", "pattern": f"^(([a-z])+.)+[A-Z]([a-z])+{n}$", "minLength": 200}
-    ),
-}
 
 
 class Streams:
@@ -127,17 +87,15 @@ class Streams:
         return [gap for at, gap in self.gaps if at < end and at + gap > start]
 
 
-def attack(backend: LocalBackend, constraint: Constraint) -> tuple[str, float]:
-    """How the call ended, and the seconds until then."""
+def attack(backend: LocalBackend, constraint: Constraint) -> str:
+    """How a call with this constraint ended."""
     call = Call((Text("JSON:"),), Sampling(max_tokens=32), constraint)
-    started = perf_counter()
     reply = backend.submit(call)
     try:
         reply.result(60)
-        ending = "answered"
     except ForkrootError as error:
-        ending = f"{type(error).__name__}: {_told(error)}"
-    return ending, perf_counter() - started
+        return f"{type(error).__name__}: {_told(error)}"
+    return "answered"
 
 
 def _told(error: ForkrootError) -> str:
@@ -147,45 +105,108 @@ def _told(error: ForkrootError) -> str:
         return f"its text raises {type(fault).__name__}"
 
 
+def write(schema: object) -> str:
+    """As `attack`, of a caller who does something of his own."""
+    json.dumps(schema)
+    return "not asked"
+
+
+def count_numbers(seconds: float) -> None:
+    """Spend processor time in Python."""
+    end = thread_time() + seconds
+    while thread_time() < end:
+        pass
+
+
+class Found:
+    """What was found out about one kind. own: processor time of the caller's thread."""
+
+    def __init__(self) -> None:
+        self.endings: set[str] = set()
+        self.seconds: list[float] = []
+        self.own: list[float] = []
+        self.gaps: dict[str, list[float]] = {when: [] for when in WINDOWS}
+
+    def note(self, backend: LocalBackend, kind: str, constraint: Constraint) -> None:
+        """Submit one call."""
+        started, own = perf_counter(), thread_time()
+        if kind == OWN and isinstance(constraint, JsonSchema):
+            ending = write(constraint.schema)
+        else:
+            ending = attack(backend, constraint)
+        self.own.append(thread_time() - own)
+        self.seconds.append(perf_counter() - started)
+        self.endings.add(ending)
+
+    def summary(self) -> dict[str, Any]:
+        """As the row shows it."""
+        gaps = {when: spread(seconds) for when, seconds in self.gaps.items()}
+        return {
+            "ending": _shown(sorted(self.endings)[0]),
+            "calls": len(self.seconds),
+            "slowest_seconds": round(max(self.seconds), 3),
+            "median_seconds": round(float(np.median(self.seconds)), 4),
+            "own_ms": round(float(np.median(self.own)) * 1e3, 2),
+            "gap_ms": gaps,
+            "gap_ratio": {
+                when: {key: round(gaps[when][key] / gaps["quiet"][key], 2) for key in gaps["quiet"]}
+                for when in WINDOWS[1:]
+            },
+        }
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let no collection of garbage look at what was made before: making it is not measured."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
 def measure(backend: LocalBackend, kinds: list[str], rounds: int, window: float) -> dict[str, Any]:
     """What became of each kind of attack, and of the streams beside it."""
     numbers, streams = count(1), Streams(backend)
-    found: dict[str, dict[str, Any]] = {
-        kind: {"endings": set(), "seconds": [], "quiet": [], "attack": []} for kind in kinds
-    }
+    found = {kind: Found() for kind in kinds}
     with streams.running():
         sleep(window)
         for kind in kinds * rounds:
-            of = found[kind]
-            prepared = [ATTACKS[kind](next(numbers)) for _ in range(MOST)]
-            sleep(PAUSE)
-            start = perf_counter()
-            sleep(window)
-            middle = perf_counter()
-            while prepared and perf_counter() < middle + window:
-                ending, seconds = attack(backend, prepared.pop())
-                of["endings"].add(ending)
-                of["seconds"].append(seconds)
-                sleep(PAUSE)
-            end = perf_counter()
-            sleep(0.2)
-            of["quiet"] += streams.between(start, middle)
-            of["attack"] += streams.between(middle, end)
-    return {kind: _summary(of) for kind, of in found.items()}
+            maker = ATTACKS.get(kind, large_schema)
+            prepared = [maker(next(numbers)) for _ in range(MOST)]
+            with uncollected():
+                visit(backend, streams, kind, prepared, found[kind], window)
+    return {kind: of.summary() for kind, of in found.items()}
 
 
-def _summary(of: dict[str, Any]) -> dict[str, Any]:
-    quiet, attacked = spread(of["quiet"]), spread(of["attack"])
-    return {
-        "ending": _shown(sorted(of["endings"])[0]),
-        "calls": len(of["seconds"]),
-        "slowest_seconds": round(max(of["seconds"]), 3),
-        "median_seconds": round(float(np.median(of["seconds"])), 4),
-        "gap_ms": {"quiet": quiet, "attack": attacked},
-        "gap_ratio": {
-            name: round(attacked[name] / quiet[name], 2) for name in ("median", "p99", "max")
-        },
+def visit(
+    backend: LocalBackend,
+    streams: Streams,
+    kind: str,
+    prepared: list[Constraint],
+    found: Found,
+    window: float,
+) -> None:
+    """One window after another, of one kind."""
+    acts: dict[str, Callable[[Constraint], object]] = {
+        "quiet": lambda _: sleep(window),
+        "attack": lambda constraint: found.note(backend, kind, constraint),
+        "control": lambda _: count_numbers(float(np.median(found.own))),
     }
+    spans = {}
+    for when in WINDOWS:
+        sleep(PAUSE)
+        start = perf_counter()
+        for constraint in prepared:
+            acts[when](constraint)
+            sleep(PAUSE)
+            if perf_counter() > start + window:
+                break
+        spans[when] = start, perf_counter()
+    sleep(0.2)
+    for when, span in spans.items():
+        found.gaps[when] += streams.between(*span)
 
 
 def spread(seconds: list[float]) -> dict[str, float]:
@@ -211,7 +232,7 @@ def main() -> None:
     if args.switch_interval is not None:
         sys.setswitchinterval(args.switch_interval)
     torch.set_num_threads(args.threads)
-    kinds = [kind for kind in ATTACKS if args.only in kind]
+    kinds = [kind for kind in (*ATTACKS, OWN) if args.only in kind]
     with LocalBackend.from_folder("tiny", num_slots=16_384) as backend:
         figures = measure(backend, kinds, args.rounds, args.window)
         backend.check()

@@ -117,15 +117,17 @@ def forced_text(row: Row) -> Lines:
 
 def hostile(row: Row) -> Lines:
     """Hostile constraints, and the time between two chunks of other calls."""
-    lines = []
+    lines, windows = [], dict[str, None]()
     for name, of in row["figures"]["attacks"].items():
         gaps = of["gap_ms"]
+        windows |= dict.fromkeys(gaps)
         times = [f"{gaps[when][key]:.1f} ms" for key in ("median", "p99") for when in gaps]
         ending = of["ending"].partition(":")[0]
         shown = name.replace("|", "\\|")
         lines.append([f"`{shown}`", ending, f"{of['slowest_seconds']:.3f} s", *times])
-    head = ["constraint", "ends in", "slowest", "others' median, before", "during"]
-    return [[*head, "p99, before", "during"], *lines]
+    rest = ["before", "during", "any thread"][1 : len(windows)]
+    head = ["constraint", "ends in", "slowest", "others' median, before", *rest]
+    return [[*head, "p99, before", *rest], *lines]
 
 
 def decode(row: Row) -> Lines:

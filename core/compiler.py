@@ -11,12 +11,14 @@ import numpy as np
 
 from .frames import Line, answer
 from .fsm.dfa import Dfa
+from .fsm.explore import Known
 from .fsm.finish import ShortestFinish
+from .fsm.matcher import Library
+from .fsm.plan import plan_of
 from .fsm.refusals import NotRegular
 from .fsm.regular import automaton
-from .fsm.schema import schema_pattern
 from .fsm.vocabulary import Vocabulary
-from .protocol import CallFailed, Choices, ForkrootError, Regex
+from .protocol import CallFailed, Choices, ForkrootError, Grammar, JsonSchema, Regex
 
 
 def main(fd: int) -> None:
@@ -29,11 +31,11 @@ def serve(line: Line) -> None:
     double the time."""
     gc.disable()
     messages = line.messages()
-    vocabulary = read_vocabulary(*next(messages))
+    library = Library(read_vocabulary(*next(messages)))
     for kind, source, field in messages:
         gc.collect()
         try:
-            line.send("made", made(kind, source, field, vocabulary))
+            line.send("made", made(kind, source, field, library))
         except NotRegular as error:
             line.send("not regular", str(error.value), error.allowed)
         except ForkrootError as error:
@@ -48,12 +50,24 @@ def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Voca
     return Vocabulary([data[start:end] for start, end in pairwise([0, *ends])], end_ids)
 
 
-def made(kind: str, source: Any, field: str, vocabulary: Vocabulary) -> Any:
-    """A pattern for a schema, a written automaton for all else. Raises as these do."""
-    if kind == "schema":
-        return schema_pattern(json.loads(source))
+def made(kind: str, source: Any, field: str, library: Library) -> Any:
+    """A written automaton; of a schema or grammar, also what is known of a grammar, and which of
+    these it is. Raises as these do."""
+    if kind in ("schema", "grammar"):
+        plan = plan_of(read_asked(kind, source), lambda: library)
+        if isinstance(plan, Known):
+            return "known", tuple(plan)
+        return "automaton", written(plan, ShortestFinish(plan, library.vocabulary))
     dfa = automaton(Regex(source) if kind == "regex" else Choices(source), field)
-    return written(dfa, ShortestFinish(dfa, vocabulary))
+    return written(dfa, ShortestFinish(dfa, library.vocabulary))
+
+
+def read_asked(kind: str, source: Any) -> JsonSchema | Grammar:
+    """A schema or grammar that the parent sent."""
+    if kind == "grammar":
+        return Grammar(*source)
+    text, *separators = source
+    return JsonSchema(json.loads(text), tuple(separators))
 
 
 def written(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:

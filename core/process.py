@@ -1,7 +1,7 @@
 """A runtime in a child process: busy threads of this one do not slow it.
 
-The child runs `core.child`. A dead child ends every open call in BackendClosed; a dead parent ends
-the child.
+The child runs `core.child`. A dead child ends every open call in EngineDied; a dead parent ends the
+child.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ import subprocess
 import threading
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from .config import EngineConfig
 from .exits import close_at_exit
+from .folders import model_folder
 from .frames import spawn
+from .fsm.jsontext import check_size
 from .protocol import (
     BackendClosed,
     BackendInfo,
     Call,
     CallFailed,
+    EngineDied,
     ForkrootError,
+    JsonSchema,
     NodeView,
     Reply,
 )
 from .reply import Mailbox
+from .tokenizer import Tokenizer
 
 _SECONDS_TO_CLOSE = 10.0
 
@@ -37,11 +43,12 @@ _SECONDS_TO_CLOSE = 10.0
 class ProcessBackend:
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
-    Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
+    is_replaced: another is started in its place if it dies; told with EngineDied. Raises
+    InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
     """
 
     def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
-        EngineConfig.from_settings(settings)
+        self._model, self._config = model, EngineConfig.from_settings(settings)
         self._process, self._line = spawn(f"{__name__.rpartition('.')[0]}.child")
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -49,7 +56,8 @@ class ProcessBackend:
         self._numbers: dict[Reply, int] = {}
         self._questions: dict[int, Future[Any]] = {}
         self._count = itertools.count()
-        self._is_closed = False
+        self._is_closed = self._has_died = False
+        self.is_replaced = False
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
         close_at_exit(self)
@@ -58,6 +66,13 @@ class ProcessBackend:
         except BaseException:
             self.close()
             raise
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """As the engine's own, read here at its first use."""
+        found = Tokenizer.from_folder(model_folder(self._model), self._config.plain_content)
+        found.widen(self.info().vocabulary_size)
+        return found
 
     @property
     def pid(self) -> int:
@@ -77,6 +92,8 @@ class ProcessBackend:
             return mailbox
         try:
             call.check()
+            if isinstance(call.constraint, JsonSchema):
+                check_size(call.constraint.schema)  # the engine's process would read it whole
             self._line.send("submit", number, call)
         except Exception as error:
             self._forget(number)
@@ -122,15 +139,14 @@ class ProcessBackend:
         if os.getpid() != self._owner:
             return
         with self._lock:
-            is_first, self._is_closed = not self._is_closed, True
-        if is_first:
-            self._line.send("close")
-            self._line.close()
-            try:
-                self._process.wait(_SECONDS_TO_CLOSE)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+            self._is_closed = True
+        self._line.send("close")
+        self._line.close()
+        try:
+            self._process.wait(_SECONDS_TO_CLOSE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         if threading.current_thread() is not self._reader:
             self._reader.join()
 
@@ -156,14 +172,15 @@ class ProcessBackend:
             for kind, number, value in self._line.messages():
                 self._take(kind, number, value)
         with self._lock:
+            self._has_died = self._has_died or not self._is_closed
             self._is_closed = True
             mailboxes, questions = list(self._open.values()), list(self._questions.values())
             self._open.clear()
             self._numbers.clear()
             self._questions.clear()
-        if mailboxes or questions:
+        if self._has_died:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(1)
+                self._process.wait(1)  # for its exit code
         for mailbox in mailboxes:
             mailbox.fail(self._closed())
         for future in questions:
@@ -177,6 +194,9 @@ class ProcessBackend:
         if kind == "chunk":
             self._open[number].put(value)
             return
+        if isinstance(value, EngineDied):
+            self._has_died = True
+            value.is_replaced = self.is_replaced
         mailbox = self._forget(number)
         mailbox.finish(value) if kind == "done" else mailbox.fail(value)
 
@@ -187,8 +207,9 @@ class ProcessBackend:
         return mailbox
 
     def _closed(self) -> BackendClosed:
-        code = self._process.poll()
-        if code is None or code == 0:
+        if not self._has_died:
             return BackendClosed("the backend was closed before the call ended")
-        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return BackendClosed(f"the engine's process {self._process.pid} died ({ending})")
+        code = self._process.poll() or 0
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}" if code else "it hung up"
+        told = f"the engine's process {self._process.pid} died ({ending})"
+        return EngineDied(told, self.is_replaced)

@@ -7,10 +7,9 @@ process, and stopped where one takes longer than it may.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from concurrent.futures import Future, TimeoutError
 from typing import Any
 
@@ -19,10 +18,12 @@ import numpy as np
 from .exits import close_at_exit
 from .frames import Child, spawn
 from .fsm.dfa import Dfa
+from .fsm.explore import Known
+from .fsm.jsontext import schema_text
 from .fsm.partition import Partition
 from .fsm.refusals import NotRegular
 from .fsm.regular import Compiled
-from .protocol import BackendClosed, CallFailed, Choices, InvalidCall, Regex
+from .protocol import BackendClosed, CallFailed, Choices, Grammar, InvalidCall, JsonSchema, Regex
 
 SECONDS = 10.0
 
@@ -48,7 +49,12 @@ class Workshop:
         """Whether the child was started."""
         return self._child is not None
 
-    def compiled(self, constraint: Regex | Choices, field: str | None) -> Compiled:
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is being compiled now."""
+        return self._lock.locked()
+
+    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
         Raises InvalidCall, or CallFailed where the child died."""
         match constraint:
@@ -57,10 +63,15 @@ class Workshop:
             case Choices(options):
                 return _read(self._ask("choices", options, field or "choices"))
 
-    def pattern(self, schema: Mapping[str, Any] | bool) -> str:
-        """A JSON schema as a pattern. Raises NotRegular, InvalidCall or CallFailed."""
-        pattern: str = self._ask("schema", json.dumps(schema), "json_schema")
-        return pattern
+    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+        """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
+        CallFailed."""
+        if isinstance(asked, Grammar):
+            kind, made = self._ask("grammar", (asked.source, asked.syntax), "grammar")
+        else:
+            source = schema_text(asked.schema)
+            kind, made = self._ask("schema", (source, *asked.separators), "json_schema")
+        return Known(*made) if kind == "known" else _read(made)
 
     def close(self) -> None:
         """Stop the child. Nothing in a fork of this process."""
@@ -78,7 +89,7 @@ class Workshop:
                 status, *answer = self._answers.result(SECONDS)
             except TimeoutError:
                 self._stop()
-                shown = str(source)[:200]
+                shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
                 raise InvalidCall(field, shown, f"what compiles in {SECONDS} s") from None
         if status == "made":
             return answer[0]

@@ -6,23 +6,19 @@ allowed costs its compilation once.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future
-from itertools import islice
 from typing import TypeAlias
 
 from ..counters import Histogram
 from ..protocol import Choices, Constraint, ForkrootError, Grammar, InvalidCall, JsonSchema, Regex
 from .guide import Guide
+from .jsontext import schema_text
 
 Key: TypeAlias = tuple[str, ...]
-
-MAX_SCHEMA = 1_000_000
-PART = 4  # characters that a part of a schema has at least, its quotes and commas
 
 
 class GuideCache:
@@ -111,40 +107,9 @@ def cache_key(constraint: Constraint) -> Key:
             return "choices", *options
         case Grammar(source, syntax):
             return "grammar", syntax, source
-        case JsonSchema(schema):
-            hold_size(schema)
-            try:
-                return "json_schema", json.dumps(schema)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise InvalidCall(
-                    "json_schema", schema, f"a schema in JSON form ({error})"
-                ) from None
+        case JsonSchema(schema, separators):
+            return "json_schema", *separators, schema_text(schema)
     raise InvalidCall("constraint", constraint, "a Regex, JsonSchema, Choices or Grammar")
-
-
-def hold_size(schema: object, cap: int = MAX_SCHEMA) -> None:
-    """Raise InvalidCall for a schema whose JSON has more than about `cap` characters.
-
-    Found before anything is written: writing five megabytes stops every thread of Python.
-    """
-    left, parts = cap, [schema]
-    while parts:
-        part = parts.pop()
-        left -= PART
-        if isinstance(part, Mapping):
-            parts += part.values()
-            left -= sum(len(name) + PART for name in part if isinstance(name, str))
-        elif isinstance(part, list | tuple):
-            parts += part
-        elif isinstance(part, str):
-            left -= len(part)
-        if left < 0:
-            raise InvalidCall("json_schema", _shown(schema), f"at most {cap} characters of JSON")
-
-
-def _shown(schema: object) -> str:
-    names = ", ".join(map(repr, islice(schema, 3))) if isinstance(schema, Mapping) else ""
-    return f"{{{names}, ...}}"
 
 
 def _again(error: ForkrootError) -> ForkrootError:

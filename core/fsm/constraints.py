@@ -5,27 +5,32 @@ The vocabulary is read when the first constraint comes: runtimes that never see 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from functools import cached_property
+from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
 from ..protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
+from .explore import Known
 from .grammar import GrammarGuide
-from .guide import Guide
-from .lark import read_lark
+from .guide import Cursor, Guide
+from .jsontext import room_left
 from .limits import Limits, TooSlow
 from .matcher import Library
-from .refusals import FIELD, NotRegular
+from .plan import plan_of
+from .refusals import FIELD
 from .regular import Compiled, RegularGuide, automaton
 from .retokenize import Jump, Retokenizer
-from .rules import schema_grammar
-from .schema import schema_pattern
-from .syntaxes import read_grammar
 from .tokenizations import TOLERANCE, Tokenizations
 from .vocabulary import Vocabulary
 
-QUICK, PATIENT = 0.02, 0.1
+QUICK, BUSY, PATIENT = 0.005, 0.02, 0.1
+PATTERN_RATE = 150_000  # characters in a second, about
+CHOICES_RATE = 500_000
+SCHEMA_RATE = 100_000
+GRAMMAR_RATE = 100_000
 
 
 class Workshop(Protocol):
@@ -33,13 +38,17 @@ class Workshop(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Whether it is ready at once."""
+        """Whether it was started."""
 
-    def compiled(self, constraint: Regex | Choices, field: str | None) -> Compiled:
+    @property
+    def is_busy(self) -> bool:
+        """Whether something else is being compiled."""
+
+    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """As `regular.automaton`, and what ends it takes."""
 
-    def pattern(self, schema: Mapping[str, Any] | bool) -> str:
-        """As `schema.schema_pattern`."""
+    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+        """As `plan_of`, and what ends an automaton takes."""
 
 
 class Constraints:
@@ -47,6 +56,8 @@ class Constraints:
 
     token_bytes: [vocabulary]. end_ids: its end tokens. encode: text -> tokens, nothing added.
     workshop: for large constraints; None: all are compiled in the thread that asks.
+    kind: "auto", or where the factory is of what is asked first for guides ("module:Factory").
+      Raises InvalidCall where it makes nothing.
     """
 
     def __init__(
@@ -55,20 +66,23 @@ class Constraints:
         end_ids: Collection[int],
         encode: Callable[[str], Sequence[int]],
         workshop: Workshop | None = None,
+        kind: str = "auto",
     ) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
         self._encode = encode
         self._workshop = workshop
+        self._brought = _brought(kind, token_bytes, end_ids, encode)
         self.guides = GuideCache(self._compile)
 
     def guide(self, constraint: Constraint) -> Guide:
         """The guide of a constraint, compiled at most once. Raises InvalidCall and its kin."""
         return self.guides.get(constraint)
 
-    def jump(self, ids: Sequence[int], forced: bytes, can_go_on: bool) -> Jump:
-        """What becomes of an answer's tokens `ids` when text is forced upon it."""
-        return self._retokenizer.jump(ids, forced, can_go_on)
+    def jump(self, ids: Sequence[int], forced: bytes, after: Cursor) -> Jump:
+        """What becomes of an answer's tokens `ids` when text is forced upon it. after: a cursor
+        behind this text."""
+        return self._retokenizer.jump(ids, forced, not after.is_finished, after.joins)
 
     def search(self, options: Sequence[str], is_canonical: bool, max_nodes: int) -> Tokenizations:
         """The search for the probabilities of options, over all ways to spell them or only over
@@ -89,52 +103,77 @@ class Constraints:
         return Retokenizer(self._encode, self._vocabulary)
 
     def _compile(self, constraint: Constraint) -> Guide:
-        match constraint:
-            case Regex() | Choices():
-                return self._regular_guide(constraint)
-            case JsonSchema(schema):
-                return self._schema_guide(schema)
-            case Grammar(source, syntax):
-                return GrammarGuide(read_grammar(source, syntax), self._library)
+        guide = None if self._brought is None else self._brought(constraint)
+        return self._own_guide(constraint) if guide is None else guide
 
-    def _schema_guide(self, schema: Mapping[str, Any] | bool) -> Guide:
-        """An automaton; a grammar where no pattern says it or the automaton would be too large."""
-        pattern = None
-        try:
-            pattern = self._pattern(schema)
-            compiled = self._compiled(Regex(pattern), FIELD)
-        except NotRegular:
-            compiled = None
-        except InvalidCall:
-            if pattern is None:
-                raise
-            compiled = None
-        if compiled is None:
-            return GrammarGuide(read_lark(schema_grammar(schema), FIELD), self._library, FIELD)
-        return RegularGuide(compiled.dfa, self._vocabulary, FIELD, compiled.num_tokens)
+    def _own_guide(self, constraint: Constraint) -> Guide:
+        if isinstance(constraint, Regex | Choices):
+            made: Compiled | Known = self._compiled(constraint)
+            field = "constraint"
+        else:
+            made = self._plan(constraint)
+            field = FIELD if isinstance(constraint, JsonSchema) else "grammar"
+        if isinstance(made, Known):
+            return GrammarGuide(made, self._library, field)
+        return RegularGuide(made.dfa, self._vocabulary, field, made.num_tokens)
 
-    def _regular_guide(self, constraint: Regex | Choices) -> Guide:
-        dfa, num_tokens = self._compiled(constraint)
-        return RegularGuide(dfa, self._vocabulary, num_tokens=num_tokens)
+    def _compiled(self, constraint: Regex | Choices) -> Compiled:
+        shop = self._workshop
+        if shop is None:
+            return Compiled(automaton(constraint))
+        seconds = _seconds(shop)
+        if _cost(constraint, seconds) <= seconds:
+            with suppress(TooSlow):
+                return Compiled(automaton(constraint, limits=Limits(seconds=seconds)))
+        return shop.compiled(constraint)
 
-    def _compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
-        if self._workshop is None:
-            return Compiled(automaton(constraint, field))
-        try:
-            limits = Limits(seconds=self._seconds(self._workshop))
-            return Compiled(automaton(constraint, field, limits))
-        except TooSlow:
-            return self._workshop.compiled(constraint, field)
+    def _plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+        """What a schema or a grammar is compiled to."""
+        shop = self._workshop
+        if shop is None:
+            return self._planned(asked, None)
+        seconds = _seconds(shop)
+        if _cost(asked, seconds) <= seconds:
+            with suppress(TooSlow):
+                return self._planned(asked, seconds)
+        return shop.plan(asked)
 
-    def _pattern(self, schema: Mapping[str, Any] | bool) -> str:
-        if self._workshop is None:
-            return schema_pattern(schema)
-        try:
-            return schema_pattern(schema, seconds=self._seconds(self._workshop))
-        except TooSlow:
-            return self._workshop.pattern(schema)
+    def _planned(self, asked: JsonSchema | Grammar, seconds: float | None) -> Compiled | Known:
+        plan = plan_of(asked, lambda: self._library, seconds)
+        return plan if isinstance(plan, Known) else Compiled(plan)
 
-    @staticmethod
-    def _seconds(workshop: Workshop) -> float:
-        """Processor time after which a workshop is asked instead."""
-        return QUICK if workshop.is_running else PATIENT
+
+def _seconds(workshop: Workshop) -> float:
+    """Processor time that a constraint may take in the thread that asks, before a workshop is asked
+    instead: this thread stops the engine's for as long."""
+    if not workshop.is_running:
+        return PATIENT
+    return BUSY if workshop.is_busy else QUICK
+
+
+def _cost(constraint: Constraint, seconds: float) -> float:
+    """Seconds that it takes, about, to read a constraint; of a large schema more than `seconds`."""
+    match constraint:
+        case Regex(pattern):
+            return len(pattern) / PATTERN_RATE
+        case Choices(options):
+            return sum(map(len, options)) / CHOICES_RATE
+        case Grammar(source):
+            return len(source) / GRAMMAR_RATE
+        case JsonSchema(schema):
+            room = int(seconds * SCHEMA_RATE)
+            return (room - room_left(schema, room)) / SCHEMA_RATE
+
+
+def _brought(kind: str, *given: Any) -> Callable[[Constraint], Guide | None] | None:
+    """What the factory makes that is in this place; None for "auto"."""
+    if kind == "auto":
+        return None
+    try:
+        made: Callable[[Constraint], Guide | None] = EntryPoint("constraint", kind, "").load()(
+            *given
+        )
+    except Exception as error:
+        allowed = f"a factory of constraint that works here ({error!r})"
+        raise InvalidCall("constraint", kind, allowed) from error
+    return made

@@ -6,13 +6,11 @@ Masks come from the first; the second says what is forced, and tries how the ans
 from __future__ import annotations
 
 import codecs
-from math import inf
 from threading import Lock
-from time import thread_time
 
 from ..protocol import CallFailed
-from .ending import ALL_BYTES, Endings
-from .lark import Lark
+from .ending import ALL_BYTES
+from .explore import Known
 from .matcher import Bits, Library, Matcher, broken, check, heard
 from .required import left_over, spelling
 from .steering import Place, Steering
@@ -22,31 +20,25 @@ from .vocabulary import NEVER, Mask
 
 NUM_BYTES = 1_000_000
 MAX_FORCED = 1_024
-MAX_PHRASES = 64
-MAX_LEARNED = 100_000
-MAX_SECONDS = 2.0
-STEP_SECONDS = 0.0002
 MAX_TRAILS = 64
-LEAST_MARGIN = 16
 MAX_REFUSED = 8
 
 
 class GrammarGuide:
-    """As `Guide`. field: what the constraint is called in errors.
+    """As `Guide`. known: what was found out about the grammar. field: what the constraint is called
+    in errors.
 
-    end: a text of the grammar, found to be short; None: none was found, or not in time.
-    margin: tokens by which one token can put off the end, about.
-    Raises InvalidCall where the grammar is not sound.
+    end, margin: as in `Known`. Raises InvalidCall where the grammar is not sound.
     """
 
-    def __init__(self, lark: Lark, library: Library, field: str = "grammar") -> None:
+    def __init__(self, known: Known, library: Library, field: str = "grammar") -> None:
         self.vocabulary = library.vocabulary
         self.bits = Bits(self.vocabulary)
         self._lock = Lock()
-        self._wide, self._narrow = library.compile(lark.source, field)
-        self.endings = Endings(library.usable)
+        self._wide, self._narrow = library.compile(known.source, field)
+        self.endings = known.endings(library)
         self.steering = Steering(self.vocabulary)
-        self.margin, self.end = self._prepared(lark, library)
+        self.margin, self.end = known.margin, known.end
         self._trails = {b"": Trail(self.endings, self._narrow.deep_copy(), self.end)}
 
     @property
@@ -84,7 +76,8 @@ class GrammarGuide:
     def trail(self, written: bytes) -> Trail:
         """The known end of a text, to be asked and not changed; those asked last are kept."""
         with self._lock:
-            near = max((key for key in self._trails if written.startswith(key)), key=len)
+            sizes = range(len(written), -1, -1)
+            near = next(written[:size] for size in sizes if written[:size] in self._trails)
             trail = self._trails[near]
             if near != written:
                 trail = trail.copy()
@@ -95,50 +88,6 @@ class GrammarGuide:
                 if len(self._trails) > MAX_TRAILS:
                     del self._trails[next(key for key in self._trails if key)]
         return trail
-
-    def _prepared(self, lark: Lark, library: Library) -> tuple[int, bytes | None]:
-        """The margin and the end; a grammar too slow to be tried is given no end."""
-        start = thread_time()
-        self.endings.ends_at = start + MAX_SECONDS
-        margin = LEAST_MARGIN + 2 * self._learn(lark, library)
-        end = self.endings.find(self._narrow.deep_copy(), b"", is_thorough=True)
-        is_slow = thread_time() - start > STEP_SECONDS * max(1_000, self.endings.num_steps)
-        is_slow = is_slow or self.endings.is_over
-        self.endings.ends_at = inf
-        return margin, None if is_slow else end
-
-    def _learn(self, lark: Lark, library: Library) -> int:
-        """Find short texts for each rule; the most tokens that one of them has."""
-        most = 0
-        for literal in lark.literals[:MAX_PHRASES]:
-            self.endings.learn(literal)
-        missing = _parts(lark, library)
-        is_new = True
-        while missing and is_new:
-            is_new = False
-            for rule, matcher in tuple(missing.items()):
-                phrases = self.endings.branches(matcher)
-                for phrase in phrases:
-                    self.endings.learn(phrase)
-                    count = self.vocabulary.spell(phrase)
-                    most = max(most, count if count < NEVER else len(phrase))
-                if phrases:
-                    del missing[rule]
-                    is_new = True
-        return most
-
-
-def _parts(lark: Lark, library: Library) -> dict[str, Matcher]:
-    """Matchers of bytes for single rules, as many as do not cost much."""
-    found, size = dict[str, Matcher](), 0
-    for rule in lark.rules[:MAX_PHRASES]:
-        source = lark.started_at(rule)
-        size += len(source)
-        if size > MAX_LEARNED:
-            break
-        if (matcher := library.part(source)) is not None:
-            found[rule] = matcher
-    return found
 
 
 class GrammarCursor:
@@ -237,6 +186,10 @@ class GrammarCursor:
         self._back(len(forced))
         return _whole(self.written, bytes(forced))
 
+    def joins(self, tail: bytes) -> bool:
+        """As `Cursor.joins`."""
+        return self.guide.vocabulary.is_extended(tail, self._allows)
+
     def shortest_finish(self) -> int:
         """As `Cursor.shortest_finish`; 0 where no end was found, so that none is waited for."""
         need = self._spell(self._find_end())
@@ -278,6 +231,10 @@ class GrammarCursor:
         self.written += data
         self.required = rest
         return True
+
+    def _allows(self, data: bytes) -> bool:
+        """Whether these bytes may come next."""
+        return bool(self.matcher.validate_tokens(list(data)) == len(data))
 
     def _is_near(self, budget: int) -> bool:
         """Whether a token could put off the end further than the budget goes."""

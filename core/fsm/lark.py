@@ -11,10 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..protocol import InvalidCall
-from .lists import Layout
+from ..protocol import COMPACT, InvalidCall
 from .matcher import FIELD
-from .rules import LAYOUT, schema_rules
+from .rules import schema_rules
 
 MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
 MAX_OPTIONS = 500
@@ -130,18 +129,18 @@ def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
     """The name of the rule that stands for a schema, and its rules."""
     schema = json.loads(piece.text.removeprefix("%json"))
     try:
-        return schema_rules(schema, prefix, _layout(schema))
+        return schema_rules(schema, prefix, _separators(schema))
     except InvalidCall as error:
         raise InvalidCall(FIELD, f"%json {error.value}", error.allowed) from None
 
 
-def _layout(schema: object) -> Layout:
+def _separators(schema: object) -> tuple[str, str]:
     """The separators that a schema of guidance's asks for, by a comma or colon and blanks."""
     match schema:
         case {"x-guidance": {"item_separator": str(comma), "key_separator": str(colon)}}:
             if comma.strip(_BLANKS) == "," and colon.strip(_BLANKS) == ":":
-                return Layout(f" {json.dumps(comma)} ", f" {json.dumps(colon)} ")
-    return LAYOUT
+                return comma, colon
+    return COMPACT
 
 
 def _literals(pieces: list[Piece]) -> tuple[bytes, ...]:

@@ -15,11 +15,10 @@ from .strings import repeated
 
 
 class Layout(NamedTuple):
-    """White space: the pattern of a comma, of a colon, and of what is inside brackets."""
+    """What stands between two items, and between a key and its value."""
 
-    comma: str = ","
-    colon: str = ":"
-    inside: str = ""
+    comma: str
+    colon: str
 
 
 class Entry(NamedTuple):
@@ -30,17 +29,15 @@ class Entry(NamedTuple):
     high: int | None = 1
 
 
-def enclosed(
-    brackets: str, entries: Sequence[Entry], layout: Layout, needs_one: bool = False
-) -> str:
+def enclosed(brackets: str, entries: Sequence[Entry], comma: str, needs_one: bool = False) -> str:
     """A list of these entries; with `needs_one` it is not empty."""
     start, end = "\\" + brackets[0], "\\" + brackets[1]
     if not entries:
-        return start + layout.inside + end
-    body = f"{joined(entries, layout.comma)}{layout.inside}"
+        return start + end
+    body = joined(entries, comma)
     if not needs_one and not any(entry.low for entry in entries):
         body = f"(?:{body})?"
-    return f"{start}{layout.inside}{body}{end}"
+    return start + body + end
 
 
 def joined(entries: Sequence[Entry], comma: str) -> str:

@@ -43,14 +43,16 @@ class Library:
         Tokens of the first are those of the vocabulary, then one for each byte; of the second 0 to
         255. Raises InvalidCall for `field` where the grammar is not sound, or too large.
         """
-        if len(source) > MAX_LENGTH:
-            raise InvalidCall(field, source, f"grammars of at most {MAX_LENGTH} characters")
-        return self._matcher(self._wide, source, field), self._matcher(self._narrow, source, field)
+        return self._matcher(self._wide, source, field), self.narrow(source, field)
+
+    def narrow(self, source: str, field: str) -> Matcher:
+        """A matcher of bytes, as `compile`."""
+        return self._matcher(self._narrow, source, field)
 
     def part(self, source: str) -> Matcher | None:
         """A matcher of bytes at the start of a grammar; None where it is not sound."""
         try:
-            return self._matcher(self._narrow, source, FIELD)
+            return self.narrow(source, FIELD)
         except InvalidCall:
             return None
 
@@ -83,6 +85,8 @@ class Library:
         import llguidance
 
         value = source if field == FIELD else "#"
+        if len(source) > MAX_LENGTH:
+            raise InvalidCall(field, value, f"grammars of at most {MAX_LENGTH} characters")
 
         def refuse(message: str) -> Exception:
             return InvalidCall(field, value, f"a grammar that compiles ({one_line(message)})")

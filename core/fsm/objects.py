@@ -55,7 +55,7 @@ def object_pattern(
         leaf(f'"{key}"') + layout.colon + value
         for key, value in _others(objects, tuple(properties), write, unfold, name_of)
     ]
-    return _counted(entries, others, objects.low, objects.high, layout)
+    return _counted(entries, others, objects.low, objects.high, layout.comma)
 
 
 def _is_name(name: str, objects: Objects, unfold: Unfold) -> bool:
@@ -70,7 +70,7 @@ def _holds(facts: Facts, text: Literal) -> bool:
 
 
 def _counted(
-    entries: list[Entry], others: list[str], low: int, high: int | None, layout: Layout
+    entries: list[Entry], others: list[str], low: int, high: int | None, comma: str
 ) -> str | None:
     """The object of these entries, with as many properties as are allowed."""
     num_required = sum(entry.low for entry in entries)
@@ -92,7 +92,7 @@ def _counted(
     if others:
         most = None if high is None else high - num_required
         entries = [*entries, Entry(alternatives(others), 0, most)]
-    return enclosed("{}", entries, layout, needs_one)
+    return enclosed("{}", entries, comma, needs_one)
 
 
 def _others(

@@ -7,24 +7,24 @@ always right. Rules from which no value can be derived are left out.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..protocol import COMPACT
 from .facts import All, Arrays, Objects, Strings
 from .facts import Literal as Value
-from .lists import Layout
 from .numbers import FREE_NUMBER
 from .refusals import NotRegular, Unsayable, refuse
 from .schema import Writer
 from .spelling import FREE_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, pattern, repeated
-from .unfold import Document
+from .unfold import MAX_SECONDS, Document
 
 MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
 MAX_COUNT = 100_000
-LAYOUT = Layout(' "," ', ' ":" ')
 _NAME = re.compile(r"[\w-]+")
 _MARKS = {"(?:": "(", "\\{": ' "{" ', "\\}": ' "}" ', "\\[": ' "[" ', "\\]": ' "]" '}
 _MARK = re.compile(r"\(\?:|\\[{}\[\]]")
@@ -32,23 +32,30 @@ _MARK = re.compile(r"\(\?:|\\[{}\[\]]")
 Key = tuple[str, ...]
 
 
-def schema_grammar(schema: Mapping[str, Any] | bool) -> str:
-    """A grammar, in Lark, whose every text is compact JSON that the schema accepts.
+def schema_grammar(
+    schema: Mapping[str, Any] | bool,
+    separators: tuple[str, str] = COMPACT,
+    seconds: float = MAX_SECONDS,
+) -> str:
+    """A grammar, in Lark, whose every text is JSON that the schema accepts. separators, seconds: as
+    in `schema_pattern`.
 
     Raises InvalidCall and its kin as `schema_pattern` does, with less that cannot be said.
     """
-    name, rules = schema_rules(schema, "")
+    name, rules = schema_rules(schema, "", separators, seconds)
     return f"start: {name}\n{rules}"
 
 
 def schema_rules(
-    schema: Mapping[str, Any] | bool, prefix: str, layout: Layout = LAYOUT
+    schema: Mapping[str, Any] | bool,
+    prefix: str,
+    separators: tuple[str, str] = COMPACT,
+    seconds: float = MAX_SECONDS,
 ) -> tuple[str, str]:
-    """The name of a rule that stands for the schema, and the rules, whose names have a prefix.
-    layout: its separators, as terminals."""
-    document = Document(schema)
+    """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
+    document = Document(schema, seconds)
     try:
-        return RuleWriter(document, prefix, layout).all_rules((document.root,))
+        return RuleWriter(document, prefix, separators).all_rules((document.root,))
     except RecursionError:
         raise refuse("#", "schemas less deep, for callers this deep in calls") from None
 
@@ -60,8 +67,8 @@ class RuleWriter(Writer):
     places are found, one counts as empty until it is known to have a value.
     """
 
-    def __init__(self, document: Document, prefix: str, layout: Layout) -> None:
-        super().__init__(document, layout)
+    def __init__(self, document: Document, prefix: str, separators: tuple[str, str]) -> None:
+        super().__init__(document, separators)
         self._prefix = prefix
         self._keys: list[Key] = []
         self._places: dict[Key, tuple[str, All]] = {}
@@ -102,6 +109,10 @@ class RuleWriter(Writer):
     def leaf(self, pattern: str) -> str:
         """The name of the terminal with this pattern."""
         return self._terminal("/" + pattern.replace("/", "\\/") + "/")
+
+    def separator(self, text: str) -> str:
+        """As a terminal."""
+        return f" {json.dumps(text)} "
 
     def values(self, values: Sequence[Value]) -> list[str]:
         """Each of these values, token by token."""

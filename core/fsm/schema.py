@@ -10,10 +10,9 @@ could honour raises `InvalidCall`, by keyword and place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-from ..protocol import InvalidCall
+from ..protocol import COMPACT
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings
 from .facts import Literal as Value
@@ -23,7 +22,7 @@ from .members import fits
 from .numbers import integer_pattern, number_pattern
 from .objects import object_pattern
 from .refusals import NotRegular, Unreadable, Unsayable, refuse
-from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal
+from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, limited, pattern, repeated, squeezed
 from .unfold import MAX_SECONDS, Document, located
 
@@ -33,35 +32,23 @@ MAX_FREE = 16
 MATCH_STEPS = 10
 MAX_LENGTH = 1_000_000
 MAX_SQUEEZED = 512
-BREAK = r"(?:\u000a {0,40})?"
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {
-        "compact": Layout(),
-        "spaced": Layout(", ?", ": ?"),
-        "indented": Layout(f",(?: |{BREAK})", ": ?", BREAK),
-    }
-)
-Whitespace = Literal["compact", "spaced", "indented"]
 
 
 def schema_pattern(
     schema: Mapping[str, Any] | bool,
     *,
-    whitespace: Whitespace = "compact",
+    separators: tuple[str, str] = COMPACT,
     seconds: float = MAX_SECONDS,
 ) -> str:
     """A regular expression whose every match is JSON that the schema accepts.
 
-    whitespace: "compact" has none; "spaced" allows one space after a comma and a colon; "indented"
-      also a new line and up to 40 spaces wherever an item begins or a bracket closes.
+    separators: as in `JsonSchema`.
     seconds: of this thread's processor time that reading it may take.
     Raises NotRegular where a pattern cannot say it, InvalidCall where the schema is ill-formed,
     too large, accepts nothing, or has keywords that are not supported.
     """
-    if whitespace not in LAYOUTS:
-        raise InvalidCall("whitespace", whitespace, f"one of {', '.join(LAYOUTS)}")
     document = Document(schema, seconds)
-    found = Writer(document, LAYOUTS[whitespace]).write((document.root,))
+    found = Writer(document, separators).write((document.root,))
     if found is None:
         raise refuse("#", "a schema that some value meets")
     return found
@@ -70,9 +57,10 @@ def schema_pattern(
 class Writer:
     """Writes the places of one document, each as a pattern."""
 
-    def __init__(self, document: Document, layout: Layout) -> None:
+    def __init__(self, document: Document, separators: tuple[str, str]) -> None:
         self.document = document
-        self._layout = layout
+        self._separators = separators
+        self._layout = Layout(*map(self.separator, separators))
         self._written: dict[tuple[str, ...], str | None] = {}
         self._open: list[tuple[str, ...]] = []
 
@@ -119,9 +107,17 @@ class Writer:
         """A pattern that holds no other place of the document."""
         return pattern
 
+    def separator(self, text: str) -> str:
+        """A comma or a colon with its blanks, as it is to be written."""
+        return literal(text)
+
     def values(self, values: Sequence[Value]) -> list[str]:
         """Each of these values."""
-        return [literal(value.text) for value in values]
+        return [literal(self._text(value)) for value in values]
+
+    def _text(self, value: Value) -> str:
+        is_plain = value.kind not in ("array", "object")
+        return value.text if is_plain else value_text(value.value, self._separators)
 
     def anything(self) -> str:
         """Any value at all."""
@@ -179,9 +175,8 @@ class Writer:
             most = None if high is None else high - len(items)
             entry = Entry(rest, max(low - len(items), 0), most)
         if not items:
-            return enclosed("[]", [entry] if entry else [], self._layout)
-        body = nested(items, low, entry, self._layout.comma)
-        return rf"\[{self._layout.inside}{body}{self._layout.inside if body else ''}\]"
+            return enclosed("[]", [entry] if entry else [], self._layout.comma)
+        return rf"\[{nested(items, low, entry, self._layout.comma)}\]"
 
     def _unique(self, arrays: Arrays) -> str | None:
         """Different items of an enum, in its order."""
@@ -199,7 +194,7 @@ class Writer:
         entries = [
             Entry(text, int(all_low)) for value in values.values() for text in self.values([value])
         ]
-        return enclosed("[]", entries, self._layout, needs_one=arrays.low > 0)
+        return enclosed("[]", entries, self._layout.comma, needs_one=arrays.low > 0)
 
     def _name(self, facts: Facts) -> str | None:
         """The pattern of a property's name: like that of a string, but spelled in one way."""

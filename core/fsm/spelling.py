@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 
+from ..protocol import COMPACT
 from .chars import Ranges, complement, union
 from .refusals import Unreadable
 
@@ -19,7 +20,6 @@ SURROGATES: Ranges = ((0xD800, 0xE000),)
 _HEX = "[0-9A-Fa-f]"
 _PAIR = rf"[Dd][89ABab]{_HEX}{{2}}\\u[Dd][C-Fc-f]{_HEX}{{2}}"
 _UNIT = rf"(?:[0-9A-CE-Fa-ce-f]{_HEX}{{3}}|[Dd][0-7]{_HEX}{{2}}|{_PAIR})"
-_COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _SPECIAL = r"\.^$*+?{}[]|()-"
 _CHANGED = re.compile(r"[\\.^$*+?{}\[\]|()\-]|[^ -~\U00010000-\U0010ffff]")
 _IN_CLASS = r"\]^[-&~|"
@@ -30,14 +30,18 @@ def literal(text: str) -> str:
     return _CHANGED.sub(lambda found: _shown(found[0], _SPECIAL), text)
 
 
-def value_text(value: object) -> str:
-    """Compact JSON of a value; raises Unreadable where it has none."""
+def value_text(value: object, separators: tuple[str, str] = COMPACT) -> str:
+    """JSON of a value; raises Unreadable where it has none."""
     try:
-        text = _COMPACT.encode(value)
+        text = _encoder(separators).encode(value)
         text.encode()
     except (TypeError, ValueError, RecursionError):
         raise Unreadable("finite JSON values of moderate depth, without lone surrogates") from None
     return text
+
+
+def _encoder(separators: tuple[str, str]) -> json.JSONEncoder:
+    return json.JSONEncoder(ensure_ascii=False, separators=separators, allow_nan=False)
 
 
 def alternatives(options: list[str]) -> str:

@@ -21,8 +21,10 @@ from forkroot.core.protocol import (
     BackendClosed,
     Call,
     Choices,
+    EngineDied,
     InvalidCall,
     InvalidModel,
+    JsonSchema,
     Sampling,
     Text,
 )
@@ -122,6 +124,17 @@ def test_bad_calls_get_their_errors_and_harm_no_other(backend: ProcessBackend) -
     assert backend.submit(CALLS[0]).result(30).text
 
 
+def test_a_schema_that_is_too_large_is_refused_before_the_engine_sees_it(
+    backend: ProcessBackend,
+) -> None:
+    cannot_be_sent = object()
+    schema = {"enum": ["x" * 2_000_000, cannot_be_sent]}
+    reply = backend.submit(ask("x", constraint=JsonSchema(schema)))
+    with pytest.raises(InvalidCall) as caught:
+        reply.result(30)
+    assert caught.value.field == "json_schema"
+
+
 def test_a_call_can_be_cancelled(backend: ProcessBackend) -> None:
     reply = backend.submit(
         Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True), stream=True)
@@ -147,13 +160,18 @@ def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
     replies = [backend.submit(endless) for _ in range(20)]
     os.kill(backend.pid, signal.SIGKILL)
     for reply in replies:
-        with pytest.raises(BackendClosed, match="died"):
+        with pytest.raises(EngineDied, match=r"died \(signal 9\)") as caught:
             reply.result(5)
-    with pytest.raises(BackendClosed, match="died"):
+        assert not caught.value.is_replaced
+    backend.is_replaced = True
+    with pytest.raises(EngineDied, match="died") as caught:
         backend.submit(endless).result(5)
-    with pytest.raises(BackendClosed):
+    assert caught.value.is_replaced
+    with pytest.raises(EngineDied):
         backend.info()
     backend.close()
+    with pytest.raises(EngineDied):
+        backend.info()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -171,8 +189,9 @@ def test_closing_ends_open_calls_and_the_child() -> None:
     reply = backend.submit(Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=64)))
     backend.close()
     backend.close()
-    with pytest.raises(BackendClosed):
+    with pytest.raises(BackendClosed) as caught:
         reply.result(5)
+    assert type(caught.value) is BackendClosed
     assert not is_alive(backend.pid)
 
 

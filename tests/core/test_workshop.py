@@ -11,12 +11,28 @@ import numpy as np
 import pytest
 
 from forkroot.core import workshop as room
+from forkroot.core.fsm.constraints import Constraints
+from forkroot.core.fsm.explore import Known
 from forkroot.core.fsm.finish import ShortestFinish
+from forkroot.core.fsm.matcher import Library
+from forkroot.core.fsm.plan import plan_of
 from forkroot.core.fsm.refusals import NotRegular
 from forkroot.core.fsm.regex import compile_regex, from_choices
+from forkroot.core.fsm.regular import Compiled, automaton
+from forkroot.core.fsm.rules import schema_grammar
 from forkroot.core.fsm.schema import schema_pattern
 from forkroot.core.fsm.vocabulary import Vocabulary
-from forkroot.core.protocol import BackendClosed, CallFailed, Choices, InvalidCall, Regex
+from forkroot.core.protocol import (
+    SPACED,
+    BackendClosed,
+    CallFailed,
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
 from forkroot.core.workshop import Workshop
 
 TOKENS = [*(bytes([byte]) for byte in range(256)), b"", b"ab", "☃☃".encode()]
@@ -48,7 +64,27 @@ def test_lists_of_texts_and_schemas(workshop: Workshop) -> None:
     there, here = workshop.compiled(Choices(options), "choices").dfa, from_choices(options)
     assert np.array_equal(there.table, here.table)
     schema = {"type": "array", "items": {"enum": [1, "é"]}, "maxItems": 3}
-    assert workshop.pattern(schema) == schema_pattern(schema)
+    planned, expected = workshop.plan(JsonSchema(schema)), compile_regex(schema_pattern(schema))
+    assert isinstance(planned, Compiled) and np.array_equal(planned.dfa.table, expected.table)
+    spaced = workshop.plan(JsonSchema({"type": "array", "items": {"const": 1}}, SPACED))
+    assert isinstance(spaced, Compiled) and spaced.dfa.matches("[1, 1]")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        JsonSchema({"type": "array", "items": {"$ref": "#"}}),
+        JsonSchema({"type": "array", "items": {"$ref": "#"}}, SPACED),
+        Grammar('start: "(" start ")" | /[a-z]+/'),
+        Grammar('root ::= "[" root "]" | "end"', "gbnf"),
+    ],
+)
+def test_what_is_known_of_a_grammar_is_what_this_process_finds(
+    workshop: Workshop, asked: JsonSchema | Grammar
+) -> None:
+    known = workshop.plan(asked)
+    assert isinstance(known, Known) and known.end is not None
+    assert known == plan_of(asked, lambda: Library(VOCABULARY))
 
 
 def test_refusals_are_those_of_this_process(workshop: Workshop) -> None:
@@ -57,10 +93,11 @@ def test_refusals_are_those_of_this_process(workshop: Workshop) -> None:
     with pytest.raises(InvalidCall) as expected:
         compile_regex("(?=a)b", field="json_schema")
     assert str(caught.value) == str(expected.value)
+    endless = {"anyOf": [{"$ref": "#"}, {"type": "integer"}]}
     with pytest.raises(NotRegular) as unsaid:
-        workshop.pattern({"$ref": "#"})
+        workshop.plan(JsonSchema(endless))
     with pytest.raises(NotRegular) as here:
-        schema_pattern({"$ref": "#"})
+        schema_grammar(endless)
     assert str(unsaid.value) == str(here.value)
 
 
@@ -96,3 +133,38 @@ def test_a_fork_does_not_stop_it(workshop: Workshop) -> None:
     workshop.close()
     workshop._owner = owner
     assert workshop.compiled(Regex("b"), "regex").dfa.matches("b")
+
+
+class Elsewhere:
+    """A workshop in this process; notes what it was asked."""
+
+    is_running, is_busy = False, False
+
+    def __init__(self) -> None:
+        self.asked: list[Constraint] = []
+
+    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
+        self.asked.append(constraint)
+        return Compiled(automaton(constraint, field))
+
+    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+        self.asked.append(asked)
+        plan = plan_of(asked, lambda: Library(VOCABULARY))
+        return plan if isinstance(plan, Known) else Compiled(plan)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "text"),
+    [
+        (Regex("a" * 16_000), b"a" * 16_000),
+        (Choices(("b" * 30_000, "b" * 30_001)), b"b" * 30_000),
+        (JsonSchema({"const": "c" * 12_000}), b'"' + b"c" * 12_000 + b'"'),
+        (Grammar(f'start: "{"d" * 12_000}"'), b"d" * 12_000),
+    ],
+    ids=["a pattern", "texts", "a schema", "a grammar"],
+)
+def test_what_takes_long_to_read_is_not_read_here(constraint: Constraint, text: bytes) -> None:
+    shop = Elsewhere()
+    made = Constraints(TOKENS, [256], lambda written: list(written.encode()), shop)
+    assert made.guide(constraint).cursor(text).is_accepting
+    assert shop.asked == [constraint]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forkroot.core.fsm.ending import END
+from forkroot.core.fsm.explore import explore
 from forkroot.core.fsm.grammar import GrammarGuide
 from forkroot.core.fsm.matcher import Library, Matcher
 from forkroot.core.fsm.syntaxes import read_grammar
@@ -36,7 +37,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 
 
 def matcher_of(source: str, syntax: str = "gbnf") -> Matcher:
-    return GrammarGuide(read_grammar(source, syntax), LIBRARY).narrow(b"")
+    return GrammarGuide(explore(read_grammar(source, syntax), LIBRARY), LIBRARY).narrow(b"")
 
 
 def accepts(matcher: Matcher, text: str) -> bool:

@@ -93,6 +93,7 @@ def test_constraints_are_told_apart() -> None:
         for constraint in (
             *(Regex("a"), Choices(("a",)), Choices(("a", "b")), Grammar("a"), Grammar("a", "gbnf")),
             *(JsonSchema({"a": 1, "b": 2}), JsonSchema({"b": 2, "a": 1}), JsonSchema(True)),
+            JsonSchema(True, (", ", ": ")),
         )
     ]
     assert len(set(keys)) == len(keys)
@@ -125,3 +126,11 @@ def test_a_schema_that_holds_itself_is_refused() -> None:
     schema["items"] = schema
     with pytest.raises(InvalidCall, match="json_schema"):
         cache_key(JsonSchema(schema))
+
+
+def test_the_same_list_in_itself_many_times_is_refused() -> None:
+    shared: list[Any] = ["a" * 100]
+    for _ in range(60):
+        shared = [shared, shared]
+    with pytest.raises(InvalidCall, match="at most 1000000 characters"):
+        cache_key(JsonSchema({"const": shared}))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from forkroot.core.fsm.explore import explore
 from forkroot.core.fsm.grammar import GrammarCursor, GrammarGuide
 from forkroot.core.fsm.lark import read_lark
 from forkroot.core.fsm.matcher import Library
@@ -48,7 +49,7 @@ NOTES = {
 
 
 def guide_of(source: str, library: Library = LIBRARY) -> GrammarGuide:
-    return GrammarGuide(read_lark(source), library)
+    return GrammarGuide(explore(read_lark(source), library), library)
 
 
 def cursor_of(source: str, written: bytes = b"", required: bytes = b"") -> GrammarCursor:
@@ -88,7 +89,7 @@ def test_masks_allow_the_tokens_that_can_be_taken_and_the_end_where_it_may_be(so
 
 @pytest.mark.parametrize("syntax", NOTES)
 def test_the_same_sums_in_every_notation(syntax: str) -> None:
-    guide = GrammarGuide(read_grammar(NOTES[syntax], syntax), LIBRARY)
+    guide = GrammarGuide(explore(read_grammar(NOTES[syntax], syntax), LIBRARY), LIBRARY)
     for text in (b"1", b"1+2-30", b"(1-(2))", b"((0))+7"):
         assert guide.cursor(text).is_accepting
     for text in (b"", b"1+", b"(1", b"()", b"1++2", b"(1))"):
@@ -143,6 +144,17 @@ def test_forced_runs_end_where_a_choice_begins_or_the_answer_may_end() -> None:
     assert cursor_of('start: "ab" "cd"?').forced() == b"ab"
     assert cursor_of('start: "ab" "cd"?', b"ab").forced() == b""
     assert cursor_of('start: "ab" "cd"?', b"abc").forced() == b"d"
+
+
+@pytest.mark.parametrize("written", ["", '{"value":', '{"value":1,"name":"', '{"value":12'])
+def test_a_token_joins_what_is_written_where_its_rest_may_come_next(written: str) -> None:
+    guide, data = guide_of(schema_grammar(TREE), PIECES_LIBRARY), written.encode()
+    cursor = guide.cursor(data)
+    for size in range(1, len(data)):
+        tail = data[-size:]
+        rests = [own[size:] for own in PIECES.token_bytes if own.startswith(tail)]
+        expected = any(rest and guide.narrow(data + rest) is not None for rest in rests)
+        assert cursor.joins(tail) is expected
 
 
 def test_forced_runs_hold_whole_characters() -> None:

@@ -1,0 +1,56 @@
+"""What a JSON schema or a grammar is compiled to: an automaton, or a grammar that was explored.
+
+The answer is plain data, and may be found in any process that has the vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..protocol import Grammar, InvalidCall, JsonSchema, Regex
+from .dfa import Dfa
+from .explore import Known, explore
+from .lark import read_lark
+from .limits import Limits, TooSlow
+from .matcher import Library
+from .refusals import FIELD, NotRegular
+from .regular import automaton
+from .rules import schema_grammar
+from .schema import schema_pattern
+from .syntaxes import read_grammar
+from .unfold import MAX_SECONDS
+
+
+def plan_of(
+    asked: JsonSchema | Grammar, library: Callable[[], Library], seconds: float | None = None
+) -> Dfa | Known:
+    """The automaton of a schema, or what is known of the grammar.
+
+    library: gives what compiles grammars. seconds: of processor time that each part of the work may
+    take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall and its kin.
+    """
+    if isinstance(asked, Grammar):
+        lark = read_grammar(asked.source, asked.syntax)
+        return explore(lark, library(), seconds=seconds)
+    plan = schema_plan(asked, seconds)
+    if isinstance(plan, Dfa):
+        return plan
+    return explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+
+
+def schema_plan(asked: JsonSchema, seconds: float | None = None) -> Dfa | str:
+    """The automaton of a schema; a grammar in Lark where no pattern says it, or where the automaton
+    would be too large. seconds: as in `plan_of`.
+    """
+    schema, separators = asked.schema, asked.separators
+    limits = Limits() if seconds is None else Limits(seconds=seconds)
+    try:
+        pattern = schema_pattern(schema, separators=separators, seconds=seconds or MAX_SECONDS)
+    except NotRegular:
+        return schema_grammar(schema, separators, seconds or MAX_SECONDS)
+    try:
+        return automaton(Regex(pattern), FIELD, limits)
+    except InvalidCall as error:
+        if seconds is not None and isinstance(error, TooSlow):
+            raise
+    return schema_grammar(schema, separators, seconds or MAX_SECONDS)
