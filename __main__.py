@@ -13,11 +13,11 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unicodedata import category
 
 from rich.console import Console
@@ -26,6 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
+from .adapters.connection import connect, is_known
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
@@ -47,9 +48,6 @@ from .core.protocol import (
 from .core.protocol import Text as Words
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .core.template import ChatTemplate
-
-if TYPE_CHECKING:
-    from .core.local import LocalBackend
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -83,6 +81,7 @@ def demo(options: argparse.Namespace) -> int:
     essays = tour.load_essays()
     if not 1 <= options.essays <= len(essays):
         raise InvalidCall("essays", options.essays, f"1 to {len(essays)}")
+    model_folder(options.model)  # it looks into an engine of ours
     essays = essays[: options.essays]
     many = f"{len(essays)} essays at once"
     with load(options) as engine:
@@ -121,23 +120,26 @@ def chat(options: argparse.Namespace) -> int:
     """Talk to a model, line by line."""
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature)
     sampling.check()
-    with load(options) as backend:
+    with closing(load(options)) as backend:
         talk(Conversation(backend, sampling, options.system))
     return 0
 
 
 def check(options: argparse.Namespace) -> int:
     """Say what a checkpoint is and needs, and whether it runs here; 1 if it does not."""
+    from .adapters.registry import registry
+
     out = Console(highlight=False)
     table = Table.grid(padding=(0, 3))
     table.add_column(style="cyan", no_wrap=True)
-    config = EngineConfig.from_settings(_settings(options))
     try:
-        for name, value in _description(options.model, config):
-            table.add_row(name, value)
-        with load(options) as backend:
-            for name, value in _trial(backend):
+        if is_known(options.model):
+            config = EngineConfig.from_settings(registry().placed(_settings(options)))
+            for name, value in _description(options.model, config):
                 table.add_row(name, value)
+        if not is_dummy(options.model):  # that would say nothing of a model, and take its time
+            with closing(load(options)) as backend:
+                table.add_row("trial run", _trial(backend))
     except InvalidModel as error:
         out.print(table)
         told = f"{type(error).__name__}: {_visible(str(error))}"
@@ -150,38 +152,36 @@ def check(options: argparse.Namespace) -> int:
 
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
+    from .adapters.http.interrupts import obeyed_once
     from .adapters.http.runtime import Limits, Runtime
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.settings import Settings, tokenizer_info
-    from .core.process import ProcessBackend
     from .core.restarts import RestartingBackend
-    from .core.tokenizer import Tokenizer
 
-    folder = model_folder(options.model)
+    folder = model_folder(options.model) if is_known(options.model) else None
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
-    info = tokenizer_info(folder)
+    info = tokenizer_info(folder) if folder is not None else {}
     settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache, info)
     limits = Limits(max_streams=options.max_streams, drain=options.drain)
-    names = tuple(options.served_name or [options.model if options.dummy else folder.name])
+    own_name = options.model if options.dummy or folder is None else folder.name
+    names = tuple(options.served_name or [own_name])
     is_restarted = options.on_engine_death == "restart"
-    if is_restarted and options.in_process:
-        raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    in_child = partial(ProcessBackend, options.model, **_settings(options))
-    make = partial(RestartingBackend, in_child) if is_restarted else in_child
-    with load(options) if options.in_process else make() as backend:
-        config = EngineConfig.from_settings(_settings(options))
-        texts = Tokenizer.from_folder(folder, config.plain_content)
-        texts.widen(backend.info().vocabulary_size)
-        runtime = Runtime(backend, texts, names, limits)
+    if is_restarted and (options.in_process or folder is None):
+        allowed = "exit, with --in-process and for what a plugin loads"
+        raise InvalidCall("on_engine_death", "restart", allowed)
+    start = partial(load, options, process=not options.in_process)
+    make = partial(RestartingBackend, start) if is_restarted else start
+    with obeyed_once(), closing(make()) as backend:
+        if not hasattr(backend, "tokenizer"):
+            raise InvalidModel(f"what loads {options.model!r} gives no `tokenizer` with it")
+        runtime = Runtime(backend, backend.tokenizer, names, limits)
         return serve_http(runtime, settings, options.host, options.port)
 
 
-def load(options: argparse.Namespace, **fixed: Any) -> LocalBackend:
-    """The engine that the options ask for."""
-    settings = {**_settings(options), **fixed}
+def load(options: argparse.Namespace, **fixed: Any) -> Any:
+    """The backend that the options ask for."""
     with _starting():
-        from .core.local import LocalBackend
-    return LocalBackend.from_folder(options.model, **settings)
+        return connect(options.model, **{**_settings(options), **fixed})
 
 
 class Conversation:
@@ -245,7 +245,7 @@ def talk(conversation: Conversation) -> None:
 
 
 def _starting() -> Status:
-    """Shown on a terminal while torch is imported."""
+    """Shown on a terminal while torch is imported, and a model loaded."""
     return Console(stderr=True).status("starting")
 
 
@@ -284,37 +284,36 @@ def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     """What can be said of a checkpoint before it is loaded, line by line. Raises InvalidModel."""
     folder = model_folder(name)
     with _starting():
-        from .core.local import available_memory
-        from .core.model.dtypes import auto_dtype
+        from .core.local import available_memory, fitted
         from .core.model.load import describe
     model = describe(name if is_dummy(name) else folder)
     yield "architecture", f"{model.architecture}, by {model.path} on {config.device}"
     count = model.num_parameters()
     yield "parameters", f"{count:,}"
     weights = {dtype: count * size for dtype, size in DTYPE_BYTES.items()}
-    yield "weights", _by_dtype(weights)
-    is_auto = config.dtype == "auto"
-    dtype = auto_dtype(model, config.device) if is_auto else config.dtype
-    yield "run in", f"{dtype} ({'auto; ' if is_auto else ''}stored in {model.dtype})"
+    yield "weights" if config.ranks == 1 else f"weights of {config.ranks} ranks", _by_dtype(weights)
+    fit, is_auto = fitted(config, model), config.dtype == "auto"
+    yield "run in", f"{fit.dtype} ({'auto; ' if is_auto else ''}stored in {model.dtype})"
     yield "KV of one token", _by_dtype({d: model.kv_bytes_per_token(d) for d in DTYPE_BYTES})
     yield "context length", f"{model.context_len:,} tokens"
     yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = min(available_memory(), memory)
     yield "memory here", f"{_bytes(memory)}, {_bytes(free)} of it free"
-    needed = weights[dtype]
+    size = _bytes((fit.num_slots or 0) * model.kv_bytes_per_token(fit.dtype))
+    yield "KV tokens here", f"{fit.num_slots:,}, for all that runs and is cached: {size}"
+    needed = weights[fit.dtype]
     if config.device == "cpu" and needed > free:
         raise InvalidModel(f"the weights take {_bytes(needed)}; free here: {_bytes(free)}")
 
 
-def _trial(backend: LocalBackend) -> Iterator[tuple[str, str]]:
+def _trial(backend: Backend) -> str:
     """What a loaded checkpoint shows of itself."""
-    yield "KV tokens here", f"{backend.config.num_slots:,}, for all that runs and is cached"
     start = time.perf_counter()
     sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
     seconds = time.perf_counter() - start
-    yield "trial run", f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
+    return f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
 
 
 def _by_dtype(sizes: Mapping[str, int]) -> str:

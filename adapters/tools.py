@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..core.protocol import Call, Chat, Completion, Grammar, InvalidCall, Message, Text
-from .spelling import rules_of
+from .spelling import rule_of
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 MOST_CALLS = 16  # of one answer whose calls are constrained
@@ -101,20 +101,21 @@ class ToolFormat:
         for place, tool in enumerate(tools):
             head, tail = _quoted(self.opening(tool.name)), _quoted(self.closing())
             rules.append(f"call_{place}: {head} args_{place} {tail}")
-            rules += rules_of(f"args_{place}", tool.schema())
+            rules.append(rule_of(f"args_{place}", tool.schema()))
         if has_text:
             rules.append(f"TEXT: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/")
         if instead is not None:
-            rules += rules_of("instead", instead)
+            rules.append(rule_of("instead", instead))
         return Grammar("\n".join(rules) + "\n")
 
 
-def check_tools(tools: Sequence[ToolSpec]) -> None:
-    """Raise InvalidCall for a tool that cannot be called."""
+def check_tools(tools: Sequence[ToolSpec], within: str = "") -> None:
+    """Raise InvalidCall for a tool that cannot be called. within: what its fields lie in, where
+    they lie deeper, as in "function."."""
     for place, tool in enumerate(tools):
         if not _NAME.fullmatch(tool.name):
             allowed = "1 to 64 letters, digits, dots, dashes and underscores"
-            raise InvalidCall(f"tools[{place}].name", tool.name, allowed)
+            raise InvalidCall(f"tools[{place}].{within}name", tool.name, allowed)
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
         raise InvalidCall("tools", names, "names that differ")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 import msgpack
 
 from . import calls, errors, protocol
-from .errors import ForkrootError, InvalidCall
+from .errors import ForkrootError, InvalidCall, Shown
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
@@ -28,29 +28,65 @@ _ERRORS: dict[str, type[ForkrootError]] = {
     if isinstance(item, type) and issubclass(item, ForkrootError)
 }
 _TYPE, _JSON, _PAIRS, _ERROR, _WHOLE = "@", "@json", "@pairs", "@error", "@whole"
+_FREE = object()  # the default of a field that must be given
+
+
+def _default(item: Field[Any]) -> Any:
+    if item.default is not MISSING:
+        return item.default
+    return _FREE if item.default_factory is MISSING else item.default_factory()
+
+
+_FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
+    kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
+}
+_NAMES: dict[str, frozenset[str]] = {
+    kind.__name__: frozenset(name for name, _ in told) for kind, told in _FIELDS.items()
+}
+_SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def pack(message: Any) -> bytes:
     """A message of plain data, values of the door and their errors. Raises InvalidCall for what is
     neither, as for a schema that is no JSON."""
-    data: bytes = msgpack.packb(_plain(message), use_bin_type=True)
+    data: bytes
+    plain = _plain(message)
+    try:
+        data = msgpack.packb(plain, use_bin_type=True)
+    except OverflowError:
+        data = msgpack.packb(_with_large(plain), use_bin_type=True)
     return data
 
 
 def unpack(data: bytes) -> Any:
     """The message; lists are tuples. Raises ValueError for bytes that are none."""
     try:
-        plain = msgpack.unpackb(data, raw=False, strict_map_key=False)
+        return msgpack.unpackb(
+            data, raw=False, use_list=False, strict_map_key=False, object_hook=_value
+        )
     except (msgpack.UnpackException, msgpack.ExtraData, UnicodeDecodeError) as error:
         raise ValueError(f"not a message: {error}") from error
-    return _value(plain)
 
 
 def _plain(value: Any) -> Any:
+    kind = type(value)
+    if kind in _SCALARS:
+        return value
+    if kind is tuple or kind is list:
+        return [item if type(item) in _SCALARS else _plain(item) for item in value]
+    if kind in _FIELDS:
+        told = {_TYPE: kind.__name__}
+        for name, default in _FIELDS[kind]:
+            found = getattr(value, name)
+            if type(found) is not type(default) or found != default:
+                told[name] = _plain(found)
+        return told
+    return _plain_other(value)
+
+
+def _plain_other(value: Any) -> Any:
     match value:
-        case int() if abs(value) >= 2**63 and not isinstance(value, bool):
-            return {_WHOLE: str(value)}
-        case None | bool() | int() | float() | str() | bytes():
+        case int() | float() | str() | bytes():
             return value
         case list() | tuple():
             return [_plain(item) for item in value]
@@ -60,13 +96,17 @@ def _plain(value: Any) -> Any:
             return _plain_error(value)
         case Mapping():
             return _plain_mapping(value)
-    if type(value).__name__ not in _VALUES:
-        raise InvalidCall("value", value, "texts, numbers, bytes, and values of the door")
-    return {_TYPE: type(value).__name__} | {
-        item.name: _plain(found)
-        for item in fields(value)
-        if not _is_default(item, found := getattr(value, item.name))
-    }
+    raise InvalidCall("value", value, "texts, numbers, bytes, and values of the door")
+
+
+def _with_large(plain: Any) -> Any:
+    """The same with integers that a machine has no word for as texts."""
+    if isinstance(plain, list):
+        return [_with_large(item) for item in plain]
+    if isinstance(plain, dict):
+        return {key: _with_large(item) for key, item in plain.items()}
+    is_large = isinstance(plain, int) and not -(2**63) <= plain < 2**63
+    return {_WHOLE: str(plain)} if is_large else plain
 
 
 def _plain_mapping(value: Mapping[Any, Any]) -> dict[str, Any]:
@@ -84,53 +124,31 @@ def _plain_error(error: ForkrootError) -> dict[str, Any]:
     if isinstance(error, InvalidCall):
         shown = error.value
         is_plain = shown is None or isinstance(shown, bool | int | float | str)
-        told = [error.field, shown if is_plain else _Shown(repr(shown)[:100]), error.allowed]
+        told = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
         return {_ERROR: name, "args": _plain(told), "is_shown": not is_plain}
     return {_ERROR: name, "args": [str(error)], "is_shown": False}
 
 
-def _value(plain: Any) -> Any:
-    if isinstance(plain, list):
-        return tuple(_value(item) for item in plain)
-    if not isinstance(plain, dict):
-        return plain
+def _value(plain: dict[str, Any]) -> Any:
+    """What a mapping stands for, whose values are made already."""
+    name = plain.pop(_TYPE, None)
+    if isinstance(name, str) and name in _NAMES:
+        known = _NAMES[name]
+        return _VALUES[name](**{key: item for key, item in plain.items() if key in known})
     if _JSON in plain:
         return json.loads(plain[_JSON])
     if _PAIRS in plain:
-        return {key: _value(item) for key, item in plain[_PAIRS]}
+        return dict(plain[_PAIRS])
     if _WHOLE in plain:
         return int(plain[_WHOLE])
     if _ERROR in plain:
         return _error(plain)
-    kind = _VALUES.get(plain.get(_TYPE, ""))
-    if kind is None:
-        raise ValueError(f"not a value of the door: {plain.get(_TYPE)!r}")
-    known = {item.name for item in fields(kind)}
-    return kind(**{key: _value(item) for key, item in plain.items() if key in known})
+    raise ValueError(f"not a value of the door: {name!r}")
 
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:
     kind = _ERRORS.get(plain[_ERROR], ForkrootError)
-    told = list(_value(plain["args"]))
+    told = list(plain["args"])
     if plain["is_shown"]:
-        told[1] = _Shown(told[1])
+        told[1] = Shown(told[1])
     return kind(*told)
-
-
-def _is_default(item: Any, value: Any) -> bool:
-    if item.default is not MISSING:
-        default = item.default
-    elif item.default_factory is not MISSING:
-        default = item.default_factory()
-    else:
-        return False
-    return type(value) is type(default) and bool(value == default)
-
-
-class _Shown(str):
-    """A value that stayed behind: the text that shows it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)

@@ -10,9 +10,19 @@ ForkrootError
 ├── Overloaded (RuntimeError)     the waiting queue is full
 ├── CallFailed (RuntimeError)     the runtime failed while it ran this call
 └── BackendClosed (RuntimeError)  closed, or died, before the call ended
+    └── EngineDied            it was not closed: what runs the calls is gone
 """
 
 from __future__ import annotations
+
+
+class Shown(str):
+    """A value that stayed elsewhere: the text that shows it."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class ForkrootError(Exception):
@@ -67,3 +77,11 @@ class CallFailed(ForkrootError, RuntimeError):
 
 class BackendClosed(ForkrootError, RuntimeError):
     """The backend was closed, or died, before the call ended."""
+
+
+class EngineDied(BackendClosed):
+    """What ran the calls is gone, and nobody had closed it. is_replaced: another is started."""
+
+    def __init__(self, message: str, is_replaced: bool = False) -> None:
+        super().__init__(message)
+        self.is_replaced = is_replaced

@@ -52,7 +52,7 @@ def spawn(module: str) -> Child:
             start_new_session=True,
             env={"THP_MEM_ALLOC_ENABLE": "1", **os.environ},  # torch then asks for large pages
         )
-    return Child(process, Line(ours))
+    return Child(process, Line(ours, is_prompt=True))
 
 
 def answer(fd: int, serve: Callable[[Line], None]) -> NoReturn:
@@ -64,10 +64,17 @@ def answer(fd: int, serve: Callable[[Line], None]) -> NoReturn:
 
 class Line:
     """One end of a connection. Messages are sent by a thread of its own, many at once where many
-    wait; whoever sends is never held up by the other end."""
+    wait; whoever sends is never held up by the other end.
 
-    def __init__(self, connection: socket.socket) -> None:
+    is_prompt: what need not wait is sent by the caller's own thread. A message is then there
+    sooner, and many take longer to send.
+    """
+
+    def __init__(self, connection: socket.socket, is_prompt: bool = False) -> None:
         self._connection = connection
+        self._is_prompt = is_prompt
+        self._lock = threading.Lock()
+        self._num_waiting = 0
         self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send_all, name="forkroot-line", daemon=True)
         self._sender.start()
@@ -76,7 +83,15 @@ class Line:
         """Send a message, soon; nothing happens where the other end is gone. Raises InvalidCall
         for what cannot be sent."""
         data = pack(message)
-        self._waiting.put(_LENGTH.pack(len(data)) + data)
+        data = _LENGTH.pack(len(data)) + data
+        if not self._is_prompt:
+            self._waiting.put(data)
+            return
+        with self._lock:
+            rest = data if self._num_waiting else data[self._sent_now(data) :]
+            if rest:
+                self._num_waiting += 1
+                self._waiting.put(rest)
 
     def messages(self) -> Iterator[Any]:
         """What comes in, until the other end is gone. Raises ValueError for what is no message."""
@@ -109,6 +124,13 @@ class Line:
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
+    def _sent_now(self, data: bytes) -> int:
+        """How many of these bytes the other end had room for."""
+        try:
+            return self._connection.send(data, socket.MSG_DONTWAIT)
+        except OSError:  # no room; or it is gone, as the line's own thread will find
+            return 0
+
     def _send_all(self) -> None:
         while (data := self._waiting.get()) is not None:
             parts = [data]
@@ -125,6 +147,9 @@ class Line:
                 return
             if is_last:
                 return
+            if self._is_prompt:
+                with self._lock:
+                    self._num_waiting -= len(parts)
 
 
 def _watch(parent: int) -> None:

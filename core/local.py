@@ -32,7 +32,7 @@ from .intake import Intake
 from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
 from .model.host import Host
-from .model.load import Described, describe, load_model
+from .model.load import Described, check_shares, describe, load_model
 from .model.memory import Load, working_bytes
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
@@ -42,6 +42,7 @@ from .protocol import (
     BackendInfo,
     Call,
     CallFailed,
+    EngineDied,
     ForkrootError,
     InvalidCall,
     NodeView,
@@ -85,7 +86,8 @@ class LocalBackend:
         self.tokenizer = tokenizer
         self._workshop = Workshop(tokenizer.token_bytes, end_ids)
         constraints = Constraints(
-            tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop
+            *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop),
+            config.constraint,
         )
         self._compiling = constraints.guides.seconds
         self._intake = Intake(
@@ -122,20 +124,10 @@ class LocalBackend:
         end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
         tokenizer = Tokenizer.from_folder(model_folder(model), config.plain_content)
         tokenizer.widen(size)
-        dtype = config.dtype
-        if dtype == "auto":
-            dtype = auto_dtype(described, config.device)
-        device = _device(config.device)
-        shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
-        weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
-        is_other = config.attention == "flashinfer"
-        load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
-        spare = _spare_memory(device, weights, working_bytes(described, dtype, load, shares))
-        kv_bytes = described.kv_bytes_per_token(dtype) // shares
-        config = config.resolve(described.context_len, kv_bytes, spare)
+        config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
-        runner, close = _load(source, described, config, dtype)
+        runner, close = _load(source, described, config)
         return cls(Path(source).name, config, tokenizer, runner, size, end_ids, close)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
@@ -276,7 +268,7 @@ class LocalBackend:
     def _closed(self) -> BackendClosed:
         if self._cause is None:
             return BackendClosed("the backend was closed before the call ended")
-        error = BackendClosed(f"the engine died: {self._cause!r}")
+        error = EngineDied(f"the engine died: {self._cause!r}")
         error.__cause__ = self._cause
         return error
 
@@ -320,15 +312,31 @@ def build_engine(
     return engine, cache
 
 
+def fitted(config: EngineConfig, described: Described) -> EngineConfig:
+    """The config with all that it leaves open set for this model on this machine as it is now:
+    dtype, context length, slots. Raises InvalidCall; InvalidModel where ranks cannot share it."""
+    check_shares(described, config.ranks)
+    dtype = auto_dtype(described, config.device) if config.dtype == "auto" else config.dtype
+    device = _device(config.device)
+    shares = config.ranks if device.type == "cuda" else 1  # ranks on a CPU share its memory
+    weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
+    is_other = config.attention == "flashinfer"
+    load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
+    spare = _spare_memory(device, weights, working_bytes(described, dtype, load, shares))
+    kv_bytes = described.kv_bytes_per_token(dtype) // shares
+    return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, spare)
+
+
 def _load(
-    source: str, described: Described, config: EngineConfig, dtype: str
+    source: str, described: Described, config: EngineConfig
 ) -> tuple[Runner, Callable[[], None]]:
     """The runner of a checkpoint, with all its ranks, and what stops it."""
-    device, size, num_slots = _device(config.device), config.ranks, config.num_slots
+    dtype, device = config.dtype, _device(config.device)
+    size, num_slots = config.ranks, config.num_slots
     assert num_slots is not None
     host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
     kernels: dict[str, Any] = {
-        name: getattr(config, name) for name in ("attention", "max_running", "graphs")
+        name: getattr(config, name) for name in ("attention", "sampling", "max_running", "graphs")
     }
     if size == 1:
         model = load_model(source, described, getattr(torch, dtype), device, Ranks())
@@ -340,11 +348,11 @@ def _load(
         ranks = join(0, size, others.meeting_place, device)
         model = load_model(source, described, getattr(torch, dtype), device, ranks)
         others.wait("ready")
+        runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)
+        return RankedRunner(runner, ranks, others), others.close
     except BaseException:
         others.close()
         raise
-    runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)
-    return RankedRunner(runner, others.show), others.close
 
 
 def _device(name: str) -> torch.device:

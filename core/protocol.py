@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from .calls import (
+    COMPACT,
     HINT_VERSION,
+    SPACED,
     Call,
     Chat,
     Choices,
@@ -38,16 +40,20 @@ from .errors import (
     CallFailed,
     CallTooLarge,
     DeadlineExceeded,
+    EngineDied,
     ForkrootError,
     InvalidCall,
     InvalidModel,
     Overloaded,
     ProgramError,
+    Shown,
     UnsupportedCall,
 )
 
 __all__ = [
+    "COMPACT",
     "HINT_VERSION",
+    "SPACED",
     "Backend",
     "BackendClosed",
     "BackendInfo",
@@ -60,6 +66,7 @@ __all__ = [
     "Completion",
     "Constraint",
     "DeadlineExceeded",
+    "EngineDied",
     "FinishReason",
     "ForkHint",
     "ForkrootError",
@@ -80,6 +87,7 @@ __all__ = [
     "Sampling",
     "Scoring",
     "Segment",
+    "Shown",
     "Text",
     "TokenLogprob",
     "Tokens",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from types import TracebackType
 from typing import Any
@@ -17,51 +18,66 @@ from .protocol import Call, Chunk, Completion, Reply
 
 _log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
+AT_A_TIME = 8  # readers that are woken before a loop looks at what else there is
 
 
 class Bell:
     """Wakes tasks of one event loop, from any thread: those woken at one time by one visit.
 
     Its loop is entered once for all that ring before it answers: a step of an engine that has a
-    chunk for each of many readers costs one wake-up, not one each.
+    chunk for each of many readers costs one wake-up, not one each. They are woken a few at a time,
+    so that whatever else comes to the loop need not wait for all of them: those first who have had
+    nothing yet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._lock = threading.Lock()
-        self._rung: list[asyncio.Future[None]] = []
+        self._is_due = False
+        self._first: deque[asyncio.Future[None]] = deque()
+        self._others: deque[asyncio.Future[None]] = deque()
 
-    def wake(self, waiting: asyncio.Future[None]) -> None:
-        """Set this future of the bell's loop, soon; nothing happens where the loop is closed."""
-        with self._lock:
-            self._rung.append(waiting)
-            is_first = len(self._rung) == 1
-        if is_first:
+    def wake(self, waiting: asyncio.Future[None], is_first: bool = False) -> None:
+        """Set this future of the bell's loop, soon; nothing happens where the loop is closed.
+        is_first: nothing was woken for its reader before."""
+        (self._first if is_first else self._others).append(waiting)
+        if not self._is_due:  # else those of now are seen, too: it is unset before they are taken
+            self._is_due = True
             try:
                 self.loop.call_soon_threadsafe(self._answer)
             except RuntimeError:  # the loop is closed: nobody waits there
-                self._taken()
+                self._is_due = False
+                self._first.clear()
+                self._others.clear()
 
     def _answer(self) -> None:
-        for waiting in self._taken():
+        self._is_due = False
+        for _ in range(AT_A_TIME):
+            rung = self._first or self._others
+            if not rung:
+                return
+            waiting = rung.popleft()
             if not waiting.done():
                 waiting.set_result(None)
-
-    def _taken(self) -> list[asyncio.Future[None]]:
-        with self._lock:
-            rung, self._rung = self._rung, []
-        return rung
+        if self._first or self._others:
+            self._is_due = True
+            self.loop.call_soon(self._answer)
 
 
-def batches(reply: Reply, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+def batches(
+    reply: Reply, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+) -> AsyncIterator[Sequence[Chunk]]:
     """As `Mailbox.batches`, of any reply: one by one where it cannot tell what is there."""
-    tell: Callable[[Bell | None], AsyncIterator[Sequence[Chunk]]] | None
+    tell: Callable[..., AsyncIterator[Sequence[Chunk]]] | None
     tell = getattr(reply, "batches", None)
-    return _singly(reply) if tell is None else tell(bell)
+    return _singly(reply, seen) if tell is None else tell(bell, seen)
 
 
-async def _singly(reply: Reply) -> AsyncIterator[Sequence[Chunk]]:
+async def _singly(
+    reply: Reply, seen: Callable[[int], object] | None
+) -> AsyncIterator[Sequence[Chunk]]:
     async for chunk in reply:
+        if seen is not None:
+            seen(1)
         yield (chunk,)
 
 
@@ -147,10 +163,13 @@ class Mailbox:
             for chunk in chunks:
                 yield chunk
 
-    async def batches(self, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    async def batches(
+        self, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+    ) -> AsyncIterator[Sequence[Chunk]]:
         """All chunks, together those that are there at one time; then raises as `async for` does.
 
-        bell: of the running loop, for readers that share one; None: one of its own.
+        bell: of the running loop, for readers that share one; None: one of its own. seen: told of
+        how many there are each time.
         """
         bell = bell or Bell(asyncio.get_running_loop())
         index = 0
@@ -158,6 +177,8 @@ class Mailbox:
             ready = self._chunks[index:]
             if ready:
                 index += len(ready)
+                if seen is not None:
+                    seen(len(ready))
                 yield ready
             elif not await self._wait(bell, index):
                 self._outcome()
@@ -172,14 +193,15 @@ class Mailbox:
         waiting = bell.loop.create_future()
 
         def wake() -> None:
-            bell.wake(waiting)
+            bell.wake(waiting, not index)
 
         if not self._register(wake, index):
             return index is not None and index < len(self._chunks)
         try:
             await waiting
-        finally:
+        except BaseException:
             self._unregister(wake)
+            raise
         return True
 
     def _register(self, wake: _Wake, index: int | None = None) -> bool:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from .exits import close_at_exit
 from .protocol import Backend, BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
@@ -21,7 +21,14 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Engine(Backend, Protocol):
-    """What is made again: a backend with a cache."""
+    """What is made again: a backend with a cache. is_replaced: set here, for what it tells of its
+    own death."""
+
+    is_replaced: bool
+
+    @property
+    def tokenizer(self) -> Any:
+        """That of its model."""
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
@@ -58,7 +65,7 @@ class RestartingBackend:
         self.is_over = False
         self._make = make
         self._patience = patience
-        self._engine = make()
+        self._engine = self._made()
         self._num_restarts = 0
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -66,6 +73,11 @@ class RestartingBackend:
         self._watch = threading.Thread(target=self._run, name="forkroot-restarts", daemon=True)
         self._watch.start()
         close_at_exit(self)
+
+    @property
+    def tokenizer(self) -> Any:
+        """That of the engine's model."""
+        return self._engine.tokenizer
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`; the call ends in BackendClosed where no engine lives now."""
@@ -112,6 +124,11 @@ class RestartingBackend:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def _made(self) -> Engine:
+        engine = self._make()
+        engine.is_replaced = True
+        return engine
+
     def _note_end(self, reply: Reply) -> None:
         if isinstance(reply.error(), BackendClosed):
             self._wake.set()
@@ -131,7 +148,7 @@ class RestartingBackend:
                     break
             else:
                 _log.error("no engine stays alive (%d tries): given up", tried)
-                self.is_over = True
+                self.is_over, self._engine.is_replaced = True, False
                 return
             began = time.monotonic()
 
@@ -153,7 +170,7 @@ class RestartingBackend:
         self._engine.close()
         start = time.monotonic()
         try:
-            engine = self._make()
+            engine = self._made()
         except (ForkrootError, OSError) as error:
             _log.error("no engine could be started: %s", error)
             return False

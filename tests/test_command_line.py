@@ -41,6 +41,29 @@ def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) 
     assert out.endswith("It can be run.\n")
 
 
+def test_check_describes_a_dummy_without_making_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkroot.core.local.load_model", None)
+    main(["check", "--dummy", "llama-2-7b", "--set", "num_slots=2000"])
+    out = capsys.readouterr().out
+    assert "6,738,415,616" in out
+    assert "25.1 GiB (float32), 12.6 GiB (bfloat16, float16)" in out
+    assert "2,000, for all that runs and is cached: " in out
+    assert "trial run" not in out
+
+
+def test_check_says_over_how_many_ranks_a_model_can_be_shared_out(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    dummy = ["check", "--dummy", "llama-2-7b", "--set", "num_slots=2000", "--set"]
+    assert main([*dummy, "ranks=3"]) == 1
+    out = capsys.readouterr().out
+    assert "num_attention_heads is 32, on 3 ranks; allowed: 1, 2, 4, 8, 16, 32" in out
+    main([*dummy, "ranks=2"])
+    assert "weights of 2 ranks" in capsys.readouterr().out
+
+
 def test_check_says_why_a_checkpoint_cannot_be_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,7 +125,7 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert "0.0%" in rows["neither"]
     rows = {line.split("  ")[0]: line for line in forced.splitlines() if "×" in line}
     assert set(rows) == {"one essay", "its JSON only", "2 essays at once", ""}
-    assert rows["its JSON only"].split()[3:7] == ["5", "3.2×", "11", "5"]
+    assert rows["its JSON only"].split()[3:7] == ["4", "4.0×", "12", "4"]
     assert "All answers are the same." in out
     told = " ".join(out.split())
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in told

@@ -10,22 +10,25 @@ import contextlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
-from ...core.protocol import ForkrootError
 from ..registry import registry
 from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
+from .bodies import BodyRoute
 from .desk import Desk
-from .errors import Fault, Refused, error_response, fault_of, validation_refusal
+from .errors import Fault, Refused, error_response, fault_of
 from .gate import Gate
 from .keys import Keys
 from .metrics import Metrics
+from .misfits import misfit
 from .runtime import Elsewhere, Runtime
 from .settings import Settings
+from .straight import TOLD, Straight
 from .texts import CheckedTexts
 
 _NUM_THREADS = 32  # in which calls are tokenized and compiled
@@ -40,18 +43,19 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     texts = CheckedTexts(runtime.texts)
     served = replace(runtime, backend=desk, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
-    for room in (chat, completions, responses, sglang, calls, models, prefixes):
-        app.include_router(room.routes(served))
-    app.include_router(tokens.routes(served, settings))
+    quick = [room.routes(served) for room in (chat, completions, responses)]
+    quick.append(tokens.routes(served, settings))
+    for router in (*quick, *(room.routes(served) for room in (sglang, calls, models, prefixes))):
+        app.include_router(router)
+    bodies = [it for router in quick for it in router.routes if isinstance(it, BodyRoute)]
+    app.add_middleware(Straight, routes=bodies, tell=_tell)
     app.include_router(operation.routes(served, desk, metrics))
     app.include_router(page.routes(runtime))
     registry().add_routes(app, served)
     registry().started(runtime.backend)
     app.add_middleware(Gate, desk=desk, keys=Keys(settings), metrics=metrics, limits=runtime.limits)
-    app.add_exception_handler(ForkrootError, _tell)
-    app.add_exception_handler(Refused, _tell)
-    app.add_exception_handler(RequestValidationError, _tell)
-    app.add_exception_handler(HTTPException, _tell)
+    for kind in TOLD:
+        app.add_exception_handler(kind, _tell)
     return app
 
 
@@ -59,7 +63,7 @@ async def _tell(request: Request, error: Exception) -> Response:
     """An error in OpenAI's shape."""
     match error:
         case RequestValidationError():
-            error = validation_refusal(error.errors())
+            error = misfit(error.errors(), error.body, _body_kind(request))
         case HTTPException(status_code=404):
             text = f"{request.method} {request.url.path} is no route of this server"
             error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
@@ -68,9 +72,16 @@ async def _tell(request: Request, error: Exception) -> Response:
             error = Refused(text, Fault(405, "invalid_request_error", "method_not_allowed"))
         case HTTPException():
             fault = Fault(error.status_code, "invalid_request_error", "invalid_value")
-            error = Refused(str(error.detail), fault)
+            text = f"{error.detail}: {error.__cause__}" if error.__cause__ else str(error.detail)
+            error = Refused(text, fault)
     request.state.ticket.refusal = fault_of(error).code
     return error_response(error)
+
+
+def _body_kind(request: Request) -> Any:
+    """What the body of this request should be."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    return Any if field is None else field.field_info.annotation
 
 
 @contextlib.asynccontextmanager

@@ -19,11 +19,16 @@ _MISSING = {"type": "missing", "loc": ("body",), "msg": "Field required", "input
 
 
 class BodyRoute(APIRoute):
-    """A route with one parameter, a pydantic model that the body must fit."""
+    """A route with one parameter, a pydantic model that the body must fit.
+
+    answer: what answers a request. Raises RequestValidationError for a body that does not fit, and
+      HTTPException for one that cannot be read at all.
+    """
+
+    answer: Callable[[Request], Coroutine[Any, Any, Response]]
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """What answers a request. Raises RequestValidationError for a body that does not fit, and
-        HTTPException for one that cannot be read at all."""
+        """As in FastAPI."""
         endpoint = self.endpoint
         (model,) = (it for name, it in get_type_hints(endpoint).items() if name != "return")
         assert issubclass(model, BaseModel)
@@ -33,6 +38,7 @@ class BodyRoute(APIRoute):
             response: Response = await endpoint(_checked(adapter, await _read(request)))
             return response
 
+        self.answer = answer
         return answer
 
 
@@ -60,6 +66,5 @@ def _checked(adapter: TypeAdapter[Any], given: Any) -> Any:
         return adapter.validate_python(given, from_attributes=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError(
-            [{**it, "loc": ("body", *it["loc"])} for it in found]
-        ) from error
+        told = [{**it, "loc": ("body", *it["loc"])} for it in found]
+        raise RequestValidationError(told, body=given) from error

@@ -18,7 +18,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from ...core import protocol
-from ...core.protocol import Call, ForkHint, ForkrootError, InvalidCall
+from ...core.protocol import Call, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
 
@@ -108,7 +108,7 @@ def error_of(data: Mapping[str, Any]) -> ForkrootError:
         return kind(str(data.get("message")))
     value = value_of(data.get("value"))
     if data.get("is_shown"):
-        value = _Shown(value)
+        value = Shown(value)
     return kind(str(data.get("field")), value, str(data.get("allowed")))
 
 
@@ -170,12 +170,3 @@ def _shown(value: object) -> str:
         return repr(value)[:100]
     except RecursionError:
         return f"a {type(value).__name__} of great depth"
-
-
-class _Shown(str):
-    """A value that stayed on the other side: the text that shows it."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)

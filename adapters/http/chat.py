@@ -11,9 +11,9 @@ from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Output, TokenLogprob
 from ..toolreader import Argued, Begun, Piece, Said, ToolReader
+from ..tools import ToolFormat
 from .bodies import BodyRoute
 from .envelope import Answer, Envelope
-from .errors import as_request_names
 from .grammars import settled
 from .logprobs import chat_logprobs
 from .messages import chat_of
@@ -22,10 +22,10 @@ from .reading import check_model, sampling_of
 from .runtime import Runtime
 from .sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
-from .toolformat import ToolFormat
+from .toolformat import format_of
 from .usage import Tally, tally_of, usage_body
 from .wire import ChatRequest
-from .work import Work, call_of, complete, names_of, submit
+from .work import Work, as_told, call_of, complete, names_of, submit
 
 _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 
@@ -33,7 +33,7 @@ _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 def routes(runtime: Runtime) -> APIRouter:
     """The route of chats."""
     router = APIRouter(route_class=BodyRoute)
-    form = ToolFormat.of_model(runtime.texts)
+    form = format_of(runtime.texts)
 
     @router.post("/v1/chat/completions")
     async def chat_completions(request: ChatRequest) -> Response:
@@ -46,12 +46,12 @@ def routes(runtime: Runtime) -> APIRouter:
         if not request.stream:
             (completion,) = await complete(runtime, work)
             return Answer(shape.whole(completion))
-        tally = await tally_of(runtime, request.stream_options, work.calls)
-        replies = await submit(runtime, work.calls)
         try:
+            tally = await tally_of(runtime, request.stream_options, work.calls)
+            replies = await submit(runtime, work.calls)
             return await stream(shape.events(arrivals(replies), tally), work.names)
         except ForkrootError as error:
-            raise as_request_names(error, work.names) from error
+            raise await as_told(runtime, work, error) from error
 
     return router
 
@@ -69,12 +69,12 @@ def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFo
     limit = request.max_completion_tokens
     limit = request.max_tokens if limit is None else limit
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
-    sampling = sampling_of(request, runtime.limits, limit, num_top)
+    sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open = bool(request.continue_final_message)
     chat = chat_of(request.messages, box.tools, form, open_last=is_open)
     call = call_of(request, chat, sampling, box.asked)
     names = names_of(box.asked, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs")
-    return Work((call,), names)
+    return Work((call,), names, box.schemas, [it.function.name for it in request.tools or ()])
 
 
 @dataclass(slots=True)

@@ -19,6 +19,7 @@ from ...core.protocol import (
     Chunk,
     Completion,
     DeadlineExceeded,
+    EngineDied,
     ForkrootError,
     InvalidCall,
     Output,
@@ -169,6 +170,8 @@ def refused(status: int, data: bytes) -> ForkrootError:
             return DeadlineExceeded(message)
         case 503 if code == "overloaded":
             return Overloaded(message)
+        case 503 if code == "engine_dead":
+            return EngineDied(message)
         case 404 | 405:
             return BackendClosed(f"this is no server for calls of forkroot: {message}")
         case 503:

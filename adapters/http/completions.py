@@ -23,7 +23,6 @@ from ...core.protocol import (
 )
 from .bodies import BodyRoute
 from .envelope import Answer, Envelope
-from .errors import as_request_names
 from .grammars import settled
 from .logprobs import TokenScore, completion_logprobs, scores_of
 from .reading import at_most, check_model, constraint_of, sampling_of
@@ -31,7 +30,7 @@ from .runtime import Limits, Runtime
 from .sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from .usage import Tally, tally_of, usage_body
 from .wire import CompletionRequest
-from .work import Work, call_of, complete, names_of, submit
+from .work import Work, as_told, call_of, complete, names_of, submit
 
 _KIND = "text_completion"
 _MAX_TOKENS = 16  # where a request names none, as OpenAI has it
@@ -108,7 +107,7 @@ class _Shape:
         try:
             return await stream(self._events(batches, tally), work.names)
         except ForkrootError as error:
-            raise as_request_names(error, work.names) from error
+            raise await as_told(self.runtime, work, error) from error
 
     async def _events(
         self, batches: AsyncIterator[list[Arrival]], tally: Tally
@@ -212,7 +211,7 @@ def _work(request: CompletionRequest, limits: Limits) -> Work:
     at_most(prompts * sampling.n, "n", limits.max_answers, "answers (prompts times n)")
     asked = constraint_of(request, limits)
     calls = tuple(call_of(request, (prompt,), sampling, asked) for prompt in prompts)
-    return Work(calls, names_of(asked))
+    return Work(calls, names_of(asked), {} if asked is None else asked.schemas)
 
 
 def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segment]:

@@ -185,6 +185,7 @@ class WatchedReply:
         self._metrics = metrics
         self._bell = bell
         self._start = time.perf_counter()
+        self._last: float | None = None
 
     @property
     def call(self) -> Call:
@@ -222,18 +223,27 @@ class WatchedReply:
             for chunk in ready:
                 yield chunk
 
-    async def batches(self, bell: Bell | None = None) -> AsyncIterator[Sequence[Chunk]]:
+    def batches(
+        self, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+    ) -> AsyncIterator[Sequence[Chunk]]:
         """As `Mailbox.batches`, by the bell of the desk where none is given."""
-        last = None
-        async for ready in batches(self._reply, bell or self._bell()):
-            now = time.perf_counter()
-            for _ in ready:
-                if last is None:
-                    self._metrics.first_token.observe(now - self._start)
-                else:
-                    self._metrics.next_token.observe(now - last)
-                last = now
-            yield ready
+
+        def clocked(num: int) -> None:
+            self._clock(num)
+            if seen is not None:
+                seen(num)
+
+        return batches(self._reply, bell or self._bell(), self._clock if seen is None else clocked)
+
+    def _clock(self, num: int) -> None:
+        """Note the time of so many chunks, the first one's apart."""
+        now = time.perf_counter()
+        for _ in range(num):
+            if self._last is None:
+                self._metrics.first_token.observe(now - self._start)
+            else:
+                self._metrics.next_token.observe(now - self._last)
+            self._last = now
 
 
 def _is_aborted(reply: Reply) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from fastapi.responses import Response
@@ -12,6 +12,7 @@ from ...core.protocol import (
     BackendClosed,
     CallTooLarge,
     DeadlineExceeded,
+    EngineDied,
     ForkrootError,
     InvalidCall,
     Overloaded,
@@ -52,6 +53,8 @@ def fault_of(error: BaseException) -> Fault:
             return Fault(503, "overloaded_error", "overloaded", retry_after=1)
         case DeadlineExceeded():
             return Fault(408, "timeout_error", "deadline_exceeded")
+        case EngineDied():
+            return Fault(503, "server_error", "engine_dead", retry_after=5)
         case BackendClosed():
             return Fault(503, "server_error", "shutting_down", retry_after=5)
         case RecursionError():
@@ -64,6 +67,9 @@ def message_of(error: BaseException) -> str:
     fault = fault_of(error)
     if fault.code == "internal_error":
         return "the server failed on this request"
+    if isinstance(error, EngineDied):
+        then = "another is being started: try again soon"
+        return f"the engine has died; {then if error.is_replaced else 'the server ends, too'}"
     if fault.code == "shutting_down":
         return "the backend is closed"
     if isinstance(error, RecursionError):
@@ -94,37 +100,12 @@ def error_response(error: BaseException) -> Response:
 
 
 def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> ForkrootError:
-    """The same error, its field by the name that the request gave it."""
-    if not isinstance(error, InvalidCall) or error.field not in names:
+    """The same error, its field by the name that the request gave it; a place in it stays."""
+    if not isinstance(error, InvalidCall):
         return error
-    told = type(error)(names[error.field], error.value, error.allowed)
+    field, mark, place = error.field.partition("#")
+    if field not in names:
+        return error
+    told = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
     told.__cause__ = error
     return told
-
-
-def validation_refusal(problems: Sequence[Mapping[str, Any]]) -> Refused:
-    """A body that does not fit its description, told by the first problem."""
-    first = problems[0]
-    if first["type"] == "json_invalid":
-        cause = (first.get("ctx") or {}).get("error", first["msg"])
-        message = f"the body is no JSON, at character {first['loc'][-1]}: {cause}"
-        return Refused(message, Fault(400, "invalid_request_error", "invalid_json"))
-    place = _place([part for part in first["loc"] if part not in ("body", "query", "path")])
-    message = f"{place or 'the body'} is not allowed: {first['msg']}"
-    return Refused(message, Fault(400, "invalid_request_error", "invalid_value", place or None))
-
-
-def _place(parts: Sequence[str | int]) -> str:
-    """As "messages[2].content", without the kinds that were tried on the way."""
-    place = ""
-    for part in parts[:4]:
-        if isinstance(part, int):
-            place += f"[{part}]"
-        elif part.isidentifier() and part not in _KINDS and part.islower():
-            place += f".{part}" if place else part
-        else:
-            break
-    return place
-
-
-_KINDS = {"str", "int", "float", "bool", "list", "dict", "tuple"}

@@ -10,17 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...core.protocol import Chat, InvalidCall, Message, Text, UnsupportedCall
-from .toolformat import Invocation, ToolFormat
-from .wire import ChatMessage, Tool, ToolCall
+from ..tools import Invocation, ToolFormat
+from .wire import ROLES, ChatMessage, Tool, ToolCall
 
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "tool",
-    "function": "tool",
-}
 TEXT_PARTS = ("text", "input_text", "output_text")
 
 

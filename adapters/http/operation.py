@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from ...core.protocol import Call, ForkrootError, InvalidCall, Sampling, Text
+from ...core.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
 from .desk import Desk
 from .errors import Fault, Refused
 from .metrics import Metrics
@@ -51,6 +51,8 @@ def routes(runtime: Runtime, desk: Desk, metrics: Metrics) -> APIRouter:
         call = Call((Text("Hello"),), sampling, deadline=_SECONDS_FOR_A_TOKEN)
         try:
             (completion,) = await complete(runtime, Work((call,), {}))
+        except EngineDied:
+            raise
         except ForkrootError as error:
             raise _unready("no token can be generated") from error
         return {"status": "ok", "tokens": completion.usage.completion_tokens}
@@ -78,6 +80,8 @@ async def _check_alive(desk: Desk) -> None:
     try:
         async with asyncio.timeout(_SECONDS_TO_ANSWER):
             await asyncio.to_thread(desk.check_alive)
+    except EngineDied:
+        raise
     except ForkrootError as error:
         raise _unready("the backend has ended") from error
     except TimeoutError as error:

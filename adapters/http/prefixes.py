@@ -36,7 +36,7 @@ from .messages import chat_of
 from .reading import check_model
 from .runtime import Runtime
 from .together import begun, completed
-from .toolformat import ToolFormat
+from .toolformat import format_of
 from .wire import ChatMessage, Tool
 
 MOST_KNOWN = 4096
@@ -200,7 +200,7 @@ def _prompt(runtime: Runtime, body: PrefixBody) -> Prompt:
     if (body.prompt is None) is (body.messages is None):
         raise InvalidCall("prompt", None, "either prompt or messages")
     if body.messages is not None:
-        form = ToolFormat.of_model(runtime.texts)
+        form = format_of(runtime.texts)
         return chat_of(body.messages, body.tools or [], form)
     if isinstance(body.prompt, str):
         return (Text(body.prompt),) if body.prompt else ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...core.protocol import (
@@ -30,6 +31,14 @@ class Asked(NamedTuple):
     field: str
     constraint: Constraint
 
+    @property
+    def schemas(self) -> dict[str, Any]:
+        """The schema in it, if there is one, by its place in the request."""
+        if not isinstance(self.constraint, JsonSchema):
+            return {}
+        is_within = self.field == "response_format"
+        return {self.field + ".json_schema.schema" * is_within: self.constraint.schema}
+
 
 def check_model(runtime: Runtime, name: str | None) -> None:
     """Raise Refused for a model that is not served here; none is the one that is."""
@@ -39,16 +48,21 @@ def check_model(runtime: Runtime, name: str | None) -> None:
 
 
 def sampling_of(
-    request: Generation, limits: Limits, max_tokens: int | None, logprobs: int | None
+    request: Generation,
+    limits: Limits,
+    max_tokens: int | None,
+    logprobs: int | None,
+    logprobs_field: str = "logprobs",
 ) -> Sampling:
-    """How the answers are drawn. Raises InvalidCall for what a limit forbids."""
+    """How the answers are drawn. logprobs_field: which one says how many there are to be. Raises
+    InvalidCall for what a limit forbids."""
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
     num = _or(request.n, 1)
     if not 1 <= num <= limits.max_n:
         raise InvalidCall("n", num, f"1 to {limits.max_n}")
     if logprobs is not None and not 0 <= logprobs <= limits.max_top_logprobs:
-        raise InvalidCall("logprobs", logprobs, f"0 to {limits.max_top_logprobs}, or null")
+        raise InvalidCall(logprobs_field, logprobs, f"0 to {limits.max_top_logprobs}, or null")
     return Sampling(
         max_tokens=max_tokens,
         min_tokens=_or(request.min_tokens, 0),
@@ -81,7 +95,21 @@ def constraint_of(request: Generation, limits: Limits) -> Asked | None:
         raise InvalidCall(asked[1].field, names, "one constraint in a request")
     for it in asked:
         check_size(it, limits)
+    if request.json_separators is not None:
+        return _separated(asked, request.json_separators)
     return asked[0] if asked else None
+
+
+def _separated(asked: list[Asked], separators: tuple[str, str]) -> Asked:
+    """The schema that is asked for, with these separators in its answers. Raises InvalidCall."""
+    if not asked or not isinstance(asked[0].constraint, JsonSchema):
+        raise InvalidCall("json_separators", separators, "null where no JSON schema is asked for")
+    schema = replace(asked[0].constraint, separators=separators)
+    try:
+        schema.check()
+    except InvalidCall as error:
+        raise InvalidCall("json_separators", separators, error.allowed) from None
+    return Asked(asked[0].field, schema)
 
 
 def check_size(asked: Asked, limits: Limits) -> None:

@@ -23,8 +23,8 @@ from .responses_wire import ResponsesRequest, chat_request_of
 from .runtime import Runtime
 from .sse import Arrival, Event, Last, arrivals, stream
 from .toolchoice import Toolbox, toolbox_of
-from .toolformat import ToolFormat
-from .work import CONSTRAINTS, complete, submit
+from .toolformat import format_of
+from .work import CONSTRAINTS, as_told, complete, submit
 
 _NAMES = {
     "prompt": "input",
@@ -42,14 +42,14 @@ _NAMES = {
 def routes(runtime: Runtime) -> APIRouter:
     """The route of responses."""
     router = APIRouter(route_class=BodyRoute)
-    form = ToolFormat.of_model(runtime.texts)
+    form = format_of(runtime.texts)
 
     @router.post("/v1/responses")
     async def responses(request: ResponsesRequest) -> Response:
         check_model(runtime, request.model)
         try:
             chat = chat_request_of(request)
-            box = toolbox_of(chat, form, runtime.limits)
+            box = toolbox_of(chat, form, runtime.limits, within="")
             work = chat_work(runtime, chat, box, form)
             shape = _Shape(runtime, request, box)
             if not request.stream:
@@ -57,7 +57,10 @@ def routes(runtime: Runtime) -> APIRouter:
                 return Answer(shape.whole(completion))
             replies = await submit(runtime, work.calls)
             names = {name: _NAMES.get(told, told) for name, told in work.names.items()}
-            return await stream(shape.events(arrivals(replies)), names, end=b"")
+            try:
+                return await stream(shape.events(arrivals(replies)), names, end=b"")
+            except ForkrootError as error:
+                raise await as_told(runtime, work, error) from error
         except ForkrootError as error:
             raise as_request_names(error, _NAMES) from error
 

@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from ...core.protocol import InvalidCall, UnsupportedCall
-from .messages import ROLES, text_of
-from .wire import ChatMessage, ChatRequest, Function, FunctionCall, Tool, ToolCall
+from .messages import text_of
+from .wire import ROLES, ChatMessage, ChatRequest, Function, FunctionCall, Tool, ToolCall
 
 
 class ResponsesRequest(BaseModel):

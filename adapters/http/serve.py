@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import ipaddress
@@ -18,10 +19,12 @@ import uvicorn
 from ...core.protocol import Backend, ForkrootError
 from .app import build_app
 from .desk import Lasting
+from .interrupts import end_now
 from .runtime import Runtime
 from .settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _log = logging.getLogger("forkroot.http")
 
 
@@ -53,12 +56,15 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     watch = _Watch(backend, server)
     before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
     gc.freeze()  # what is loaded by now stays: nobody waits while it is searched for garbage
+    often = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS, *often[1:])
     try:
         watch.start()
         server.run()
     finally:
         watch.stop()
         signal.signal(signal.SIGTERM, before)
+        gc.set_threshold(*often)
         gc.unfreeze()
     return watch.has_ended
 
@@ -78,13 +84,14 @@ def server_of(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_graceful_shutdown=max(1, round(runtime.limits.drain)),
     )
     return AnnouncedServer(config, on_start)
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that tells its URL once it listens."""
+    """A server that tells its URL once it listens. Ctrl-C while it drains ends the process."""
 
     def __init__(self, config: uvicorn.Config, on_start: Callable[[str], object]) -> None:
         super().__init__(config)
@@ -96,6 +103,12 @@ class AnnouncedServer(uvicorn.Server):
         if self.started and self.servers:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._on_start(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """As in uvicorn: the first signal ends it well."""
+        if self.should_exit and sig == signal.SIGINT:
+            end_now()
+        super().handle_exit(sig, frame)
 
 
 class _Watch(threading.Thread):
@@ -142,15 +155,22 @@ def _logging_to_stderr() -> Iterator[None]:
     """One line for each request, as it is."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    log = logging.getLogger("forkroot")
+    log, below = logging.getLogger("forkroot"), logging.getLogger("uvicorn.error")
     before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    below.addFilter(_is_news)
     try:
         yield
     finally:
         log.removeHandler(handler)
         log.setLevel(before)
+        below.removeFilter(_is_news)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that a request was cut which took longer than the drain."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def _print(url: str) -> None:

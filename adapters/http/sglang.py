@@ -16,15 +16,16 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from ...core.protocol import Chunk, Output, Reply, Usage
+from ...core.protocol import Chunk, ForkrootError, Output, Reply, Usage
 from .hints import hint_of
 from .runtime import Runtime
 from .sglang_asks import asks_of
 from .sglang_body import ConcatenateBody, GenerateBody
 from .sglang_reply import answer_so_far
-from .sglang_work import Shared, Work, prepare
+from .sglang_work import Shared, Work, prepare, told_of
 from .sse import Event, arrivals, stream
 from .together import begun, completed
+from .work import as_told
 
 LONGEST_ID = 128
 
@@ -55,9 +56,12 @@ def routes(runtime: Runtime) -> APIRouter:
             return [reply for work in works for reply in work.submit(runtime)]
 
         replies = await begun(begin)
-        if shared.stream:
-            return await stream(_events(runtime, works, replies, body.is_list))
-        await completed(replies)
+        try:
+            if shared.stream:
+                return await stream(_events(runtime, works, replies, body.is_list))
+            await completed(replies)
+        except ForkrootError as error:
+            raise await as_told(runtime, told_of(asks), error) from error
         told = [one for work in works for one in work.answers(runtime)]
         return JSONResponse(told if body.is_list else told[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from ...core.protocol import (
     Call,
     Completion,
     ForkHint,
+    JsonSchema,
     Output,
     Reply,
     Text,
@@ -20,6 +22,9 @@ from ...core.protocol import (
 from .runtime import Runtime
 from .sglang_asks import Ask
 from .sglang_reply import answer
+from .work import Work as Told
+
+_WITHIN = "sampling_params."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,16 @@ class Work:
         is_first = wish is not None and wish.start == 0 and bool(self.ids)
         first = [TokenLogprob(self.ids[0], math.nan)] if is_first else []
         return [*first, *completion.prompt_logprobs]
+
+
+def told_of(asks: Sequence[Ask]) -> Told:
+    """How errors of the calls of a request are told: by its own names."""
+    names = {"json_schema": f"{_WITHIN}json_schema", "regex": f"{_WITHIN}regex"}
+    names |= {"grammar": f"{_WITHIN}ebnf", "namespace": "cache_salt", "hint": "forkroot"}
+    names |= {"max_tokens": f"{_WITHIN}max_new_tokens", "min_tokens": f"{_WITHIN}min_new_tokens"}
+    names["prompt"] = "text" if isinstance(asks[0].prompt, str) else "input_ids"
+    found = [it.constraint.schema for it in asks if isinstance(it.constraint, JsonSchema)]
+    return Told((), names, {names["json_schema"]: found[0]} if len(asks) == len(found) == 1 else {})
 
 
 def prepare(runtime: Runtime, ask: Ask, shared: Shared) -> Work:

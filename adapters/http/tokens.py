@@ -8,18 +8,19 @@ from typing import Any
 from fastapi import APIRouter
 
 from ...core.protocol import InvalidCall, Prompt, Text
+from ..tools import ToolFormat
 from .messages import chat_of
 from .reading import check_model
 from .runtime import Runtime
 from .settings import Settings
-from .toolformat import ToolFormat
+from .toolformat import format_of
 from .wire import DetokenizeRequest, TokenizeRequest
 
 
 def routes(runtime: Runtime, settings: Settings) -> APIRouter:
     """The routes of the tokenizer."""
     router = APIRouter()
-    form = ToolFormat.of_model(runtime.texts)
+    form = format_of(runtime.texts)
 
     @router.post("/tokenize")
     async def tokenize(request: TokenizeRequest) -> dict[str, Any]:

@@ -3,15 +3,15 @@ constraint makes their calls valid, and how the answer is read."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.protocol import InvalidCall, JsonSchema
+from ...core.protocol import COMPACT, InvalidCall, JsonSchema
+from ..tools import ToolFormat, ToolSpec
 from .reading import Asked, check_size, constraint_of
 from .runtime import Limits
-from .toolformat import ToolFormat, check_tools
+from .toolformat import specs_of
 from .wire import ChatRequest, Tool
 
 _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': NAME}}"
@@ -20,40 +20,46 @@ _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': N
 @dataclass(frozen=True, slots=True)
 class Toolbox:
     """tools: that the model is shown. asked: the constraint of the answer. callable: names that
-    count as calls in the answer; none: the answer is plain text."""
+    count as calls in the answer; none: the answer is plain text. schemas: that the constraint is
+    made of, by their places in the request."""
 
     tools: tuple[Tool, ...] = ()
     asked: Asked | None = None
     callable: frozenset[str] = frozenset()
+    schemas: Mapping[str, Any] = field(default_factory=dict)
 
 
-def toolbox_of(request: ChatRequest, form: ToolFormat, limits: Limits) -> Toolbox:
-    """The tools of a request. Raises InvalidCall."""
+def toolbox_of(
+    request: ChatRequest, form: ToolFormat, limits: Limits, within: str = "function."
+) -> Toolbox:
+    """The tools of a request. within: what the fields of one lie in. Raises InvalidCall."""
     tools, asked = tuple(request.tools or ()), constraint_of(request, limits)
-    check_tools(tools)
+    specs = specs_of(tools, within)
+    schemas = {} if asked is None else asked.schemas
     choice = request.tool_choice if request.tool_choice is not None else "auto"
     if not tools:
         if choice not in ("none", "auto"):
             raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
-        return Toolbox((), asked)
+        return Toolbox((), asked, schemas=schemas)
     if choice == "none":
-        return Toolbox((), asked)
+        return Toolbox((), asked, schemas=schemas)
     if choice == "auto":
-        asked = _where_free(request, tools, form, asked)
+        asked = _where_free(request, specs, form, asked)
     else:
         if asked is not None:
             allowed = "no other constraint beside a tool_choice that forces a call"
             raise InvalidCall(asked.field, choice, allowed)
-        chosen = tools if choice == "required" else (_named(choice, tools),)
+        chosen = specs if choice == "required" else (_named(choice, specs),)
         is_parallel = choice == "required" and request.parallel_tool_calls is not False
         asked = Asked("tools", form.grammar(chosen, is_parallel=is_parallel))
     if asked is not None:
         check_size(asked, limits)
-    return Toolbox(tools, asked, frozenset(tool.function.name for tool in tools))
+    of_tools = {f"tools[{place}].{within}parameters": it.schema() for place, it in enumerate(specs)}
+    return Toolbox(tools, asked, frozenset(it.name for it in specs), {**of_tools, **schemas})
 
 
 def _where_free(
-    request: ChatRequest, tools: Sequence[Tool], form: ToolFormat, asked: Asked | None
+    request: ChatRequest, tools: Sequence[ToolSpec], form: ToolFormat, asked: Asked | None
 ) -> Asked | None:
     """The constraint where the model may call or answer. An answer by a schema may instead be
     calls; with a strict tool all calls are held to their schemas; otherwise what the request asks
@@ -61,23 +67,33 @@ def _where_free(
     is_parallel = request.parallel_tool_calls is not False
     if asked is not None and asked.field == "response_format":
         assert isinstance(asked.constraint, JsonSchema)
-        schema = f"%json {json.dumps(asked.constraint.schema)}"
-        grammar = form.grammar(tools, is_parallel=is_parallel, instead=schema)
+        instead = _embedded(asked.constraint)
+        grammar = form.grammar(tools, is_parallel=is_parallel, instead=instead)
         return Asked("response_format", grammar)
-    if asked is None and any(tool.function.strict for tool in tools):
+    if asked is None and any(tool.function.strict for tool in request.tools or ()):
         return Asked("tools", form.grammar(tools, is_parallel=is_parallel, has_text=True))
     return asked
 
 
-def _named(choice: str | Mapping[str, Any], tools: Sequence[Tool]) -> Tool:
+def _embedded(asked: JsonSchema) -> Mapping[str, Any] | bool:
+    """The schema for a grammar, which takes its separators from the schema itself."""
+    if asked.schema is False:
+        return False
+    comma, colon = asked.separators
+    told = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
+    plain: Mapping[str, Any] = {} if asked.schema is True else asked.schema
+    return {**told, **plain} if asked.separators == COMPACT else {**plain, **told}
+
+
+def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSpec:
     match choice:
         case {"type": "function", "function": {"name": str(name)}} | {
             "type": "function",
             "name": str(name),
         }:
             for tool in tools:
-                if tool.function.name == name:
+                if tool.name == name:
                     return tool
-            names = ", ".join(tool.function.name for tool in tools)
+            names = ", ".join(tool.name for tool in tools)
             raise InvalidCall("tool_choice", name, f"one of the tools: {names}")
     raise InvalidCall("tool_choice", choice, _CHOICES)

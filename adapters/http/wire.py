@@ -10,6 +10,20 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+def _told(**facts: Any) -> Any:
+    """A field that may be null. facts: what its description says of values; the door judges."""
+    return Field(None, json_schema_extra=facts)
+
 
 class StreamOptions(BaseModel):
     """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
@@ -39,24 +53,25 @@ class Generation(BaseModel):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    n: int | None = None
-    stop: str | list[str] | None = None
+    max_tokens: int | None = _told(minimum=0)
+    temperature: float | None = _told(minimum=0)
+    top_p: float | None = _told(exclusiveMinimum=0, maximum=1)
+    n: int | None = _told(minimum=1, maximum=32)
+    stop: str | list[str] | None = _told(minLength=1, maxItems=16)
     seed: int | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
+    frequency_penalty: float | None = _told(minimum=-2, maximum=2)
+    presence_penalty: float | None = _told(minimum=-2, maximum=2)
     logit_bias: dict[str, float] | None = None
     # beyond OpenAI
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    min_tokens: int | None = None
+    top_k: int | None = _told(minimum=-1, maximum=2**31 - 1)
+    min_p: float | None = _told(minimum=0, maximum=1)
+    repetition_penalty: float | None = _told(exclusiveMinimum=0, maximum=10)
+    min_tokens: int | None = _told(minimum=0)
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | bool | None = None
+    json_separators: tuple[str, str] | None = None
     choices: list[str] | None = None
     grammar: str | None = None
     ebnf: str | None = None
@@ -67,8 +82,8 @@ class Generation(BaseModel):
     guided_grammar: str | None = None
     response_format: dict[str, Any] | None = None
     cache_salt: str | None = None
-    priority: int | None = None
-    deadline: float | None = None
+    priority: int | None = _told(minimum=-100, maximum=100)
+    deadline: float | None = _told(exclusiveMinimum=0)
     forkroot: dict[str, Any] | None = None
 
 
@@ -77,7 +92,7 @@ class CompletionRequest(Generation):
 
     prompt: str | list[int] | list[str] | list[list[int]]
     echo: bool | None = None
-    logprobs: int | None = None
+    logprobs: int | None = _told(minimum=0, maximum=20)
     suffix: str | None = None
     best_of: int | None = None
 
@@ -100,7 +115,7 @@ class ToolCall(BaseModel):
 class ChatMessage(BaseModel):
     """One message. content: a text, null, or a list of parts."""
 
-    role: str
+    role: str = Field(json_schema_extra={"enum": list(ROLES)})
     content: str | list[str | dict[str, Any]] | None = None
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -126,10 +141,10 @@ class Tool(BaseModel):
 class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
-    messages: list[ChatMessage]
-    max_completion_tokens: int | None = None
+    messages: list[ChatMessage] = Field(json_schema_extra={"minItems": 1})
+    max_completion_tokens: int | None = _told(minimum=0)
     logprobs: bool | None = None
-    top_logprobs: int | None = None
+    top_logprobs: int | None = _told(minimum=0, maximum=20)
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from ...core.protocol import (
     Call,
     Chat,
     Completion,
     ForkrootError,
+    InvalidCall,
     Prompt,
     Reply,
     Sampling,
     Segment,
     Text,
 )
+from ..spelling import located
 from .errors import as_request_names
 from .hints import hint_of
 from .reading import Asked
@@ -24,14 +29,18 @@ from .together import begun, completed
 from .wire import Generation
 
 _SMALL = 16_384  # characters
+_TOOL = re.compile(r"tools\[(\d+)\]")
 CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
 
 
 class Work(NamedTuple):
-    """The calls of a request. names: fields of the door, as the request calls them."""
+    """The calls of a request. names: fields of the door, as the request calls them. schemas: that
+    the constraint is made of, by their places in the request. tools: the names of its tools."""
 
     calls: tuple[Call, ...]
     names: Mapping[str, str]
+    schemas: Mapping[str, Any] = MappingProxyType({})
+    tools: Sequence[str] = ()
 
 
 def call_of(request: Generation, prompt: Prompt, sampling: Sampling, asked: Asked | None) -> Call:
@@ -82,10 +91,27 @@ def _len(content: Sequence[Segment]) -> int:
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:
-    """All completions. The first error ends the other calls, and is raised with its field's name in
-    the request."""
+    """All completions. The first error ends the other calls, and is raised as the request would
+    tell it."""
     replies = await submit(runtime, work.calls)
     try:
         return await completed(replies)
     except ForkrootError as error:
-        raise as_request_names(error, work.names) from error
+        raise await as_told(runtime, work, error) from error
+
+
+async def as_told(runtime: Runtime, work: Work, error: ForkrootError) -> ForkrootError:
+    """The error with the request's own names; one in a schema with its place in there, and the name
+    of the tool whose schema it is."""
+    if not work.schemas or not isinstance(error, InvalidCall):
+        return as_request_names(error, work.names)
+    schema = dict.fromkeys(("json_schema",) * (len(work.schemas) == 1), next(iter(work.schemas)))
+    named = as_request_names(error, schema)
+    found = await asyncio.to_thread(located, named, work.schemas, runtime.backend.submit)
+    if found is named or not isinstance(found, InvalidCall):
+        return as_request_names(error, work.names)
+    tool = _TOOL.match(found.field)
+    if tool is not None:
+        allowed = f"{found.allowed} (of the tool {work.tools[int(tool[1])]!r})"
+        found = type(found)(found.field, found.value, allowed)
+    return found

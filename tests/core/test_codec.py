@@ -65,6 +65,7 @@ CONSTRAINTS = st.one_of(
     st.builds(Choices, st.lists(TEXT, max_size=3).map(tuple)),
     st.builds(Grammar, TEXT, st.sampled_from(["lark", "ebnf", "gbnf"])),
     st.builds(JsonSchema, SCHEMA.filter(bool) | st.booleans()),
+    st.builds(JsonSchema, st.booleans(), st.just((", ", ": "))),
 )
 SAMPLINGS = st.builds(
     Sampling,

@@ -219,6 +219,7 @@ def test_all_errors_have_one_base_and_a_builtin_one():
         "Overloaded": RuntimeError,
         "CallFailed": RuntimeError,
         "BackendClosed": RuntimeError,
+        "EngineDied": protocol.BackendClosed,
     }
     for name, base in errors.items():
         assert issubclass(getattr(protocol, name), (ForkrootError, base))

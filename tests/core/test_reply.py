@@ -316,6 +316,27 @@ def test_a_step_that_has_something_for_many_readers_wakes_their_loop_once(monkey
     assert len(visits) == len(CHUNKS) + 1
 
 
+def test_a_bell_wakes_a_few_at_a_time_and_first_those_who_have_had_nothing():
+    async def main() -> tuple[list[int], int]:
+        bell = Bell(asyncio.get_running_loop())
+        waiting = [bell.loop.create_future() for _ in range(20)]
+        woken: list[int] = []
+        for number, future in enumerate(waiting):
+            future.add_done_callback(lambda _, number=number: woken.append(number))
+        for number, future in enumerate(waiting):
+            bell.wake(future, is_first=number >= 18)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        num_early = len(woken)
+        await asyncio.wait(waiting)
+        await turns()
+        return woken, num_early
+
+    woken, num_early = asyncio.run(main())
+    assert woken == [18, 19, *range(18)]
+    assert num_early == 8
+
+
 def test_a_bell_whose_loop_is_gone_keeps_nobody():
     loop = asyncio.new_event_loop()
     bell, waiting = Bell(loop), loop.create_future()

@@ -32,6 +32,7 @@ class Mortal:
 
     def __init__(self, number: int) -> None:
         self.number = number
+        self.is_replaced = False
         self.is_dead = self.is_closed = False
         self.holds = False
         self.open: list[Mailbox] = []
@@ -126,6 +127,15 @@ def test_open_calls_end_in_their_error_and_bring_the_next_engine(make: Maker) ->
             with pytest.raises(BackendClosed, match="it died"):
                 reply.result(9)
         until(lambda: backend.clear_cache() == 1)
+
+
+def test_an_engine_knows_whether_another_takes_its_place(make: Maker) -> None:
+    with RestartingBackend(make, QUICK) as backend:
+        assert make.made[0].is_replaced
+        make.faults = [InvalidModel("the disk is away")] * 9
+        make.made[0].kill()
+        until(lambda: backend.is_over)
+        assert not make.made[0].is_replaced
 
 
 def test_calls_between_two_engines_end_in_a_typed_error(make: Maker) -> None:

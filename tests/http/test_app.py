@@ -17,7 +17,13 @@ from forkroot.adapters.http.app import build_app
 from forkroot.adapters.http.runtime import Limits, Runtime
 from forkroot.adapters.http.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.protocol import BackendClosed, CallFailed, DeadlineExceeded, Overloaded
+from forkroot.core.protocol import (
+    BackendClosed,
+    CallFailed,
+    DeadlineExceeded,
+    EngineDied,
+    Overloaded,
+)
 
 from .conftest import Letters, serving
 
@@ -122,7 +128,7 @@ def test_unknown_routes_methods_and_models_are_told_in_the_same_shape(
         ({"messages": [{"content": "x"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": 1}]}, "messages[0].content"),
         ({**CHAT, "temperature": "hot"}, "temperature"),
-        ({**CHAT, "logit_bias": {"1": "x"}}, "logit_bias"),
+        ({**CHAT, "logit_bias": {"1": "x"}}, "logit_bias.1"),
         ({**CHAT, "stream_options": {"include_usage": "x"}}, "stream_options.include_usage"),
         ({**CHAT, "messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
         ({**CHAT, "priority": 1000}, "priority"),
@@ -171,6 +177,8 @@ def test_a_large_body_is_refused_before_it_is_read(is_told: bool) -> None:
         (DeadlineExceeded("too late"), 408, "deadline_exceeded"),
         (CallFailed("a secret of ours"), 500, "internal_error"),
         (BackendClosed("a secret of ours"), 503, "shutting_down"),
+        (EngineDied("a secret of ours"), 503, "engine_dead"),
+        (EngineDied("a secret of ours", is_replaced=True), 503, "engine_dead"),
         (ZeroDivisionError("a secret of ours"), 500, "internal_error"),
     ],
 )

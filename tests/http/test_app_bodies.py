@@ -10,13 +10,14 @@ import httpx
 import pytest
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from forkroot.adapters.http.bodies import BodyRoute
 from forkroot.adapters.http.envelope import Answer
+from forkroot.adapters.http.straight import Straight
 
 
 class Part(BaseModel):
@@ -31,6 +32,7 @@ class Thing(BaseModel):
 
 def app_of(route_class: Any) -> FastAPI:
     app, router = FastAPI(), APIRouter(route_class=route_class)
+    app.state.router = router
 
     @router.post("/things")
     async def things(thing: Thing) -> Answer:
@@ -92,6 +94,22 @@ def test_every_body_is_answered_as_fastapi_answers_it(kind: str) -> None:
     for body in BODIES:
         told, wanted = (asyncio.run(asked(app, body, headers)) for app in (ours, theirs))
         assert told == wanted, body[:99]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:20]))
+def test_the_straight_way_to_a_route_answers_as_the_router_does(body: bytes) -> None:
+    apps = [app_of(BodyRoute), app_of(BodyRoute)]
+    routes = [it for it in apps[1].state.router.routes if isinstance(it, BodyRoute)]
+    assert [it.path for it in routes] == ["/things"]
+
+    async def tell(request: Request, error: Exception) -> Response:
+        told = apps[1].exception_handlers[type(error)](request, error)
+        return await told  # type: ignore[no-any-return, misc]
+
+    apps[1].add_middleware(Straight, routes=routes, tell=tell)
+    headers = {"Content-Type": "application/json"}
+    routed, straight = (asyncio.run(asked(app, body, headers)) for app in apps)
+    assert routed == straight
 
 
 def test_the_shape_of_the_body_is_described() -> None:

@@ -73,7 +73,7 @@ CONSTRAINTS = st.one_of(
     st.builds(Regex, TEXT),
     st.builds(Choices, st.lists(WORD, min_size=1, max_size=3).map(tuple)),
     st.builds(Grammar, TEXT, st.sampled_from(["lark", "ebnf", "gbnf"])),
-    st.builds(JsonSchema, SCHEMA | st.booleans()),
+    st.builds(JsonSchema, SCHEMA | st.booleans(), st.sampled_from([(",", ":"), (", ", ": ")])),
 )
 SAMPLINGS = st.builds(
     Sampling,

@@ -9,7 +9,13 @@ import pytest
 from forkroot.adapters.http.grammars import settled
 from forkroot.adapters.http.reading import constraint_of
 from forkroot.adapters.http.runtime import Limits
-from forkroot.adapters.http.wire import CompletionRequest
+from forkroot.adapters.http.toolchoice import toolbox_of
+from forkroot.adapters.http.wire import ChatRequest, CompletionRequest
+from forkroot.adapters.tools import ToolFormat
+from forkroot.core.fsm.ending import END
+from forkroot.core.fsm.lark import read_lark
+from forkroot.core.fsm.matcher import Library
+from forkroot.core.fsm.vocabulary import Vocabulary
 from forkroot.core.protocol import Choices, Grammar, InvalidCall, JsonSchema, Regex
 
 ONE_RULE = (
@@ -56,6 +62,37 @@ def test_what_is_said_of_parts_stays(source: str) -> None:
 def test_constraints_in_the_words_of_vllm(fields: Any, constraint: Any) -> None:
     found = constraint_of(request(**fields), Limits())
     assert found is not None and found.constraint == constraint
+
+
+def test_the_separators_of_a_schema_come_beside_it() -> None:
+    form = {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}
+    found = constraint_of(request(response_format=form, json_separators=[", ", ": "]), Limits())
+    assert found is not None
+    assert found.constraint == JsonSchema({"type": "null"}, (", ", ": "))
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"regex": "a"}, {"json_schema": {}, "json_separators": [";", ":"]}]
+)
+def test_separators_without_a_schema_or_that_are_none_are_refused(fields: Any) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        constraint_of(request(**{"json_separators": [", ", ": "], **fields}), Limits())
+    assert caught.value.field == "json_separators"
+
+
+def test_a_schema_beside_tools_has_its_separators_too() -> None:
+    body = {
+        "messages": [{"role": "user", "content": "x"}],
+        "tools": [{"type": "function", "function": {"name": "f"}}],
+        "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": [1, 2]}}},
+        "json_separators": [", ", ": "],
+    }
+    asked = toolbox_of(ChatRequest.model_validate(body), ToolFormat(), Limits()).asked
+    assert asked is not None and isinstance(asked.constraint, Grammar)
+    library = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))
+    matcher = library.compile(read_lark(asked.constraint.source).source, "grammar")[1]
+    assert matcher.validate_tokens([*b"[1, 2]", END]) == 7
+    assert matcher.validate_tokens([*b"[1,2]", END]) < 6
 
 
 def test_two_different_constraints_are_refused() -> None:

@@ -259,7 +259,7 @@ def test_a_last_message_can_be_continued(client: openai.OpenAI) -> None:
         ({"temperature": -1}, "temperature"),
         ({"n": 1000}, "n"),
         ({"stop": ["x"] * 99}, "stop"),
-        ({"top_logprobs": 99, "logprobs": True}, "logprobs"),
+        ({"top_logprobs": 99, "logprobs": True}, "top_logprobs"),
         ({"max_completion_tokens": -1}, "max_completion_tokens"),
         ({"response_format": {"type": "yaml"}}, "response_format.type"),
         ({"extra_body": {"regex": "("}}, "regex"),

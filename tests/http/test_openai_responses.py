@@ -166,7 +166,7 @@ def test_calls_in_a_row_are_one_message_of_the_chat() -> None:
         ({"text": {"format": {"type": "yaml"}}}, "text.format.type"),
         (
             {"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "no"}}}},
-            "text.format",
+            "text.format.schema#/type",
         ),
         ({"temperature": -1}, "temperature"),
     ],

@@ -12,9 +12,10 @@ import pytest
 
 from forkroot.adapters.http.messages import chat_of
 from forkroot.adapters.http.runtime import Runtime
-from forkroot.adapters.http.toolformat import Invocation, ToolFormat
+from forkroot.adapters.http.toolformat import format_of, specs_of
 from forkroot.adapters.http.wire import ChatMessage, Tool
 from forkroot.adapters.toolreader import Argued, Begun, Said, ToolReader
+from forkroot.adapters.tools import Invocation, ToolFormat
 from forkroot.core.protocol import Call, Sampling, Text
 
 LOOKUP = {
@@ -157,7 +158,7 @@ def test_an_earlier_call_and_its_result_are_written_as_the_template_writes_them(
         ChatMessage(role="tool", content='{"result": "4"}', tool_call_id="c1"),
     ]
     tools = [Tool.model_validate(tool) for tool in TOOLS]
-    form = ToolFormat.of_model(runtime.texts)
+    form = format_of(runtime.texts)
     shown = runtime.texts.decode(runtime.texts.encode_prompt(chat_of(messages, tools, form)))
     assert 'assistant\n<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>' in shown
     assert 'tool\n{"result": "4"}' in shown
@@ -189,6 +190,30 @@ def test_what_is_wrong_with_tools_is_named(
     with pytest.raises(openai.BadRequestError) as caught:
         chat(client, **fields)
     assert caught.value.param == param
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("choice", ["auto", "required", named("faulty")])
+def test_a_fault_in_a_tools_schema_is_told_with_its_place_and_the_tool(
+    client: openai.OpenAI, choice: Any, is_streamed: bool
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "strng"}}}
+    faulty = {"name": "faulty", "parameters": schema, "strict": True}
+    tools = [TOOLS[0], {"type": "function", "function": faulty}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat(client, tools=tools, tool_choice=choice, stream=is_streamed)
+    place = "tools[1].function.parameters#/properties/a/type"
+    assert caught.value.param == place
+    assert f"{place}='strng' is not allowed; allowed: one of object" in caught.value.message
+    assert "(of the tool 'faulty')" in caught.value.message
+
+
+def test_a_fault_in_an_answers_schema_is_told_with_its_place(client: openai.OpenAI) -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strng"}}}
+    for fields in ({"tools": []}, {"tools": TOOLS[:1]}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat(client, response_format=form, **fields)
+        assert caught.value.param == "response_format.json_schema.schema#/type"
 
 
 def test_calls_that_are_written_are_read_however_they_are_cut() -> None:
@@ -235,7 +260,7 @@ def test_a_call_in_another_order_is_read_as_a_whole() -> None:
 
 @pytest.mark.parametrize("gap", ["", "\n", " "])
 def test_the_grammar_of_every_format_writes_what_is_read(runtime: Runtime, gap: str) -> None:
-    tools = [Tool.model_validate(tool) for tool in TOOLS]
+    tools = specs_of([Tool.model_validate(tool) for tool in TOOLS], "")
     grammar = ToolFormat(gap).grammar(tools, is_parallel=True)
     for seed in range(4):
         sampling = Sampling(max_tokens=300, temperature=2, seed=seed)
@@ -272,4 +297,4 @@ def test_the_format_is_found_in_what_the_template_says(shown: str, gap: str) -> 
         def encode_prompt(self, prompt: object) -> list[int]:
             return []
 
-    assert ToolFormat.of_model(Template()).gap == gap
+    assert format_of(Template()).gap == gap

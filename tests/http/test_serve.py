@@ -26,6 +26,7 @@ from forkroot.core.protocol import InvalidModel
 from .conftest import serving
 
 LONG = {"prompt": [1, 2, 3], "max_tokens": 400, "ignore_eos": True, "stream": True}
+ENDLESS = {**LONG, "prompt": [[number, 7] for number in range(8)], "max_tokens": 1900}
 KEY = {"Authorization": "Bearer k2"}
 SLOTS = ("--set", "num_slots=4000")
 
@@ -78,7 +79,9 @@ def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
             assert "error" not in next(lines)
             os.kill(engine, signal.SIGKILL)
             events = [line for line in lines if line]
-        assert json.loads(events[-2][6:])["error"]["code"] == "shutting_down"
+        error = json.loads(events[-2][6:])["error"]
+        assert (error["type"], error["code"]) == ("server_error", "engine_dead")
+        assert error["message"] == "the engine has died; the server ends, too"
         code, log = ended(process)
     assert code == 1
     assert "the backend has ended" in log
@@ -92,11 +95,15 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
             next(lines)
             os.kill(engine, signal.SIGKILL)
             events = [line for line in lines if line]
-        assert json.loads(events[-2][6:])["error"]["code"] == "shutting_down"
-        assert [httpx.get(f"{url}/{path}").status_code for path in ("health", "ready")] == [503] * 2
         short = {**LONG, "stream": False, "max_tokens": 3}
         refused = httpx.post(f"{url}/v1/completions", json=short, headers=KEY)
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        looks = [httpx.get(f"{url}/{path}") for path in ("health", "ready")]
+        assert [look.status_code for look in looks] == [503] * 2
+        for error in (json.loads(events[-2][6:]), refused.json(), *(it.json() for it in looks)):
+            assert error["error"]["code"] == "engine_dead"
+            told = "the engine has died; another is being started: try again soon"
+            assert error["error"]["message"] == told
         end = time.monotonic() + 60
         while httpx.get(f"{url}/health").status_code == 503:
             assert time.monotonic() < end
@@ -110,6 +117,37 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
         code, log = ended(process)
     assert code == 0
     assert "died (signal 9); another is started" in log
+
+
+@pytest.mark.parametrize("options", [(), ("--in-process",)], ids=["child", "in process"])
+def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(options: tuple[str, ...]) -> None:
+    with forkroot_serve(*options) as (process, url):
+        engine = None if options else engine_of(process)
+        with httpx.stream("POST", f"{url}/v1/completions", json=ENDLESS, headers=KEY) as response:
+            lines = response.iter_lines()
+            assert next(lines)
+            process.send_signal(signal.SIGINT)
+            with pytest.raises(subprocess.TimeoutExpired):  # it drains
+                process.wait(0.5)
+            process.send_signal(signal.SIGINT)
+            code, log = ended(process)
+    assert (code, log) == (130, "")
+    end = time.monotonic() + 20
+    while engine is not None and cmdline(engine):
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_the_first_ctrl_c_lets_open_streams_end() -> None:
+    with forkroot_serve() as (process, url):
+        with httpx.stream("POST", f"{url}/v1/completions", json=LONG, headers=KEY) as response:
+            lines = response.iter_lines()
+            next(lines)
+            process.send_signal(signal.SIGINT)
+            assert [line for line in lines if line][-1] == "data: [DONE]"
+        code, log = ended(process)
+    assert code == 130
+    assert "Traceback" not in log
 
 
 def test_an_engine_in_the_servers_own_process_cannot_be_restarted(
@@ -184,4 +222,8 @@ def engine_of(process: subprocess.Popen[str]) -> int:
 
 
 def cmdline(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
+    """What it runs; nothing for one that is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -305,11 +305,11 @@ def test_a_generation_tells_its_own_log_probabilities_and_rivals(client, backend
     [
         ({}, "text"),
         ({"text": "a", "input_ids": [1]}, "text"),
-        ({"text": ""}, "prompt"),
+        ({"text": ""}, "text="),
         ({"text": []}, "text"),
         ({"text": 3}, "text"),
         ({"text": ["a"] * 257}, "text"),
-        ({"input_ids": [99999]}, "prompt"),
+        ({"input_ids": [99999]}, "input_ids="),
         ({"text": "a", "image_data": "x.png"}, "image_data"),
         ({"text": "a", "lora_path": "x"}, "lora_path"),
         ({"text": "a", "rid": ["a", "b"]}, "rid"),
@@ -331,7 +331,7 @@ def test_a_generation_tells_its_own_log_probabilities_and_rivals(client, backend
         ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, "sampling_params.ebnf"),
         ({"text": "a", "sampling_params": {"logit_bias": {"x": 1}}}, "logit_bias"),
         ({"text": "a", "sampling_params": {"skip_special_tokens": False}}, "skip_special_tokens"),
-        ({"text": "a " * 3000}, "prompt"),
+        ({"text": "a " * 3000}, "text="),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -346,7 +346,7 @@ def test_what_is_not_allowed_is_named_and_harms_nobody(client, body, name, is_st
 def test_one_bad_prompt_of_a_list_is_told(client) -> None:
     response = client.post("/generate", json={"text": ["a", ""], "sampling_params": GREEDY})
     assert response.status_code == 400
-    assert "prompt" in response.json()["error"]["message"]
+    assert "text=" in response.json()["error"]["message"]
 
 
 # --- beside it ---------------------------------------------------------------------------------
