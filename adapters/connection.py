@@ -48,10 +48,11 @@ def _started(
     backend: Backend | None = None
     if _is_url(model):
         return _remote(str(model), process, settings)
-    if not _is_known(model):
+    if not is_known(model):
         backend = registry.load_model(str(model), {**settings, "process": process})
     if backend is not None:
         return backend
+    settings = registry.placed(settings)
     if process:
         backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
     else:
@@ -72,7 +73,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     return backend
 
 
-def _is_known(model: str | Path) -> bool:
+def is_known(model: str | Path) -> bool:
     """Whether we know what is meant without a plugin."""
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 

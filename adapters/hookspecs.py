@@ -27,7 +27,19 @@ class RegisterAdapter(Protocol):
 
 class RegisterBackend(Protocol):
     """Takes a way to do a part of a runtime's work: of which kind ("attention", "constraint" or
-    "sampler"), its name, where its factory is, and whether it can work on this machine."""
+    "sampling"), its name, where its factory is, and whether it can work on this machine.
+
+    The name is what `connect(..., attention=name)` (or `constraint=`, `sampling=`) then takes; the
+    factory is imported in the process that the engine runs in, and called with:
+
+    attention: one `kernels.devices.Pool`; gives a `kernels.Attention`.
+    constraint: token_bytes, end_ids, encode, as `core.fsm.constraints.Constraints` has them; gives
+      a function from a `Constraint` to a `core.fsm.guide.Guide`, or to None for one that is left to
+      forkroot. It may raise InvalidCall.
+    sampling: nothing; gives a `kernels.devices.Drawing`. On GPUs only.
+
+    Raises ValueError for a kind that there is not, and for a name that is taken or has a colon.
+    """
 
     def __call__(
         self, kind: str, name: str, factory: str, available: Callable[[], bool]
@@ -41,7 +53,8 @@ def register_adapters(register: RegisterAdapter) -> None:
 
 @hookspec
 def register_backends(register: RegisterBackend) -> None:
-    """Name the parts of a runtime that this plugin brings; called once. Import none of them."""
+    """Name the parts of a runtime that this plugin brings; called once. Import none of them here:
+    an engine that is asked for one by its name imports it."""
 
 
 @hookspec(firstresult=True)
@@ -49,7 +62,9 @@ def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
     """Give a running backend for a name that `connect` does not know itself, or None.
 
     ref: as given to `connect`: no folder, no URL, not "tiny". config: the other arguments of
-    `connect`. A ForkrootError is the caller's to see; any other is taken as None, and logged.
+    `connect`, and whether it is to run in another `process`. A ForkrootError is the caller's to
+    see; any other is taken as None, and logged. `forkroot serve` needs a backend with a `tokenizer`
+    (see `adapters.http.runtime.Texts`), as those of checkpoint folders have it.
     """
 
 

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from itertools import chain, count
+from types import MappingProxyType
 from typing import Any
 
 import pluggy
 
-from ..core.protocol import Backend, ForkrootError
+from ..core.protocol import Backend, ForkrootError, InvalidCall
 from . import hookspecs
 from .hookspecs import GROUP
 
@@ -28,7 +29,13 @@ BUILT_IN = tuple(
     EntryPoint(name, f"{_HOME}.{name}.plugin", GROUP)
     for name in ("native", "http", "dspy", "langchain", "guidance")
 )
-KINDS = ("attention", "constraint", "sampler")
+OWN_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attention": ("auto", "triton", "flashinfer", "plain", "cpu"),
+        "constraint": ("auto",),
+        "sampling": ("auto", "triton", "flashinfer", "plain"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +52,7 @@ class Adapter:
 
     def load(self) -> Any:
         """The factory itself, imported now."""
-        return _place(self.name, self.factory).load()
+        return EntryPoint(self.name, self.factory, GROUP).load()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +63,6 @@ class Part:
     name: str
     factory: str
     available: Callable[[], bool]
-
-    def load(self) -> Any:
-        """The factory itself, imported now."""
-        return _place(self.name, self.factory).load()
 
 
 @dataclass(slots=True)
@@ -111,6 +114,35 @@ class Registry:
     def parts(self, kind: str) -> tuple[Part, ...]:
         """The registered parts of a runtime of one kind."""
         return tuple(p for plugin in self.plugins for p in plugin.parts if p.kind == kind)
+
+    def placed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings of a runtime in which the parts that plugins bring stand by where their
+        factories are: other processes find them by that. Raises InvalidCall for a name that is
+        nobody's, or is not available here."""
+        found = dict(settings)
+        for kind, own in OWN_PARTS.items():
+            name = found.get(kind)
+            if isinstance(name, str) and name not in own and ":" not in name:
+                found[kind] = self._part(kind, name, own).factory
+        return found
+
+    def _part(self, kind: str, name: str, own: Sequence[str]) -> Part:
+        here = {
+            part.name: part
+            for plugin in self.plugins
+            for part in plugin.parts
+            if part.kind == kind and self._is_available(plugin, part)
+        }
+        if name not in here:
+            raise InvalidCall(kind, name, ", ".join((*own, *here)))
+        return here[name]
+
+    def _is_available(self, plugin: Plugin, part: Part) -> bool:
+        try:
+            return bool(part.available())
+        except Exception as error:
+            self._report(plugin, error)
+            return False
 
     def register(self, plugin: object, name: str) -> None:
         """Take in a plugin that no entry point names, as from a test or a notebook."""
@@ -183,8 +215,10 @@ class Registry:
 
     def _part_of(self, entry: Plugin) -> hookspecs.RegisterBackend:
         def register(kind: str, name: str, factory: str, available: Callable[[], bool]) -> None:
-            if kind not in KINDS:
-                raise ValueError(f"kind={kind!r} is not allowed; allowed: {', '.join(KINDS)}")
+            if kind not in OWN_PARTS:
+                raise ValueError(f"kind={kind!r} is not allowed; allowed: {', '.join(OWN_PARTS)}")
+            if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
+                raise ValueError(f"the {kind} {name!r} is there already, or has a colon")
             _check_place(factory)
             entry.parts.append(Part(kind, name, factory, available))
 
@@ -238,11 +272,6 @@ class Default:
 def registry() -> Registry:
     """The plugins of this process."""
     return _default.get()
-
-
-def _place(name: str, factory: str) -> EntryPoint:
-    """Where a factory is, as an entry point, which can be loaded."""
-    return EntryPoint(name, factory, GROUP)
 
 
 def _check_place(factory: str) -> None:

@@ -1,12 +1,16 @@
 """Programs of DSPy, unchanged: what our adapter's hints and the cache are worth to them.
 
-Six programs with demonstrations in their prompts, each with cache and hints, with the cache alone,
-and with nothing, in turn in one process, from an empty cache each time. Without hints the adapter
-tells the runtime nothing: no prefix is sent ahead or pinned, and `n` answers are asked for one by
-one, as DSPy does. The model has random weights, the tokenizer is real; answers are constrained to
-their signatures in all modes. Prints one JSON row: seconds, ratios within each round, whether the
-greedy programs gave the same answers, and how many of the shareable prompt tokens were cached: all
-those that another prompt of the run begins with, too.
+Eight programs with demonstrations in their prompts, each with cache and hints, with the cache
+alone, and with nothing, in turn in one process, from an empty cache each time. Without hints the
+adapter tells the runtime nothing: no prefix is sent ahead or pinned, and `n` answers are asked for
+one by one, as DSPy does. "siblings not held" is the cache alone, too, without the scheduler's
+holding back of calls whose prefix another is computing: only its counts are told. In the two
+"crowded" programs a pause of the program is used by others, whose prompts are more than the small
+pool holds; told are the seconds of the program's own calls. The model has random weights, the
+tokenizer is real; answers are constrained to their signatures in all modes. Prints one JSON row:
+seconds, ratios within each round, whether the greedy programs gave the same answers, and of each
+mode's last run the tokens that were computed, the forward passes, and how many of the shareable
+prompt tokens were cached: all those that another prompt of the run begins with, too.
 """
 
 from __future__ import annotations
@@ -29,13 +33,16 @@ from common import parser, report
 from forkroot.adapters.connection import Lent
 from forkroot.adapters.dspy import LM
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call, Reply
+from forkroot.core.protocol import Call, Reply, Sampling, Text
 
 MODES = {
     "cache + hints": {"cache": True, "hints": True},
     "cache": {"cache": True, "hints": False},
     "nothing": {"cache": False, "hints": False},
+    "siblings not held": {"cache": True, "hints": False, "hold_min": 1 << 30},
 }
+COUNTED_ONLY = "siblings not held"
+SLOTS, FEW_SLOTS = 65_536, 4_096
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>\n{{ message['content'] }}\n</>\n"
     "{% endfor %}{% if add_generation_prompt %}<assistant>\n{% endif %}"
@@ -76,29 +83,46 @@ class TwoSteps(dspy.Module):  # type: ignore[misc]
 
 
 class Program(NamedTuple):
-    """run: gives its answers. is_greedy: these are the same in every mode."""
+    """run: gives its answers. is_greedy: these are the same in every mode. is_crowded: others use
+    the pool, which is small, in its pauses."""
 
     run: Callable[[], list[str]]
     is_greedy: bool = True
+    is_crowded: bool = False
 
 
 class Recorder(Lent):
-    """A backend that keeps what went through it."""
+    """A backend that keeps what went through it, but for what others asked. seconds: of all calls,
+    one after another."""
 
-    def __init__(self, backend: LocalBackend) -> None:
+    def __init__(self, backend: LocalBackend, now: Callable[[], float]) -> None:
         super().__init__(backend)
+        self._now = now
         self.replies: list[Reply] = []
+        self.seconds = 0.0
 
     def submit(self, call: Call) -> Reply:
         """As the backend's own."""
+        started = self._now()
         reply = super().submit(call)
         self.replies.append(reply)
+        reply.when_done(lambda _: self._add(self._now() - started))
         return reply
 
+    def crowd(self, prompts: list[str]) -> None:
+        """Let others ask, and wait for their answers."""
+        sampling = Sampling(max_tokens=1, temperature=0)
+        calls = [Call((Text(prompt),), sampling, namespace="others") for prompt in prompts]
+        for reply in [super(Recorder, self).submit(call) for call in calls]:
+            reply.result()
 
-def review(draw: random.Random) -> str:
+    def _add(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+def review(draw: random.Random, num_words: int = 30) -> str:
     """Some thirty words."""
-    return " ".join(draw.choice(WORDS.split()) for _ in range(30)) + "."
+    return " ".join(draw.choice(WORDS.split()) for _ in range(num_words)) + "."
 
 
 def examples(count: int, seed: int) -> list[Any]:
@@ -133,7 +157,7 @@ def told(prediction: Any) -> str:
 
 
 def programs(size: int, seed: int) -> dict[str, Program]:
-    """The six, where `size` is the number of examples of the largest."""
+    """The eight, where `size` is the number of examples of the largest."""
     data = examples(size, seed + 1)
     few = data[: max(4, size // 12)]
     judge, steps = with_demos(dspy.Predict(Review), seed), with_demos(TwoSteps(), seed)
@@ -171,6 +195,20 @@ def programs(size: int, seed: int) -> dict[str, Program]:
         config = {"num_threads": 8, "disable_progress_bar": True}
         return [told(it) for it in dspy.Parallel(**config)([(react, it) for it in few])]
 
+    def others(*_: Any) -> float:
+        draw = random.Random(seed + 2)
+        prompts = [f"{number}: {review(draw, 600)}" for number in range(6)]
+        dspy.settings.lm.runtime.connection().backend.crowd(prompts)
+        return 0.0
+
+    def crowded_best_of_n() -> list[str]:
+        best = dspy.BestOfN(judge, N=4, reward_fn=others, threshold=1.0)
+        return [told(best(review=example.review)) for example in few[:3]]
+
+    def crowded_steps() -> list[str]:
+        found = [(told(steps(review=it.review)), others()) for it in few[:8]]
+        return [answer for answer, _ in found]
+
     return {
         "evaluate": Program(evaluate),
         "parallel": Program(parallel),
@@ -178,6 +216,8 @@ def programs(size: int, seed: int) -> dict[str, Program]:
         "votes": Program(votes, is_greedy=False),
         "best of n": Program(best_of_n, is_greedy=False),
         "agent": Program(agent),
+        "best of n, crowded": Program(crowded_best_of_n, is_greedy=False, is_crowded=True),
+        "two steps, crowded": Program(crowded_steps, is_crowded=True),
     }
 
 
@@ -207,21 +247,26 @@ def measure(
     max_tokens: int,
     now: Callable[[], float],
 ) -> dict[str, Any]:
-    """Seconds of each mode, and ratios to "cache + hints" within each round."""
+    """Seconds of each mode, ratios to "cache + hints" within each round, and counts."""
     rounds: dict[str, list[float]] = {mode: [] for mode in MODES}
     answers, shares = dict[str, list[str]](), dict[str, float]()
+    counts: dict[str, dict[str, int]] = {}
     for _ in range(repeats):
         for mode, backend in backends.items():
-            recorder = Recorder(backend)
+            recorder = Recorder(backend, now)
             settings = {"hints": MODES[mode]["hints"], "cache": False, "max_tokens": max_tokens}
             lm = LM(recorder, temperature=0, **settings)
             backend.clear_cache()
+            backend.reset_counters()
             with dspy.context(lm=lm):
                 started = now()
                 answers[mode] = program.run()
-                rounds[mode].append(now() - started)
+                seconds = now() - started
+            rounds[mode].append(recorder.seconds if program.is_crowded else seconds)
             shares[mode] = cached_share(backend, recorder.replies)
+            counts[mode] = counted(backend, recorder.replies)
     best = rounds["cache + hints"]
+    del rounds[COUNTED_ONLY]
     return {
         "seconds": {mode: round(median(times), 3) for mode, times in rounds.items()},
         "times_faster_than": {
@@ -233,6 +278,18 @@ def measure(
         if program.is_greedy
         else None,
         "cached_share": shares,
+        "counts": counts,
+    }
+
+
+def counted(backend: LocalBackend, replies: list[Reply]) -> dict[str, int]:
+    """What the engine computed, and in how many passes; and of the program's own prompts."""
+    counters, usages = backend.info().counters, [reply.result().usage for reply in replies]
+    return {
+        "computed_tokens": int(counters["computed_tokens"]),
+        "passes": int(counters["steps"]),
+        "prompt_tokens": sum(usage.prompt_tokens for usage in usages),
+        "cached_tokens": sum(usage.cached_tokens for usage in usages),
     }
 
 
@@ -260,18 +317,18 @@ def main() -> None:
     now = process_time if args.busy else perf_counter
     folder = Path(tempfile.gettempdir()) / f"forkroot-dspy-{args.model}"
     model = checkpoint(args.model, folder, args.seed)
-    backends = {
-        mode: LocalBackend.from_folder(model, num_slots=65_536, **settings)
-        for mode, settings in MODES.items()
-    }
     chosen = programs(args.size, args.seed)
-    figures = {
-        name: measure(backends, program, args.repeats, args.max_tokens, now)
-        for name, program in chosen.items()
-        if not args.only or name in args.only
-    }
-    for backend in backends.values():
-        backend.close()
+    figures = {}
+    for is_crowded, num_slots in ((False, SLOTS), (True, FEW_SLOTS)):
+        backends = {
+            mode: LocalBackend.from_folder(model, num_slots=num_slots, **settings)
+            for mode, settings in MODES.items()
+        }
+        for name, program in chosen.items():
+            if program.is_crowded is is_crowded and (not args.only or name in args.only):
+                figures[name] = measure(backends, program, args.repeats, args.max_tokens, now)
+        for backend in backends.values():
+            backend.close()
     settings = {name: getattr(args, name) for name in ("model", "seed", "size", "max_tokens")}
     report("dspy_programs", figures, args.out, **settings, clock=now.__name__)
 

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from .errors import InvalidCall
 
 HINT_VERSION = 1
+COMPACT, SPACED = (",", ":"), (", ", ": ")
+_SEPARATORS = "a tuple of a comma and a colon, each a text with at most 16 blanks beside it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +88,19 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """The answer must be JSON that this schema (in JSON form) accepts."""
+    """The answer must be JSON that this schema (in JSON form) accepts.
+
+    separators: a comma and a colon, as `json.dumps` takes them, with at most 16 blanks beside
+      each. SPACED is what it writes by itself, as is most of the JSON that models have read.
+    """
 
     schema: Mapping[str, Any] | bool
+    separators: tuple[str, str] = COMPACT
+
+    def check(self) -> None:
+        """Raise InvalidCall for separators that are none."""
+        if not _are_separators(self.separators):
+            raise InvalidCall("separators", self.separators, _SEPARATORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +272,8 @@ class Call:
             if not is_allowed(value):
                 raise InvalidCall(name, value, allowed)
         self.sampling.check()
+        if isinstance(self.constraint, JsonSchema):
+            self.constraint.check()
         if self.options and self.constraint is not None:
             raise InvalidCall("constraint", self.constraint, "none beside options")
         if self.options and self.scored_from is not None:
@@ -333,6 +347,16 @@ def _is_constraint(value: object) -> bool:
         case Choices(options):
             return _are_texts(options) and len(options) > 0
     return False
+
+
+def _are_separators(value: object) -> bool:
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    return all(map(_is_separator, value, COMPACT))
+
+
+def _is_separator(value: object, mark: str) -> bool:
+    return isinstance(value, str) and len(value) <= 17 and value.strip(" \t\r\n") == mark
 
 
 def _are_texts(value: object) -> bool:

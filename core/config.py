@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 from .protocol import InvalidCall
@@ -14,7 +15,13 @@ from .protocol import InvalidCall
 HOST_POLICIES = ("back", "through")
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
-ATTENTIONS = ("auto", "triton", "flashinfer", "plain", "cpu")
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attention": ("auto", "triton", "flashinfer", "plain", "cpu"),
+        "constraint": ("auto",),
+        "sampling": ("auto", "triton", "flashinfer", "plain"),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +29,13 @@ class EngineConfig:
     """How an engine runs. Unset sizes (None) are filled in by `resolve`.
 
     attention: the kernels of attention: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
-      (torch's own) anywhere; "auto": the quickest that the device has.
+      (torch's own) anywhere; "auto": the quickest that the device has; "module:Factory": what this
+      factory makes, as a plugin's (see `adapters.hookspecs.register_backends`).
+    constraint: what compiles constraints: "auto", ours, or "module:Factory", likewise.
     graphs: whether steps of single tokens are recorded as CUDA graphs, on a GPU with "triton".
+    sampling: what draws tokens: "triton" and "flashinfer" on a GPU, "plain" anywhere, which waits
+      for the device; "auto": the quickest that keeps a seed's draws the same in any batch. With
+      "flashinfer" they depend on the whole batch.
     num_slots: tokens of KV that the pool holds, cache and running sequences together.
     host_slots: tokens of KV that the host holds beside it: what is evicted goes there, and comes
       back when it is wanted. host_policy: "back" copies it when it is evicted, "through" as soon as
@@ -52,7 +64,9 @@ class EngineConfig:
     dtype: str = "auto"
     device: str = "cpu"
     attention: str = "auto"
+    constraint: str = "auto"
     graphs: bool = True
+    sampling: str = "auto"
     num_slots: int | None = None
     host_slots: int = 0
     host_policy: str = "back"
@@ -101,8 +115,10 @@ class EngineConfig:
             raise InvalidCall("host_file", self.host_file, "the name of a new file, or None")
         if self.dtype not in DTYPES:
             raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        if self.attention not in ATTENTIONS:
-            raise InvalidCall("attention", self.attention, ", ".join(ATTENTIONS))
+        for name, own in PARTS.items():
+            value = getattr(self, name)
+            if value not in own and not _is_place(value):
+                raise InvalidCall(name, value, ", ".join((*own, "'module:Factory'")))
         for name in ("cache", "graphs", "hints", "jumps", "plain_content"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
@@ -130,6 +146,12 @@ class EngineConfig:
             max(memory // kv_bytes_per_token, context), self.max_running * context
         )
         return replace(self, context_len=context, num_slots=slots)
+
+
+def _is_place(value: object) -> bool:
+    """Whether this says where a factory is: "module:attribute"."""
+    module, _, attribute = value.partition(":") if isinstance(value, str) else ("", "", "")
+    return bool(module and attribute)
 
 
 _LEAST = {

@@ -12,7 +12,7 @@ from dspy import lm15
 from ...core.protocol import Backend
 from .engine import AsyncEngine, Engine
 from .errors import told
-from .options import moved
+from .options import found, moved
 from .running import running
 from .runtime import Runtime
 from .watcher import watch
@@ -27,7 +27,8 @@ class LM(dspy.LM):  # type: ignore[misc]
       the format and the types of their signature. timeout: seconds after which a call ends in
       `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
       api_key: of the server behind a URL.
-    Other keywords are those of `dspy.LM`. A call takes ours beside DSPy's: see `options.Options`.
+    Other keywords are those of `dspy.LM`, and beside them ours, which are the defaults of all its
+    calls, as in a call itself: see `options.Options`.
     `n` answers of one call come from one fork. Raises `LMConfigurationError` and its like.
     """
 
@@ -50,14 +51,22 @@ class LM(dspy.LM):  # type: ignore[misc]
             engine = Engine(where, settings=settings, api_key=api_key, **options)
             async_engine = AsyncEngine(engine.runtime)
             model = model or engine.runtime.name()
+        with told():
+            keywords = moved(keywords)
         super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
         watch()
 
     @property
     def runtime(self) -> Runtime:
         """Where its requests go."""
-        found: Runtime = self.engine.runtime
-        return found
+        runtime: Runtime = self.engine.runtime
+        return runtime
+
+    @property
+    def namespace(self) -> str:
+        """Of its calls, where they name none."""
+        with told():
+            return found({"metadata": self.kwargs.get("metadata")}).namespace
 
     @property
     def supports_decision_requests(self) -> bool:
@@ -78,13 +87,20 @@ class LM(dspy.LM):  # type: ignore[misc]
         with running(self._num_answers(keywords), messages):
             return await super().acall(prompt, messages=messages, **keywords)
 
+    def copy(self, **keywords: Any) -> LM:
+        """As `dspy.LM`, with other keywords of ours too."""
+        with told():
+            keywords = moved(keywords, self.kwargs.get("metadata"))
+        copied: LM = super().copy(**keywords)
+        return copied
+
     def _told(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
         """The keywords with ours where DSPy's cache sees them; a request has its own already."""
         is_request = isinstance(prompt, lm15.Request) or "request" in keywords
         if not (is_request or self.runtime.constrain):
             keywords = {"constrain": False, **keywords}
         with told():
-            return moved(keywords)
+            return moved(keywords, self.kwargs.get("metadata"))
 
     def _num_answers(self, keywords: Mapping[str, Any]) -> int:
         n = keywords.get("n", self.kwargs.get("n"))

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...core.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 
 KEY = "forkroot"
 _TEXT = "a text"
@@ -72,11 +72,12 @@ class Options:
 
     def constraint(self) -> Constraint | None:
         """The one that the call names. Raises InvalidCall where it names several."""
+        schema = self.json_schema
         ways: dict[str, Constraint | None] = {
             "regex": None if self.regex is None else Regex(self.regex),
             "choices": None if self.choices is None else Choices(self.choices),
             "grammar": None if self.grammar is None else Grammar(self.grammar),
-            "json_schema": None if self.json_schema is None else JsonSchema(self.json_schema),
+            "json_schema": None if schema is None else JsonSchema(schema, SPACED),
         }
         told = {name: way for name, way in ways.items() if way is not None}
         if len(told) > 1:
@@ -85,16 +86,25 @@ class Options:
 
 
 NAMES = frozenset(_TYPES)
+CONSTRAINTS = frozenset(("regex", "choices", "grammar", "json_schema"))
 
 
-def moved(keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The keywords of a call with ours inside of `metadata`. None stands for not given."""
+def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The keywords of a call with ours inside of `metadata`. None stands for not given. default:
+    the metadata of its LM, over which the call's goes. Raises InvalidCall."""
     ours = {name: value for name, value in keywords.items() if name in NAMES and value is not None}
     rest = {name: value for name, value in keywords.items() if name not in NAMES}
-    if ours:
-        Options.of(ours)
-        metadata = dict(rest.get("metadata") or {})
-        rest["metadata"] = {**metadata, KEY: {**metadata.get(KEY, {}), **_plain(ours)}}
+    given = rest.get("metadata")
+    if not ours and given is None:
+        return rest
+    told = {**_section(given), **_plain(ours)}
+    own = _section(default)
+    if CONSTRAINTS & told.keys():
+        own = {name: value for name, value in own.items() if name not in CONSTRAINTS}
+    if own or told:
+        Options.of({**own, **told})
+        given = {**(given or {}), KEY: {**own, **told}}
+    rest["metadata"] = {**(default or {}), **(given or {})}
     return rest
 
 

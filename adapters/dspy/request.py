@@ -13,6 +13,7 @@ from typing import Any
 from dspy import lm15
 
 from ...core.protocol import (
+    SPACED,
     Chat,
     Constraint,
     Image,
@@ -106,7 +107,8 @@ def _response_format(request: lm15.Request) -> Constraint | None:
     told = request.config.response_format
     if told is None:
         return None
-    return JsonSchema(told["schema"] if told["type"] == "json_schema" else {"type": "object"})
+    schema = told["schema"] if told["type"] == "json_schema" else {"type": "object"}
+    return JsonSchema(schema, SPACED)
 
 
 def _tool_pattern(

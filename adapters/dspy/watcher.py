@@ -50,12 +50,13 @@ def plant(program: dspy.Module, num_examples: int | None = None) -> None:
     which the prefixes stay pinned.
     """
     for predictor in program.predictors():
-        engine = getattr(predictor.lm or dspy.settings.lm, "engine", None)
+        lm = predictor.lm or dspy.settings.lm
+        engine = getattr(lm, "engine", None)
         if isinstance(engine, Engine):
             adapter = dspy.settings.adapter or dspy.ChatAdapter()
             chat = _beginning(adapter, predictor)
             if chat is not None:
-                engine.runtime.plant(chat, num_examples)
+                engine.runtime.plant(chat, num_examples, getattr(lm, "namespace", ""))
 
 
 def _argument(inputs: dict[str, Any], name: str) -> Any:

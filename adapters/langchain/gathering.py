@@ -1,8 +1,9 @@
 """Calls that come one by one from threads or tasks that run together, submitted at once.
 
-Who is expected is known before (`batch`: its inputs; `RunnableParallel`: its branches), and not
-whether each of them will call: one may find its answer in a cache, or fail before. So each one
-arrives with a call or leaves without; nobody waits longer than `patience` for the others.
+Who is expected is known before (`batch`: its inputs; `RunnableParallel`: its branches), or seen as
+they begin (the tasks of a step of LangGraph), and not whether each of them will call: one may find
+its answer in a cache, or fail before. So each one arrives with a call or leaves without; nobody
+waits longer than `patience` for the others.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Hashable, Sequence
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 
 from ...core.protocol import Call, Reply
@@ -42,8 +44,9 @@ class Gathering:
         future, is_last = self._arrive(member, call, submit_all)
         if is_last:
             self._start()
-        with contextlib.suppress(TimeoutError):
-            return future.result(self._patience)
+        for seconds in self._pauses():
+            with contextlib.suppress(TimeoutError):
+                return future.result(seconds)
         self._start()
         return future.result()
 
@@ -52,8 +55,10 @@ class Gathering:
         future, is_last = self._arrive(member, call, submit_all)
         answer = asyncio.wrap_future(future)
         try:
-            if not is_last:
-                await asyncio.wait([answer], timeout=self._patience)
+            for seconds in () if is_last else self._pauses():
+                await asyncio.wait([answer], timeout=seconds)
+                if answer.done():
+                    break
             if not answer.done():
                 await asyncio.to_thread(self._start)
             return await answer
@@ -72,6 +77,10 @@ class Gathering:
             self._waiting.append((call, future, submit_all))
             return future, self._is_complete()
 
+    def _pauses(self) -> Iterator[float]:
+        """How long one who has arrived waits, again and again, before it starts what waits."""
+        yield self._patience
+
     def _is_complete(self) -> bool:
         return len(self._settled) >= self._expected
 
@@ -85,6 +94,39 @@ class Gathering:
             together = [item for item in waiting if item[2] == submit_all]
             waiting = [item for item in waiting if item[2] != submit_all]
             _settle(submit_all, [item[0] for item in together], [item[1] for item in together])
+
+
+class OpenGathering(Gathering):
+    """A meeting of those who have joined it so far: it waits until they have settled and nobody has
+    joined for a while, and for nobody who joins after it has begun to call.
+
+    quiet: seconds of that while.
+    """
+
+    def __init__(self, patience: float, quiet: float) -> None:
+        super().__init__(0, patience)
+        self._quiet = quiet
+        self._has_started = False
+        self._joined = time.monotonic()
+
+    def join(self) -> None:
+        """One more is expected."""
+        with self._lock:
+            self._expected += 1
+            self._joined = time.monotonic()
+
+    def _pauses(self) -> Iterator[float]:
+        end = time.monotonic() + self._patience
+        while not self._is_complete() and time.monotonic() < end:
+            yield self._quiet
+
+    def _is_complete(self) -> bool:
+        is_quiet = time.monotonic() - self._joined >= self._quiet
+        return self._has_started or (is_quiet and super()._is_complete())
+
+    def _start(self) -> None:
+        self._has_started = True
+        super()._start()
 
 
 Submit = Callable[[Sequence[Call]], list[Reply]]

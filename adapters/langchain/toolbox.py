@@ -8,8 +8,7 @@ from typing import Any
 
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from ...core.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
-from ..spelling import constraint_of
+from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from ..tools import ToolFormat, ToolSpec, check_tools
 
 _CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"
@@ -74,8 +73,7 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     if isinstance(asked, JsonSchema):
         schemas["json_schema"] = asked.schema
     if not tools or choice == "none":
-        held = constraint_of(asked.schema) if isinstance(asked, JsonSchema) else asked
-        return Toolbox((), held, schemas=schemas)
+        return Toolbox((), asked, schemas=schemas)
     is_parallel = options.get("parallel_tool_calls") is not False
     names = frozenset(tool.name for tool in tools)
     if choice == "auto":
@@ -128,7 +126,7 @@ def _formatted(value: Any) -> JsonSchema | None:
         case {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return JsonSchema({"type": "object"})
+            return JsonSchema({"type": "object"}, SPACED)
         case {"type": "json_schema", "json_schema": {"schema": Mapping() as schema}}:
-            return JsonSchema(schema)
+            return JsonSchema(schema, SPACED)
     raise InvalidCall("response_format", value, _FORMATS)

@@ -1,7 +1,8 @@
 """From the arguments of `gen` to the constraint that they ask for.
 
-What may stand for a JSON schema: a mapping, its JSON text, a Pydantic model, and with Pydantic
-installed a dataclass or TypedDict. Pydantic itself is imported only when such a class is given.
+What may stand for a JSON schema: a mapping, its JSON text, a `JsonSchema`, a Pydantic model, and
+with Pydantic installed a dataclass or TypedDict. Pydantic itself is imported only when such a class
+is given.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ...core.protocol import Constraint, Grammar, InvalidCall, JsonSchema, Regex
 
-Schema: TypeAlias = Mapping[str, Any] | str | bool | type
+Schema: TypeAlias = Mapping[str, Any] | str | bool | type | JsonSchema
 
 _DTYPES = {
     "int": r"[+-]?[0-9]+",
@@ -34,6 +35,9 @@ def constraint_of(
     """The one constraint among these arguments, None if all are None. Raises InvalidCall."""
     if regex is not None:
         return Regex(_checked(regex, "regex", "a regular expression as text"))
+    if isinstance(json_schema, JsonSchema):
+        json_schema.check()
+        return json_schema
     if json_schema is not None:
         return JsonSchema(_schema(json_schema))
     if isinstance(grammar, Grammar):
@@ -52,8 +56,8 @@ def _of_dtype(dtype: type | str) -> Constraint:
     return Regex(_DTYPES[name])
 
 
-def _schema(schema: Schema) -> Mapping[str, Any] | bool:
-    allowed = f"a schema (a mapping), its JSON text, {_CLASSES}"
+def _schema(schema: Mapping[str, Any] | str | bool | type) -> Mapping[str, Any] | bool:
+    allowed = f"a schema (a mapping), its JSON text, {_CLASSES}, a JsonSchema"
     if _has_schema(schema):
         return _class_schema(schema, "json_schema")
     parsed: Any = schema

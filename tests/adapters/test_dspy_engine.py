@@ -91,7 +91,7 @@ def test_a_request_becomes_a_call() -> None:
         ({"regex": "[ab]+"}, Regex("[ab]+")),
         ({"choices": ["yes", "no"]}, Choices(("yes", "no"))),
         ({"grammar": 'start: "a"'}, Grammar('start: "a"')),
-        ({"json_schema": {"type": "integer"}}, JsonSchema({"type": "integer"})),
+        ({"json_schema": {"type": "integer"}}, JsonSchema({"type": "integer"}, (", ", ": "))),
     ],
 )
 def test_keywords_of_ours_reach_the_call(keywords: dict[str, Any], constraint: object) -> None:
@@ -140,12 +140,37 @@ def test_keywords_that_are_not_allowed_are_refused_before_any_call() -> None:
     assert backend.calls == []
 
 
+def test_keywords_of_ours_given_to_the_lm_are_the_defaults_of_its_calls() -> None:
+    backend = ScriptedBackend("a")
+    lm = LM(backend, namespace="own", regex="[ab]", temperature=0, cache=False)
+    asked = [
+        {},
+        {"namespace": "other", "choices": ["a"]},
+        {"metadata": {"note": 1}, "priority": 3},
+    ]
+    for keywords in asked:
+        lm("Hello", **keywords)
+    lm.copy(namespace="third")("Hello")
+    lm("Hello")
+    calls = [call for call in backend.calls if call.sampling.max_tokens != 0]
+    assert [call.namespace for call in calls] == ["own", "other", "own", "third", "own"]
+    regex, choice = Regex("[ab]"), Choices(("a",))
+    assert [call.constraint for call in calls] == [regex, choice, regex, regex, regex]
+    assert [call.priority for call in calls] == [0, 0, 3, 0, 0]
+    assert lm.namespace == "own"
+
+
+def test_a_value_of_ours_that_is_not_allowed_is_refused_with_the_lm() -> None:
+    with pytest.raises(lm15.InvalidRequestError, match="namespace=3"):
+        LM(ScriptedBackend("a"), namespace=3)
+
+
 def test_a_response_format_constrains_the_answer() -> None:
     backend = ScriptedBackend("{}")
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     told = {"type": "json_schema", "schema": schema}
     Engine(backend).complete(request(response_format=told))
-    assert last_call(backend).constraint == JsonSchema(schema)
+    assert last_call(backend).constraint == JsonSchema(schema, (", ", ": "))
 
 
 def test_parts_that_no_model_of_ours_reads_are_refused_by_name() -> None:

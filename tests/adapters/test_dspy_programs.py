@@ -83,12 +83,18 @@ def test_best_of_n_and_refine_stop_at_a_good_answer(lm: LM) -> None:
         {"question": (str, dspy.InputField()), "n": (Literal[1, 2, 3], dspy.OutputField())}
     )
 
-    def is_two(arguments: Any, prediction: Any) -> float:
-        return float(prediction.n == 2)
-
     for kind in (dspy.BestOfN, dspy.Refine):
+        rewards = list[float]()
+
+        def is_two(arguments: Any, prediction: Any, rewards: list[float] = rewards) -> float:
+            rewards.append(float(prediction.n == 2))
+            return rewards[-1]
+
         module = kind(dspy.Predict(chosen), N=12, reward_fn=is_two, threshold=1.0)
-        assert module(question="Pick a number.").n in (1, 2, 3)
+        found = module(question="Pick a number.").n
+        assert found in (1, 2, 3)
+        assert 1.0 not in rewards[:-1]
+        assert len(rewards) == 12 or found == 2
 
 
 class Reason(dspy.Signature):
@@ -190,17 +196,26 @@ def test_awaited_programs_answer_together(lm: LM) -> None:
     ]
 
 
-def test_an_instruction_optimizer_runs(lm: LM) -> None:
+def test_an_instruction_optimizer_finds_the_same_program_again(wide: LocalBackend) -> None:
     pytest.importorskip("optuna")
-    optimizer = dspy.MIPROv2(
-        is_right, auto=None, num_candidates=2, max_bootstrapped_demos=1, max_labeled_demos=1,
-        prompt_model=lm, task_model=lm, num_threads=4, seed=1,
-    )  # fmt: skip
-    program = optimizer.compile(
-        dspy.Predict("question -> answer"), trainset=EXAMPLES[:4], valset=EXAMPLES[4:8],
-        num_trials=2, minibatch=False, data_aware_proposer=False, program_aware_proposer=False,
-    )  # fmt: skip
-    assert program(question="What is the capital of Peru?").answer
+    lm = LM(wide, temperature=0, max_tokens=48, cache=False, seed=5)
+
+    def optimized() -> Any:
+        optimizer = dspy.MIPROv2(
+            is_right, auto=None, num_candidates=2, max_bootstrapped_demos=1, max_labeled_demos=1,
+            prompt_model=lm, task_model=lm, num_threads=4, seed=1,
+        )  # fmt: skip
+        return optimizer.compile(
+            dspy.Predict("question -> answer"), trainset=EXAMPLES[:4], valset=EXAMPLES[4:8],
+            num_trials=2, minibatch=False, data_aware_proposer=False, program_aware_proposer=False,
+        )  # fmt: skip
+
+    with dspy.context(lm=lm):
+        one, other = optimized(), optimized()
+        assert one.dump_state() == other.dump_state()
+        assert len(one.trial_logs) == len(other.trial_logs) >= 2
+        assert one.score == other.score >= one.trial_logs[1]["full_eval_score"]
+        assert one(question="What is the capital of Peru?").answer
 
 
 def test_a_reflective_optimizer_runs(lm: LM) -> None:

@@ -118,7 +118,7 @@ def test_calls_and_results_of_earlier_turns_are_written_as_the_model_writes_them
         ToolMessage("3", tool_call_id="1"),
     ]
     ChatForkroot(model=backend).invoke(turns)
-    text = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": ["x","y"]}}</tool_call>'
+    text = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": ["x", "y"]}}</tool_call>'
     assert prompt_text(backend.calls[-1].prompt) == f"user: 1+2?\nassistant: {text}\ntool: 3"
 
 

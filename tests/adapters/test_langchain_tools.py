@@ -197,6 +197,23 @@ def test_a_structured_answer_is_spelled_as_models_learn_to_write(model: ChatFork
     assert model.with_structured_output(Person).invoke(text) == Person(name="Anna", age=42)
 
 
+def test_what_lies_within_a_structured_answer_is_spelled_so_too(model: ChatForkroot) -> None:
+    class Person(BaseModel):
+        """A person."""
+
+        name: str
+        age: int
+
+    class Case(BaseModel):
+        """A case."""
+
+        who: Person
+
+    found = model.with_structured_output(Case, method="json_schema", include_raw=True)
+    answer = found.invoke("Name: Anna; Age: 42. JSON:")
+    assert answer["raw"].content == '{"who": {"name": "Anna", "age": 42}}'
+
+
 def test_structured_answers_stream_as_they_grow(model: ChatForkroot) -> None:
     schema = Everything.model_json_schema()
     *_, last = model.with_structured_output(schema, method="json_schema").stream("Go")

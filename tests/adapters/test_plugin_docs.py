@@ -8,7 +8,9 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from subprocess import PIPE
 
+import httpx
 import pytest
 
 from forkroot.adapters import hookspecs
@@ -42,9 +44,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
 
 
-def run(environment: Mapping[str, str], *command: str) -> str:
+def run(environment: Mapping[str, str], *command: str, said: str = "") -> str:
     done = subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=100
+        [sys.executable, *command],
+        env=environment,
+        input=said,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.stderr == ""
     return done.stdout
@@ -52,6 +59,32 @@ def run(environment: Mapping[str, str], *command: str) -> str:
 
 def test_the_first_plugin_gives_its_model_and_its_route(environment: Mapping[str, str]) -> None:
     assert run(environment, "-c", USE).splitlines() == ["tiny 2", "{'judge': 'tiny'}"]
+
+
+def test_the_commands_take_its_name_for_a_model(environment: Mapping[str, str]) -> None:
+    settings = ["--set", "num_slots=2000", "--set", "dtype=float32"]
+    checked = run(environment, "-m", "forkroot", "check", "judge", *settings)
+    assert "8 tokens written" in checked
+    assert checked.endswith("It can be run.\n")
+    asked = "What is the capital of France?\n"
+    assert "Paris" in run(environment, "-m", "forkroot", "chat", "judge", *settings, said=asked)
+
+
+def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> None:
+    command = [sys.executable, "-m", "forkroot", "serve", "judge", "--port", "0"]
+    process = subprocess.Popen(
+        [*command, "--set", "num_slots=2000"], env=environment, stdout=PIPE, stderr=PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().strip()
+        body = {"model": "judge", "prompt": "The capital of France is", "max_tokens": 3}
+        answer = httpx.post(f"{url}/v1/completions", json=body, timeout=60).json()
+        assert (answer["model"], answer["usage"]["completion_tokens"]) == ("judge", 3)
+        assert httpx.get(f"{url}/nicknames").json() == {"judge": "tiny"}
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_the_command_lists_it_as_the_page_does(environment: Mapping[str, str]) -> None:

@@ -85,6 +85,7 @@ def test_log_probabilities_are_asked_for_with_or_without_rivals() -> None:
         ({"regex": "[ab]+"}, Regex("[ab]+")),
         ({"json_schema": {"type": "object"}}, JsonSchema({"type": "object"})),
         ({"json_schema": '{"type": "object"}'}, JsonSchema({"type": "object"})),
+        ({"json_schema": JsonSchema({}, (", ", ": "))}, JsonSchema({}, (", ", ": "))),
         ({"grammar": 'start: "a"'}, Grammar('start: "a"')),
         ({"grammar": Grammar("root ::= x", "gbnf")}, Grammar("root ::= x", "gbnf")),
         ({"dtype": int}, Regex("[+-]?[0-9]+")),
