@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
 import torch
@@ -22,6 +23,7 @@ _TRIAL_ROWS = (1, 8, 32, 128)
 _TRIAL_COLUMNS = 4096  # of a matrix, at most
 _TRIALS = 5
 _FORGOTTEN = 1 << 22  # numbers that drive a matrix out of near caches, as a step's other ones do
+_PAUSE = 0.0001  # in which torch's threads fall asleep, as they do between the products of a step
 _PATIENCE = 0.05  # seconds after which a slow product is not tried again
 _MARGIN = 1.1  # by which a layout must win over those that are tried before it
 _PACKED_ROWS = 32  # for which oneDNN chooses its order
@@ -139,7 +141,8 @@ def _layout(weight: Tensor) -> Layout:
     layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
     if weight.dtype is torch.float32 and can_compile():
         layouts.insert(0, Paneled)
-    return layouts[_winner(layouts, weight[:_TRIAL_COLUMNS])]
+    with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
+        return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
 
 
 def _can_pack() -> bool:
@@ -167,6 +170,7 @@ def _best(product: Product, x: Tensor, others: Tensor) -> float:
     seconds: list[float] = []
     while len(seconds) < _TRIALS and sum(seconds) < _PATIENCE:
         others.add_(1)
+        time.sleep(_PAUSE)
         seconds.append(_seconds(product, x))
     return min(seconds)
 
