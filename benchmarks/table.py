@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -141,13 +142,14 @@ def _table(name: str) -> str:
     source, make = TABLES[name]
     benchmark, _, stage = source.partition(" ")
     kept = [row for row in rows(benchmark) if row.get("stage", "") == stage]
-    if not kept:
-        only = f" --stage {stage}" * bool(stage)
-        return f"\nNot measured yet: `python benchmarks/{benchmark}.py{only} --out`.\n"
-    head, *lines = make(kept[-1])
-    ruled = [head, ["---", *("---:" for _ in head[1:])], *lines]
-    text = "\n".join("| " + " | ".join(cells) + " |" for cells in ruled)
-    return f"\n{text}\n\n{_origin(kept[-1])}\n"
+    for row in reversed(kept):
+        with suppress(KeyError):  # a row may be of a part of its benchmark
+            head, *lines = make(row)
+            ruled = [head, ["---", *("---:" for _ in head[1:])], *lines]
+            text = "\n".join("| " + " | ".join(cells) + " |" for cells in ruled)
+            return f"\n{text}\n\n{_origin(row)}\n"
+    only = f" --stage {stage}" * bool(stage)
+    return f"\nNot measured yet: `python benchmarks/{benchmark}.py{only} --out`.\n"
 
 
 def _origin(row: Row) -> str:
