@@ -21,6 +21,7 @@ from common import rows
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
 PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODES = ("cache + hints", "cache", "nothing")
+UNHELD = "siblings not held"
 Row = dict[str, Any]
 
 
@@ -102,6 +103,20 @@ def throughput(row: Row) -> list[list[str]]:
     return [["workload", "programs", *MODES, "ratio, cache + hints", "ratio, cache"], *lines]
 
 
+def dspy(row: Row) -> list[list[str]]:
+    """Programs of DSPy by what the runtime is told."""
+    head = ["program", "cache + hints", "cache", "nothing", "faster than cache", "than nothing"]
+    lines = []
+    for name, of in row["figures"].items():
+        seconds = [f"{of['seconds'][mode]:.2f} s" for mode in MODES]
+        ratios = [f"{of['times_faster_than'][mode]:.2f}×" for mode in MODES[1:]]
+        counts = of["counts"]
+        computed = [f"{counts[mode]['computed_tokens']:,}" for mode in (*MODES[:2], UNHELD)]
+        lines.append([name, *seconds, *ratios, *computed])
+    columns = ["cache + hints", "cache", "cache, siblings not held"]
+    return [[*head, *(f"tokens computed, {name}" for name in columns)], *lines]
+
+
 TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "theorem": ("hit_rate", theorem),
     "hit rates": ("hit_rate", hit_rates),
@@ -115,6 +130,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "peers cached": ("peers", peer_tables.cached),
     "first tokens": ("peers", peer_tables.first_tokens),
     "peers steps": ("peers", peer_tables.steps),
+    "dspy": ("dspy_programs", dspy),
     "decode": ("decode", tables.decode),
     "sampling": ("decode", tables.sampling),
     "busy": ("busy", tables.busy),
