@@ -373,8 +373,8 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     ),
     "sampling": ("a Sampling", lambda v: isinstance(v, Sampling)),
     "constraint": (
-        "a Regex or Grammar of a text, a JsonSchema of a mapping or bool, Choices of at least one"
-        " text, or None",
+        "a Regex or Grammar of a text, a JsonSchema of a mapping (of a Pydantic class, its"
+        " model_json_schema()) or bool, Choices of at least one text, or None",
         lambda v: v is None or _is_constraint(v),
     ),
     "options": ("a tuple of non-empty texts", _are_texts),

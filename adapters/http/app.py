@@ -43,6 +43,7 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     texts = CheckedTexts(runtime.texts)
     served = replace(runtime, backend=desk, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
+    app.state.desk = desk
     quick = [room.routes(served) for room in (chat, completions, responses)]
     quick.append(tokens.routes(served, settings))
     for router in (*quick, *(room.routes(served) for room in (sglang, calls, models, prefixes))):

@@ -151,6 +151,11 @@ class Desk:
         ]
         return sum(ticket.cancel() for ticket in found)
 
+    def end_calls(self) -> None:
+        """End the calls of all requests."""
+        for ticket in list(self.open):
+            ticket.cancel()
+
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens. Raises UnsupportedCall."""
         if not isinstance(self.backend, Flushable):

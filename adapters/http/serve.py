@@ -7,6 +7,7 @@ import contextlib
 import gc
 import ipaddress
 import logging
+import math
 import signal
 import socket
 import sys
@@ -18,12 +19,13 @@ import uvicorn
 
 from ...core.protocol import Backend, ForkrootError
 from .app import build_app
-from .desk import Lasting
+from .desk import Desk, Lasting
 from .interrupts import end_now
 from .runtime import Runtime
 from .settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _log = logging.getLogger("forkroot.http")
 
@@ -77,25 +79,45 @@ def server_of(
     on_start: Callable[[str], object],
 ) -> AnnouncedServer:
     """The server that `serve` runs, to be run elsewhere, as in a thread."""
+    app, drain = build_app(runtime, settings), runtime.limits.drain
     config = uvicorn.Config(
-        build_app(runtime, settings),
+        app,
         host,
         port,
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=max(1, round(runtime.limits.drain)),
+        timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_TELL,
     )
-    return AnnouncedServer(config, on_start)
+    return AnnouncedServer(config, on_start, app.state.desk, drain)
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that tells its URL once it listens. Ctrl-C while it drains ends the process."""
+    """A server that tells its URL once it listens. Ctrl-C while it drains ends the process.
 
-    def __init__(self, config: uvicorn.Config, on_start: Callable[[str], object]) -> None:
+    desk: what its requests are asked of. drain: seconds that they have when it ends; their calls
+    then end in "abort".
+    """
+
+    def __init__(
+        self, config: uvicorn.Config, on_start: Callable[[str], object], desk: Desk, drain: float
+    ) -> None:
         super().__init__(config)
         self._on_start = on_start
+        self._desk = desk
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As in uvicorn; a call that takes longer than the drain is ended, and its client told."""
+        if self._desk.open:
+            told = "open requests: %d; they have %g s, Ctrl-C ends them at once"
+            _log.info(told, len(self._desk.open), self._drain)
+        late = asyncio.get_running_loop().call_later(self._drain, self._desk.end_calls)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            late.cancel()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn, then the announcement."""
