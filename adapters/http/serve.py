@@ -96,12 +96,16 @@ def server_of(
 class AnnouncedServer(uvicorn.Server):
     """A server that tells its URL once it listens. Ctrl-C while it drains ends the process.
 
-    desk: what its requests are asked of. drain: seconds that they have when it ends; their calls
-    then end in "abort".
+    desk: what its requests are asked of, if anything of ours. drain: seconds that they have when it
+    ends; their calls then end in "abort".
     """
 
     def __init__(
-        self, config: uvicorn.Config, on_start: Callable[[str], object], desk: Desk, drain: float
+        self,
+        config: uvicorn.Config,
+        on_start: Callable[[str], object],
+        desk: Desk | None = None,
+        drain: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._on_start = on_start
@@ -110,6 +114,9 @@ class AnnouncedServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn; a call that takes longer than the drain is ended, and its client told."""
+        if self._desk is None:
+            await super().shutdown(sockets)
+            return
         if self._desk.open:
             told = "open requests: %d; they have %g s, Ctrl-C ends them at once"
             _log.info(told, len(self._desk.open), self._drain)
