@@ -124,8 +124,8 @@ def test_a_rank_that_dies_with_a_batch_away_ends_every_call_in_a_typed_error(del
     started = time.monotonic()
     for reply in [*replies, backend.submit(endless)]:
         with pytest.raises(BackendClosed, match="rank"):
-            reply.result(5)
-    assert time.monotonic() - started < 5
+            reply.result(25)
+    assert time.monotonic() - started < 25  # by its death, not by the time-out of a sum
     backend.close()
     assert children() == before
 
