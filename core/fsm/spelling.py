@@ -7,6 +7,7 @@ in pairs only); long counted ones keep to short escapes, which makes a tenth of 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 
@@ -40,6 +41,7 @@ def value_text(value: object, separators: tuple[str, str] = COMPACT) -> str:
     return text
 
 
+@functools.cache
 def _encoder(separators: tuple[str, str]) -> json.JSONEncoder:
     return json.JSONEncoder(ensure_ascii=False, separators=separators, allow_nan=False)
 
