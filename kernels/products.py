@@ -79,17 +79,22 @@ class Paneled:
     """
 
     def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
+        self._width = weight.shape[0]
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._multiply, panels = self._laid(weight)
+        self._num_panels, self._panels = len(panels), panels.view(-1).numpy()
+
+    @staticmethod
+    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+        """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
         from . import panels
 
-        self._width, depth = weight.shape
-        self._num_threads = num_threads or torch.get_num_threads()
-        self._num_panels = -(-self._width // panels.LANES)
-        self._multiply = compiled(panels.multiply, panels.SIGNATURE, is_reordered=False)
-        memory = roomy((self._num_panels, depth, panels.LANES), torch.float32)
+        width, depth = weight.shape
+        memory = roomy((-(-width // panels.LANES), depth, panels.LANES), torch.float32)
         for panel, rows in zip(memory, weight.split(panels.LANES), strict=True):
             panel[:, len(rows) :] = 0
             panel[:, : len(rows)] = rows.t()
-        self._panels = memory.view(-1).numpy()
+        return compiled(panels.multiply, panels.SIGNATURE, is_reordered=False), memory
 
     def __call__(self, x: Tensor) -> Tensor:
         out = x.new_empty(len(x), self._width)
@@ -119,6 +124,26 @@ class Paneled:
             other.result()
 
 
+class Tripled(Paneled):
+    """The same on processors that multiply tiles, with every number split into three."""
+
+    @staticmethod
+    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+        from . import amx, triples
+
+        if not amx.can_multiply():
+            raise RuntimeError("this processor multiplies no tiles (AMX), or may not here")
+        width, depth = weight.shape
+        num_panels, steps = -(-width // triples.LANES), -(-depth // amx.DEPTH)
+        memory = roomy((num_panels, 2, steps, 2, amx.ROWS, 2, amx.ROWS), torch.float32)
+        for panel, rows in zip(memory, weight.split(triples.LANES), strict=True):
+            whole = weight.new_zeros(triples.LANES, steps * amx.DEPTH)
+            whole[: len(rows), :depth] = rows
+            parts = whole.view(2, 2, amx.ROWS, steps, 2, amx.ROWS)
+            panel.copy_(parts.permute(0, 3, 1, 5, 4, 2))
+        return compiled(triples.multiply, triples.SIGNATURE, is_reordered=False), memory
+
+
 class Products:
     """Makes products; remembers which layout won for a shape."""
 
@@ -140,9 +165,15 @@ def _layout(weight: Tensor) -> Layout:
         return Packed if _can_pack() else Plain
     layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
     if weight.dtype is torch.float32 and can_compile():
-        layouts.insert(0, Paneled)
+        layouts[:0] = [Tripled, Paneled] if _has_tiles() else [Paneled]
     with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
         return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
+
+
+def _has_tiles() -> bool:
+    from . import amx
+
+    return amx.can_multiply()
 
 
 def _can_pack() -> bool:

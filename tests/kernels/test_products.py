@@ -7,7 +7,11 @@ import torch
 
 pytest.importorskip("numba")
 
-from forkroot.kernels.products import Layout, Packed, Paneled, Plain, Products
+from forkroot.kernels import amx
+from forkroot.kernels.products import Layout, Packed, Paneled, Plain, Products, Tripled
+
+needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
+PANELED = [Paneled, pytest.param(Tripled, marks=needs_tiles)]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 33])
@@ -17,6 +21,7 @@ from forkroot.kernels.products import Layout, Packed, Paneled, Plain, Products
         (Plain, torch.float32, 1e-5),
         (Packed, torch.float32, 1e-5),
         (Paneled, torch.float32, 1e-5),
+        pytest.param(Tripled, torch.float32, 1e-5, marks=needs_tiles),
         (Plain, torch.bfloat16, 0.2),
         (Packed, torch.bfloat16, 0.2),
     ],
@@ -46,50 +51,78 @@ def test_the_chosen_layout_is_remembered_and_right(dtype: torch.dtype) -> None:
     assert torch.equal(second(x), torch.full((2, 8), 8.0, dtype=dtype))
 
 
-@pytest.mark.parametrize("rows", [1, 4, 5, 8, 11, 12, 13, 64, 300])
+@pytest.mark.parametrize("layout", PANELED)
+@pytest.mark.parametrize("rows", [1, 4, 5, 8, 11, 12, 13, 17, 32, 40, 64, 300])
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (96, 1000)])
-def test_panels_multiply_and_add_whatever_the_sizes(rows: int, width: int, depth: int) -> None:
+def test_panels_multiply_and_add_whatever_the_sizes(
+    layout: type[Paneled], rows: int, width: int, depth: int
+) -> None:
     random = torch.Generator().manual_seed(rows)
     weight = torch.randn(width, depth, generator=random)
     x = torch.randn(rows, depth + 3, generator=random)[:, 1:-2]
     total = torch.randn(rows, width, generator=random)
     wanted = x.double() @ weight.double().T
-    product = Paneled(weight)
+    product = layout(weight)
     assert (product(x) - wanted).abs().max() < 1e-6 * depth
     wanted += total
     product.add_to(total, x)
     assert (total - wanted).abs().max() < 1e-6 * depth
 
 
-def test_no_rows_give_no_rows() -> None:
-    assert Paneled(torch.ones(5, 3))(torch.ones(0, 3)).shape == (0, 5)
+@pytest.mark.parametrize("layout", PANELED)
+def test_no_rows_give_no_rows(layout: type[Paneled]) -> None:
+    assert layout(torch.ones(5, 3))(torch.ones(0, 3)).shape == (0, 5)
 
 
-def test_a_row_in_panels_gives_the_same_numbers_in_any_company() -> None:
+@pytest.mark.parametrize("layout", PANELED)
+def test_a_row_in_panels_gives_the_same_numbers_in_any_company(layout: type[Paneled]) -> None:
     random = torch.Generator().manual_seed(1)
-    product = Paneled(torch.randn(100, 600, generator=random))
+    product = layout(torch.randn(100, 600, generator=random))
     x = torch.randn(300, 600, generator=random)
     whole = product(x)
-    for start, end in ((0, 1), (0, 4), (1, 6), (290, 300), (7, 40)):
+    for start, end in ((0, 1), (0, 4), (1, 6), (290, 300), (7, 40), (3, 60), (8, 280)):
         assert torch.equal(product(x[start:end]), whole[start:end])
 
 
-def test_a_poisoned_row_in_panels_harms_no_other() -> None:
+@pytest.mark.parametrize("layout", PANELED)
+def test_a_poisoned_row_in_panels_harms_no_other(layout: type[Paneled]) -> None:
     x = torch.ones(10, 40)
     x[3, 5] = torch.nan
-    is_bad = Paneled(torch.ones(33, 40))(x).isnan()
+    is_bad = layout(torch.ones(33, 40))(x).isnan()
     assert is_bad.all(-1).nonzero().flatten().tolist() == [3]
     assert is_bad.sum() == 33
 
 
+@pytest.mark.parametrize("layout", PANELED)
 @pytest.mark.parametrize("num_threads", [2, 3])
-def test_threads_share_panels_out_and_change_nothing(num_threads: int) -> None:
+def test_threads_share_panels_out_and_change_nothing(
+    layout: type[Paneled], num_threads: int
+) -> None:
     random = torch.Generator().manual_seed(2)
     weight = torch.randn(500, 400, generator=random)
     x = torch.randn(40, 400, generator=random)
-    alone, several = Paneled(weight, 1), Paneled(weight, num_threads)
+    alone, several = layout(weight, 1), layout(weight, num_threads)
     assert torch.equal(several(x), alone(x))
     totals = torch.ones(40, 500), torch.ones(40, 500)
     alone.add_to(totals[0], x)
     several.add_to(totals[1], x)
     assert torch.equal(*totals)
+
+
+@needs_tiles
+def test_thirds_have_the_precision_of_the_numbers_that_they_are_of() -> None:
+    random = torch.Generator().manual_seed(3)
+    weight = torch.randn(64, 512, generator=random).exp()
+    x = torch.randn(48, 512, generator=random).exp()
+    wanted = x.double() @ weight.double().T
+    error = ((Tripled(weight)(x) - wanted) / wanted).abs().max()
+    assert error < 1e-6  # without the smallest of the six products it is 1e-5
+
+
+@needs_tiles
+@pytest.mark.parametrize("size", [2.0**-126, 2.0**-100, 1e-12, 1.0, 1e12, 2.0**126])
+def test_thirds_of_small_and_large_numbers(size: float) -> None:
+    random = torch.Generator().manual_seed(4)
+    x = torch.rand(20, 32, generator=random) + 1
+    product = Tripled(torch.eye(32) * size)
+    assert torch.allclose(product(x) / size, x, rtol=2.0**-7 if size < 1e-35 else 1e-6, atol=0)

@@ -1,0 +1,161 @@
+"""Tiles of numbers as a processor with AMX multiplies them, in code that numba compiles.
+
+The processor has eight registers, tiles 0 to 7, each of 16 rows of 64 bytes, and multiplies two
+tiles of bfloat16 numbers into one of float32 sums sixteen times as fast as it multiplies float32.
+A float32 number is the exact sum of three bfloat16 numbers: thirds, here. Six of the nine products
+of thirds give float32's precision; the others are below it. Tile numbers are literals. Rows are
+read and written three times slower where they are not aligned to 64 bytes. Needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+import sys
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.extending import intrinsic
+
+ROWS, BYTES = 16, 64  # of a tile
+DEPTH = BYTES // 2  # bfloat16 numbers in its row
+THIRDS = 3
+_ASK, _TILES = 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+_ARCH_PRCTL = 158
+_BYTE, _INT, _LONG = (ir.IntType(bits) for bits in (8, 32, 64))
+_UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
+_PALETTE = np.zeros(BYTES, np.uint8)
+_PALETTE[0] = 1
+_PALETTE[16:32:2] = BYTES  # bytes in a row of each tile
+_PALETTE[48:56] = ROWS
+SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wants them
+
+
+@functools.cache
+def can_multiply() -> bool:
+    """Whether this processor multiplies tiles and the system lets this process do so, for which it
+    is asked once."""
+    features = binding.get_host_cpu_features()
+    has_tiles = all(features.get(name) for name in ("amx-tile", "amx-bf16", "avx512bw"))
+    if not (has_tiles and sys.platform == "linux" and platform.machine() == "x86_64"):
+        return False
+    return _is_allowed()
+
+
+def _is_allowed() -> bool:
+    refusal: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES)
+    return refusal == 0
+
+
+@intrinsic
+def begin(typing):
+    """Give all tiles their shapes, and zeros. To be followed by `end` in the same thread."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.ArrayType(_LONG, len(SHAPES))
+        place = builder.alloca(kind)
+        builder.store(ir.Constant(kind, SHAPES), place)
+        pointer = builder.bitcast(place, _BYTE.as_pointer())
+        _call(builder, "ldtilecfg", [_BYTE.as_pointer()], [pointer])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def end(typing):
+    """Leave the tiles: a thread that has none is switched faster."""
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tilerelease", [], [])
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic(prefer_literal=True)
+def clear(typing, tile):
+    """Zeros into a tile."""
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tilezero", [_BYTE], [_number(signature.args[0])])
+        return context.get_dummy_value()
+
+    return types.void(tile), emit
+
+
+def _moving(name: str) -> Any:
+    @intrinsic(prefer_literal=True)
+    def move(typing, tile, array, at, apart):
+        def emit(context, builder, signature, args):
+            kinds = [_BYTE, _BYTE.as_pointer(), _LONG]
+            place = _pointer(context, builder, signature.args[1], args[1], args[2])
+            _call(builder, name, kinds, [_number(signature.args[0]), place, args[3]])
+            return context.get_dummy_value()
+
+        return types.void(tile, array, types.intp, types.intp), emit
+
+    return move
+
+
+# Between a tile and a flat array from index `at` on, whose rows lie so many bytes apart.
+read, write = _moving("tileloadd64"), _moving("tilestored64")
+
+
+@intrinsic(prefer_literal=True)
+def add_product(typing, sums, left, right):
+    """A tile of sums [16, 16] += left [16, depth] times right, [depth / 2, 16, 2]: the numbers of
+    each column in pairs."""
+
+    def emit(context, builder, signature, args):
+        _call(builder, "tdpbf16ps", [_BYTE] * 3, [_number(tile) for tile in signature.args])
+        return context.get_dummy_value()
+
+    return types.void(sums, left, right), emit
+
+
+@intrinsic
+def split(typing, numbers, at, words, to, apart):
+    """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
+    uint16 array from `to` on, so many words apart: 0, 16, 1, 17, ..."""
+
+    def emit(context, builder, signature, args):
+        numbers, at, words, to, apart = args
+        floats, ints = ir.VectorType(ir.FloatType(), 16), ir.VectorType(_INT, 16)
+        mask, shift = ir.Constant(ints, [_UPPER] * 16), ir.Constant(ints, [16] * 16)
+        halves = []
+        for start in (at, builder.add(at, ir.Constant(_LONG, 16))):
+            place = _pointer(context, builder, signature.args[0], numbers, start)
+            halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
+        for third in range(THIRDS):
+            first, second = (builder.bitcast(half, ints) for half in halves)
+            kept = [builder.and_(half, mask) for half in (first, second)]
+            pairs = builder.or_(builder.lshr(first, shift), kept[1])
+            place = _pointer(context, builder, signature.args[2], words, to)
+            builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
+            if third < THIRDS - 1:
+                uppers = [builder.bitcast(half, floats) for half in kept]
+                halves = [builder.fsub(*both) for both in zip(halves, uppers, strict=True)]
+                to = builder.add(to, apart)
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.intp, words, types.intp, types.intp), emit
+
+
+def _call(builder, name, kinds, args):
+    kind = ir.FunctionType(ir.VoidType(), kinds)
+    builder.call(builder.module.declare_intrinsic(f"llvm.x86.{name}", [], kind), args)
+
+
+def _number(tile):
+    return ir.Constant(_BYTE, tile.literal_value)
+
+
+def _pointer(context, builder, kind, array, at):
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [at]), _BYTE.as_pointer())
