@@ -23,12 +23,14 @@ _MOST_ROWS = 256  # that a panel is read for
 _NEAR = 16 * LANES  # how far ahead numbers come from the second cache
 _LINE = 16  # numbers that a cache fetches at a time
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
+HALVED_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _compiled = njit(error_model="numpy", nogil=True)
 
 
 def multiply(x, panels, out, is_added, first, last):
     """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, or that
-    added to what they are. panels: [panels * depth * lanes], the last one filled up."""
+    added to what they are. panels: [panels * depth * lanes], the last one filled up, in float32 or
+    as the bits of bfloat16."""
     (rows, depth), numbers = x.shape, x.reshape(-1)
     width, written = out.shape[1], out.reshape(-1)
     most = max(min(_MOST_ROWS, (rows + _TALL - 1) // _TALL * _TALL), 1)

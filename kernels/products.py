@@ -7,6 +7,7 @@ shape.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 from collections.abc import Callable
@@ -89,12 +90,8 @@ class Paneled:
         """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
         from . import panels
 
-        width, depth = weight.shape
-        memory = roomy((-(-width // panels.LANES), depth, panels.LANES), torch.float32)
-        for panel, rows in zip(memory, weight.split(panels.LANES), strict=True):
-            panel[:, len(rows) :] = 0
-            panel[:, : len(rows)] = rows.t()
-        return compiled(panels.multiply, panels.SIGNATURE, is_reordered=False), memory
+        loop = compiled(panels.multiply, panels.SIGNATURE, is_reordered=False)
+        return loop, _in_panels(weight, panels.LANES, torch.float32)
 
     def __call__(self, x: Tensor) -> Tensor:
         out = x.new_empty(len(x), self._width)
@@ -124,24 +121,57 @@ class Paneled:
             other.result()
 
 
-class Tripled(Paneled):
-    """The same on processors that multiply tiles, with every number split into three."""
+class Halved(Paneled):
+    """The same, to the last bit, of float32 numbers that are bfloat16 ones: these lie in half the
+    memory, and are read in half the time."""
+
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether a weight has such numbers only."""
+        return _count_thirds(weight) == 1
 
     @staticmethod
     def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
-        from . import amx, triples
+        from . import panels
 
-        if not amx.can_multiply():
-            raise RuntimeError("this processor multiplies no tiles (AMX), or may not here")
+        if not Halved.fits(weight):
+            raise ValueError("a weight has numbers that are not bfloat16")
+        loop = compiled(panels.multiply, panels.HALVED_SIGNATURE, is_reordered=False)
+        return loop, _in_panels(weight, panels.LANES, torch.bfloat16).view(torch.uint16)
+
+
+class InThirds(Paneled):
+    """By loops for processors that multiply tiles, for float32 numbers that are bfloat16 or float16
+    ones (`fits`): these lie in half the memory, or in as much; results have float32's precision."""
+
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether a weight has such numbers only, and the processor can."""
+        from . import amx
+
+        return amx.can_multiply() and _count_thirds(weight) is not None
+
+    @staticmethod
+    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+        from . import amx, thirds
+
+        num = _count_thirds(weight)
+        if num is None:
+            raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
         width, depth = weight.shape
-        num_panels, steps = -(-width // triples.LANES), -(-depth // amx.DEPTH)
-        memory = roomy((num_panels, 2, steps, 2, amx.ROWS, 2, amx.ROWS), torch.float32)
-        for panel, rows in zip(memory, weight.split(triples.LANES), strict=True):
-            whole = weight.new_zeros(triples.LANES, steps * amx.DEPTH)
-            whole[: len(rows), :depth] = rows
-            parts = whole.view(2, 2, amx.ROWS, steps, 2, amx.ROWS)
-            panel.copy_(parts.permute(0, 3, 1, 5, 4, 2))
-        return compiled(triples.multiply, triples.SIGNATURE, is_reordered=False), memory
+        steps = -(-depth // amx.DEPTH)
+        shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2
+        memory = roomy(shape, torch.bfloat16)
+        for panel, rows in zip(memory, weight.split(thirds.LANES), strict=True):
+            rest = weight.new_zeros(thirds.LANES, steps * amx.DEPTH)
+            rest[: len(rows), :depth] = rows
+            rest = rest.view(thirds.TILES, amx.ROWS, steps, 2, amx.ROWS).permute(2, 0, 4, 1, 3)
+            for third in range(num):
+                upper = _upper(rest)
+                panel[:, :, third] = upper.bfloat16()
+                rest = rest - upper
+        multiply = compiled(thirds.multiply, thirds.SIGNATURE, is_reordered=False)
+        return functools.partial(multiply, num), memory.view(torch.uint16)
 
 
 class Products:
@@ -152,6 +182,10 @@ class Products:
 
     def of(self, weight: Tensor) -> Product:
         """The product with a weight [out, in], which is copied where that is quicker."""
+        if _is_float(weight) and can_compile():
+            for layout in (InThirds, Halved):
+                if layout.fits(weight):
+                    return layout(weight)
         key = weight.shape, weight.dtype
         if key not in self._winners:
             self._winners[key] = _layout(weight)
@@ -164,16 +198,41 @@ def _layout(weight: Tensor) -> Layout:
     if weight.dtype is torch.bfloat16:
         return Packed if _can_pack() else Plain
     layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
-    if weight.dtype is torch.float32 and can_compile():
-        layouts[:0] = [Tripled, Paneled] if _has_tiles() else [Paneled]
+    if _is_float(weight) and can_compile():
+        layouts.insert(0, Paneled)
     with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
         return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
 
 
-def _has_tiles() -> bool:
-    from . import amx
+def _is_float(weight: Tensor) -> bool:
+    return weight.is_cpu and weight.dtype is torch.float32
 
-    return amx.can_multiply()
+
+def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
+    """[panels, in, lanes] of a weight [out, in]; the last panel is filled up with zeros."""
+    width, depth = weight.shape
+    memory = roomy((-(-width // lanes), depth, lanes), dtype)
+    for panel, rows in zip(memory, weight.split(lanes), strict=True):
+        panel[:, len(rows) :] = 0
+        panel[:, : len(rows)] = rows.t()
+    return memory
+
+
+def _count_thirds(weight: Tensor) -> int | None:
+    """How many bfloat16 numbers make up each number of a weight; None if they are too many."""
+    from .thirds import MOST
+
+    rests = list(weight.split(_TRIAL_COLUMNS))
+    for num in range(1, MOST + 1):
+        rests = [rest - _upper(rest) for rest in rests]
+        if not any(rest.any() for rest in rests):
+            return num
+    return None
+
+
+def _upper(x: Tensor) -> Tensor:
+    """Float32 numbers without the bits that a bfloat16 number does not have."""
+    return (x.contiguous().view(torch.int32) & ~0xFFFF).view(torch.float32)
 
 
 def _can_pack() -> bool:

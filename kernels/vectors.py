@@ -67,11 +67,19 @@ wide, narrow, single = _zeros(WIDE), _zeros(NARROW), _zeros(1)  # vectors of zer
 
 @intrinsic
 def load(typing, array, at, like):
-    """As many numbers of a flat array as `like` has, from index `at`."""
+    """As many numbers of a flat array as `like` has, from index `at`: of float32, or of uint16 that
+    are the bits of bfloat16."""
 
     def emit(context, builder, signature, args):
-        place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
-        return builder.load(place, align=4)
+        kind = args[2].type
+        if signature.args[0].dtype != types.uint16:
+            place = _place(context, builder, signature.args[0], args[0], args[1], kind)
+            return builder.load(place, align=4)
+        ints = ir.VectorType(_INT, kind.count)
+        shorts = ir.VectorType(ir.IntType(16), kind.count)
+        place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
+        bits = builder.zext(builder.load(place, align=2), ints)
+        return builder.bitcast(builder.shl(bits, _filled(ints, 16)), kind)
 
     return like(array, types.intp, like), emit
 

@@ -8,10 +8,24 @@ import torch
 pytest.importorskip("numba")
 
 from forkroot.kernels import amx
-from forkroot.kernels.products import Layout, Packed, Paneled, Plain, Products, Tripled
+from forkroot.kernels.products import (
+    Halved,
+    InThirds,
+    Layout,
+    Packed,
+    Paneled,
+    Plain,
+    Products,
+)
 
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
-PANELED = [Paneled, pytest.param(Tripled, marks=needs_tiles)]
+
+PANELED = [
+    (Paneled, torch.float32),
+    (Halved, torch.bfloat16),
+    pytest.param(InThirds, torch.bfloat16, marks=needs_tiles),
+    pytest.param(InThirds, torch.float16, marks=needs_tiles),
+]
 
 
 @pytest.mark.parametrize("rows", [1, 3, 33])
@@ -21,7 +35,6 @@ PANELED = [Paneled, pytest.param(Tripled, marks=needs_tiles)]
         (Plain, torch.float32, 1e-5),
         (Packed, torch.float32, 1e-5),
         (Paneled, torch.float32, 1e-5),
-        pytest.param(Tripled, torch.float32, 1e-5, marks=needs_tiles),
         (Plain, torch.bfloat16, 0.2),
         (Packed, torch.bfloat16, 0.2),
     ],
@@ -51,14 +64,14 @@ def test_the_chosen_layout_is_remembered_and_right(dtype: torch.dtype) -> None:
     assert torch.equal(second(x), torch.full((2, 8), 8.0, dtype=dtype))
 
 
-@pytest.mark.parametrize("layout", PANELED)
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
 @pytest.mark.parametrize("rows", [1, 4, 5, 8, 11, 12, 13, 17, 32, 40, 64, 300])
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (96, 1000)])
 def test_panels_multiply_and_add_whatever_the_sizes(
-    layout: type[Paneled], rows: int, width: int, depth: int
+    layout: type[Paneled], stored: torch.dtype, rows: int, width: int, depth: int
 ) -> None:
     random = torch.Generator().manual_seed(rows)
-    weight = torch.randn(width, depth, generator=random)
+    weight = torch.randn(width, depth, generator=random).to(stored).float()
     x = torch.randn(rows, depth + 3, generator=random)[:, 1:-2]
     total = torch.randn(rows, width, generator=random)
     wanted = x.double() @ weight.double().T
@@ -69,23 +82,27 @@ def test_panels_multiply_and_add_whatever_the_sizes(
     assert (total - wanted).abs().max() < 1e-6 * depth
 
 
-@pytest.mark.parametrize("layout", PANELED)
-def test_no_rows_give_no_rows(layout: type[Paneled]) -> None:
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_no_rows_give_no_rows(layout: type[Paneled], stored: torch.dtype) -> None:
     assert layout(torch.ones(5, 3))(torch.ones(0, 3)).shape == (0, 5)
 
 
-@pytest.mark.parametrize("layout", PANELED)
-def test_a_row_in_panels_gives_the_same_numbers_in_any_company(layout: type[Paneled]) -> None:
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_a_row_in_panels_gives_the_same_numbers_in_any_company(
+    layout: type[Paneled], stored: torch.dtype
+) -> None:
     random = torch.Generator().manual_seed(1)
-    product = layout(torch.randn(100, 600, generator=random))
+    product = layout(torch.randn(100, 600, generator=random).to(stored).float())
     x = torch.randn(300, 600, generator=random)
     whole = product(x)
     for start, end in ((0, 1), (0, 4), (1, 6), (290, 300), (7, 40), (3, 60), (8, 280)):
         assert torch.equal(product(x[start:end]), whole[start:end])
 
 
-@pytest.mark.parametrize("layout", PANELED)
-def test_a_poisoned_row_in_panels_harms_no_other(layout: type[Paneled]) -> None:
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_a_poisoned_row_in_panels_harms_no_other(
+    layout: type[Paneled], stored: torch.dtype
+) -> None:
     x = torch.ones(10, 40)
     x[3, 5] = torch.nan
     is_bad = layout(torch.ones(33, 40))(x).isnan()
@@ -93,13 +110,13 @@ def test_a_poisoned_row_in_panels_harms_no_other(layout: type[Paneled]) -> None:
     assert is_bad.sum() == 33
 
 
-@pytest.mark.parametrize("layout", PANELED)
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
 @pytest.mark.parametrize("num_threads", [2, 3])
 def test_threads_share_panels_out_and_change_nothing(
-    layout: type[Paneled], num_threads: int
+    layout: type[Paneled], stored: torch.dtype, num_threads: int
 ) -> None:
     random = torch.Generator().manual_seed(2)
-    weight = torch.randn(500, 400, generator=random)
+    weight = torch.randn(500, 400, generator=random).to(stored).float()
     x = torch.randn(40, 400, generator=random)
     alone, several = layout(weight, 1), layout(weight, num_threads)
     assert torch.equal(several(x), alone(x))
@@ -109,20 +126,42 @@ def test_threads_share_panels_out_and_change_nothing(
     assert torch.equal(*totals)
 
 
+def test_half_the_memory_gives_the_same_bits() -> None:
+    random = torch.Generator().manual_seed(6)
+    weight = torch.randn(90, 300, generator=random).bfloat16().float()
+    x = torch.randn(11, 300, generator=random)
+    assert torch.equal(Halved(weight)(x), Paneled(weight)(x))
+    with pytest.raises(ValueError, match="not bfloat16"):
+        Halved(torch.full((3, 5), 0.1))
+
+
 @needs_tiles
-def test_thirds_have_the_precision_of_the_numbers_that_they_are_of() -> None:
+@pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
+def test_thirds_have_the_precision_of_float32(stored: torch.dtype) -> None:
     random = torch.Generator().manual_seed(3)
-    weight = torch.randn(64, 512, generator=random).exp()
+    weight = torch.randn(64, 512, generator=random).exp().to(stored).float()
     x = torch.randn(48, 512, generator=random).exp()
     wanted = x.double() @ weight.double().T
-    error = ((Tripled(weight)(x) - wanted) / wanted).abs().max()
-    assert error < 1e-6  # without the smallest of the six products it is 1e-5
+    error = ((InThirds(weight)(x) - wanted) / wanted).abs().max()
+    assert error < 1e-6  # without the smallest product it is ten times as large
 
 
 @needs_tiles
-@pytest.mark.parametrize("size", [2.0**-126, 2.0**-100, 1e-12, 1.0, 1e12, 2.0**126])
+@pytest.mark.parametrize("size", [2.0**-126, 2.0**-100, 2.0**-20, 1.0, 2.0**20, 2.0**126])
 def test_thirds_of_small_and_large_numbers(size: float) -> None:
     random = torch.Generator().manual_seed(4)
     x = torch.rand(20, 32, generator=random) + 1
-    product = Tripled(torch.eye(32) * size)
+    product = InThirds(torch.eye(32) * size)
     assert torch.allclose(product(x) / size, x, rtol=2.0**-7 if size < 1e-35 else 1e-6, atol=0)
+
+
+@needs_tiles
+def test_only_numbers_of_half_precision_lie_in_thirds() -> None:
+    random = torch.Generator().manual_seed(5)
+    weight = torch.randn(90, 33, generator=random)
+    products = Products()
+    for stored in (torch.bfloat16, torch.float16):
+        assert isinstance(products.of(weight.to(stored).float()), InThirds)
+    assert not isinstance(products.of(weight), InThirds | Halved)
+    with pytest.raises(ValueError, match="neither bfloat16 nor float16"):
+        InThirds(weight)
