@@ -3,7 +3,8 @@
 The tokenizer is a byte-level BPE over the standard library's sources. The head is made so that a
 greedy answer consists of whole words and never ends early, and so that a constrained one prefers
 long tokens, as a trained model does. So every engine writes answers of the length that it was asked
-for, and their text gives their tokens again.
+for, and their text gives their tokens again. Weights may be stored in bfloat16, as published ones
+are: engines that are told to can run them in float32 all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+import torch
+from safetensors.torch import save_file
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Trained
 
@@ -46,17 +48,22 @@ _SIZES: dict[str, dict[str, int]] = {
     },
 }
 MODELS = tuple(_SIZES)
+STORED = ("float32", "bfloat16")
 
 
-def make(name: str, folder: Path, seed: int = 0) -> Path:
-    """Write the checkpoint `name` of MODELS into `folder`, unless it is there."""
+def make(name: str, folder: Path, seed: int = 0, stored: str = STORED[0]) -> Path:
+    """Write the checkpoint `name` of MODELS into `folder`, unless it is there. stored: the dtype of
+    its weights, of STORED."""
     if not (folder / "model.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _trained(_SIZES[name]["vocab_size"]).save(str(folder / "tokenizer.json"))
-        _write(folder, "config.json", _config(name))
+        _write(folder, "config.json", _config(name, stored))
         _write(folder, "tokenizer_config.json", _TOKENIZER)
         _write(folder, "generation_config.json", _SPECIAL | {"do_sample": False})
-        save_file(_weights(folder, seed), folder / "model.safetensors", _FORMAT)
+        weights = _weights(folder, seed).items()
+        dtype = getattr(torch, stored)
+        tensors = {name: torch.from_numpy(values).to(dtype) for name, values in weights}
+        save_file(tensors, folder / "model.safetensors", _FORMAT)
     return folder
 
 
@@ -118,7 +125,7 @@ def _prefer(head: Any, tokenizer: Tokenizer) -> None:
     head[known, 0], head[:2, 0] = LONGEST / 10, -1.0
 
 
-def _config(name: str) -> dict[str, Any]:
+def _config(name: str, stored: str) -> dict[str, Any]:
     """Keys of both transformers 5 and older ones."""
     sizes = _SIZES[name]
     rope = {"rope_type": "default", "rope_theta": 10_000.0}
@@ -136,8 +143,8 @@ def _config(name: str) -> dict[str, Any]:
         "tie_word_embeddings": False,
         "attention_bias": False,
         "mlp_bias": False,
-        "dtype": "float32",
-        "torch_dtype": "float32",
+        "dtype": stored,
+        "torch_dtype": stored,
     }
 
 
@@ -162,8 +169,9 @@ def main() -> None:
     options.add_argument("name", choices=MODELS)
     options.add_argument("folder", type=Path)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--stored", choices=STORED, default=STORED[0])
     args = options.parse_args()
-    print(make(args.name, args.folder, args.seed))
+    print(make(args.name, args.folder, args.seed, args.stored))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
 """What a decode step costs beside the bare products of its weights.
 
 One row for the shape of the embedded model and one for a Llama of 56 million parameters, random
-weights, float32 unless told. A step is `ModelRunner.run` on a batch of greedy sequences whose
-prompts share nothing ("alone") or all but their last 32 tokens ("root"); slots lie as the engine
-places them. "bare" is one product for each (fused) matrix of the model and the output matrix,
-through `torch.nn.functional.linear`. Steps and products take turns; the best of all rounds counts,
-in microseconds of processor time, so that other load on the machine counts less. "sampling" is what
-a nucleus (top_p 0.9, temperature 1) costs more than the likeliest token, for a batch of 32.
+weights, float32 unless told. Weights are rounded to what they are stored in, bfloat16 unless told,
+as in the embedded model and in published ones; all compute in the same dtype. A step is
+`ModelRunner.run` on a batch of greedy sequences whose prompts share nothing ("alone") or all but
+their last 32 tokens ("root"); slots lie as the engine places them. "bare" is one product for each
+(fused) matrix of the model and the output matrix, through `torch.nn.functional.linear`. Steps and
+products take turns; the best of all rounds counts, in microseconds of processor time, so that other
+load on the machine counts less. "sampling" is what a nucleus (top_p 0.9, temperature 1) costs more
+than the likeliest token, for a batch of 32.
 """
 
 from __future__ import annotations
@@ -35,13 +37,16 @@ BATCHES, CONTEXTS, TAIL_LEN = (1, 8, 32), (64, 1024), 32
 class RandomWeights:
     """Stands in for a checkpoint."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype) -> None:
+    def __init__(
+        self, config: ModelConfig, dtype: torch.dtype, stored: torch.dtype = torch.float32
+    ) -> None:
         self._shapes = config.weight_shapes()
-        self._dtype = dtype
+        self._dtype, self._stored = dtype, stored
 
     def take(self, name: str) -> torch.Tensor:
         shape = self._shapes[name]
-        return torch.randn(shape, dtype=torch.float32).div_(math.sqrt(shape[-1])).to(self._dtype)
+        weight = torch.randn(shape, dtype=torch.float32).div_(math.sqrt(shape[-1]))
+        return weight.to(self._stored).to(self._dtype)
 
     def take_part(self, name: str, dim: int, part: slice) -> torch.Tensor:
         return self.take(name)[part] if dim == 0 else self.take(name)[:, part]
@@ -78,7 +83,7 @@ def decode_batch(batch_size: int, context_len: int, is_shared: bool) -> Batch:
     )
 
 
-def matrices(config: ModelConfig, dtype: torch.dtype) -> list[torch.Tensor]:
+def matrices(config: ModelConfig, dtype: torch.dtype, stored: torch.dtype) -> list[torch.Tensor]:
     q_dim, kv_dim = (n * config.head_dim for n in (config.num_heads, config.num_kv_heads))
     layer = [
         (q_dim + 2 * kv_dim, config.hidden_size),
@@ -87,13 +92,15 @@ def matrices(config: ModelConfig, dtype: torch.dtype) -> list[torch.Tensor]:
         (config.hidden_size, config.ffn_size),
     ]
     sizes = [*layer * config.num_layers, (config.vocabulary_size, config.hidden_size)]
-    return [torch.randn(size).to(dtype) for size in sizes]
+    return [torch.randn(size).to(stored).to(dtype) for size in sizes]
 
 
-def measure(config: ModelConfig, dtype: torch.dtype, rounds: int) -> list[dict[str, Any]]:
+def measure(
+    config: ModelConfig, dtype: torch.dtype, stored: torch.dtype, rounds: int
+) -> list[dict[str, Any]]:
     slots = BATCHES[-1] * (CONTEXTS[-1] + 1)
-    model = Llama(config, RandomWeights(config, dtype), torch.device("cpu"))
-    runner, weights = ModelRunner(model, slots), matrices(config, dtype)
+    model = Llama(config, RandomWeights(config, dtype, stored), torch.device("cpu"))
+    runner, weights = ModelRunner(model, slots), matrices(config, dtype, stored)
     rows = []
     for batch_size in BATCHES:
         inputs = {w.shape[1]: torch.randn(batch_size, w.shape[1]).to(dtype) for w in weights}
@@ -144,20 +151,23 @@ def row(
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))
+    options.add_argument("--stored", default="bfloat16", choices=("float32", "bfloat16"))
     options.add_argument("--threads", type=int, default=1)
     options.add_argument("--rounds", type=int, default=30)
     options.add_argument("--model", choices=tuple(shapes()), action="append")
     arguments = options.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(arguments.seed)
+    dtypes = getattr(torch, arguments.dtype), getattr(torch, arguments.stored)
     figures = {}
     for name, config in shapes().items():
         if arguments.model is None or name in arguments.model:
             figures[name] = {
-                "steps": measure(config, getattr(torch, arguments.dtype), arguments.rounds),
+                "steps": measure(config, *dtypes, arguments.rounds),
                 "sampling": sampling(config.vocabulary_size, arguments.rounds),
             }
-    report("decode", figures, arguments.out, dtype=arguments.dtype, clock="process_time")
+    settings = {"dtype": arguments.dtype, "stored": arguments.stored}
+    report("decode", figures, arguments.out, **settings, clock="process_time")
 
 
 if __name__ == "__main__":

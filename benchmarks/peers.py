@@ -2,7 +2,8 @@
 
 Each engine is a process of its own with one thread for its operators; while one is measured the
 others sleep. Every round has new texts, the same for all. Others are asked over HTTP, ours over the
-socket of `connect(process=True)`: it has no server yet. Prints one JSON row.
+socket of `connect(process=True)`. All compute in float32; the weights are stored in bfloat16, as
+those of published checkpoints are, or in float32 (`--stored`). Prints one JSON row.
 
 `--setup` first makes an environment for the others, beside the checkpoints in `--folder`.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from checkpoints import make, words
+from checkpoints import STORED, make, words
 from common import parser, report
 from processes import free_port, server, sleep, wake
 from remote import DIALECTS, Dialect, Remote
@@ -235,6 +236,9 @@ def main() -> None:
     options.add_argument("--concurrency", type=int, default=8, help="programs at a time")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
     options.add_argument("--rounds", type=int, default=3)
+    options.add_argument(
+        "--stored", choices=STORED, default="bfloat16", help="dtype of the weights"
+    )
     options.add_argument("--only", choices=("serving", "steps"))
     args = options.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -245,20 +249,22 @@ def main() -> None:
     names = args.peer or list(PEERS)
     figures: Figures = {}
     if args.only != "steps":
-        with started(names, make("56m", args.folder / "56m"), args.folder) as engines:
-            figures |= _serve(engines, args)
+        model = make("56m", args.folder / f"56m-{args.stored}", stored=args.stored)
+        with started(names, model, args.folder) as engines:
+            figures |= _serve(engines, model, args)
     if args.only != "serving":
         model = make("layer", args.folder / "layer")
         with started(names, model, args.folder) as engines:
             known = words(Tokenizer.from_folder(model))
             compare(engines, {"8": STEPS["8"]}, known, 1, 90_000)
             figures["steps"] = steps(engines, known, args.rounds)
-    settings = {name: getattr(args, name) for name in ("seed", "concurrency", "scale", "rounds")}
+    kept = "seed", "concurrency", "scale", "rounds", "stored"
+    settings = {name: getattr(args, name) for name in kept}
     report("peers", figures, args.out, model="56m", **settings)
 
 
-def _serve(engines: dict[str, Running], args: Any) -> Figures:
-    known = words(Tokenizer.from_folder(args.folder / "56m"))
+def _serve(engines: dict[str, Running], model: Path, args: Any) -> Figures:
+    known = words(Tokenizer.from_folder(model))
     shapes = {name: SHAPES[name] for name in args.shape or SHAPES}
     warming = {name: SHAPES[name] for name in WARMING}
     settings = {"at_once": args.concurrency, "scale": args.scale}
