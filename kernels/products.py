@@ -165,11 +165,11 @@ class InThirds(Paneled):
         for panel, rows in zip(memory, weight.split(thirds.LANES), strict=True):
             rest = weight.new_zeros(thirds.LANES, steps * amx.DEPTH)
             rest[: len(rows), :depth] = rows
-            rest = rest.view(thirds.TILES, amx.ROWS, steps, 2, amx.ROWS).permute(2, 0, 4, 1, 3)
             for third in range(num):
                 upper = _upper(rest)
-                panel[:, :, third] = upper.bfloat16()
-                rest = rest - upper
+                parts = upper.bfloat16().view(thirds.TILES, amx.ROWS, steps, 2, amx.ROWS)
+                panel[:, :, third] = parts.permute(2, 0, 4, 1, 3)
+                rest -= upper
         multiply = compiled(thirds.multiply, thirds.SIGNATURE, is_reordered=False)
         return functools.partial(multiply, num), memory.view(torch.uint16)
 
@@ -178,34 +178,36 @@ class Products:
     """Makes products; remembers which layout won for a shape."""
 
     def __init__(self) -> None:
-        self._winners: dict[tuple[torch.Size, torch.dtype], Layout] = {}
+        self._winners: dict[tuple[torch.Size, torch.dtype, Layout | None], Layout] = {}
 
     def of(self, weight: Tensor) -> Product:
         """The product with a weight [out, in], which is copied where that is quicker."""
-        if _is_float(weight) and can_compile():
-            for layout in (InThirds, Halved):
-                if layout.fits(weight):
-                    return layout(weight)
-        key = weight.shape, weight.dtype
+        ours = _own_layout(weight)
+        if ours is InThirds:
+            return InThirds(weight)
+        key = weight.shape, weight.dtype, ours
         if key not in self._winners:
-            self._winners[key] = _layout(weight)
+            self._winners[key] = _layout(weight, ours)
         return self._winners[key](weight)
 
 
-def _layout(weight: Tensor) -> Layout:
+def _own_layout(weight: Tensor) -> type[Paneled] | None:
+    """The quickest of our loops for a weight; None where there is none for it."""
+    if not (weight.is_cpu and weight.dtype is torch.float32 and can_compile()):
+        return None
+    return next((layout for layout in (InThirds, Halved) if layout.fits(weight)), Paneled)
+
+
+def _layout(weight: Tensor, ours: Layout | None) -> Layout:
     if not weight.is_cpu or weight.dtype is torch.float16:
         return Plain
     if weight.dtype is torch.bfloat16:
         return Packed if _can_pack() else Plain
     layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
-    if _is_float(weight) and can_compile():
-        layouts.insert(0, Paneled)
+    if ours is not None:
+        layouts.insert(0, ours)
     with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
         return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
-
-
-def _is_float(weight: Tensor) -> bool:
-    return weight.is_cpu and weight.dtype is torch.float32
 
 
 def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
@@ -222,12 +224,16 @@ def _count_thirds(weight: Tensor) -> int | None:
     """How many bfloat16 numbers make up each number of a weight; None if they are too many."""
     from .thirds import MOST
 
-    rests = list(weight.split(_TRIAL_COLUMNS))
-    for num in range(1, MOST + 1):
-        rests = [rest - _upper(rest) for rest in rests]
-        if not any(rest.any() for rest in rests):
-            return num
-    return None
+    most = 1
+    for rest in weight.split(_TRIAL_COLUMNS):
+        num = 0
+        while num == 0 or rest.any():
+            if num == MOST:
+                return None
+            rest = rest - _upper(rest)
+            num += 1
+        most = max(most, num)
+    return most
 
 
 def _upper(x: Tensor) -> Tensor:
