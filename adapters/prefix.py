@@ -33,6 +33,7 @@ LEAST = 100  # characters from which on a beginning in common is worth a name
 MOST_CHARS = 1 << 22
 MOST_ROOTS = 1024
 PINNED_FOR = 5.0  # seconds for which a runtime keeps what was sent ahead, at least
+KEPT_SHARE = 0.5  # of a pool: what programs come back to holds no more
 
 _PLANT = Sampling(max_tokens=0)
 
@@ -59,14 +60,20 @@ class _Root:
 
 class Prefixes:
     """Finds what the calls to one backend share. Every method may be called from any thread, and
-    none waits for an answer."""
+    none waits for an answer.
+
+    most_kept: tokens that `keep` pins at most; None as long as the backend's pool is not known.
+    """
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
         self._lock = threading.Lock()
         self._seen: Seen[_Root] = Seen(MOST_CHARS)
         self._savings: OrderedDict[tuple[str, str], Saving] = OrderedDict()
+        self._wanted: dict[tuple[str, str], int] = {}
+        self._kept: set[tuple[str, str]] = set()
         self._follows_hints = True
+        self.most_kept: float | None = None
         self._is_asked = threading.Lock()  # taken once, and for good
 
     def submit(self, call: Call) -> Reply:
@@ -111,9 +118,26 @@ class Prefixes:
             self._plant(namespace, outline.prompt, root, hint)
         return hint
 
-    def release(self, hint: ForkHint, namespace: str = "") -> None:
-        """Unpin a planted prefix; it stays cached while there is room. Never raises."""
+    def keep(self, reply: Reply, root: str) -> bool:
+        """Pin the prompt of a call that has ended, for those that come back to it.
+
+        root: a name of the caller's own; the next prompt that is kept under it takes this one's
+        place, until `release`. False where it is not kept: where all that is to be kept is more
+        than a share of the runtime's pool, pins would only let fewer calls run. Never raises.
+        """
         with suppress(Exception):
+            call, size = reply.call, reply.result(0).usage.prompt_tokens
+            if self._is_heard() and self._can_keep((call.namespace, root), size):
+                hint = ForkHint(root)
+                self._backend.submit(Call(call.prompt, _PLANT, hint=hint, namespace=call.namespace))
+                return True
+        return False
+
+    def release(self, hint: ForkHint, namespace: str = "") -> None:
+        """Unpin a planted or kept prefix; it stays cached while there is room. Never raises."""
+        with suppress(Exception):
+            if self._is_only_wanted((namespace, hint.root)):
+                return
             ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
             self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
 
@@ -216,6 +240,22 @@ class Prefixes:
                 root.pinned_until = 0.0 if hint.branches is not None else now + PINNED_FOR
             return is_wanted
 
+    def _can_keep(self, key: tuple[str, str], size: int) -> bool:
+        """Note that so many tokens are to be kept; whether there is room for all that are."""
+        with self._lock:
+            self._wanted[key] = size
+            if self.most_kept is not None and sum(self._wanted.values()) > self.most_kept:
+                return False
+            self._kept.add(key)
+            return True
+
+    def _is_only_wanted(self, key: tuple[str, str]) -> bool:
+        """Forget what was to be kept; whether it never was."""
+        with self._lock:
+            is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
+            self._kept.discard(key)
+            return is_wanted and not is_kept
+
     def _is_heard(self) -> bool:
         """Whether the backend follows hints. It is asked once, aside, for it may be far away; until
         it has answered it is taken to."""
@@ -226,7 +266,10 @@ class Prefixes:
 
     def _ask(self) -> None:
         with suppress(Exception):
-            self._follows_hints = "hints" in self._backend.info().features
+            info = self._backend.info()
+            self._follows_hints = "hints" in info.features
+            if "slots" in info.load:
+                self.most_kept = KEPT_SHARE * info.load["slots"]
 
     # --- savings -----------------------------------------------------------------------------
 

@@ -64,20 +64,19 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
     """The forward pass over these parts, whose slots are in the table; a token that is still being
     drawn stands in it as the scheduler noted it. Notes in each sequence which draw is its own, and
     takes what the host is to copy. has_draws: how tokens are drawn can be said already."""
-    write = _decodes if all(part.count == 1 for part in parts) else _chunks
-    ids, positions, starts, lens = write(parts)
+    are_single = all(part.count == 1 for part in parts)
+    ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
     rows = np.array([part.sequence.row for part in parts], np.int32)
     ends = np.cumsum(lens, dtype=np.int32)
     drawing = [i for i, part in enumerate(parts) if part.is_drawing]
     for index, i in enumerate(drawing):
         parts[i].sequence.draw_index = index
     scored, targets, num_rivals = _score_plan(parts, ends - lens)
-    asking = [(i, part.sequence.node) for i, part in enumerate(parts) if part.is_last]
-    asked = [(i, node) for i, node in asking if node is not None]
+    asked = [(i, node) for i, part in enumerate(parts) if (node := _asked(part)) is not None]
     return Batch(
         ids=ids,
         positions=positions.astype(np.int64),
-        slots=table[np.repeat(rows, lens), positions],
+        slots=table[rows if are_single else np.repeat(rows, lens), positions],
         rows=rows,
         starts=starts,
         lens=lens,
@@ -124,14 +123,19 @@ def _chunks(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
     )
 
 
+def _asked(part: Part) -> Node | None:
+    """What is asked after this part; None: nothing."""
+    return part.sequence.node if part.is_last else None
+
+
 def _query(node: Node) -> Query:
     return Query(np.array(node.tokens, np.int64), node.sets)
 
 
 def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:
     """Which tokens of the batch have a successor to be scored, these, and the rivals wanted."""
-    scored: list[Ints] = [np.empty(0, np.int32)]
-    targets: list[Longs] = [np.empty(0, np.int64)]
+    scored: list[Ints] = []
+    targets: list[Longs] = []
     num_rivals = 0
     for part, offset in zip(parts, offsets, strict=True):
         if not part.scored:
@@ -140,4 +144,6 @@ def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:
         num_rivals = max(num_rivals, part.sequence.num_rivals)
         scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
         targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
+    if not scored:
+        return np.empty(0, np.int32), np.empty(0, np.int64), 0
     return np.concatenate(scored), np.concatenate(targets), num_rivals

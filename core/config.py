@@ -55,6 +55,8 @@ class EngineConfig:
       device is not the CPU. The answer is the same.
     exact_nodes: distributions that one call for exact option probabilities may look at.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
+    hang_timeout: seconds without a sign of life (see `core.watch`) after which another rank, or the
+      engine's process where it is a child, hangs and is ended; None: it may.
     plain_content: whether names of special tokens in the messages of a chat are plain text, which
       no role can be forged with; otherwise they become these tokens, as in transformers.
     hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
@@ -84,6 +86,7 @@ class EngineConfig:
     overlap: bool | str = "auto"
     exact_nodes: int = 1024
     root_timeout: float = 10.0
+    hang_timeout: float | None = 15.0
     hold_min: int = 8
     plain_content: bool = False
     seed: int = 0
@@ -126,9 +129,12 @@ class EngineConfig:
             raise InvalidCall("overlap", self.overlap, "True, False or auto")
         if not isinstance(self.device, str):
             raise InvalidCall("device", self.device, "the name of a device, such as cpu or cuda:0")
-        timeout = self.root_timeout
+        timeout: float | None = self.root_timeout
         if not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
             raise InvalidCall("root_timeout", timeout, "a finite number of seconds > 0")
+        timeout = self.hang_timeout
+        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < 1e9):
+            raise InvalidCall("hang_timeout", timeout, "a number of seconds > 0, or None")
 
     @property
     def has_overlap(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import threading
 import time
 from collections.abc import Callable
@@ -28,6 +27,7 @@ from .flights import Runner
 from .folders import EMBEDDED, is_dummy, model_folder
 from .forks import Roots
 from .fsm.constraints import Constraints
+from .inbox import Inbox
 from .intake import Intake
 from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
@@ -103,9 +103,9 @@ class LocalBackend:
         self._engine, self._cache = build_engine(config, tokenizer, runner, constraints)
         self._close_runner = close_runner or _nothing
         self._jobs: dict[Reply, Job] = {}
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._gate = threading.Lock()
-        self._is_closing = self._is_shut = False
+        self._inbox = Inbox()
+        self._num_ended = 0
+        self._is_closing = False
         self._cause: BaseException | None = None
         self._thread = threading.Thread(target=self._loop, name="forkroot-engine", daemon=True)
         self._thread.start()
@@ -146,7 +146,7 @@ class LocalBackend:
             job.arrived = time.monotonic()
             self._jobs[mailbox] = job
             mailbox.when_done(self._forget)
-            if not self._post(lambda: self._engine.admit(job)):
+            if not self._inbox.post(lambda: self._engine.admit(job), is_call=True):
                 mailbox.fail(self._closed())
         return mailbox
 
@@ -154,7 +154,7 @@ class LocalBackend:
         """End a call early; its completion says "abort"."""
         job = self._jobs.get(reply)
         if job is not None:
-            self._post(lambda: self._engine.abort(job))
+            self._inbox.post(lambda: self._engine.abort(job))
 
     def info(self) -> BackendInfo:
         """What runs here, the engine's counters and its load."""
@@ -190,7 +190,7 @@ class LocalBackend:
     def close(self) -> None:
         """Stop the engine; open calls end in BackendClosed."""
         self._is_closing = True
-        self._post(_nothing)
+        self._inbox.post(_nothing)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -199,13 +199,6 @@ class LocalBackend:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
-
-    def _post(self, action: Callable[[], None]) -> bool:
-        """Let the engine's thread do this between two steps; False: it has shut."""
-        with self._gate:
-            if not self._is_shut:
-                self._inbox.put(action)
-            return not self._is_shut
 
     def _ask(self, question: Callable[[], T]) -> T:
         """What `question()` gives in the engine's thread."""
@@ -219,16 +212,18 @@ class LocalBackend:
             except Exception as error:
                 future.set_exception(error)
 
-        if not self._post(answer):
+        if not self._inbox.post(answer):
             raise self._closed()
         return future.result()
 
     def _loop(self) -> None:
         try:
             while not self._is_closing:
-                self._drain()
+                if not self._engine.has_work:
+                    self._idle()
+                self._inbox.drain()
                 if self._engine.has_work and not self._is_closing:
-                    self._engine.step()
+                    self._step()
         except BackendClosed as error:
             _log.error("the engine ended: %s", error)
             self._cause = error
@@ -239,31 +234,33 @@ class LocalBackend:
 
     def _shut(self) -> None:
         """End every open call, in whatever state the engine is."""
-        with self._gate:
-            self._is_shut = True
-        while not self._inbox.empty():
+        self._inbox.shut()
+        while self._inbox.has_posts:
             with contextlib.suppress(Exception):  # a dead engine may refuse; questions get answers
-                self._inbox.get()()
+                self._inbox.wait(0)
         for job in list(self._jobs.values()):
             job.mailbox.fail(self._closed())
         self._close_runner()
         self._workshop.close()
 
-    def _drain(self) -> None:
-        """Do what was posted; wait for something to do while the engine is idle."""
-        if not self._engine.has_work:
-            due = self._engine.next_event()
-            try:
-                action = self._inbox.get(timeout=None if due is None else 0.1)
-            except queue.Empty:
-                action = _nothing
-            action()
-            self._engine.expire_roots()
-        while not self._inbox.empty():
-            self._inbox.get()()
+    def _idle(self) -> None:
+        """Wait for something to do."""
+        due = self._engine.next_event()
+        self._inbox.wait(None if due is None else 0.1)
+        self._engine.expire_roots()
+
+    def _step(self) -> None:
+        """One step; if calls ended in it, their callers may call again before the next one."""
+        num_ended, started = self._num_ended, time.monotonic()
+        self._engine.step()
+        num_ended = self._num_ended - num_ended
+        if num_ended and not self.config.has_overlap:  # else a device waits as well
+            num_open = len(self._jobs) + num_ended
+            self._inbox.await_calls(num_ended, num_open, time.monotonic() - started)
 
     def _forget(self, reply: Reply) -> None:
         self._jobs.pop(reply, None)
+        self._num_ended += 1
 
     def _closed(self) -> BackendClosed:
         if self._cause is None:
@@ -342,7 +339,8 @@ def _load(
         model = load_model(source, described, getattr(torch, dtype), device, Ranks())
         return ModelRunner(model, num_slots, host=host, **kernels), _nothing
     sizes = described.context_len, num_slots, config.host_slots, config.host_file, kernels
-    others = OtherRanks(size, source, dtype, config.device, *sizes)
+    loaded = source, dtype, config.device, *sizes
+    others = OtherRanks(size, *loaded, patience=config.hang_timeout)
     try:
         others.wait("loading")
         ranks = join(0, size, others.meeting_place, device)

@@ -1,7 +1,7 @@
 """A runtime in a child process: busy threads of this one do not slow it.
 
-The child runs `core.child`. A dead child ends every open call in EngineDied; a dead parent ends the
-child.
+The child runs `core.child`. A dead child ends every open call in EngineDied, and so does one that
+hangs while something is asked of it (`core.watch`): it is ended. A dead parent ends the child.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import subprocess
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from . import watch
 from .config import EngineConfig
 from .exits import close_at_exit
 from .folders import model_folder
@@ -38,10 +41,14 @@ from .reply import Mailbox
 from .tokenizer import Tokenizer
 
 _SECONDS_TO_CLOSE = 10.0
+_FAR = 10
 
 
 class ProcessBackend:
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
+
+    A child hangs after `hang_timeout`; after ten times as long where it answers and a device
+    computes, which nobody can look into.
 
     is_replaced: another is started in its place if it dies; told with EngineDied. Raises
     InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
@@ -58,6 +65,8 @@ class ProcessBackend:
         self._count = itertools.count()
         self._is_closed = self._has_died = False
         self.is_replaced = False
+        self._fault: str | None = None  # for which the child was ended
+        self._is_gone = threading.Event()
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
         close_at_exit(self)
@@ -66,6 +75,9 @@ class ProcessBackend:
         except BaseException:
             self.close()
             raise
+        patience = self._config.hang_timeout
+        if patience is not None:
+            threading.Thread(target=self._look_after, args=(patience,), daemon=True).start()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -157,6 +169,9 @@ class ProcessBackend:
         self.close()
 
     def _ask(self, question: str, *details: Any) -> Any:
+        return self._asked(question, *details).result()
+
+    def _asked(self, question: str, *details: Any) -> Future[Any]:
         future: Future[Any] = Future()
         number = next(self._count)
         with self._lock:
@@ -164,7 +179,7 @@ class ProcessBackend:
                 raise self._closed()
             self._questions[number] = future
         self._line.send(question, number, *details)
-        return future.result()
+        return future
 
     def _read(self) -> None:
         """Hand out what the child says, until it is gone."""
@@ -178,6 +193,7 @@ class ProcessBackend:
             self._open.clear()
             self._numbers.clear()
             self._questions.clear()
+        self._is_gone.set()
         if self._has_died:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)  # for its exit code
@@ -211,5 +227,41 @@ class ProcessBackend:
             return BackendClosed("the backend was closed before the call ended")
         code = self._process.poll() or 0
         ending = f"signal {-code}" if code < 0 else f"exit code {code}" if code else "it hung up"
-        told = f"the engine's process {self._process.pid} died ({ending})"
+        told = f"the engine's process {self._process.pid} {self._fault or f'died ({ending})'}"
         return EngineDied(told, self.is_replaced)
+
+    # --- in a thread of its own ------------------------------------------------------------------
+
+    def _look_after(self, patience: float) -> None:
+        """End the child, and what it has started, once it hangs. It is asked how it is again and
+        again; an engine without work, whose calls are still prepared, need not make steps."""
+        watched, between = watch.Watched(self.pid, patience), patience / watch.LOOKS
+        pulse: Future[Any] | None = None
+        steps, is_idle = 0.0, True
+        before = time.monotonic()
+        while not self._is_gone.wait(between):
+            now = time.monotonic()
+            is_heard = pulse is not None and pulse.done() and pulse.exception() is None
+            if pulse is not None and is_heard:
+                info, pulse = pulse.result(), None
+                steps = info.counters["steps"]
+                is_idle = not info.load["running"] + info.load["waiting"]
+            is_asked = bool(self._open) or len(self._questions) > (pulse is not None)
+            is_excused = not is_asked or (is_heard and is_idle)
+            watched.look(min(now - before, 2 * between), steps, is_excused, is_heard)
+            is_far = is_heard and self._config.device.startswith("cuda")
+            if watched.quiet >= patience * (_FAR if is_far else 1):
+                self._end(f"hung (no sign of life for {watched.quiet:.1f} s)")
+                return
+            if pulse is None and is_asked:
+                with contextlib.suppress(BackendClosed):
+                    pulse = self._asked("info")
+            before = now
+
+    def _end(self, fault: str) -> None:
+        self._fault = fault
+        heirs = list(watch.heirs(self.pid))
+        self._process.kill()
+        for heir in heirs:  # one that is stopped cannot see that its parent is gone
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(heir, signal.SIGKILL)

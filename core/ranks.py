@@ -1,7 +1,9 @@
-"""Starts and stops the processes that hold the other parts of a model (tensor parallelism).
+"""Starts, watches and stops the processes that hold the other parts of a model (tensor
+parallelism).
 
-Each runs `core.rank`. They end when this process closes them or is gone; one that is gone itself is
-noticed by the next batch.
+Each runs `core.rank`. They end when this process closes them or is gone. One that is gone itself is
+noticed at once, one that hangs (see `core.watch`) within so many seconds; the others are then
+ended, too, whether they are stopped or not.
 """
 
 from __future__ import annotations
@@ -12,43 +14,63 @@ import queue
 import subprocess
 import tempfile
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
+from . import watch
+from .beats import Beat, Pulse, Vigil
 from .frames import Child, spawn
 from .protocol import BackendClosed
 
 SECONDS_TO_START = 600.0
 _SECONDS_TO_CLOSE = 5.0
 
+Told: TypeAlias = Callable[[], tuple[int, int, int, bool]]
+
+
+class Other(NamedTuple):
+    """One of the other ranks: its process, and what is known of it."""
+
+    child: Child
+    pulse: Pulse
+
 
 class OtherRanks:
     """Ranks 1 to `size` - 1 of a model on this machine.
 
     described: what `core.rank` is to load: folder or dummy, dtype, device, context length, slots.
+    patience: seconds without a sign of life after which a rank hangs, see `core.watch` and
+      `core.beats`; None: it may.
     """
 
-    def __init__(self, size: int, *described: Any) -> None:
+    def __init__(self, size: int, *described: Any, patience: float | None = watch.SECONDS) -> None:
         self._owner = os.getpid()
+        self._patience = patience
+        self._is_far = str(described[2]).startswith("cuda")
         self._room = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
         self.meeting_place = str(Path(self._room.name) / "store")
         self._news: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._dead: int | None = None  # the first rank that was gone
+        self._dead: BackendClosed | None = None  # why the first one is gone
         self._when_gone: Callable[[], None] = _nothing
+        self._short: set[int] = set()
         self._gate = threading.Lock()
         self._is_closing = False
-        self._children: list[Child] = []
-        for rank in range(1, size):
-            child = spawn(f"{__name__.rpartition('.')[0]}.rank")
-            self._children.append(child)
-            child.line.send(*described, rank, size, self.meeting_place)
-            threading.Thread(target=self._listen, args=(rank, child), daemon=True).start()
+        self._has_ended = threading.Event()
+        self._told: Told | None = None
+        self._others: list[Other] = []
+        between = None if patience is None else patience / watch.LOOKS
+        started: Future[None] = Future()
+        given = (size, (*described, self.meeting_place, between), started)
+        threading.Thread(target=self._keep, args=given, name="forkroot-ranks", daemon=True).start()
+        started.result()
 
     def wait(self, news: str) -> None:
         """Until every rank has said this ("loading", "ready"). Raises what one of them failed of,
         BackendClosed where one has died."""
-        for _ in self._children:
+        for _ in self._others:
             try:
                 told, error = self._news.get(timeout=SECONDS_TO_START)
             except queue.Empty:
@@ -59,13 +81,21 @@ class OtherRanks:
 
     def show(self, message: Any) -> None:
         """Give every rank a batch."""
-        for child in self._children:
-            child.line.send("batch", message)
+        for other in self._others:
+            other.child.line.send("batch", message)
 
     def check(self) -> None:
         """Raise BackendClosed where a rank is gone."""
         if self._dead is not None:
-            raise _died(self._dead)
+            raise BackendClosed(*self._dead.args)
+
+    def is_short(self, number: int) -> bool:
+        """Whether the memory of a rank did not do for the batch of this number."""
+        return number in self._short
+
+    def watch(self, told: Told) -> None:
+        """From now on a rank that hangs is gone. told: how far rank 0 is, as a `Beat`."""
+        self._told = told
 
     def when_gone(self, action: Callable[[], None]) -> None:
         """Do this, once, when a rank is gone that was not told to: in a thread of its own, or at
@@ -81,31 +111,77 @@ class OtherRanks:
         if os.getpid() != self._owner:
             return
         self._is_closing = True
-        for child in self._children:
-            child.line.send("close", None)
-            child.line.close()
-        for child in self._children:
+        for other in self._others:
+            other.child.line.send("close", None)
+            other.child.line.close()
+        for other in self._others:
+            process = other.child.process
             try:
-                child.process.wait(_SECONDS_TO_CLOSE)
+                process.wait(_SECONDS_TO_CLOSE if self._dead is None else 0)
             except subprocess.TimeoutExpired:
-                child.process.kill()
-                child.process.wait()
+                process.kill()
+                process.wait()
+        self._has_ended.set()
         with contextlib.suppress(OSError):
             self._room.cleanup()
 
-    def _listen(self, rank: int, child: Child) -> None:
-        for told, *error in child.line.messages():
-            self._news.put((told, error[0] if error else None))
-        self._news.put(("died", _died(rank)))
+    # --- in threads of their own -----------------------------------------------------------------
+
+    def _keep(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
+        """Start the ranks and watch them. The kernel ends them when this thread ends, and so with
+        this process, whatever becomes of it."""
+        try:
+            for rank in range(1, size):
+                child = spawn(f"{__name__.rpartition('.')[0]}.rank")
+                watched = watch.Watched(child.process.pid, self._patience or watch.SECONDS)
+                other = Other(child, Pulse(rank, watched))
+                self._others.append(other)
+                child.line.send(rank, size, *described)
+                threading.Thread(target=self._listen, args=(other,), daemon=True).start()
+        except BaseException as error:
+            started.set_exception(error)
+            self.close()
+            return
+        started.set_result(None)
+        if self._patience is not None:
+            pulses = [other.pulse for other in self._others]
+            self._watch(Vigil(pulses, self._patience, self._is_far), self._patience / watch.LOOKS)
+        self._has_ended.wait()
+
+    def _watch(self, vigil: Vigil, between: float) -> None:
+        """Look after them, every so many seconds, until one is gone."""
+        before = time.monotonic()
+        while not self._has_ended.wait(between) and self._dead is None:
+            now = time.monotonic()
+            told = self._told
+            fault = told and vigil.look(min(now - before, 2 * between), Beat(*told()))
+            if fault:
+                self._lose(BackendClosed(fault))
+            before = now
+
+    def _listen(self, other: Other) -> None:
+        with contextlib.suppress(ValueError):  # a rank that talks nonsense is as good as dead
+            for kind, *told in other.child.line.messages():
+                if kind == "beat":
+                    other.pulse.hear(Beat(*told))
+                elif kind == "short":
+                    self._short.add(*told)
+                    other.child.line.send("known", None)
+                else:
+                    self._news.put((kind, told[0] if told else None))
+        error = BackendClosed(f"rank {other.pulse.rank} of the model has died")
+        self._news.put(("died", error))
+        self._lose(error)
+
+    def _lose(self, error: BackendClosed) -> None:
+        """A rank is gone that was not told to: the others are of no use without it."""
         with self._gate:
-            is_first = self._dead is None
-            self._dead = rank if is_first else self._dead
-        if is_first and not self._is_closing:
-            self._when_gone()
-
-
-def _died(rank: int) -> BackendClosed:
-    return BackendClosed(f"rank {rank} of the model has died")
+            if self._is_closing or self._dead is not None:
+                return
+            self._dead = error
+        for other in self._others:
+            other.child.process.kill()
+        self._when_gone()
 
 
 def _nothing() -> None:

@@ -1,16 +1,19 @@
-"""Compiles large constraints in a child process, so that they slow no running call.
+"""Compiles large constraints in child processes, so that they slow no running call.
 
-A compilation is plain Python, which would hold the interpreter against the engine's thread. The
-child runs `core.compiler`; it is started by the first constraint that is too large for this
-process, and stopped where one takes longer than it may.
+A compilation is plain Python, which would hold the interpreter against the engine's thread. A child
+runs `core.compiler`; it is started by the first constraint that is too large for this process, and
+stopped where one takes longer than it may. Where that one keeps others waiting, a second child
+serves them, and goes when it has had nothing to do for a while: never are there more.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Collection, Sequence
-from concurrent.futures import Future, TimeoutError
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, InvalidStateError, TimeoutError
 from typing import Any
 
 import numpy as np
@@ -23,36 +26,48 @@ from .fsm.jsontext import schema_text
 from .fsm.partition import Partition
 from .fsm.refusals import NotRegular
 from .fsm.regular import Compiled
-from .protocol import BackendClosed, CallFailed, Choices, Grammar, InvalidCall, JsonSchema, Regex
+from .protocol import (
+    BackendClosed,
+    CallFailed,
+    Choices,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
 
-SECONDS = 10.0
+SECONDS = 10.0  # for one constraint
+SECONDS_TO_WAIT = 1.0  # before another child is started
+SECONDS_IDLE = 30.0  # before it is stopped
+MOST = 2
 
 
 class Workshop:
-    """One compiler in a child process; whoever asks waits for those before. Any thread may ask.
+    """One or two compilers in child processes. Any thread may ask.
 
-    token_bytes, end_ids: of the vocabulary that it compiles for.
+    token_bytes, end_ids: of the vocabulary that they compile for.
     """
 
     def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
         self._owner = os.getpid()
-        self._lock = threading.Lock()
-        self._child: Child | None = None
-        self._answers: Future[Any] = Future()
+        self._gate = threading.Condition()
+        self._benches: list[Bench] = []
         self._is_closed = False
         close_at_exit(self)
 
     @property
     def is_running(self) -> bool:
-        """Whether the child was started."""
-        return self._child is not None
+        """Whether a child was started."""
+        return any(bench.is_running for bench in list(self._benches))
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is being compiled now."""
-        return self._lock.locked()
+        """Whether whoever asks now has to wait for another."""
+        benches = list(self._benches)
+        return bool(benches) and all(bench.is_taken for bench in benches)
 
     def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
@@ -74,55 +89,140 @@ class Workshop:
         return Known(*made) if kind == "known" else _read(made)
 
     def close(self) -> None:
-        """Stop the child. Nothing in a fork of this process."""
-        if os.getpid() == self._owner:
+        """Stop the children; what they compile ends in BackendClosed. Nothing in a fork of this
+        process."""
+        if os.getpid() != self._owner:
+            return
+        with self._gate:
             self._is_closed = True
-            self._stop()
+            benches = list(self._benches)
+            self._gate.notify_all()
+        for bench in benches:
+            bench.end(_closed())
 
     def _ask(self, kind: str, source: Any, field: str) -> Any:
-        with self._lock:
-            if self._is_closed:
-                raise BackendClosed("the backend was closed before the constraint was compiled")
-            child, self._answers = self._started(), Future()
-            child.line.send(kind, source, field)
-            try:
-                status, *answer = self._answers.result(SECONDS)
-            except TimeoutError:
-                self._stop()
-                shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
-                raise InvalidCall(field, shown, f"what compiles in {SECONDS} s") from None
+        bench = self._acquire()
+        try:
+            status, *answer = bench.ask(kind, source, field)
+        except TimeoutError:
+            shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
+            raise InvalidCall(field, shown, f"what compiles in {SECONDS} s") from None
+        finally:
+            self._release(bench)
         if status == "made":
             return answer[0]
         if status == "not regular":
             raise NotRegular(*answer)
         raise answer[0]
 
+    def _acquire(self) -> Bench:
+        """A bench that is free: a new one, where all that there are have not been for long."""
+        begun = time.monotonic()
+        with self._gate:
+            while not self._is_closed:
+                bench = next((it for it in self._benches if not it.is_taken), None)
+                left = begun + SECONDS_TO_WAIT - time.monotonic() if self._benches else 0.0
+                if bench is None and left <= 0 and len(self._benches) < MOST:
+                    bench = Bench(self._started)
+                    self._benches.append(bench)
+                if bench is not None:
+                    bench.is_taken = True
+                    bench.num_taken += 1
+                    return bench
+                self._gate.wait(left if len(self._benches) < MOST else None)
+        raise _closed()
+
+    def _release(self, bench: Bench) -> None:
+        with self._gate:
+            bench.is_taken = False
+            self._gate.notify()
+            if len(self._benches) > 1:
+                retire = threading.Timer(SECONDS_IDLE, self._retire, (bench, bench.num_taken))
+                retire.daemon = True
+                retire.start()
+
+    def _retire(self, bench: Bench, num_taken: int) -> None:
+        """Stop a bench that nobody has taken since, but for the last."""
+        with self._gate:
+            if bench.num_taken != num_taken or len(self._benches) == 1 or self._is_closed:
+                return
+            self._benches.remove(bench)
+        bench.end(_closed())
+
     def _started(self) -> Child:
-        if self._child is None:
-            self._child = spawn(f"{__name__.rpartition('.')[0]}.compiler")
-            threading.Thread(
-                target=self._read, args=(self._child,), name="forkroot-workshop", daemon=True
-            ).start()
-            sizes = np.array([len(data) for data in self._token_bytes], np.int32)
-            self._child.line.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
-        return self._child
+        child = spawn(f"{__name__.rpartition('.')[0]}.compiler")
+        sizes = np.array([len(data) for data in self._token_bytes], np.int32)
+        child.line.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
+        return child
 
-    def _read(self, child: Child) -> None:
-        for answer in child.line.messages():
-            if child is self._child:
-                self._answers.set_result(answer)
-        if child is self._child:
-            self._stop()
-            if not self._answers.done():
-                died = CallFailed("the process that compiles constraints died")
-                self._answers.set_result(("failed", died))
 
-    def _stop(self) -> None:
+class Bench:
+    """A child, asked one thing at a time by whoever has taken it. start: starts one.
+
+    is_taken, num_taken: whether it is, and how often it was; of the workshop.
+    """
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        self.is_taken, self.num_taken = False, 0
+        self._start = start
+        self._lock = threading.Lock()
+        self._end: ForkrootError | None = None  # which it came to
+        self._child: Child | None = None
+        self._answers: Future[Any] = Future()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child was started."""
+        return self._child is not None
+
+    def ask(self, *question: Any) -> tuple[Any, ...]:
+        """What the child answers, or what it ended in. Raises TimeoutError for what takes too long:
+        the child is stopped."""
+        with self._lock:
+            if self._end is not None:
+                return "failed", self._end
+            self._answers = Future()
+            if self._child is None:
+                self._child = self._start()
+                reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
+                reader.start()
+            self._child.line.send(*question)
+        try:
+            answer: tuple[Any, ...] = self._answers.result(SECONDS)
+        except TimeoutError:
+            self.stop(CallFailed("too late"))
+            raise
+        return answer
+
+    def end(self, error: ForkrootError) -> None:
+        """As `stop`, for good."""
+        with self._lock:
+            self._end = error
+        self.stop(error)
+
+    def stop(self, error: ForkrootError) -> None:
+        """Stop the child; what it was asked ends in this error."""
         child, self._child = self._child, None
         if child is not None:
             child.process.kill()
             child.line.close()
             child.process.wait()
+        self._tell(("failed", error))
+
+    def _read(self, child: Child) -> None:
+        for answer in child.line.messages():
+            if child is self._child:
+                self._tell(answer)
+        if child is self._child:
+            self.stop(CallFailed("the process that compiles constraints died"))
+
+    def _tell(self, answer: tuple[Any, ...]) -> None:
+        with contextlib.suppress(InvalidStateError):  # it was told already
+            self._answers.set_result(answer)
+
+
+def _closed() -> BackendClosed:
+    return BackendClosed("the backend was closed before the constraint was compiled")
 
 
 def _read(made: tuple[Any, ...]) -> Compiled:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .kept import keep
 from .parts import Bend, Into, TokenPart
 
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
@@ -26,6 +27,7 @@ _REORDERED = {
 }  # sums in any order; NaN and infinity stay what they are
 
 
+@functools.cache
 def can_compile() -> bool:
     """Whether numba is installed."""
     return find_spec("numba") is not None
@@ -58,10 +60,15 @@ class PagedReader:
         """Where tokens are parted among threads; all for one, unless there is much to read."""
         num_tokens, reads = len(part.rows), part.reads
         num_threads = min(self._num_threads, num_tokens)
-        if num_threads == 1 or reads[-1] * width < _SPREAD:
+        if not is_spread(part, width, num_threads):
             return [0, num_tokens]
         goals = reads[-1] * np.arange(1, num_threads) / num_threads
         return [0, *(np.searchsorted(reads, goals) + 1).tolist(), num_tokens]
+
+
+def is_spread(part: TokenPart, width: int, num_threads: int) -> bool:
+    """Whether several threads read the keys of a part, each of so many numbers."""
+    return min(num_threads, len(part.rows)) > 1 and bool(part.reads[-1] * width >= _SPREAD)
 
 
 @functools.cache
@@ -91,16 +98,10 @@ def compiled(
     is_reordered: whether its sums may be taken in any order."""
     import numba
 
-    compiler = functools.partial(
-        numba.njit,
-        signature,
-        fastmath=_REORDERED if is_reordered else False,
-        nogil=True,
-        error_model="numpy",
-    )
-    try:
-        found = compiler(cache=True)(function)
-    except RuntimeError:  # no folder to keep it in
-        found = compiler()(function)
+    fastmath = _REORDERED if is_reordered else False
+    found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
+    keep(found)
+    found.compile(signature)
+    found.disable_compile()
     loop: Callable[..., None] = found
     return loop

@@ -1,8 +1,8 @@
 """Products with a fixed matrix, laid out as this machine multiplies it best.
 
-Which library is the quicker one for a few rows differs by a factor of two or three between
-processors: on a CPU in float32 these, and loops of our own (`panels`), are tried once for every
-shape.
+On a CPU in float32 by loops of our own (`panels`, `thirds`), which give a row the same numbers in
+any company. Where these cannot be compiled, libraries are tried once for every shape: which is the
+quicker one for a few rows differs by a factor of two or three between processors.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _PAUSE = 0.0001  # in which torch's threads fall asleep, as they do between the 
 _PATIENCE = 0.05  # seconds after which a slow product is not tried again
 _MARGIN = 1.1  # by which a layout must win over those that are tried before it
 _PACKED_ROWS = 32  # for which oneDNN chooses its order
-_FEW = 8  # rows for which a matrix is read as long as for one
-_SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
+FEW = 8  # rows for which a matrix is read as long as for one
+SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
 
 
 class Product(Protocol):
@@ -76,17 +76,22 @@ class Packed:
 class Paneled:
     """By compiled loops that read the matrix once, as fast as memory gives it: float32 only.
 
-    num_threads: as torch has, if None.
+    panels: flat, as the loops want them. num_threads: as torch has, if None.
     """
 
     def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
-        self._width = weight.shape[0]
+        self.width = weight.shape[0]
         self._num_threads = num_threads or torch.get_num_threads()
         self._multiply, panels = self._laid(weight)
-        self._num_panels, self._panels = len(panels), panels.view(-1).numpy()
+        self.num_panels, self.panels = len(panels), panels.view(-1).numpy()
 
-    @staticmethod
-    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    @property
+    def num_thirds(self) -> int:
+        """Of each number, where they are split into some; 0 where they are whole, and where each is
+        one: see the dtype of the panels."""
+        return 0
+
+    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
         """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
         from . import panels
 
@@ -94,7 +99,7 @@ class Paneled:
         return loop, _in_panels(weight, panels.LANES, torch.float32)
 
     def __call__(self, x: Tensor) -> Tensor:
-        out = x.new_empty(len(x), self._width)
+        out = x.new_empty(len(x), self.width)
         self._run(x, out, False)
         return out
 
@@ -106,12 +111,12 @@ class Paneled:
 
     def _run(self, x: Tensor, out: Tensor, is_added: bool) -> None:
         """Panels are shared out among threads where there is much to do."""
-        arrays = x.contiguous().numpy(), self._panels, out.numpy(), is_added
-        num_threads = min(self._num_threads, self._num_panels)
-        if num_threads == 1 or max(len(x), _FEW) * x.shape[1] * self._width < _SPREAD:
-            self._multiply(*arrays, 0, self._num_panels)
+        arrays = x.contiguous().numpy(), self.panels, out.numpy(), is_added
+        num_threads = min(self._num_threads, self.num_panels)
+        if num_threads == 1 or max(len(x), FEW) * x.shape[1] * self.width < SPREAD:
+            self._multiply(*arrays, 0, self.num_panels)
             return
-        borders = [self._num_panels * i // num_threads for i in range(num_threads + 1)]
+        borders = [self.num_panels * i // num_threads for i in range(num_threads + 1)]
         others: list[Any] = [
             helpers(self._num_threads).submit(self._multiply, *arrays, first, last)
             for first, last in itertools.pairwise(borders[1:])
@@ -130,8 +135,7 @@ class Halved(Paneled):
         """Whether a weight has such numbers only."""
         return _count_thirds(weight) == 1
 
-    @staticmethod
-    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
         from . import panels
 
         if not Halved.fits(weight):
@@ -144,6 +148,14 @@ class InThirds(Paneled):
     """By loops for processors that multiply tiles, for float32 numbers that are bfloat16 or float16
     ones (`fits`): these lie in half the memory, or in as much; results have float32's precision."""
 
+    def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
+        self._num_thirds = _count_thirds(weight) or 0
+        super().__init__(weight, num_threads)
+
+    @property
+    def num_thirds(self) -> int:
+        return self._num_thirds
+
     @staticmethod
     def fits(weight: Tensor) -> bool:
         """Whether a weight has such numbers only, and the processor can."""
@@ -151,12 +163,11 @@ class InThirds(Paneled):
 
         return amx.can_multiply() and _count_thirds(weight) is not None
 
-    @staticmethod
-    def _laid(weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
         from . import amx, thirds
 
-        num = _count_thirds(weight)
-        if num is None:
+        num = self._num_thirds
+        if not num:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
@@ -178,34 +189,35 @@ class Products:
     """Makes products; remembers which layout won for a shape."""
 
     def __init__(self) -> None:
-        self._winners: dict[tuple[torch.Size, torch.dtype, Layout | None], Layout] = {}
+        self._winners: dict[tuple[torch.Size, torch.dtype], Layout] = {}
 
     def of(self, weight: Tensor) -> Product:
         """The product with a weight [out, in], which is copied where that is quicker."""
         ours = _own_layout(weight)
-        if ours is InThirds:
-            return InThirds(weight)
-        key = weight.shape, weight.dtype, ours
+        if ours is not None:
+            return ours(weight)
+        key = weight.shape, weight.dtype
         if key not in self._winners:
-            self._winners[key] = _layout(weight, ours)
+            self._winners[key] = _layout(weight)
         return self._winners[key](weight)
 
 
 def _own_layout(weight: Tensor) -> type[Paneled] | None:
-    """The quickest of our loops for a weight; None where there is none for it."""
+    """The quickest of our loops for a weight; None where there is none for it. No trial: libraries
+    that win one by a little add up in another order, and not alike for each number of rows."""
     if not (weight.is_cpu and weight.dtype is torch.float32 and can_compile()):
         return None
     return next((layout for layout in (InThirds, Halved) if layout.fits(weight)), Paneled)
 
 
-def _layout(weight: Tensor, ours: Layout | None) -> Layout:
+def _layout(weight: Tensor) -> Layout:
     if not weight.is_cpu or weight.dtype is torch.float16:
         return Plain
     if weight.dtype is torch.bfloat16:
         return Packed if _can_pack() else Plain
-    layouts: list[Layout] = [Plain, Packed] if _can_pack() else [Plain]
-    if ours is not None:
-        layouts.insert(0, ours)
+    if not _can_pack():
+        return Plain
+    layouts: list[Layout] = [Plain, Packed]
     with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
         return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,8 +13,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .paged import can_compile, compiled
-
-_NORM = "void(float32[:, ::1], float32[::1], float32, float32[:, ::1])"
 
 
 class Norm(Protocol):
@@ -61,12 +59,14 @@ class PlainRows:
     @staticmethod
     def norm(weight: Tensor, eps: float) -> Norm:
         """As `Rows.norm`."""
-        is_plain = weight.is_cpu and weight.dtype is torch.float32 and weight.dim() == 1
-        return CompiledNorm(weight, eps) if is_plain and can_compile() else PlainNorm(weight, eps)
+        return CompiledNorm(weight, eps) if _has_loops(weight) else PlainNorm(weight, eps)
 
     @staticmethod
     def turn(x: Tensor, angles: Tensor) -> None:
         """As `Rows.turn`."""
+        if _has_loops(x) and x.stride(-1) == 1:
+            _turning()(x.numpy(), torch.view_as_real(angles).contiguous().view(len(x), -1).numpy())
+            return
         pairs = x.view(*x.shape[:-1], -1, 2)
         if x.dtype is torch.float32:
             torch.view_as_complex(pairs).mul_(angles)
@@ -76,10 +76,9 @@ class PlainRows:
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
-        loop = _gating() if gate_up.is_cpu and gate_up.dtype is torch.float32 else None
-        if loop is not None:
+        if _has_loops(gate_up):
             out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
-            loop(gate_up.contiguous().numpy(), out.numpy())
+            _gating()(gate_up.contiguous().numpy(), out.numpy())
             return out
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
@@ -103,30 +102,40 @@ class CompiledNorm:
     """The same by one loop: for a few rows five operators cost several times as much."""
 
     def __init__(self, weight: Tensor, eps: float) -> None:
-        self._loop = compiled(_norm, _NORM)
-        self._weight, self._eps = weight.contiguous().numpy(), np.float32(eps)
+        from . import norms
+
+        self._loop = compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)
+        self.weight = weight.contiguous()
+        self._weights, self._eps = self.weight.view(-1, weight.shape[-1]).numpy(), np.float32(eps)
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        normed = torch.empty_like(x, memory_format=torch.contiguous_format)
-        self._loop(x.contiguous().numpy(), self._weight, self._eps, normed.numpy())
-        return normed if out is None else out.copy_(normed)
+        normed = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
+        assert x.stride(-1) == normed.stride(-1) == 1
+        self._loop(_by_head(x), self._weights, self._eps, _by_head(normed))
+        return normed
+
+
+def _by_head(x: Tensor) -> Any:
+    """[tokens, heads, dim] in the same memory."""
+    return (x if x.dim() == 3 else x.unsqueeze(1)).numpy()
+
+
+def _has_loops(x: Tensor) -> bool:
+    """Whether there can be compiled loops for such numbers."""
+    return x.is_cpu and x.dtype is torch.float32 and can_compile()
 
 
 @functools.cache
-def _gating() -> Callable[..., None] | None:
-    """The loop for `silu_mul`, where there can be one."""
-    if not can_compile():
-        return None
+def _gating() -> Callable[..., None]:
+    """The loop for `silu_mul`."""
     from . import gates
 
     return compiled(gates.silu_mul, gates.SIGNATURE, is_reordered=False)
 
 
-def _norm(x, weight, eps, normed):  # type: ignore[no-untyped-def]
-    for row in range(len(x)):
-        numbers, total = x[row], np.float32(0)
-        for i in range(len(numbers)):
-            total += numbers[i] * numbers[i]
-        scale = np.float32(1) / np.sqrt(total / np.float32(len(numbers)) + eps)
-        for i in range(len(numbers)):
-            normed[row, i] = numbers[i] * scale * weight[i]
+@functools.cache
+def _turning() -> Callable[..., None]:
+    """The loop for `turn`."""
+    from . import turns
+
+    return compiled(turns.turn, turns.SIGNATURE, is_reordered=False)

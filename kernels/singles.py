@@ -74,25 +74,28 @@ def attend(
             mixed[:] = 0
             peaks[:] = _LOWEST
             sums[:] = 0
-            _find(places, slots, first, end, base, dim)
-            for at in range(first, end, BLOCK):
-                num = min(BLOCK, end - at)
-                if at + BLOCK < end:
-                    _find(nexts, slots, at + BLOCK, end, base, dim)
+            size = _size(end - first)
+            _find(places, slots, first, end, size, base, dim)
+            for at in range(first, end, size):
+                num, soon = min(size, end - at), size
+                if at + size < end:
+                    _find(nexts, slots, at + size, end, size, base, dim)
                 elif kv_head + 1 < num_kv_heads:
-                    _find(nexts, slots, first, end, base + num_slots, dim)
+                    _find(nexts, slots, first, end, size, base + num_slots, dim)
                 elif i + 1 < stop:
-                    _find(nexts, table[rows[i + 1]], firsts[i + 1], ends[i + 1], 0, dim)
+                    soon = _size(ends[i + 1] - firsts[i + 1])
+                    _find(nexts, table[rows[i + 1]], firsts[i + 1], ends[i + 1], soon, 0, dim)
+                else:
+                    soon = 0
                 for head in range(0, group, 2):
-                    soon = nexts if head == 0 else nexts[:0]
-                    _score(keys_flat, places, soon, num, dim, queries, head * dim, scores)
+                    ahead = nexts[:soon] if head == 0 else nexts[:0]
+                    _score(keys_flat, places, ahead, num, dim, queries, head * dim, scores)
                     if cap > 0:
                         _bend(scores, cap)
                     worth = _soften(scores, num, peaks, sums, head)
                     other = _soften(scores[BLOCK:], num, peaks, sums, head + 1)
-                    _mix(values, places, soon, num, dim, (scores, worth, other), mixed, head * dim)
-                for j in range(BLOCK):
-                    places[j] = nexts[j]
+                    _mix(values, places, ahead, num, dim, (scores, worth, other), mixed, head * dim)
+                places, nexts = nexts, places
             _unpack(mixed, peaks, sums, out, total, tokens[i], kv_head * group, group)
 
 
@@ -107,10 +110,22 @@ def _pack(q, token, first_head, group, scale, queries):
 
 
 @_compiled
-def _find(places, slots, at, end, base, dim):
+def _size(num):
+    """Keys of a block, in blocks that are about equal: each has the time to fetch the next one."""
+    if num <= BLOCK:
+        return BLOCK
+    blocks = (num + BLOCK - 1) // BLOCK
+    return ((num + blocks - 1) // blocks + _ROWS - 1) // _ROWS * _ROWS
+
+
+@_compiled
+def _find(places, slots, at, end, size, base, dim):
     """Where the keys of a block begin; the last one stands for those behind it."""
-    for j in range(BLOCK):
-        places[j] = (base + slots[min(at + j, end - 1)]) * dim
+    num = min(size, end - at)
+    for j in range(num):
+        places[j] = (base + slots[at + j]) * dim
+    for j in range(num, size):
+        places[j] = places[num - 1]
 
 
 @_compiled

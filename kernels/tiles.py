@@ -13,10 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from .attention_lanes import FEW, SQUARE, few, turn, width
 from .vectors import (
     NARROW,
     WIDE,
     exp2,
+    fetch_far,
     larger,
     load,
     minus,
@@ -32,10 +34,12 @@ from .vectors import (
     wide,
 )
 
-LANES = WIDE  # queries of a tile
+LANES = WIDE  # queries of a tile; FEW where there are no more
 BLOCK = 64  # keys of a block
 MOST_TILES = 256 // LANES  # tiles that a block is read for, while it is in a near cache
+_MOST_FEW = 3 * FEW  # queries up to which a tile half empty costs more than a small one
 _ROWS = 8  # sums at a time
+_LINE = 16  # numbers that a cache fetches at a time
 _LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
@@ -61,50 +65,90 @@ def attend(
     dim] and of total [tokens, heads], the log-sum-exp of the scores; is_merged: adds these keys to
     those that are behind what stands there.
     """
+    settings = window, scale, cap, num_tiles * LANES, is_merged, part, num_parts
+    of_keys, of_part = (table, rows, firsts, ends), (starts, bounds, tokens)
+    most = _longest(bounds) * (q.shape[1] // keys.shape[0])
+    if most <= _MOST_FEW and 0 < most % WIDE <= FEW < WIDE:
+        _attend(q, keys, values, out, total, of_keys, of_part, settings, few())
+    else:
+        _attend(q, keys, values, out, total, of_keys, of_part, settings, wide())
+
+
+@_compiled
+def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
+    """In tiles of as many queries as a vector like `like` has lanes."""
+    table, rows, firsts, ends = of_keys
+    starts, bounds, tokens = of_part
+    window, scale, cap, most, is_merged, part, num_parts = settings
+    lanes = width(like)
     num_kv_heads, num_slots, dim = keys.shape
     group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
-    most = min(num_tiles * LANES, (_longest(bounds) * group + LANES - 1) // LANES * LANES)
+    most = min(most, (_longest(bounds) * group + lanes - 1) // lanes * lanes)
     queries, mixed = np.empty(most * dim, np.float32), np.empty(most * dim, np.float32)
     peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
     lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
-    scores, decay = np.empty(BLOCK * LANES, np.float32), np.empty(LANES, np.float32)
-    places = np.empty(BLOCK, np.int64)
-    turn = 0
+    scores, decay = np.empty(BLOCK * lanes, np.float32), np.empty(lanes, np.float32)
+    places, soon = np.zeros(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
+    rest, count = np.empty(SQUARE * dim, np.float32), 0
     for s in range(len(rows)):
         slots, num_queries = table[rows[s]], (bounds[s + 1] - bounds[s]) * group
         for kv_head in range(num_kv_heads):
             for start in range(0, num_queries, most):
-                turn += 1
-                if turn % num_parts != part:
+                count += 1
+                if count % num_parts != part:
                     continue
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
-                _pack(q, tokens, queries, scale, of_tiles)
-                _look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles)
+                _pack(q, tokens, queries, rest, scale, of_tiles, like)
+                _look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, like)
                 mixed[:] = 0
                 peaks[:] = _LOWEST
                 sums[:] = 0
-                stop = int(highs[used - 1])
+                stop, base = int(highs[used - 1]), kv_head * num_slots
                 unseen = (int(lows[0]) - firsts[s]) // BLOCK * BLOCK  # the same blocks for all
-                for at in range(firsts[s] + unseen, stop, BLOCK):
+                begun = firsts[s] + unseen
+                for at in range(begun, stop, BLOCK):
                     num_keys = min(BLOCK, stop - at)
-                    for j in range(BLOCK):
-                        slot = slots[at + min(j, num_keys - 1)]
-                        places[j] = (kv_head * num_slots + slot) * dim
-                    for tile in range(0, used, LANES):
-                        last = tile + LANES - 1
+                    if lanes < WIDE and at + BLOCK < stop:
+                        _find(soon, slots, at + BLOCK, stop, base, dim)
+                    elif lanes < WIDE and kv_head + 1 < num_kv_heads:
+                        _find(soon, slots, begun, stop, base + num_slots, dim)
+                    if lanes == WIDE or at == begun:
+                        _find(places, slots, at, stop, base, dim)
+                    for tile in range(0, used, lanes):
+                        last = tile + lanes - 1
                         num = min(num_keys, int(highs[last]) - at)
                         if num <= 0 or at + num <= lows[tile]:
                             continue
-                        _score(keys_flat, places, num, dim, queries, tile * dim, scores)
+                        of_tile = queries, tile * dim, scores
+                        _score(keys_flat, values, places, soon, num, dim, of_tile, like)
                         if cap > 0:
-                            _bend(scores, num, cap)
+                            _bend(scores, num, cap, like)
                         if at < lows[last] or at + num > highs[tile]:
-                            _hide(scores, num, lows, highs, tile, at)
-                        _soften(scores, num, peaks, sums, tile, decay)
-                        for lane in range(0, min(LANES, used - tile), _ROWS):
-                            _mix(values, places, num, dim, scores, decay, mixed, tile, lane)
+                            _hide(scores, num, lows, highs, tile, at, like)
+                        _soften(scores, num, peaks, sums, tile, decay, like)
+                        for lane in range(0, min(lanes, used - tile), _ROWS):
+                            of_rows = scores, lanes, decay, mixed, lane
+                            _mix(values, places, num, dim, of_rows, (tile + lane) * dim)
+                    if lanes < WIDE:
+                        places[:] = soon
                 _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles)
+
+
+@_compiled
+def _find(places, slots, at, end, base, dim):
+    """Where the keys of a block begin; the last one stands for those behind it."""
+    for j in range(BLOCK):
+        places[j] = (base + slots[min(at + j, end - 1)]) * dim
+
+
+@_compiled
+def _fetch(keys, values, soon, first, dim):
+    """Rows that are read soon."""
+    for j in range(first, first + _ROWS):
+        for d in range(0, dim, _LINE):
+            fetch_far(keys, soon[j] + d)
+            fetch_far(values, soon[j] + d)
 
 
 @_compiled
@@ -116,23 +160,34 @@ def _longest(bounds):
 
 
 @_compiled
-def _pack(q, tokens, queries, scale, of_tiles):
-    """queries: [tiles, dim, lanes], scaled; the last query fills up its tile."""
+def _pack(q, tokens, queries, rows, scale, of_tiles, like):
+    """queries: [tiles, dim, lanes], scaled; the last query fills up its tile. rows: room for
+    [SQUARE, dim]."""
     start, used, first, first_head, group = of_tiles
-    dim = q.shape[2]
-    for i in range((used + LANES - 1) // LANES * LANES):
+    dim, lanes, share = q.shape[2], width(like), spread(scale, narrow())
+    is_even = dim % SQUARE == 0 and q.strides[2] == q.itemsize
+    for i in range((used + lanes - 1) // lanes * lanes):
         query = start + min(i, used - 1)
         t, head = tokens[first + query // group], first_head + query % group
-        at = i // LANES * LANES * dim + i % LANES
-        for d in range(dim):
-            queries[at + d * LANES] = q[t, head, d] * scale
+        if not is_even:
+            at = i // lanes * lanes * dim + i % lanes
+            for d in range(dim):
+                queries[at + d * lanes] = q[t, head, d] * scale
+            continue
+        source, row = (t * q.strides[0] + head * q.strides[1]) // q.itemsize, i % SQUARE
+        for d in range(0, dim, SQUARE):
+            store(rows, row * dim + d, times(load(q, source + d, share), share))
+        if row == SQUARE - 1:
+            at = i // lanes * lanes * dim + i % lanes - row
+            for d in range(0, dim, SQUARE):
+                turn(rows, d, dim, queries, at + d * lanes, lanes)
 
 
 @_compiled
-def _look(lows, highs, first, begin, end, window, of_tiles):
+def _look(lows, highs, first, begin, end, window, of_tiles, like):
     """Which keys low:high each query sees."""
-    start, used, _, _, group = of_tiles
-    for i in range((used + LANES - 1) // LANES * LANES):
+    (start, used, _, _, group), lanes = of_tiles, width(like)
+    for i in range((used + lanes - 1) // lanes * lanes):
         up_to = begin + (start + min(i, used - 1)) // group + 1
         lows[i] = max(first, up_to - window)
         highs[i] = min(end, up_to)
@@ -158,14 +213,17 @@ def _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles):
 
 
 @_compiled
-def _score(keys, places, num, dim, queries, at, scores):
+def _score(keys, values, places, soon, num, dim, of_tile, like):
     """scores [keys, lanes], eight keys at a time; behind the last key, those of keys unasked."""
+    (queries, at, scores), lanes = of_tile, width(like)
     for j in range(0, num, _ROWS):
+        if lanes < WIDE and at == 0:  # more queries hide what reading takes
+            _fetch(keys, values, soon, j, dim)
         k0, k1, k2, k3 = places[j], places[j + 1], places[j + 2], places[j + 3]
         k4, k5, k6, k7 = places[j + 4], places[j + 5], places[j + 6], places[j + 7]
-        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()
+        s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = like
         for d in range(dim):
-            x = load(queries, at + d * LANES, s0)
+            x = load(queries, at + d * lanes, s0)
             s0 = plus_product_at(s0, keys, k0 + d, x)
             s1 = plus_product_at(s1, keys, k1 + d, x)
             s2 = plus_product_at(s2, keys, k2 + d, x)
@@ -174,62 +232,66 @@ def _score(keys, places, num, dim, queries, at, scores):
             s5 = plus_product_at(s5, keys, k5 + d, x)
             s6 = plus_product_at(s6, keys, k6 + d, x)
             s7 = plus_product_at(s7, keys, k7 + d, x)
-        _put_rows(scores, j * LANES, LANES, s0, s1, s2, s3, s4, s5, s6, s7)
+        _put_rows(scores, j * lanes, lanes, s0, s1, s2, s3, s4, s5, s6, s7)
 
 
 @_compiled
-def _bend(scores, num, cap):
+def _bend(scores, num, cap, like):
     """Softcap: cap * tanh(score / cap)."""
-    bound, share = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
+    bound, share = spread(np.float32(cap), like), spread(np.float32(1 / cap), like)
+    lanes = width(like)
     for j in range(num):
-        x = load(scores, j * LANES, bound)
-        store(scores, j * LANES, times(bound, tanh(times(x, share))))
+        x = load(scores, j * lanes, bound)
+        store(scores, j * lanes, times(bound, tanh(times(x, share))))
 
 
 @_compiled
-def _hide(scores, num, lows, highs, tile, start):
+def _hide(scores, num, lows, highs, tile, start, like):
     """-inf where a query does not see a key; those of the scores are start:start + num."""
-    low, high = load(lows, tile, wide()), load(highs, tile, wide())
+    low, high = load(lows, tile, like), load(highs, tile, like)
+    lanes = width(like)
     for j in range(num):
-        x = load(scores, j * LANES, low)
-        store(scores, j * LANES, seen(x, low, high, np.float32(start + j)))
+        x = load(scores, j * lanes, low)
+        store(scores, j * lanes, seen(x, low, high, np.float32(start + j)))
 
 
 @_compiled
-def _soften(scores, num, peaks, sums, tile, decay):
+def _soften(scores, num, peaks, sums, tile, decay, like):
     """Scores to powers below the highest so far; decay: what those before are worth now."""
-    before = peak = load(peaks, tile, wide())
+    before = peak = load(peaks, tile, like)
+    lanes = width(like)
     for j in range(num):
-        peak = larger(peak, load(scores, j * LANES, peak))
+        peak = larger(peak, load(scores, j * lanes, peak))
     worth = exp2(minus(before, peak))
     total = times(load(sums, tile, peak), worth)
     for j in range(num):
-        power = exp2(minus(load(scores, j * LANES, peak), peak))
+        power = exp2(minus(load(scores, j * lanes, peak), peak))
         total = plus(total, power)
-        store(scores, j * LANES, power)
+        store(scores, j * lanes, power)
     store(peaks, tile, peak)
     store(sums, tile, total)
     store(decay, 0, worth)
 
 
 @_compiled
-def _mix(values, places, num, dim, powers, decay, mixed, tile, lane):
+def _mix(values, places, num, dim, of_rows, at):
     """mixed [lanes, dim]: what eight of them were, decayed, and the values by their powers."""
-    at, d = (tile + lane) * dim, 0
+    d = 0
     while d + WIDE <= dim:
-        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, wide())
+        _mix_columns(values, places, num, dim, of_rows, at, d, wide())
         d += WIDE
     while d + NARROW <= dim:
-        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, narrow())
+        _mix_columns(values, places, num, dim, of_rows, at, d, narrow())
         d += NARROW
     while d < dim:
-        _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, single())
+        _mix_columns(values, places, num, dim, of_rows, at, d, single())
         d += 1
 
 
 @_compiled
-def _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, like):
+def _mix_columns(values, places, num, dim, of_rows, at, d, like):
     """The same for as many columns from d on as a vector like `like` has."""
+    powers, lanes, decay, mixed, lane = of_rows
     at += d
     m0 = times(load(mixed, at, like), spread(decay[lane], like))
     m1 = times(load(mixed, at + dim, like), spread(decay[lane + 1], like))
@@ -240,7 +302,7 @@ def _mix_columns(values, places, num, dim, powers, decay, lane, mixed, at, d, li
     m6 = times(load(mixed, at + 6 * dim, like), spread(decay[lane + 6], like))
     m7 = times(load(mixed, at + 7 * dim, like), spread(decay[lane + 7], like))
     for j in range(num):
-        x, i = load(values, places[j] + d, like), j * LANES + lane
+        x, i = load(values, places[j] + d, like), j * lanes + lane
         m0 = plus_product_at(m0, powers, i, x)
         m1 = plus_product_at(m1, powers, i + 1, x)
         m2 = plus_product_at(m2, powers, i + 2, x)

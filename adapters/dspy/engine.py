@@ -16,6 +16,7 @@ from dspy import lm15
 from ...core.protocol import Backend, Completion, ForkrootError, Reply
 from .errors import told, translated
 from .judgment import Judging
+from .returning import current_run
 from .runtime import Runtime
 
 PARAMS = frozenset(
@@ -71,7 +72,9 @@ class Engine(_Base):
                     return judging.response()
                 asked = self.runtime.ask(request)
             try:
-                return asked.reading.response(_result(asked.reply))
+                result = _result(asked.reply)
+                self.runtime.answered(asked)
+                return asked.reading.response(result)
             except ForkrootError as error:
                 if not self.runtime.gives_way(asked, error):
                     raise translated(error, asked.call) from error
@@ -86,7 +89,9 @@ class Engine(_Base):
             try:
                 for chunk in asked.reply:
                     yield from asked.reading.events(chunk)
-                yield from asked.reading.end(asked.reply.result())
+                result = asked.reply.result()
+                self.runtime.answered(asked)
+                yield from asked.reading.end(result)
                 return
             except ForkrootError as error:
                 if not self.runtime.gives_way(asked, error):
@@ -110,7 +115,10 @@ class AsyncEngine(_Base):
                     return await asyncio.to_thread(judging.response)
                 asked = await asyncio.to_thread(self.runtime.ask, request)
             try:
-                return asked.reading.response(await asked.reply)
+                result = await asked.reply
+                if current_run() is not None:
+                    await asyncio.to_thread(self.runtime.answered, asked)
+                return asked.reading.response(result)
             except ForkrootError as error:
                 if not self.runtime.gives_way(asked, error):
                     raise translated(error, asked.call) from error
@@ -127,7 +135,10 @@ class AsyncEngine(_Base):
                 async for chunk in asked.reply:
                     for event in asked.reading.events(chunk):
                         yield event
-                for event in asked.reading.end(await asked.reply):
+                result = await asked.reply
+                if current_run() is not None:
+                    await asyncio.to_thread(self.runtime.answered, asked)
+                for event in asked.reading.end(result):
                     yield event
                 return
             except ForkrootError as error:

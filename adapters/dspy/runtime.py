@@ -31,6 +31,7 @@ from .formats import Formats
 from .options import Options, found
 from .request import chat_of, constraint_of, sampling_of
 from .response import Reading
+from .returning import current_run
 from .running import Running, current
 
 MOST_ROOTS = 256
@@ -79,6 +80,7 @@ class Runtime:
         self._lock = threading.Lock()
         self._planted: OrderedDict[str, ForkHint] = OrderedDict()
         self._refused: set[str] = set()
+        self._returned: OrderedDict[str, None] = OrderedDict()
         self._tool_format: ToolFormat | None = None
 
     def connection(self) -> Connection:
@@ -157,6 +159,20 @@ class Runtime:
             self._planted[_digest(chat.messages, namespace)] = hint
             if len(self._planted) > MOST_ROOTS:
                 self._planted.popitem(last=False)
+
+    def answered(self, asked: Asked) -> None:
+        """A call has ended: where programs have come back to prompts of its root within one run,
+        its prompt stays pinned until this run ends."""
+        run, hint = current_run(), asked.call.hint
+        if run is None or hint is None or asked.reading.index:
+            return
+        if run.comes_back(asked.call):
+            with self._lock:
+                self._returned[hint.root] = None
+                if len(self._returned) > MOST_ROOTS:
+                    self._returned.popitem(last=False)
+        if hint.root in self._returned:
+            run.keep(asked.reply, self.connection().prefixes)
 
     def _pattern(self, running: Running | None, options: Options) -> str | None:
         if running is None or running.formatted is None:

@@ -13,11 +13,24 @@ from dspy.utils.callback import BaseCallback
 
 from ...core.protocol import Chat, Message, Text
 from .engine import Engine
+from .returning import run_begins, run_ends
 from .running import format_begins, format_ends
 
 
 class Watcher(BaseCallback):  # type: ignore[misc]
-    """Sees every prompt that an adapter writes, and every `Evaluate` before its threads start."""
+    """Sees every prompt that an adapter writes, every `Evaluate` before its threads start, and when
+    a program's run begins and ends."""
+
+    def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """A run begins with its outermost module, unless that asks once only."""
+        if not isinstance(instance, dspy.Predict):
+            run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
+
+    def on_module_end(
+        self, call_id: str, outputs: Any, exception: BaseException | None = None
+    ) -> None:
+        """What was kept for the run is kept no more."""
+        run_ends(call_id)
 
     def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remember who writes the prompt that the LM gets next."""

@@ -15,6 +15,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
+from .unknown import HEADER, Unknown, header_of
+
 _MISSING = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
 
 
@@ -33,9 +35,15 @@ class BodyRoute(APIRoute):
         (model,) = (it for name, it in get_type_hints(endpoint).items() if name != "return")
         assert issubclass(model, BaseModel)
         adapter = TypeAdapter(model)
+        fields = model.model_fields.items()
+        unknown = Unknown(self.path, [info.alias or name for name, info in fields])
 
         async def answer(request: Request) -> Response:
-            response: Response = await endpoint(_checked(adapter, await _read(request)))
+            body = await _read(request)
+            ignored = unknown.ignored(body)
+            response: Response = await endpoint(_checked(adapter, body))
+            if ignored:
+                response.headers[HEADER] = header_of(ignored)
             return response
 
         self.answer = answer

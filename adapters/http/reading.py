@@ -23,6 +23,13 @@ from .wire import Generation
 
 T = TypeVar("T")
 FORMATS = "text | json_object | json_schema"
+_STRUCTURED = "one of json, regex, choice, grammar, json_object"
+_HOW_TO = frozenset(  # of vLLM: it says how its engine is to do it, and nothing of the answer
+    (
+        *("disable_fallback", "disable_any_whitespace", "disable_additional_properties"),
+        *("whitespace_pattern", "_backend", "_backend_was_auto"),
+    )
+)
 
 
 class Asked(NamedTuple):
@@ -58,6 +65,8 @@ def sampling_of(
     InvalidCall for what a limit forbids."""
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
+    if not all(stop):
+        raise InvalidCall("stop", request.stop, "null, or non-empty texts")
     num = _or(request.n, 1)
     if not 1 <= num <= limits.max_n:
         raise InvalidCall("n", num, f"1 to {limits.max_n}")
@@ -136,7 +145,7 @@ def _constraints(request: Generation) -> Iterator[Asked]:
     if request.json_schema is not None:
         yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema")))
     if request.choices is not None:
-        yield Asked("choices", Choices(tuple(request.choices)))
+        yield Asked("choices", _choices(request.choices, "choices"))
     if request.grammar is not None:
         yield Asked("grammar", Grammar(request.grammar))
     if request.ebnf is not None:
@@ -146,6 +155,7 @@ def _constraints(request: Generation) -> Iterator[Asked]:
 def _vllm_constraints(request: Generation) -> Iterator[Asked]:
     if request.structured_outputs is not None:
         of = request.structured_outputs
+        _check_known(of.model_extra or {})
         schema = {"type": "object"} if of.json_object else of.json_
         yield from _named("structured_outputs.", schema, of.regex, of.choice, of.grammar)
     yield from _named(
@@ -169,9 +179,22 @@ def _named(
     if regex is not None:
         yield Asked(f"{prefix}regex", Regex(regex))
     if choice is not None:
-        yield Asked(f"{prefix}choice", Choices(tuple(choice)))
+        yield Asked(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
     if grammar is not None:
         yield Asked(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+
+
+def _check_known(extra: Mapping[str, Any]) -> None:
+    """Raise UnsupportedCall for what may be a constraint that nobody here knows."""
+    for name, value in extra.items():
+        if value is not None and name not in _HOW_TO:
+            raise UnsupportedCall(f"structured_outputs.{name:.100}", value, _STRUCTURED)
+
+
+def _choices(options: list[str], field: str) -> Choices:
+    if not options or not all(options):
+        raise InvalidCall(field, options, "a list of one or more non-empty texts, or null")
+    return Choices(tuple(options))
 
 
 def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:

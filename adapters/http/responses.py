@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from ..toolreader import ToolReader
 from .bodies import BodyRoute
 from .chat import Spoken, chat_work
 from .envelope import Answer
-from .errors import as_request_names
+from .errors import as_request_names, error_body, fault_of, message_of
 from .names import new_name
 from .reading import check_model
 from .responses_items import Items
@@ -58,7 +58,7 @@ def routes(runtime: Runtime) -> APIRouter:
             replies = await submit(runtime, work.calls)
             names = {name: _NAMES.get(told, told) for name, told in work.names.items()}
             try:
-                return await stream(shape.events(arrivals(replies)), names, end=b"")
+                return await stream(shape.events(arrivals(replies), names), end=b"")
             except ForkrootError as error:
                 raise await as_told(runtime, work, error) from error
         except ForkrootError as error:
@@ -86,18 +86,26 @@ class _Shape:
         self.items.close(_status(completion))
         return self._body(_status(completion), completion)
 
-    async def events(self, batches: AsyncIterator[list[Arrival]]) -> AsyncIterator[list[Event]]:
-        """The answer in pieces, numbered."""
+    async def events(
+        self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
+    ) -> AsyncIterator[list[Event]]:
+        """The answer in pieces, numbered. An error after the first is the last event. names: fields
+        of the door as the request calls them."""
         spoken, count = self._spoken(), 0
-        async for batch in batches:
-            events: list[Event] = [] if count else self._first()
-            for arrival in batch:
-                events += self._events_of(arrival, spoken)
-            told: list[Event] = [
-                {**event, "sequence_number": count + place} for place, event in enumerate(events)
-            ]
-            yield Last(told) if isinstance(batch, Last) else told
-            count += len(events)
+        try:
+            async for batch in batches:
+                events: list[Event] = [] if count else self._first()
+                for arrival in batch:
+                    events += self._events_of(arrival, spoken)
+                told: list[Event] = [
+                    {**event, "sequence_number": count + i} for i, event in enumerate(events)
+                ]
+                yield Last(told) if isinstance(batch, Last) else told
+                count += len(events)
+        except ForkrootError as error:
+            if not count:
+                raise
+            yield Last([_failed(as_request_names(error, names), count)])
 
     def _first(self) -> list[Event]:
         body = self._body("in_progress")
@@ -141,6 +149,14 @@ class _Shape:
             "truncation": "disabled",
             **{name: getattr(request, name) for name in told},
         }
+
+
+def _failed(error: ForkrootError, number: int) -> Event:
+    """The event of an error: its fields by themselves, as they are documented, and in one object,
+    which is what OpenAI's clients raise."""
+    body = error_body(message_of(error), fault_of(error))
+    told = {name: body["error"][name] for name in ("code", "message", "param")}
+    return {"type": "error", **told, **body, "sequence_number": number}
 
 
 def _text(completion: Completion) -> str:

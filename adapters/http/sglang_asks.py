@@ -21,6 +21,7 @@ from ...core.protocol import (
 )
 from .runtime import Limits
 from .sglang_body import GenerateBody, SamplingBody
+from .unknown import check_spelling
 
 ANY_OBJECT = "$$ANY$$"
 GREEDY_BELOW = 1e-6
@@ -59,7 +60,7 @@ class Ask:
 def asks_of(body: GenerateBody, limits: Limits, name: str) -> list[Ask]:
     """What a body asks for. name: of the request, where its body has none. Raises InvalidCall,
     which names the body's field."""
-    _refuse_unserved(body.model_extra or {}, "")
+    _refuse_unserved(body, "")
     prompts = _prompts(body)
     check_most("text", len(prompts), 1, limits.max_prompts, "prompts")
     count = len(prompts)
@@ -138,7 +139,7 @@ def _wishes(
 
 
 def _sampling(body: SamplingBody, wish: LogprobWish | None, limits: Limits) -> Sampling:
-    _refuse_unserved(body.model_extra or {}, "sampling_params.")
+    _refuse_unserved(body, "sampling_params.")
     if body.skip_special_tokens is False:
         raise UnsupportedCall("sampling_params.skip_special_tokens", False, "true")
     stop = body.stop or []
@@ -213,8 +214,13 @@ def _schema(field: str, text: str) -> dict[str, Any] | bool:
     return schema
 
 
-def _refuse_unserved(extra: dict[str, Any], prefix: str) -> None:
-    """What would change an answer and is not served; nulls and empty things say nothing."""
+def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
+    """What would change an answer and is not served, and what is misspelled; nulls and empty things
+    say nothing."""
+    extra = body.model_extra or {}
+    for name in extra:
+        if name not in NOT_SERVED:
+            check_spelling(name, type(body).model_fields, "/generate", prefix)
     for name in NOT_SERVED:
         if extra.get(name):
             raise UnsupportedCall(prefix + name, extra[name], "null (not served here)")

@@ -147,7 +147,8 @@ async def stream(
     end: bytes = DONE,
 ) -> EventStream:
     """The answer to a request: each event as a line, then `end`. An error before the first event is
-    raised; a later one becomes an event. names: fields of the door as the request calls them."""
+    raised; a later one becomes the last event, and no `end` says that the answer is whole. names:
+    fields of the door as the request calls them."""
     first: Sequence[Event | Line] = ()
     while not first:
         first = await anext(batches)
@@ -171,7 +172,7 @@ async def _pieces(
                 yield encode(batch)
     except ForkrootError as error:
         told = as_request_names(error, names)
-        yield Final(encode([error_body(message_of(told), fault_of(told))]) + end)
+        yield Final(encode([error_body(message_of(told), fault_of(told))]))
         return
     if not has_ended:
         yield Final(end)

@@ -12,6 +12,7 @@ from ..tools import ToolFormat, ToolSpec
 from .reading import Asked, check_size, constraint_of
 from .runtime import Limits
 from .toolformat import specs_of
+from .toolschemas import check_schemas
 from .wire import ChatRequest, Tool
 
 _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': NAME}}"
@@ -44,6 +45,7 @@ def toolbox_of(
     if choice == "none":
         return Toolbox((), asked, schemas=schemas)
     if choice == "auto":
+        check_schemas(specs, within)
         asked = _where_free(request, specs, form, asked)
     else:
         if asked is not None:

@@ -1,7 +1,7 @@
 """What requests of the OpenAI kind say, field by field.
 
-Every optional field may be null, and fields that are not known are ignored. What values are allowed
-is for the door to judge, except where a limit of the server is stricter.
+Every optional field may be null; what becomes of fields that are not known is for `unknown` to say.
+What values are allowed is for the door to judge, except where a limit of the server is stricter.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class StreamOptions(BaseModel):
 
 
 class StructuredOutputs(BaseModel):
-    """A constraint as vLLM's clients send it."""
+    """A constraint as vLLM's clients send it. What is not known is kept, to be refused by name."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
     json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
     regex: str | None = None

@@ -24,12 +24,13 @@ from ..tools import ToolFormat
 from .answers import Speaker, result_of
 from .asking import Asking
 from .batches import BatchedChatModel
+from .counting import num_tokens
 from .errors import as_langchain
 from .messages import chat_of, has_calls
 from .place import Place, place_of
 from .settings import OPTIONS, Settings, check_options
 from .structured import structured
-from .toolbox import CONSTRAINTS, Toolbox, choice_of, toolbox_of
+from .toolbox import CONSTRAINTS, Toolbox, choice_of, specs_of, toolbox_of
 
 _TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "strict", "response_format")
 KNOWN = (*OPTIONS, *CONSTRAINTS, *_TOOL_OPTIONS)
@@ -90,6 +91,15 @@ class ChatForkroot(Settings, BatchedChatModel):
         strict: taken, and always so. include_raw: as in LangChain.
         """
         return structured(self, schema, include_raw=include_raw, **kwargs)
+
+    def get_num_tokens_from_messages(
+        self, messages: list[BaseMessage], tools: Sequence[Any] | None = None
+    ) -> int:
+        """Tokens of the prompt that a call with these messages and tools would have."""
+        connection, specs = self.connection(), specs_of(tools or ())
+        is_needed = bool(specs) or has_calls(messages)
+        form = self._form(connection, self.model) if is_needed else ToolFormat()
+        return num_tokens(connection.backend, chat_of(messages, specs, form))
 
     def _generate(
         self,

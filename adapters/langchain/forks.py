@@ -1,12 +1,13 @@
 """Forks of LangChain programs, seen before their branches call a model.
 
 A handler that LangChain gives to every run sees a `RunnableParallel` begin, and which runs are its
-branches; of LangGraph it sees the tasks that were sent to run in one step (`Send`). A model call
-finds the fork that it is a branch of by the ids of the runs above it.
+branches; of LangGraph it sees the tasks that run in one step. A model call finds the fork that it
+is a branch of by the ids of the runs above it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 import threading
 from collections import OrderedDict
@@ -19,12 +20,12 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
-from .gathering import Gathering, OpenGathering
+from .gathering import Gathering
+from .steps import Steps
 
 PATIENCE = 0.03  # seconds: a branch may do something else before it calls, or instead
-QUIET = 0.003  # seconds after which no more tasks of a step are expected to begin
 MOST_RUNS = 1 << 16  # that are remembered
-_SENT = "__pregel_push"  # how LangGraph begins the path of a task that a `Send` made
+_TASK = "langgraph_checkpoint_ns"  # in its metadata, and in that of all runs inside of it
 _PARALLEL = re.compile(r"RunnableParallel<(.+)>")
 
 
@@ -35,20 +36,32 @@ class Branch(NamedTuple):
     member: UUID
 
 
+class Strand(NamedTuple):
+    """Where a run began: what begins in the same thread and task runs alone there."""
+
+    thread: int
+    task: int | None
+
+    @classmethod
+    def here(cls) -> Strand:
+        """Where this is called."""
+        try:
+            task = asyncio.current_task()
+        except RuntimeError:  # in a thread without a loop
+            task = None
+        return cls(threading.get_ident(), None if task is None else id(task))
+
+
 class _Run(NamedTuple):
-    """gathering: of the branches of this run. among: the one in which it is itself a branch."""
+    """gathering: of the branches of this run. among: the one in which it is itself a branch.
+    task: of a graph, that it is or is inside of."""
 
     parent: UUID | None
+    name: str
+    strand: Strand
+    task: Any = None
     gathering: Gathering | None = None
     among: Gathering | None = None
-
-
-class _Step(NamedTuple):
-    """A step of a graph: its number, the tasks sent to it by their names, and their meeting."""
-
-    number: Any
-    tasks: set[str]
-    gathering: OpenGathering
 
 
 class ForkWatch(BaseCallbackHandler):
@@ -62,7 +75,7 @@ class ForkWatch(BaseCallbackHandler):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs: OrderedDict[UUID, _Run] = OrderedDict()
-        self._steps: OrderedDict[UUID, _Step] = OrderedDict()
+        self._steps = Steps()
 
     def branch_of(self, run: UUID, parent: UUID | None) -> Branch | None:
         """The branch of the nearest fork that a run with this parent is in; None for none."""
@@ -85,15 +98,15 @@ class ForkWatch(BaseCallbackHandler):
         **kwargs: Any,
     ) -> None:
         """Note the run, and whether it forks."""
-        found = _PARALLEL.fullmatch(str(kwargs.get("name")))
+        name, metadata = str(kwargs.get("name")), kwargs.get("metadata") or {}
+        found = _PARALLEL.fullmatch(name)
         num_branches = found[1].count(",") + 1 if found else 0
         gathering = Gathering(num_branches, PATIENCE) if num_branches > 1 else None
+        run = _Run(parent_run_id, name, Strand.here(), metadata.get(_TASK), gathering)
         with self._lock:
-            among = self._sent(parent_run_id, kwargs.get("metadata") or {})
-            self._runs[run_id] = _Run(parent_run_id, gathering, among)
-            for known in (self._runs, self._steps):
-                if len(known) > MOST_RUNS:  # a stream that nobody read to its end never ends
-                    known.popitem(last=False)
+            self._runs[run_id] = run._replace(among=self._step(run_id, run, metadata))
+            if len(self._runs) > MOST_RUNS:  # a stream that nobody read to its end never ends
+                self._runs.popitem(last=False)
 
     def on_chain_end(
         self, outputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
@@ -101,7 +114,7 @@ class ForkWatch(BaseCallbackHandler):
         """Forget the run; a branch that ends calls no more."""
         with self._lock:
             ended = self._runs.pop(run_id, None)
-            self._steps.pop(run_id, None)
+            self._steps.leave(run_id)
         if ended is not None and ended.among is not None:
             ended.among.leave(run_id)
         self._left(run_id, parent_run_id)
@@ -134,20 +147,15 @@ class ForkWatch(BaseCallbackHandler):
         """As the end."""
         self._left(run_id, parent_run_id)
 
-    def _sent(self, graph: UUID | None, metadata: Mapping[str, Any]) -> Gathering | None:
-        """The meeting that a task joins which LangGraph was sent for this step; what runs inside of
-        a task has the same metadata, and another parent."""
-        path, name = metadata.get("langgraph_path"), metadata.get("langgraph_checkpoint_ns")
-        if graph is None or not isinstance(name, str) or not path or path[0] != _SENT:
+    def _step(self, run_id: UUID, run: _Run, metadata: Mapping[str, Any]) -> Gathering | None:
+        """The meeting of the step that this run is a task of; None where it is none, or the only
+        one: where the graph itself runs, a task runs alone. Under lock."""
+        if run.parent is None or (graph := self._runs.get(run.parent)) is None:
             return None
-        if any(name in step.tasks for step in self._steps.values()):
+        if run.task in (None, graph.task) or run.strand == graph.strand:
             return None
-        number, step = metadata.get("langgraph_step"), self._steps.get(graph)
-        if step is None or step.number != number:
-            step = self._steps[graph] = _Step(number, set(), OpenGathering(PATIENCE, QUIET))
-        step.tasks.add(name)
-        step.gathering.join()
-        return step.gathering
+        is_in_loop = run.strand.task is not None
+        return self._steps.enter(run.parent, run_id, metadata, graph.name, is_in_loop)
 
     def _left(self, run: UUID, parent: UUID | None) -> None:
         above = self._runs.get(parent) if parent is not None else None

@@ -100,28 +100,37 @@ class OpenGathering(Gathering):
     """A meeting of those who have joined it so far: it waits until they have settled and nobody has
     joined for a while, and for nobody who joins after it has begun to call.
 
-    quiet: seconds of that while.
+    quiet: seconds of that while. One who is the only one so far waits for so long when it calls:
+    threads that are to join may not have come to run yet.
     """
 
     def __init__(self, patience: float, quiet: float) -> None:
         super().__init__(0, patience)
         self._quiet = quiet
         self._has_started = False
-        self._joined = time.monotonic()
+        self._changed = time.monotonic()
 
     def join(self) -> None:
         """One more is expected."""
         with self._lock:
             self._expected += 1
-            self._joined = time.monotonic()
+            self._changed = time.monotonic()
+
+    def _arrive(
+        self, member: Hashable, call: Call, submit_all: Submit
+    ) -> tuple[Future[Reply], bool]:
+        with self._lock:
+            if self._expected == 1:
+                self._changed = time.monotonic()
+        return super()._arrive(member, call, submit_all)
 
     def _pauses(self) -> Iterator[float]:
         end = time.monotonic() + self._patience
-        while not self._is_complete() and time.monotonic() < end:
-            yield self._quiet
+        while not self._is_complete() and (left := end - time.monotonic()) > 0:
+            yield self._quiet or left
 
     def _is_complete(self) -> bool:
-        is_quiet = time.monotonic() - self._joined >= self._quiet
+        is_quiet = time.monotonic() - self._changed >= self._quiet
         return self._has_started or (is_quiet and super()._is_complete())
 
     def _start(self) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from langchain_core.utils import secret_from_env
-from pydantic import BaseModel, Field, SecretStr, field_validator, model_validator
+from pydantic import BaseModel, Field, PrivateAttr, SecretStr, field_validator, model_validator
 
 from ...core.protocol import Backend, ForkrootError, InvalidCall, Sampling
 from ..connection import Connection, shared
+from .counting import num_text_tokens, token_ids
 from .errors import as_langchain
 from .forks import watch
 
@@ -65,6 +66,8 @@ class Settings(BaseModel):
     top_logprobs: int | None = None
     streaming: bool = False
 
+    _held: Connection | None = PrivateAttr(None)  # to the backend, with what was seen of prefixes
+
     @model_validator(mode="before")
     @classmethod
     def _named(cls, given: Any) -> Any:
@@ -102,13 +105,26 @@ class Settings(BaseModel):
         name = self.model if model is None else model
         try:
             if self.backend is not None and name == self.model:
-                return shared(self.backend)
+                self._held = self._held or shared(self.backend)
+                return self._held
             settings = dict(self.settings)
             if self.api_key is not None and name.startswith(("http://", "https://")):
                 settings.setdefault("api_key", self.api_key.get_secret_value())
             return shared(name, **settings)
         except ForkrootError as error:
             raise as_langchain(error) from error
+
+    def get_num_tokens(self, text: str) -> int:
+        """Tokens of a text, by the model's own tokenizer."""
+        if (own := getattr(self, "custom_get_token_ids", None)) is not None:
+            return len(own(text))
+        return num_text_tokens(self.connection().backend, text)
+
+    def get_token_ids(self, text: str) -> list[int]:
+        """The ids of these tokens. Raises UnsupportedCall for a runtime behind a URL."""
+        if (own := getattr(self, "custom_get_token_ids", None)) is not None:
+            return list(own(text))
+        return token_ids(self.connection().backend, text)
 
     def sampling(self, stop: Sequence[str] | None, options: Mapping[str, Any]) -> Sampling:
         """The sampling of a call. stop: the call's own, or None. Raises InvalidCall."""

@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any, TypeAlias
 
-from ...core.protocol import Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from ...core.protocol import (
+    Call,
+    Constraint,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Reply,
+)
+from ..spelling import located
 
 Schema: TypeAlias = Mapping[str, Any] | str | bool | type | JsonSchema
 
@@ -45,6 +55,18 @@ def constraint_of(
     if grammar is not None:
         return Grammar(_checked(grammar, "grammar", "a grammar as text, or a Grammar"))
     return None if dtype is None else _of_dtype(dtype)
+
+
+def error_of(reply: Reply) -> BaseException | None:
+    """The error that a call ended in; one in a JSON schema with the value that stands there."""
+    error, constraint = reply.error(), reply.call.constraint
+    if not isinstance(error, ForkrootError) or not isinstance(constraint, JsonSchema):
+        return error
+    return located(error, {"json_schema": constraint.schema}, _unasked)
+
+
+def _unasked(call: Call) -> Reply:
+    raise AssertionError("a schema that was asked for whole names its own places")
 
 
 def _of_dtype(dtype: type | str) -> Constraint:
@@ -107,4 +129,6 @@ def _pydantic_schema(kind: Any) -> Mapping[str, Any]:
 def _checked(value: object, field: str, allowed: str) -> str:
     if not isinstance(value, str):
         raise InvalidCall(field, value, allowed)
+    if not value.isascii() and any("\ud800" <= char <= "\udfff" for char in value):
+        raise InvalidCall(field, value, "text without lone surrogates")
     return value

@@ -21,6 +21,7 @@ from ...core.protocol import (
     UnsupportedCall,
 )
 from .choices import find_method
+from .constraints import error_of
 from .context import Context
 from .expressions import (
     Constant,
@@ -207,7 +208,7 @@ class Interpreter:
     def _settle(
         self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
     ) -> None:
-        error = next((e for e in (reply.error() for reply in replies) if e is not None), None)
+        error = next(filter(None, map(error_of, replies)), None)
         try:
             if error is None:
                 with self.stream.lock:

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from typing import Any, NoReturn
 
-from ...core.protocol import ForkrootError, ProgramError
+from ...core.protocol import ForkrootError, InvalidCall, ProgramError
+from .constraints import error_of
 from .interpreter import Feed, Interpreter
 from .variables import UnsetVariable
 
@@ -156,12 +157,15 @@ def _texts(feed: Feed) -> Iterator[str]:
             yield feed.text
         return
     is_whole = True
-    for chunk in feed.reply:
-        if chunk.index == 0:
-            is_whole = False
-            yield chunk.text
-    if is_whole:
-        yield feed.reply.result().text
+    try:
+        for chunk in feed.reply:
+            if chunk.index == 0:
+                is_whole = False
+                yield chunk.text
+        if is_whole:
+            yield feed.reply.result().text
+    except InvalidCall as error:
+        raise error_of(feed.reply) or error from None
 
 
 async def _texts_async(feed: Feed) -> AsyncIterator[str]:
@@ -170,9 +174,12 @@ async def _texts_async(feed: Feed) -> AsyncIterator[str]:
             yield feed.text
         return
     is_whole = True
-    async for chunk in feed.reply:
-        if chunk.index == 0:
-            is_whole = False
-            yield chunk.text
-    if is_whole:
-        yield (await feed.reply).text
+    try:
+        async for chunk in feed.reply:
+            if chunk.index == 0:
+                is_whole = False
+                yield chunk.text
+        if is_whole:
+            yield (await feed.reply).text
+    except InvalidCall as error:
+        raise error_of(feed.reply) or error from None

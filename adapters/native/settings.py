@@ -41,6 +41,8 @@ class Settings:
                 raise InvalidCall("backend", backend, f"{names} ({sorted(self.backends)})")
             return self.backends[backend]
         if backend is not None:
+            if not hasattr(backend, "submit"):
+                raise InvalidCall("backend", backend, "a backend, or its name in backends=")
             return backend
         if self.backend is not None:
             return self.find(self.backend)

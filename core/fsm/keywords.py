@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from .ecma import read_pattern
 from .facts import (
     TYPES,
     All,
@@ -234,10 +235,19 @@ def _format(place: Place) -> str | None:
     return name
 
 
+def _check_pattern(pattern: object, pointer: str) -> None:
+    if not isinstance(pattern, str):
+        raise refuse(pointer, "a regular expression")
+    try:
+        read_pattern(pattern)
+    except Unreadable as error:
+        raise refuse(pointer, str(error)) from None
+
+
 def _strings(place: Place) -> Strings:
     pattern, name = place.schema.get("pattern"), _format(place)
-    if pattern is not None and not isinstance(pattern, str):
-        raise place.refuse("pattern", "a regular expression")
+    if pattern is not None:
+        _check_pattern(pattern, place.at("pattern"))
     try:
         if name is not None and name not in NUMBERS:
             read_format(name)
@@ -277,6 +287,7 @@ def _objects(place: Place) -> Objects:
     properties, patterns = place.named("properties"), place.named("patternProperties")
     check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
+        _check_pattern(pattern, place.at("patternProperties", pattern))
         for name in properties:
             if is_found(pattern, name):
                 properties[name] += nodes

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..protocol import COMPACT, InvalidCall
+from ..protocol import COMPACT, InvalidCall, Shown
 from .matcher import FIELD
+from .refusals import value_at
 from .rules import schema_rules
 
 MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
@@ -131,7 +132,15 @@ def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
     try:
         return schema_rules(schema, prefix, _separators(schema))
     except InvalidCall as error:
-        raise InvalidCall(FIELD, f"%json {error.value}", error.allowed) from None
+        raise InvalidCall(FIELD, _shown(schema, str(error.value)), error.allowed) from None
+
+
+def _shown(schema: object, pointer: str) -> Shown:
+    """A place in a schema, and what stands there."""
+    try:
+        return Shown(f"%json {pointer}={value_at(schema, pointer)!r}")
+    except LookupError:
+        return Shown(f"%json {pointer}")
 
 
 def _separators(schema: object) -> tuple[str, str]:

@@ -89,7 +89,7 @@ class Library:
             raise InvalidCall(field, value, f"grammars of at most {MAX_LENGTH} characters")
 
         def refuse(message: str) -> Exception:
-            return InvalidCall(field, value, f"a grammar that compiles ({one_line(message)})")
+            return InvalidCall(field, value, f"a grammar that compiles ({_told(message, source)})")
 
         with heard(refuse):
             limits = llguidance.LLParserLimits(verbose_errors=False, max_items_in_row=MAX_ITEMS)
@@ -161,6 +161,15 @@ def check(matcher: Matcher, fault: Fault) -> None:
 def broken(message: str) -> Exception:
     """The error of a matcher that fails while its call runs."""
     return CallFailed(f"the constraint could not be followed ({one_line(message)})")
+
+
+def _told(message: str, source: str) -> str:
+    """What is wrong with a grammar, for those who wrote it."""
+    if "NoExtensionBias" in message:
+        return "its start rule derives no text that ends"
+    is_bnf = "Expected token" in message and "::=" in source
+    hint = '; rules with ::= are of the syntax "ebnf" or "gbnf"' if is_bnf else ""
+    return one_line(message) + hint
 
 
 def one_line(message: str) -> str:

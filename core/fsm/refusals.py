@@ -5,6 +5,9 @@ Deep rooms raise `Unsayable` and `Unreadable`, which know no place; `core.fsm.sc
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from ..protocol import InvalidCall, UnsupportedCall
 
 FIELD = "json_schema"
@@ -24,6 +27,29 @@ class Unsayable(Exception):
 
 class Unreadable(Exception):
     """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
+
+
+def value_at(schema: Any, pointer: str) -> Any:
+    """What stands in a schema at a JSON pointer, from `#`. Raises LookupError for nothing."""
+    value = schema
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = value[key]
+        elif isinstance(value, list | tuple) and key.isdecimal():
+            value = value[int(key)]
+        else:
+            raise LookupError(pointer)
+    return value
+
+
+def refuse_empty(places: Iterable[str]) -> InvalidCall:
+    """The error for a schema that no value meets. places: all that none meets, outer ones last."""
+    found = "#"
+    for place in reversed([*places]):
+        if place.startswith(f"{found}/"):
+            found = place
+    return refuse(found, "a schema that some value meets")
 
 
 def refuse(pointer: str, allowed: str) -> InvalidCall:

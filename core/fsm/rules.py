@@ -17,7 +17,7 @@ from ..protocol import COMPACT
 from .facts import All, Arrays, Objects, Strings
 from .facts import Literal as Value
 from .numbers import FREE_NUMBER
-from .refusals import NotRegular, Unsayable, refuse
+from .refusals import NotRegular, Unsayable, refuse, refuse_empty
 from .schema import Writer
 from .spelling import FREE_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, pattern, repeated
@@ -91,7 +91,7 @@ class RuleWriter(Writer):
                     found.add(key)
         start = self.write(root)
         if start is None:
-            raise refuse("#", "a schema that some value meets")
+            raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
         bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
         return start.strip(), self._definitions(start, bodies)
 

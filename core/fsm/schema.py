@@ -21,7 +21,7 @@ from .lists import Entry, Layout, enclosed, nested
 from .members import fits
 from .numbers import integer_pattern, number_pattern
 from .objects import object_pattern
-from .refusals import NotRegular, Unreadable, Unsayable, refuse
+from .refusals import NotRegular, Unreadable, Unsayable, refuse_empty
 from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, limited, pattern, repeated, squeezed
 from .unfold import MAX_SECONDS, Document, located
@@ -48,19 +48,22 @@ def schema_pattern(
     too large, accepts nothing, or has keywords that are not supported.
     """
     document = Document(schema, seconds)
-    found = Writer(document, separators).write((document.root,))
+    writer = Writer(document, separators)
+    found = writer.write((document.root,))
     if found is None:
-        raise refuse("#", "a schema that some value meets")
+        raise refuse_empty(writer.empty)
     return found
 
 
 class Writer:
-    """Writes the places of one document, each as a pattern."""
+    """Writes the places of one document, each as a pattern. empty: those that no value meets, the
+    outer ones last."""
 
     def __init__(self, document: Document, separators: tuple[str, str]) -> None:
         self.document = document
         self._separators = separators
         self._layout = Layout(*map(self.separator, separators))
+        self.empty: list[str] = []
         self._written: dict[tuple[str, ...], str | None] = {}
         self._open: list[tuple[str, ...]] = []
 
@@ -77,6 +80,8 @@ class Writer:
             self._open.append(key)
             self._written[key] = self.ways(nodes)
             self._open.pop()
+            if self._written[key] is None:
+                self.empty.append(key[0])
         return self._written[key]
 
     def ways(self, nodes: All) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...kernels.layers import Matrix
 from ...kernels.products import Product
 from .parallel import Ranks
 
@@ -15,6 +16,11 @@ class Linear:
     def __init__(self, product: Product, bias: Tensor | None = None) -> None:
         self._product = product
         self._bias = bias
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """All that it is; None for more than a product and a bias."""
+        return Matrix(self._product, self._bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._product(x)
@@ -38,6 +44,11 @@ class SummedLinear(Linear):
     def of(cls, product: Product, bias: Tensor | None, ranks: Ranks) -> Linear:
         """A plain layer if there is one rank."""
         return Linear(product, bias) if ranks.size == 1 else cls(product, bias, ranks)
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """As `Linear.matrix`."""
+        return None
 
     def __call__(self, x: Tensor) -> Tensor:
         y = self._ranks.sum(self._product(x))

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from ...kernels import Attention
 from ...kernels.devices import rows_for
+from ...kernels.fused import fused
+from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
 from ...kernels.rows import Rows
 from .config import ModelConfig
 from .inputs import Inputs
@@ -21,6 +23,7 @@ from .pool import KVPool
 from .rotary import RotaryEmbedding
 
 Wanted: TypeAlias = Tensor | None  # indices of rows; None: all
+Matrices: TypeAlias = tuple[Matrix | None, Matrix | None]
 
 
 class Step(NamedTuple):
@@ -38,34 +41,38 @@ class SelfAttention:
 
     def __init__(self, parts: Parts, layer: int, window: int) -> None:
         config, name = parts.config, f"model.layers.{layer}.self_attn"
-        self._layer, self._window = layer, window
+        self.window, self._layer = window, layer
         self._head_dim = config.head_dim
         self._scale = config.head_dim**-0.5
         self._turn = parts.rows.turn
         self._num_heads = parts.ranks.part(config.num_heads)
         self._num_turned = self._num_heads + parts.ranks.part(config.num_kv_heads)
-        self._qkv = parts.split_rows(
+        self.qkv = parts.split_rows(
             [f"{name}.{part}_proj" for part in "qkv"], config.has_qkv_bias, num_turned=2
         )
-        self._norm = parts.head_norm(name) if config.has_head_norms else None
+        self.norm = parts.head_norm(name) if config.has_head_norms else None
         self.out = parts.split_columns(f"{name}.o_proj", config.has_output_bias)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
         follow."""
-        qkv = self._qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
+        qkv = self.qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
         turned = qkv[:, : self._num_turned]
-        if self._norm is not None:
-            self._norm(turned, turned)
+        if self.norm is not None:
+            self.norm(turned, turned)
         self._turn(turned, step.angles)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
         step.pool.write(self._layer, step.slots, kv)
-        layer, plan = step.pool.layers[self._layer], step.plans[self._window]
+        layer, plan = step.pool.layers[self._layer], step.plans[self.window]
         return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
 
 
 class FeedForward(Protocol):
     """What stands behind the attention of a layer."""
+
+    @property
+    def matrices(self) -> Matrices:
+        """Gate and up, and down, if that is all; else None for one of them."""
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """residual += this of x, both [tokens, hidden]."""
@@ -79,6 +86,11 @@ class MLP:
         self._gate_up = parts.split_rows([f"{name}.gate_proj", f"{name}.up_proj"], has_bias)
         self._down = parts.split_columns(f"{name}.down_proj", has_bias)
         self._silu_mul = parts.rows.silu_mul
+
+    @property
+    def matrices(self) -> Matrices:
+        """As `FeedForward.matrices`."""
+        return self._gate_up.matrix, self._down.matrix
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """As `FeedForward.add_to`."""
@@ -103,6 +115,17 @@ class Layer:
         self._attention.out.add_to(x, seen)
         self._ffn.add_to(x, self._ffn_norm(x))
         return x
+
+    @property
+    def weights(self) -> LayerWeights | None:
+        """All that this block is; None where it is more than that can say."""
+        attention = self._attention
+        qkv, out = attention.qkv.matrix, attention.out.matrix
+        gate_up, down = self._ffn.matrices
+        if qkv is None or out is None or gate_up is None or down is None:
+            return None
+        norms = self._attention_norm, attention.norm, self._ffn_norm
+        return LayerWeights(*norms, qkv, out, gate_up, down, attention.window)
 
 
 class Llama:
@@ -130,6 +153,7 @@ class Llama:
         ]
         self._norm = parts.norm("model.norm")
         self._head = parts.head("lm_head", self._embed)
+        self._fused = fused(_sizes(config), [layer.weights for layer in self._layers])
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
@@ -148,9 +172,13 @@ class Llama:
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
+        x = self._embed(inputs.ids)
+        if self._fused is not None and self._fused.fits(x, inputs.plans, pool.storage):
+            turns = self.rope.table(inputs.positions)
+            past = Past(turns, inputs.positions, inputs.slots, pool.storage)
+            return self._fused(x, past, attention, inputs.plans, inputs.wanted)
         angles = self.rope.angles(inputs.positions)
         step = Step(angles, inputs.slots, inputs.plans, pool, attention)
-        x = self._embed(inputs.ids)
         for layer in self._layers[:-1]:
             x = layer(x, step)
         return self._layers[-1](x, step, inputs.wanted)
@@ -158,3 +186,8 @@ class Llama:
     def logits(self, hidden: Tensor) -> Tensor:
         """As `Model.logits`."""
         return self._head(self._norm(hidden)).float()
+
+
+def _sizes(config: ModelConfig) -> LayerSizes:
+    heads = config.num_heads, config.num_kv_heads, config.head_dim
+    return LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.rows import Mix
-from .llama import FeedForward, Llama
+from .llama import FeedForward, Llama, Matrices
 from .parts import Parts
 
 
@@ -79,6 +79,11 @@ class Mixture:
         self._experts: Experts = (
             SortedExperts(parts, names) if mix is None else StackedExperts(parts, names, mix)
         )
+
+    @property
+    def matrices(self) -> Matrices:
+        """As `FeedForward.matrices`."""
+        return None, None
 
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """As `FeedForward.add_to`."""

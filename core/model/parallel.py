@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Protocol
 
 import torch
@@ -17,6 +19,53 @@ from torch.distributed import (
 )
 
 BLOCK = 64  # rows of a vocabulary that stay together: then a product gives each the same numbers
+_PATIENCE = timedelta(seconds=0.1)  # after which a wait is looked at
+
+
+class Progress:
+    """What this rank has done; its own thread writes, any may read.
+
+    num_begun, num_done: batches. num_met: sums and the like that have ended. is_waiting: whether it
+    waits for other ranks now. is_over: nobody here is to wait for them any more; any may set it.
+    """
+
+    __slots__ = ("is_over", "is_waiting", "num_begun", "num_done", "num_met")
+
+    def __init__(self) -> None:
+        self.num_begun = self.num_done = self.num_met = 0
+        self.is_waiting = self.is_over = False
+
+    def told(self) -> tuple[int, int, int, bool]:
+        """(num_begun, num_done, num_met, is_waiting)."""
+        return self.num_begun, self.num_done, self.num_met, self.is_waiting
+
+    def wait(self, work: Work | None, is_far: bool) -> None:
+        """Until what a group began has ended; nothing where the device's queue waits. Raises
+        RuntimeError where a rank is gone.
+
+        gloo may not notice that: a message to a rank that dies just then is waited for until its
+        time-out. So a wait on a CPU is looked at now and then.
+        """
+        if work is not None and is_far:
+            work.wait()
+        elif work is not None:
+            self.is_waiting = True
+            try:
+                work.wait(_PATIENCE)
+            except RuntimeError:
+                self._wait_on(work)
+            finally:
+                self.is_waiting = False
+        self.num_met += 1
+
+    def _wait_on(self, work: Work) -> None:
+        """After it has failed, or not yet ended."""
+        while not work.is_completed():
+            if self.is_over:
+                raise RuntimeError("another rank is gone")
+            with contextlib.suppress(RuntimeError):
+                work.wait(_PATIENCE)
+        work.wait()  # for what it failed of
 
 
 class AllReduce(Protocol):
@@ -31,13 +80,13 @@ class AllReduce(Protocol):
 class GroupSum:
     """The `AllReduce` of a process group of torch: gloo on a CPU, NCCL on GPUs."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
+    def __init__(self, group: ProcessGroup, progress: Progress) -> None:
+        self._group, self._progress = group, progress
 
     def __call__(self, partial: Tensor) -> Tensor:
         options = AllreduceOptions()
         options.asyncOp = False  # NCCL: on the current stream, as whatever else is recorded
-        _ended(self._group.allreduce([partial], options))
+        self._progress.wait(self._group.allreduce([partial], options), partial.is_cuda)
         return partial
 
 
@@ -52,15 +101,16 @@ class Gather(Protocol):
 class GroupGather:
     """The `Gather` of a process group of torch."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
+    def __init__(self, group: ProcessGroup, progress: Progress) -> None:
+        self._group, self._progress = group, progress
 
     def __call__(self, part: Tensor) -> list[Tensor]:
         is_first = self._group.rank() == 0
         parts = [torch.empty_like(part) for _ in range(self._group.size())] if is_first else []
         options = GatherOptions()
         options.asyncOp = False
-        _ended(self._group.gather([parts] if is_first else [], [part], options))
+        work = self._group.gather([parts] if is_first else [], [part], options)
+        self._progress.wait(work, part.is_cuda)
         return parts
 
 
@@ -75,13 +125,13 @@ class Broadcast(Protocol):
 class GroupBroadcast:
     """The `Broadcast` of a process group of torch."""
 
-    def __init__(self, group: ProcessGroup) -> None:
-        self._group = group
+    def __init__(self, group: ProcessGroup, progress: Progress) -> None:
+        self._group, self._progress = group, progress
 
     def __call__(self, told: Tensor) -> None:
         options = BroadcastOptions()
         options.rootRank, options.rootTensor, options.asyncOp = 0, 0, False
-        _ended(self._group.broadcast([told], options))
+        self._progress.wait(self._group.broadcast([told], options), told.is_cuda)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +140,7 @@ class Ranks:
 
     all_reduce: by which they add up, gather: by which rank 0 gets parts, and broadcast: by which
     all get what rank 0 has; None for one alone. abort: lets nobody here wait for another rank any
-    more, from any thread; what was waited for is then worth nothing.
+    more, from any thread; what was waited for is then worth nothing. progress: what is done here.
     """
 
     rank: int = 0
@@ -99,6 +149,7 @@ class Ranks:
     gather: Gather | None = None
     broadcast: Broadcast | None = None
     abort: Callable[[], None] | None = None
+    progress: Progress = field(default_factory=Progress, compare=False)
 
     def part(self, count: int) -> int:
         """How many of `count` things are this rank's."""
@@ -124,7 +175,9 @@ class Ranks:
     def sum(self, partial: Tensor) -> Tensor:
         """The sum of every rank's partial result, which may be overwritten; with one rank, the
         result itself. Raises RuntimeError where a rank is gone."""
-        return partial if self.all_reduce is None else self.all_reduce(partial)
+        if self.all_reduce is None or not partial.numel():
+            return partial
+        return self.all_reduce(partial)
 
     def spread(self, told: Tensor) -> None:
         """Overwrite `told` with rank 0's, on every rank at once; nothing where there is but one.
@@ -136,9 +189,3 @@ class Ranks:
         """Every rank's part, all of one shape, on rank 0; on the others nothing. Raises
         RuntimeError where a rank is gone."""
         return [part] if self.gather is None else self.gather(part)
-
-
-def _ended(work: Work | None) -> None:
-    """Wait for what a group began; nothing where the device's queue does."""
-    if work is not None:
-        work.wait()

@@ -2,21 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 
-from .batch import Batch, Ints
+from .batch import Batch, Ints, Outcome
 
 
-def pieces(batch: Batch, num_tokens: int) -> Iterator[Batch]:
+def pieces(batch: Batch, num_tokens: int, has_draws: bool = False) -> Iterator[Batch]:
     """The same tokens in order, at most so many at a time: a sequence may be cut. What a token
-    reads is written by its own piece or an earlier one. No piece has draws, and only the first has
-    copies."""
-    ends = np.cumsum(batch.lens)
+    reads is written by its own piece or an earlier one. Only the first has copies. has_draws: each
+    piece has its own draws; else none has any."""
+    ends, num_drawn = np.cumsum(batch.lens), 0
     for start in range(0, len(batch.ids), num_tokens):
-        yield _piece(batch, ends, start, min(start + num_tokens, len(batch.ids)))
+        piece = _piece(batch, ends, start, min(start + num_tokens, len(batch.ids)))
+        if has_draws:
+            count = len(piece.sampled)
+            piece = replace(piece, draws=batch.draws[num_drawn : num_drawn + count])
+            num_drawn += count
+        yield piece
+
+
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    """What the whole batch gave, from what its pieces gave in order."""
+    if any(len(outcome.log_masses) for outcome in outcomes):
+        outcomes = [_with_masses(outcome) for outcome in outcomes]
+    found: dict[str, Any] = {}
+    for field in fields(Outcome):
+        parts = [getattr(outcome, field.name) for outcome in outcomes]
+        is_array = isinstance(parts[0], np.ndarray)
+        found[field.name] = np.concatenate(parts) if is_array else sum(parts, ())
+    return Outcome(**found)
+
+
+def _with_masses(outcome: Outcome) -> Outcome:
+    """With a share of 1 for each token where none was asked for."""
+    if len(outcome.log_masses):
+        return outcome
+    return replace(outcome, log_masses=np.zeros(len(outcome.tokens), np.float32))
 
 
 def _piece(batch: Batch, ends: Ints, start: int, end: int) -> Batch:

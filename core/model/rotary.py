@@ -9,13 +9,16 @@ from torch import Tensor
 
 from .rope import RopeConfig
 
+_LEAST = 8192  # positions whose turns are computed at once
+
 
 class RotaryEmbedding:
     """The angles, growing with the position, by which pairs of numbers in queries and keys are
     turned (`Rows.turn`).
 
     Pairs are neighbours, (0, 1), (2, 3), ..., so that a turn is one complex product; checkpoints
-    pair the halves of a head, and `interleave` brings their weights into this order.
+    pair the halves of a head, and `interleave` brings their weights into this order. On a CPU the
+    turns are kept once they are known.
     """
 
     def __init__(
@@ -23,10 +26,26 @@ class RotaryEmbedding:
     ) -> None:
         self._frequencies = frequencies(config, head_dim, context_len).to(device)  # [dim / 2]
         self._length = torch.tensor(stretch(config), device=device)
+        self._context_len, self._device = context_len, device
+        self._known = self._computed(torch.arange(0, device=device))
 
     def angles(self, positions: Tensor) -> Tensor:
         """The turns at positions [tokens], as complex numbers [tokens, 1, dim / 2]: of length 1
         but for scalings that stretch."""
+        if self._device.type != "cpu":  # where the highest one would be waited for
+            return self._computed(positions)
+        return self.table(positions).index_select(0, positions)
+
+    def table(self, positions: Tensor) -> Tensor:
+        """The turns at 0, 1, 2, ... up to these positions or further."""
+        if len(self._known) < self._context_len:
+            count = int(positions.max()) + 1 if len(positions) else 0
+            if count > len(self._known):
+                count = max(2 * count, _LEAST)
+                self._known = self._computed(torch.arange(min(count, self._context_len)))
+        return self._known
+
+    def _computed(self, positions: Tensor) -> Tensor:
         angles = positions.float()[:, None, None] * self._frequencies
         return torch.polar(self._length.expand(angles.shape), angles)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...kernels import StaticAttention
 from ...kernels.devices import AUTO, Pool, attention_for, drawing_for
 from .answers import answer, compute_along, score
-from .batch import Batch, Copy, Draw, NoMemory, Outcome
+from .batch import Answer, Batch, Copy, Draw, Floats, NoMemory, Outcome
 from .config import ModelConfig
 from .fetch import Fetch
 from .flight import DeviceFlight
@@ -25,7 +25,7 @@ from .model import Model
 from .parallel import Ranks
 from .pieces import pieces
 from .pool import KVPool
-from .sampler import Drawn, can_draw, sample
+from .sampler import Drawn, Top, can_draw, sample
 from .there import sample_there
 
 T = TypeVar("T")
@@ -178,11 +178,12 @@ class ModelRunner:
 
     def _flight(self, states: States, batch: Batch) -> DeviceFlight:
         fetch, num_sampled = Fetch(self._model.device), len(batch.sampled)
-        num_told = num_sampled + len(batch.scored)
-        part = states.hidden[num_sampled:num_told]
-        rest = states.hidden[num_told:]
-        scored = self._together(lambda: score(self._model, part, batch, fetch))
-        answered = self._together(lambda: answer(self._model, rest, batch, fetch))
+        scored, answered = _no_scores, _no_answers
+        if len(batch.scored) or len(batch.queried):
+            num_told = num_sampled + len(batch.scored)
+            part, rest = states.hidden[num_sampled:num_told], states.hidden[num_told:]
+            scored = self._together(lambda: score(self._model, part, batch, fetch))
+            answered = self._together(lambda: answer(self._model, rest, batch, fetch))
         logits = self._together(lambda: self._sampled(states, num_sampled))
 
         def begin(draws: tuple[Draw, ...]) -> Promise:
@@ -234,7 +235,11 @@ class ModelRunner:
             self._keep(tokens)
             return told
         drawn = sample(logits, draws)
-        self._keep(torch.from_numpy(drawn.tokens))
+        if self._drawn.is_cpu:
+            kept = self._drawn.numpy()
+            kept[: len(drawn.tokens)] = drawn.tokens[: len(kept)]
+        else:
+            self._keep(torch.from_numpy(drawn.tokens))
         return lambda: drawn
 
     def _keep(self, tokens: Tensor) -> None:
@@ -246,6 +251,14 @@ class ModelRunner:
     def _landed(flight: DeviceFlight, batch: Batch) -> Outcome:
         flight.draw(batch.draws)
         return flight.outcome()
+
+
+def _no_scores() -> tuple[Floats, tuple[Top, ...]]:
+    return np.empty(0, np.float32), ()
+
+
+def _no_answers() -> tuple[Answer, ...]:
+    return ()
 
 
 def _place(device: torch.device) -> contextlib.AbstractContextManager[object]:

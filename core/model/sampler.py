@@ -52,14 +52,13 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
 
     is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
     """
-    is_greedy = all(draw is GREEDY for draw in draws)
     has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
-    loop = masker() if has_loops and not is_greedy and all(map(_is_plain, draws)) else None
-    if loop is not None:
-        return _tokens_only(likeliest(logits, draws, loop))
+    quick = _quick(logits, draws) if has_loops else None
+    if quick is not None:
+        return _tokens_only(quick)
     total = logits.sum(-1)
     is_sound = total - total == 0  # all finite
-    if is_greedy:
+    if all(draw is GREEDY for draw in draws):
         plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
         return _tokens_only(plain)
     free = changed(logits, draws)
@@ -72,11 +71,25 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
     return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
 
 
-def _is_plain(draw: Draw) -> bool:
-    """Whether nothing but the likeliest token is asked for, of logits that a mask may change."""
+def _quick(logits: Tensor, draws: Sequence[Draw]) -> Longs | None:
+    """The tokens, read from the logits as they are; None where draws ask for more than that."""
+    loops, under_masks = drawer(), masker()
+    assert loops is not None and under_masks is not None
+    if all(draw is GREEDY for draw in draws):
+        return loops.likeliest(logits.contiguous().numpy())
+    if not all(map(_asks_for_token, draws)):
+        return None
+    if all(draw.mask is None for draw in draws):
+        return _drawn(logits, draws)
+    if all(draw.temperature == 0 for draw in draws):
+        return likeliest(logits, draws, under_masks)
+    return None
+
+
+def _asks_for_token(draw: Draw) -> bool:
+    """Whether nothing but a token is asked for, of logits that nothing but a mask changes."""
     is_changing = draw.generated is not None or draw.logit_bias or draw.banned
-    has_more = draw.logprobs is not None or draw.log_mass
-    return not (draw.temperature > 0 or is_changing or has_more)
+    return not (is_changing or draw.logprobs is not None or draw.log_mass)
 
 
 def _tokens_only(tokens: Longs) -> Drawn:
@@ -114,19 +127,20 @@ def _likeliest(logits: Tensor) -> Tensor:
 
 def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
     """The likeliest token of each greedy row, and one drawn for each of the others."""
-    draw = _draw_compiled if is_compiled else _draw
+    if is_compiled:
+        return torch.from_numpy(_drawn(logits, draws, has_holes=True)).clamp_(min=0)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
     if len(rows) == len(draws):
-        return draw(logits, draws)
+        return _draw(logits, draws)
     tokens = _likeliest(logits)
     if rows:
         index = torch.tensor(rows, device=logits.device)
-        tokens[index] = draw(logits.index_select(0, index), [draws[row] for row in rows])
+        tokens[index] = _draw(logits.index_select(0, index), [draws[row] for row in rows])
     return tokens
 
 
-def _draw_compiled(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """As `_draw`."""
+def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
+    """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
     loops = drawer()
     assert loops is not None
     filters = Filters(
@@ -135,9 +149,8 @@ def _draw_compiled(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
         np.array([draw.min_p for draw in draws], np.float32),
     )
     temperatures = np.array([draw.temperature for draw in draws])
-    return torch.from_numpy(
-        loops.draw(logits.contiguous().numpy(), temperatures, filters, uniforms(draws))
-    )
+    rows = logits.contiguous().numpy()
+    return loops.draw(rows, temperatures, filters, uniforms(draws), has_holes)
 
 
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:

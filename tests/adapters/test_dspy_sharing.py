@@ -140,6 +140,105 @@ def test_a_watcher_that_was_taken_away_comes_back() -> None:
     assert isinstance(backend.calls[-1].constraint, Regex)
 
 
+# --- what a run comes back to -------------------------------------------------------------------
+
+SAID = "[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]"
+LONG = "Which of these words comes first in a list that is sorted by their last letters? " * 3
+
+
+def kept_and_calls(backend: ScriptedBackend) -> str:
+    """What was submitted: a call, a prompt that is kept, or one that is kept no more."""
+    return "".join(
+        "c" if call.sampling.max_tokens != 0 else "u" if branches_of(call) == 0 else "k"
+        for call in backend.calls
+    )
+
+
+def branches_of(call: Call) -> int | None:
+    assert call.hint is not None
+    return call.hint.branches
+
+
+def test_a_prompt_that_a_run_comes_back_to_is_kept_until_the_run_ends() -> None:
+    backend = ScriptedBackend(SAID)
+    with dspy.context(lm=lm_of(backend)):
+        best = dspy.BestOfN(
+            dspy.Predict("question -> answer"), N=3, reward_fn=lambda *_: 0.0, threshold=1.0
+        )
+        best(question=LONG)
+        assert kept_and_calls(backend) == "cckcu"  # known after two; then it is kept already
+        best(question=LONG + "And now?")
+    assert kept_and_calls(backend) == "cckcu" + "ckccu"  # known from the first one on
+    calls = [call for call in backend.calls if call.sampling.max_tokens != 0]
+    kept = [call for call in backend.calls if call.sampling.max_tokens == 0]
+    assert [kept[0].prompt, kept[2].prompt] == [calls[1].prompt, calls[3].prompt]
+    assert len({call.hint.root for call in kept if call.hint is not None}) == 2
+
+
+def test_awaited_runs_keep_what_they_come_back_to() -> None:
+    backend = ScriptedBackend(SAID)
+
+    class Twice(dspy.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.predict = dspy.Predict("question -> answer")
+
+        async def aforward(self, question: str) -> Any:
+            await self.predict.acall(question=question)
+            return await self.predict.acall(question=question + "And now?")
+
+    with dspy.context(lm=lm_of(backend)):
+        asyncio.run(Twice().acall(LONG))
+    assert kept_and_calls(backend) == "cc" + "ku"
+
+
+def test_the_trajectory_of_an_agent_is_kept_while_its_tools_work() -> None:
+    def step(name: str) -> str:
+        args = '{"word": "tree"}' if name == "look_up" else "{}"
+        named = f"[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}"
+        return f"[[ ## next_thought ## ]]\nSo.\n\n{named}\n\n[[ ## completed ## ]]"
+
+    said = "[[ ## reasoning ## ]]\nSo.\n\n" + SAID
+    backend = ScriptedBackend([*map(step, ("look_up", "look_up", "finish")), said])
+    at_work = list[str]()
+
+    def look_up(word: str) -> str:
+        """Look up a word."""
+        at_work.append(kept_and_calls(backend))
+        return f"{word} is a word. " * 10
+
+    with dspy.context(lm=lm_of(backend)):
+        dspy.ReAct("question -> answer", tools=[look_up])(question=LONG)
+    assert at_work == ["c", "cck"]
+    assert kept_and_calls(backend) == "cck" + "ck" + "cu"
+
+
+def test_answers_of_one_fork_and_other_questions_are_nothing_to_come_back_to() -> None:
+    backend = ScriptedBackend(lambda call: [SAID] * call.sampling.n)
+
+    class Two(dspy.Module):  # type: ignore[misc]
+        def forward(self) -> Any:
+            predict = dspy.Predict("question -> answer")
+            predict(question="1?", config={"n": 3})
+            return predict(question="2?")
+
+    with dspy.context(lm=lm_of(backend)):
+        Two()()
+        dspy.Predict("question -> answer")(question=LONG)
+        dspy.Predict("question -> answer")(question=LONG)
+    assert kept_and_calls(backend) == "cccc"
+
+
+def test_without_hints_nothing_is_kept() -> None:
+    backend = ScriptedBackend(SAID)
+    with dspy.context(lm=lm_of(backend, hints=False)):
+        best = dspy.BestOfN(
+            dspy.Predict("question -> answer"), N=3, reward_fn=lambda *_: 0.0, threshold=1.0
+        )
+        best(question=LONG)
+    assert kept_and_calls(backend) == "ccc"
+
+
 # --- constraints --------------------------------------------------------------------------------
 
 

@@ -73,7 +73,7 @@ ASKED: dict[str, Any] = {"words": ["tree", "sea", "hill", "fox", "rain", "boat"]
 def test_tasks_that_are_sent_to_one_step_are_one_submission(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("forkroot.adapters.langchain.forks.PATIENCE", 20.0)
+    monkeypatch.setattr("forkroot.adapters.langchain.steps.PATIENCE", 20.0)
     backend = ScriptedBackend("plant")
     model, all_begun = ChatForkroot(model=backend), threading.Barrier(6)
     chain = RunnableLambda(lambda word: [("system", RULES), ("user", word)]) | model

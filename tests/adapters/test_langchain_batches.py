@@ -176,6 +176,15 @@ def test_a_parallel_of_six_is_identical_to_sequential_answers_and_computes_its_r
         assert together[name].content == branch.invoke({"text": "Tell me."}).content
 
 
+def test_a_model_given_a_backend_remembers_what_its_calls_shared(local: LocalBackend) -> None:
+    model = ChatForkroot(model=local, temperature=0, max_tokens=2)
+    for number in range(2):
+        model.batch([asked(3 * number + place) for place in range(3)])
+    (saving,) = model.connection().prefixes.savings
+    assert saving.calls == 6
+    assert saving.cached_tokens > 0.8 * saving.prompt_tokens
+
+
 def test_every_input_of_a_batch_has_its_own_run() -> None:
     recorder, ids = Recorder(), [uuid4() for _ in range(3)]
     model = ChatForkroot(model=ScriptedBackend("yes"))

@@ -20,8 +20,15 @@ from langchain_core.exceptions import (
     ModelTimeoutError,
 )
 from langchain_core.load import dumpd, load
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
 from langchain_core.rate_limiters import InMemoryRateLimiter
+from langchain_core.tools import tool
 
 from forkroot.adapters.langchain import ChatForkroot, Forkroot
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
@@ -259,3 +266,37 @@ def test_importing_the_adapter_loads_no_langchain_and_says_what_is_missing() -> 
     first, second = done.stdout.splitlines()
     assert first == "ChatForkroot needs langchain-core: pip install 'forkroot[langchain]'"
     assert second == "False"
+
+
+@pytest.mark.parametrize("where", ["here", "behind a URL"])
+def test_tokens_are_counted_as_the_model_counts_them(
+    local: LocalBackend, request: pytest.FixtureRequest, where: str
+) -> None:
+    given = local if where == "here" else request.getfixturevalue("server")
+    model = ChatForkroot(model=given, temperature=0, max_tokens=2)
+
+    @tool
+    def lookup(word: str) -> str:
+        """Look up a word."""
+        return word
+
+    for asked, tools in (("Hello", ()), ("Look up Memhuv.", (lookup,))):
+        bound = model.bind_tools(tools) if tools else model
+        told = bound.invoke(asked).usage_metadata["input_tokens"]
+        assert model.get_num_tokens_from_messages([HumanMessage(asked)], tools) == told
+    num_start = len(local.tokenizer.start_ids) if where != "here" else 0
+    assert model.get_num_tokens("a b c") == len(local.tokenizer.encode("a b c")) + num_start
+    turns = [SystemMessage("Be brief."), HumanMessage("word " * 300), HumanMessage("Hello")]
+    kept = trim_messages(
+        turns, max_tokens=80, token_counter=model, strategy="last", include_system=True
+    )
+    assert kept == [turns[0], turns[2]]
+
+
+def test_token_ids_are_told_where_the_tokenizer_is_at_hand(local: LocalBackend) -> None:
+    ids = local.tokenizer.encode("a b c")
+    assert ChatForkroot(model=local).get_token_ids("a b c") == ids
+    own = ChatForkroot(model=local, custom_get_token_ids=lambda text: [7])
+    assert (own.get_token_ids("a b"), own.get_num_tokens("a b")) == ([7], 1)
+    with pytest.raises(UnsupportedCall, match="get_num_tokens"):
+        ChatForkroot(model=ScriptedBackend("x")).get_token_ids("a")

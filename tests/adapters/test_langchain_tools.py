@@ -317,5 +317,5 @@ def test_a_fault_in_one_of_several_tools_names_that_tool(model: ChatForkroot, ch
 
 
 def test_a_fault_in_a_grammar_of_the_users_own_is_told_as_it_was(model: ChatForkroot) -> None:
-    with pytest.raises(InvalidCall, match="grammar='%json #/type'"):
+    with pytest.raises(InvalidCall, match="grammar=%json #/type='strng'"):
         model.bind_tools([lookup]).invoke("Go", grammar='start: %json {"type": "strng"}')

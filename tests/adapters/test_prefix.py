@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from forkroot.adapters import prefix
 from forkroot.adapters.connection import Lent
 from forkroot.adapters.grouping import groups
-from forkroot.adapters.prefix import LEAST, MOST_ROOTS, Prefixes, Saving
+from forkroot.adapters.prefix import KEPT_SHARE, LEAST, MOST_ROOTS, Prefixes, Saving
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.config import EngineConfig
 from forkroot.core.local import LocalBackend
@@ -86,6 +87,13 @@ def long_text(name: str, length: int = 3 * LEAST) -> str:
 
 def texts_of(replies: Sequence[Reply]) -> list[str]:
     return [reply.result(60).text for reply in replies]
+
+
+def wait_until(is_so: Callable[[], bool], timeout: float = 30.0) -> None:
+    end = time.monotonic() + timeout
+    while not is_so():
+        assert time.monotonic() < end, f"not so within {timeout} s"
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -428,6 +436,58 @@ def test_a_planted_prefix_stays_until_it_is_released() -> None:
         prefixes.submit(text_call("b", namespace="n")).result(60)
         backend.clear_cache()
         assert backend.info().load["locked_slots"] == 0
+
+
+def test_a_kept_prompt_stays_cached_until_it_is_released() -> None:
+    backend, _ = start(root_timeout=1000.0)
+    with backend:
+        prefixes = Prefixes(backend)
+        first, second = long_text("first", 400), long_text("second", 600)
+        for text in (first, second):  # the second takes the first one's place
+            reply = prefixes.submit(text_call(text, namespace="n"))
+            reply.result(60)
+            prefixes.keep(reply, "mine")
+        prefixes.submit(text_call("a", namespace="n")).result(60)
+        backend.clear_cache()
+        again = [
+            prefixes.submit(text_call(text, namespace="n")).result(60).usage.cached_tokens
+            for text in (second, first)
+        ]
+        assert again == [len(second) - 1, 0]
+        prefixes.release(ForkHint("mine"), namespace="n")
+        prefixes.submit(text_call("b", namespace="n")).result(60)
+        backend.clear_cache()
+        assert backend.info().load["locked_slots"] == 0
+
+
+def test_nothing_more_is_kept_where_all_of_it_has_no_room() -> None:
+    backend, _ = start(root_timeout=1000.0)
+    with backend:
+        watched = Watched(backend)
+        prefixes = Prefixes(watched)
+        prefixes.plant((Text("the runtime is asked how large it is"),))
+        wait_until(lambda: prefixes.most_kept == SIZES["num_slots"] * KEPT_SHARE)
+        replies = [prefixes.submit(text_call(long_text(str(n), 3000))) for n in range(5)]
+        is_kept = []
+        for number, reply in enumerate(replies):
+            reply.result(60)
+            is_kept.append(prefixes.keep(reply, str(number)))
+        assert is_kept == [True, True, True, False, False]
+        for name in ("3", "4"):  # which are not pinned: nothing is to be sent for them
+            prefixes.release(ForkHint(name))
+        assert len(watched.plants) == 4
+        prefixes.release(ForkHint("1"))
+        assert len(watched.plants) == 5
+        assert prefixes.keep(replies[4], "4")
+        assert watched.plants[-1].call.prompt == replies[4].call.prompt
+
+
+def test_keeping_never_raises(scripted: ScriptedBackend) -> None:
+    prefixes = Prefixes(ScriptedBackend([CallFailed("no")]))
+    assert not prefixes.keep(prefixes.submit(text_call("a")), "mine")
+    scripted.close()
+    prefixes = Prefixes(scripted)
+    assert not prefixes.keep(prefixes.submit(text_call("a")), "mine")
 
 
 def test_a_planted_prefix_is_given_up_when_its_branches_are_done() -> None:

@@ -28,6 +28,8 @@ from forkroot.core.protocol import (
     Sampling,
     Text,
 )
+from forkroot.core.restarts import Patience, RestartingBackend
+from forkroot.core.watch import heirs
 
 SIZES = {"num_slots": 2000, "context_len": 256}
 
@@ -172,6 +174,68 @@ def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
     backend.close()
     with pytest.raises(EngineDied):
         backend.info()
+
+
+def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() -> None:
+    backend = ProcessBackend(**SIZES, ranks=2, hang_timeout=1.0)
+    (rank,) = heirs(backend.pid)
+    endless = Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=8))
+    replies = [backend.submit(endless) for _ in range(20)]
+    for pid in (rank, backend.pid):
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(EngineDied, match=r"hung \(no sign of life"):
+        backend.check()
+    for reply in [*replies, backend.submit(endless)]:
+        with pytest.raises(EngineDied, match=rf"process {backend.pid} hung \(no sign of life"):
+            reply.result(30)
+    backend.close()
+    ends_at = time.monotonic() + 10
+    while is_alive(rank) and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    assert not is_alive(rank) and not is_alive(backend.pid)
+
+
+def test_an_engine_that_is_stopped_is_replaced() -> None:
+    started: list[ProcessBackend] = []
+
+    def start() -> ProcessBackend:
+        started.append(ProcessBackend(**SIZES, hang_timeout=1.0))
+        return started[-1]
+
+    with RestartingBackend(start, Patience(delay=0.01)) as backend:
+        os.kill(started[0].pid, signal.SIGSTOP)
+        with pytest.raises(EngineDied, match="hung") as caught:
+            backend.submit(CALLS[0]).result(30)
+        assert caught.value.is_replaced
+        ends_at = time.monotonic() + 60
+        while num_restarts(backend) == 0 and time.monotonic() < ends_at:
+            time.sleep(0.1)
+        assert num_restarts(backend) == 1
+        assert backend.submit(CALLS[0]).result(30).text
+        assert not is_alive(started[0].pid)
+
+
+def num_restarts(backend: Backend) -> float:
+    """How often its engine was replaced; 0 where none lives now."""
+    try:
+        return backend.info().counters["restarts"]
+    except BackendClosed:
+        return 0
+
+
+def test_a_child_that_is_slow_or_prepares_a_call_does_not_hang() -> None:
+    with ProcessBackend(**SIZES, hang_timeout=2.0) as backend:
+        patterns = [f"(x|y)*{letter}(x|y){{9}}" for letter in "xy"]
+        replies = [
+            backend.submit(ask("a", 40, constraint=forkroot.core.protocol.Regex(pattern)))
+            for pattern in patterns
+        ]
+        replies += [
+            backend.submit(Call((Text("a"),), Sampling(max_tokens=100, ignore_eos=True, n=8)))
+            for _ in range(2)
+        ]
+        for reply in replies:
+            assert reply.result(60).outputs
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

@@ -6,18 +6,24 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import textwrap
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 import forkroot
+from forkroot.core import local
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import (
     BackendClosed,
     Call,
     Completion,
+    EngineDied,
     ForkHint,
     InvalidModel,
     JsonSchema,
@@ -25,6 +31,9 @@ from forkroot.core.protocol import (
     Text,
     TokenLogprob,
 )
+from forkroot.core.ranks import OtherRanks
+
+from .test_process import is_alive
 
 SIZES = {"num_slots": 1500, "context_len": 512, "chunk_tokens": 48}
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"
@@ -132,6 +141,61 @@ def test_a_dead_rank_ends_every_call_in_a_typed_error_and_leaves_no_process() ->
         backend.submit(endless).result(5)
     backend.close()
     assert children() == before
+
+
+ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
+
+
+@pytest.fixture
+def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks that hang are noticed within a second or so."""
+    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, patience=1.0))
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_rank_that_is_stopped_ends_every_call_and_leaves_no_process(
+    watchful: None, overlap: bool
+) -> None:
+    before = children()
+    backend = start(ranks=2, overlap=overlap)
+    (rank,) = children() - before
+    replies = [backend.submit(ENDLESS) for _ in range(3)]
+    backend.submit(ask("b", 1)).result(30)
+    os.kill(rank, signal.SIGSTOP)
+    for reply in [*replies, backend.submit(ENDLESS)]:
+        with pytest.raises(EngineDied, match="rank 1 of the model hangs: no sign of life"):
+            reply.result(40)
+    backend.close()
+    assert children() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no kernel ends it")
+def test_a_dead_parent_leaves_no_stopped_rank() -> None:
+    program = """
+        import os, signal
+        from forkroot.core.local import LocalBackend
+        from forkroot.core.watch import heirs
+        backend = LocalBackend.from_folder("tiny", num_slots=500, context_len=128, ranks=2)
+        (rank,) = heirs(os.getpid())
+        os.kill(rank, signal.SIGSTOP)
+        print(rank, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        timeout=60,
+    )
+    rank = int(done.stdout)
+    try:
+        ends_at = time.monotonic() + 10
+        while is_alive(rank) and time.monotonic() < ends_at:
+            time.sleep(0.05)
+        assert not is_alive(rank)
+    finally:
+        if is_alive(rank):
+            os.kill(rank, signal.SIGKILL)
 
 
 def test_closing_ends_the_ranks(two: LocalBackend) -> None:

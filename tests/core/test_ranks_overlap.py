@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forkroot.core import ranks
 from forkroot.core.flights import Launcher
+from forkroot.core.frames import spawn
 from forkroot.core.local import LocalBackend
 from forkroot.core.model.batch import Batch, Outcome
 from forkroot.core.model.parallel import Ranks
@@ -27,6 +29,7 @@ from forkroot.core.protocol import (
     Sampling,
     Text,
 )
+from forkroot.core.ranks import OtherRanks
 
 from .test_ranks import SIZES, children
 
@@ -111,6 +114,25 @@ def test_two_ranks_with_overlap_give_the_tokens_of_one_without(name: str, wanted
         assert two.info().counters["retracted"] > 0 or "num_slots" not in SETTINGS[name]
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
+    overlap: bool, wanted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+
+    def is_short(others: OtherRanks, number: int) -> bool:
+        seen.append(number in others._short)
+        return seen[-1]
+
+    monkeypatch.setattr(ranks, "spawn", lambda module: spawn(f"{__package__}.scarce"))
+    monkeypatch.setattr(OtherRanks, "is_short", is_short)
+    with start(ranks=2, overlap=overlap) as two:
+        for call, reply in [(call, two.submit(call)) for call in CALLS]:
+            check_told(reply.result(60), wanted[id(call)])
+        two.check()
+        assert any(seen) and two.info().counters["failed_calls"] == 0
+
+
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
 def test_a_rank_that_dies_with_a_batch_away_ends_every_call_in_a_typed_error(delay) -> None:
     before = children()
@@ -172,6 +194,12 @@ class Mortal:
 
     def when_gone(self, action: Any) -> None:
         self._when_gone = action
+
+    def watch(self, told: Any) -> None:
+        """It dies, and does not hang."""
+
+    def is_short(self, number: int) -> bool:
+        return False
 
     def die(self) -> None:
         self._is_gone = True

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +35,7 @@ from forkroot.core.protocol import (
     JsonSchema,
     Regex,
 )
+from forkroot.core.watch import heirs
 from forkroot.core.workshop import Workshop
 
 TOKENS = [*(bytes([byte]) for byte in range(256)), b"", b"ab", "☃☃".encode()]
@@ -104,11 +107,12 @@ def test_refusals_are_those_of_this_process(workshop: Workshop) -> None:
 def test_nothing_runs_before_it_is_needed_and_a_death_is_told() -> None:
     workshop = Workshop(TOKENS, [256])
     assert not workshop.is_running
+    before = set(heirs(os.getpid()))
     assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
-    child = workshop._child
-    assert workshop.is_running and child is not None
-    child.process.send_signal(signal.SIGSTOP)
-    threading.Timer(0.2, child.process.kill).start()
+    (child,) = set(heirs(os.getpid())) - before
+    assert workshop.is_running
+    os.kill(child, signal.SIGSTOP)
+    threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
     with pytest.raises(CallFailed, match="died"):
         workshop.compiled(Regex("b"), "regex")
     assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
@@ -125,6 +129,86 @@ def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(room, "SECONDS", 10.0)
     assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
     workshop.close()
+
+
+def asking(workshop: Workshop, pattern: str) -> tuple[threading.Thread, list[Any]]:
+    """A thread that asks for a pattern, and what it has got."""
+    got: list[Any] = []
+
+    def ask() -> None:
+        try:
+            got.append(workshop.compiled(Regex(pattern), "regex").dfa)
+        except BackendClosed as error:
+            got.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, got
+
+
+def hold(
+    workshop: Workshop, others: set[int], pattern: str
+) -> tuple[int, threading.Thread, list[Any]]:
+    """Stop the one child that is not among `others`, and ask it: its id, who asks, what that has
+    got."""
+    (child,) = set(heirs(os.getpid())) - others
+    os.kill(child, signal.SIGSTOP)
+    thread, got = asking(workshop, pattern)
+    wait_until(lambda: workshop.is_busy)
+    return child, thread, got
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until it holds; fail where it does not for a long time."""
+    ends_at = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.01)
+
+
+def test_where_one_child_is_held_up_another_serves_and_goes_when_it_is_idle(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "SECONDS_TO_WAIT", 0.1)
+    monkeypatch.setattr(room, "SECONDS_IDLE", 0.1)
+    monkeypatch.setattr(room, "SECONDS", 60.0)
+    others = set(heirs(os.getpid()))
+    workshop = Workshop(TOKENS, [256])
+    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+    first, waiting, got = hold(workshop, others, "b")
+    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
+    assert not got
+    wait_until(lambda: set(heirs(os.getpid())) == others | {first})
+    assert workshop.compiled(Regex("d"), "regex").dfa.matches("d")
+    os.kill(first, signal.SIGCONT)
+    waiting.join(60)
+    assert got[0].matches("b")
+    wait_until(lambda: len(set(heirs(os.getpid())) - others) == 1)
+    assert workshop.compiled(Regex("e"), "regex").dfa.matches("e")
+    workshop.close()
+    assert set(heirs(os.getpid())) == others
+
+
+def test_there_are_never_more_children_than_two_and_closing_ends_who_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(room, "SECONDS_TO_WAIT", 0.0)
+    monkeypatch.setattr(room, "SECONDS", 60.0)
+    others = set(heirs(os.getpid()))
+    workshop = Workshop(TOKENS, [256])
+    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+    first, *held = hold(workshop, others, "b")
+    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
+    second, *held_too = hold(workshop, others | {first}, "d")
+    waiting, got = asking(workshop, "e")
+    waiting.join(0.3)
+    assert waiting.is_alive()
+    assert set(heirs(os.getpid())) == others | {first, second}
+    workshop.close()
+    for thread, answers in (held, held_too, (waiting, got)):
+        thread.join(60)
+        assert isinstance(answers[0], BackendClosed)
+    assert set(heirs(os.getpid())) == others
 
 
 def test_a_fork_does_not_stop_it(workshop: Workshop) -> None:

@@ -233,11 +233,17 @@ def test_keywords_without_a_type_stand_for_theirs() -> None:
         ({**TEXT, "minLength": -1}, "#/minLength"),
         ({"$ref": "https://example.com/schema.json"}, "#/$ref"),
         ({"$ref": "#/$defs/missing"}, "#/$ref"),
-        ({"properties": {"a": {**TEXT, "pattern": "(?=a)"}}}, "#/properties/a"),
+        ({"properties": {"a": {**TEXT, "pattern": "(?=a)"}}}, "#/properties/a/pattern"),
+        ({"patternProperties": {"(": TEXT}}, "#/patternProperties/("),
         ({"const": float("nan")}, "#/const"),
         ({"const": "\ud800"}, "#/const"),
         (False, "#"),
         ({"type": "integer", "minimum": 2, "maximum": 1}, "#"),
+        ({"properties": {"a": {"enum": []}}, "required": ["a"]}, "#/properties/a"),
+        (
+            {"prefixItems": [{"const": 1}, {"allOf": [TEXT, WHOLE]}], "minItems": 2},
+            "#/prefixItems/1",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused_by_place(schema: Any, place: str) -> None:

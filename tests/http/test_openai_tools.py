@@ -193,12 +193,13 @@ def test_what_is_wrong_with_tools_is_named(
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("is_strict", [False, True])
 @pytest.mark.parametrize("choice", ["auto", "required", named("faulty")])
 def test_a_fault_in_a_tools_schema_is_told_with_its_place_and_the_tool(
-    client: openai.OpenAI, choice: Any, is_streamed: bool
+    client: openai.OpenAI, choice: Any, is_strict: bool, is_streamed: bool
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "strng"}}}
-    faulty = {"name": "faulty", "parameters": schema, "strict": True}
+    faulty = {"name": "faulty", "parameters": schema, "strict": is_strict}
     tools = [TOOLS[0], {"type": "function", "function": faulty}]
     with pytest.raises(openai.BadRequestError) as caught:
         chat(client, tools=tools, tool_choice=choice, stream=is_streamed)

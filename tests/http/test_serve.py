@@ -79,7 +79,7 @@ def test_a_dead_engine_ends_its_calls_and_then_the_server() -> None:
             assert "error" not in next(lines)
             os.kill(engine, signal.SIGKILL)
             events = [line for line in lines if line]
-        error = json.loads(events[-2][6:])["error"]
+        error = json.loads(events[-1][6:])["error"]
         assert (error["type"], error["code"]) == ("server_error", "engine_dead")
         assert error["message"] == "the engine has died; the server ends, too"
         code, log = ended(process)
@@ -100,7 +100,7 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
         assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
         looks = [httpx.get(f"{url}/{path}") for path in ("health", "ready")]
         assert [look.status_code for look in looks] == [503] * 2
-        for error in (json.loads(events[-2][6:]), refused.json(), *(it.json() for it in looks)):
+        for error in (json.loads(events[-1][6:]), refused.json(), *(it.json() for it in looks)):
             assert error["error"]["code"] == "engine_dead"
             told = "the engine has died; another is being started: try again soon"
             assert error["error"]["message"] == told

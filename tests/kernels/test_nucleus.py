@@ -7,6 +7,9 @@ import pytest
 
 pytest.importorskip("numba")
 
+from numba import njit
+
+from forkroot.kernels import draws
 from forkroot.kernels.nucleus import Drawer, Filters
 
 DRAWER = Drawer()
@@ -48,7 +51,7 @@ def test_weights_are_exponentials_that_end_in_zeros(size: int, temperature: floa
     rows = shapes(size, 1)[:3].astype(np.float32)
     found = weights_of(rows, temperature)
     exact = np.exp((rows - rows.max(-1, keepdims=True)).astype(np.float64) / temperature)
-    assert found.shape[1] % 128 == 0 and not found[:, size:].any()
+    assert found.shape[1] > size and not found[:, size:].any()
     assert np.allclose(found[:, :size], exact, rtol=1e-5, atol=1e-37)
     assert (found.max(-1) == 1).all()
 
@@ -84,9 +87,59 @@ def test_ties_with_the_last_token_kept_are_kept() -> None:
     assert kept(weights, 700, 101, 0.5, 0.0)[0] == 1.0  # of the mass of 101, not of all ties
 
 
-@pytest.mark.parametrize("value", [0.0, -np.inf, np.nan, np.inf])
-def test_rows_of_one_value_end_with_a_token_that_exists(value: float) -> None:
-    rows = np.full((2, 300), value, np.float32)
-    filters = Filters(np.array([-1, 5]), np.array([0.9, 0.5]), np.zeros(2, np.float32))
-    tokens = DRAWER.draw(rows, np.ones(2), filters, np.array([0.0, 0.999]))
+@pytest.mark.parametrize("top_k", [-1, 5])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_of_one_value_end_with_a_token_that_exists(top_k: int, temperature: float) -> None:
+    tokens = drawn(np.full((2, 300), 0.5), temperature, top_k)
     assert ((tokens >= 0) & (tokens < 300)).all()
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("size", [3, 300])
+def test_a_row_that_is_no_numbers_gives_no_token(
+    value: float, temperature: float, size: int
+) -> None:
+    for place in (0, size // 2, size - 1):
+        rows = np.zeros((3, size))
+        rows[1, place], rows[2, -1] = value, 1.0
+        assert (drawn(rows, temperature) < 0).tolist() == [False, True, False]
+        assert DRAWER.likeliest(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_tokens_may_be_hidden_one_must_be_left(temperature: float) -> None:
+    rows = np.full((3, 300), -np.inf)
+    rows[1, 77] = -5.0
+    assert drawn(rows, temperature, has_holes=True).tolist() == [-1, 77, -1]
+
+
+def drawn(
+    rows: np.ndarray, temperature: float, top_k: int = -1, has_holes: bool = False
+) -> np.ndarray:
+    num = len(rows)
+    filters = Filters(np.full(num, top_k), np.full(num, 0.9), np.zeros(num, np.float32))
+    numbers, temperatures = np.linspace(0, 0.999, num), np.full(num, temperature)
+    tokens = DRAWER.draw(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
+    assert (tokens >= -1).all()
+    return tokens
+
+
+@pytest.mark.parametrize("size", [1, 31, 64, 300, 9000])
+def test_of_equals_the_first_is_the_likeliest(size: int) -> None:
+    rows = np.random.default_rng(size).integers(-9, 9, (20, size)).astype(np.float32)
+    assert DRAWER.likeliest(rows).tolist() == rows.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("num", [32, 640, 2048])
+def test_weights_are_packed_alike_on_any_processor(num: int) -> None:
+    weights = np.random.default_rng(num).random(num).astype(np.float32)
+    singly = njit(draws.packed_singly)
+    for low, high in ((0.25, 0.75), (0.0, 2.0), (0.5, 0.5)):
+        low, high = np.float32(low), np.float32(high)
+        kept = weights[(weights >= low) & (weights < high)]
+        for packed in (singly, njit(draws.packed)):
+            found = np.full(num + draws.SPARE, 9, np.float32)
+            assert packed(weights, num, found, low, high) == len(kept)
+            assert found[: len(kept)].tolist() == kept.tolist()
+            assert not found[len(kept) :][: draws.SPARE].any()

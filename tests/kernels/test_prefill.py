@@ -150,6 +150,20 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
         assert torch.equal(piece, whole[first:end])
 
 
+def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
+    rng = np.random.default_rng(6)
+    past = scattered(rng, [50], [19])
+    kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
+    apart = torch.stack([q, torch.full_like(q, torch.nan)], -1).flatten(-2)[..., ::2]
+    assert apart.stride(-1) == 2
+    for num in (19, 4):  # a tile of many queries, and one of few
+        part = chunk(Past(past.table, past.rows, past.starts, np.array([num], np.int32)))
+        wanted = read(q[:num], kv, part, 0.25)
+        found = read(apart[:num], kv, part, 0.25)
+        assert torch.equal(found.out, wanted.out)
+        assert torch.equal(found.total, wanted.total)
+
+
 def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only() -> None:
     rng = np.random.default_rng(5)
     past = scattered(rng, [90, 90], [80, 80])

@@ -60,8 +60,13 @@ def serve(line: Line) -> None:
     messages = line.messages()
     folder, meeting_place = next(messages)
     warming = Warming()
-    runner = runner_of(folder, join(1, 2, meeting_place, torch.device("cpu")), warming)
+    ranks = join(1, 2, meeting_place, torch.device("cpu"))
+    runner = runner_of(folder, ranks, warming)
     shown = (message for (message,) in messages)
-    follow(takewhile(lambda message: message != "end", shown), runner)
+    follow(takewhile(lambda message: message != "end", shown), runner, ranks, _never)
     line.send(warming.recorded, warming.repeated)
     line.close()
+
+
+def _never(number: int) -> None:
+    raise AssertionError(f"memory does not do for batch {number}")

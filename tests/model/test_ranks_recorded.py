@@ -45,6 +45,12 @@ class Follower:
     def when_gone(self, action: Callable[[], None]) -> None:
         """It lives as long as it is wanted."""
 
+    def watch(self, told: Callable[[], Any]) -> None:
+        """It does not hang."""
+
+    def is_short(self, number: int) -> bool:
+        return False
+
     def counts(self) -> tuple[int, int]:
         """How many steps it recorded and repeated; it ends."""
         self._child.line.send("end")

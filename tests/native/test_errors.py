@@ -346,6 +346,14 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
         function(body).run(backends=backends)
 
 
+def test_what_is_no_backend_is_refused_by_name() -> None:
+    def body(s):
+        s += gen("x", backend=5)
+
+    with pytest.raises(InvalidCall, match=r"^backend=5 is not allowed"):
+        function(body).run(backend=ScriptedBackend("ok"))
+
+
 def test_a_backend_without_an_answer_to_info_plants_nothing_and_answers_all_the_same() -> None:
     class Secretive(ScriptedBackend):
         def info(self) -> BackendInfo:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from forkroot.adapters.native import function, gen
+from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.fsm.schema import schema_pattern
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import InvalidCall, JsonSchema
@@ -154,3 +155,29 @@ def test_what_a_model_writes_is_one_of_the_class() -> None:
         assert Person.model_validate_json(state["person"]).name
         assert state.get_meta_info("person")["forced"][0] == (0, len('{"name":"'))
         assert re.fullmatch(r'\{"x":-?\d+(,"y":-?\d+)?\}', state["point"], re.ASCII)
+
+
+def test_a_regular_expression_or_grammar_is_text_that_can_be_encoded() -> None:
+    for field in ("regex", "grammar"):
+        with pytest.raises(InvalidCall, match="text without lone surrogates") as caught:
+            gen("x", **{field: "a\ud800"})
+        assert caught.value.field == field
+
+
+WRONG = {"type": "object", "properties": {"size": {"type": "strin"}}, "required": ["size"]}
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_fault_in_a_schema_is_told_with_its_place_and_value(is_streamed: bool) -> None:
+    fault = InvalidCall("json_schema", "#/properties/size/type", "one of object, array")
+
+    @function
+    def program(s):
+        s += "A size: " + gen("size", json_schema=WRONG)
+
+    with pytest.raises(InvalidCall) as caught:
+        state = program.run(backend=ScriptedBackend([fault]), stream=is_streamed)
+        list(state.text_iter())
+    error = caught.value
+    assert (error.field, error.value) == ("json_schema#/properties/size/type", "strin")
+    assert error.allowed == "one of object, array"

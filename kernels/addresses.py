@@ -1,0 +1,82 @@
+"""Memory by its address, and functions by theirs, in code that numba compiles: what a whole step
+reads goes into compiled code as a few numbers. Unpacking every array takes longer than small loops
+do. Nothing is checked. Needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import types
+from numba.core import sigutils
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+
+from .kept import keep
+
+Record: TypeAlias = npt.NDArray[np.void]
+Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
+_LONG = ir.IntType(64)
+_ENTERED = types.void(*[types.int64] * 5)  # every entry takes five numbers
+
+
+def _pointer(kind: types.Type) -> Any:
+    @intrinsic
+    def pointer(typing, address):
+        def emit(context, builder, signature, args):
+            return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(kind)(types.int64), emit
+
+    return pointer
+
+
+floats, words = _pointer(types.float32), _pointer(types.uint16)
+ints, longs = _pointer(types.int32), _pointer(types.int64)
+
+
+def records(dtype: np.dtype[np.void]) -> Any:
+    """As `floats`, for records: an address as what `numba.carray` takes."""
+    return _pointer(numba.from_dtype(dtype))
+
+
+@intrinsic
+def enter(typing, address, a, b, c, d, e):
+    """Call the entry at an address."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [_LONG] * 5)
+        builder.call(builder.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), emit
+
+
+@functools.cache
+def entry(function: Callable[..., None]) -> Entry:
+    """A function of five numbers (int64) in machine code that can be entered by its address, and
+    is kept for later processes where files can be. It lives as long as this process."""
+    found = CFunc(function, sigutils.normalize_signature(_ENTERED), {}, {"error_model": "numpy"})
+    keep(found)
+    found.compile()
+    return found
+
+
+def record(integers: str, singles: str = "") -> np.dtype[np.void]:
+    """Of these fields: numbers or addresses (int64), and float32 numbers."""
+    fields: list[Any] = [(name, np.int64) for name in integers.split()]
+    fields += [(name, np.float32) for name in singles.split()]
+    return np.dtype(fields, align=True)
+
+
+def address(array: npt.NDArray[Any]) -> int:
+    """Where an array begins (slow: torch says it of a tensor ten times as quickly)."""
+    return int(array.ctypes.data)

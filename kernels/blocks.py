@@ -1,0 +1,140 @@
+"""The layers of a decoder over few rows: compiled loops that call one another.
+
+All that they read and write is handed over by address, in records of one layer and of one step.
+`layers` reads as the layer's diagram. Only for float32 on a CPU; needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="call-arg, var-annotated"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from . import gates, norms, singles, slots, turns
+from .addresses import enter, floats, ints, longs, record, records
+from .entries import MATRIX
+
+# One layer. Norms and matrices (`entries.MATRIX`) are addresses; head_norm: 0 for none. read: which
+# READ is its own.
+LAYER = record(
+    "attention_norm head_norm ffn_norm qkv out gate_up down"
+    " hidden num_heads num_kv_heads dim ffn read",
+    "eps scale",
+)
+# A step: x [rows, hidden], which is changed; turns [num_turns, dim]; positions and slots [rows];
+# keys and values of the first layer [2, kv_heads, num_slots, dim] and how many bytes further on
+# those of the next are; room for what stands between products, and for turns [rows, dim]; and the
+# step's READs, one for each window.
+STEP = record(
+    "rows x turns num_turns positions slots kv kv_step num_slots"
+    " angles normed qkv seen total gate_up gated reads"
+)
+# What single tokens read, see `parts.TokenPart`.
+READ = record("tokens table num_rows width rows firsts ends")
+ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
+_compiled = njit(error_model="numpy", nogil=True)
+_layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
+_matrix_at = records(MATRIX)
+_normalize, _turn = _compiled(norms.normalize), _compiled(turns.turn)
+_write, _attend, _silu_mul = (_compiled(f) for f in (slots.write, singles.attend, gates.silu_mul))
+
+
+def layers(first_layer, first, last, step_at, parts):
+    """Layers first:last of those that begin at an address, or some parts of each."""
+    all_layers = carray(_layer_at(first_layer), last)
+    step = carray(_step_at(step_at), 1)[0]
+    if first == 0 and parts & ENTER:
+        _collect_turns(step, all_layers[0].dim)
+    for i in range(first, last):
+        layer = all_layers[i]
+        kv = step.kv + i * step.kv_step
+        if parts & ENTER:
+            _enter_attention(layer, step, kv)
+        if parts & ATTEND:
+            _attend_singles(layer, step, kv)
+        if parts & LEAVE:
+            _product(layer.out, step.seen, step.rows, step.x, 1)
+            _feed_forward(layer, step)
+
+
+@_compiled
+def _collect_turns(step, dim):
+    """Of each row that at its position; NaN where there is none, which ends a sequence."""
+    positions = carray(longs(step.positions), step.rows)
+    turns = carray(floats(step.turns), (step.num_turns, dim))
+    angles = carray(floats(step.angles), (step.rows, dim))
+    for row in range(step.rows):
+        position = positions[row]
+        is_known = 0 <= position < step.num_turns
+        for i in range(dim):
+            angles[row, i] = turns[position, i] if is_known else np.float32(np.nan)
+
+
+@_compiled
+def _enter_attention(layer, step, kv):
+    """norm -> queries, keys and values -> norms of heads -> turns; keys and values go into their
+    slots."""
+    num_turned, dim = layer.num_heads + layer.num_kv_heads, layer.dim
+    _norm(layer, layer.attention_norm, step)
+    _product(layer.qkv, step.normed, step.rows, step.qkv, 0)
+    qkv = carray(floats(step.qkv), (step.rows, num_turned + layer.num_kv_heads, dim))
+    turned = qkv[:, :num_turned]
+    if layer.head_norm:
+        weight = carray(floats(layer.head_norm), (num_turned, dim))
+        _normalize(turned, weight, layer.eps, turned)
+    _turn(turned, carray(floats(step.angles), (step.rows, dim)))
+    pool = carray(floats(kv), (2 * layer.num_kv_heads, step.num_slots, dim))
+    _write(pool, carray(longs(step.slots), step.rows), qkv[:, layer.num_heads :])
+
+
+@_compiled
+def _attend_singles(layer, step, kv):
+    read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
+    heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
+    qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
+    places = 2 * kv_heads * step.num_slots * dim
+    pool = carray(floats(kv), (2 * kv_heads, step.num_slots, dim))
+    _attend(
+        qkv[:, :heads],
+        pool[:kv_heads],
+        carray(floats(kv), places)[places // 2 :],
+        carray(floats(step.seen), (rows, heads, dim)),
+        carray(floats(step.total), (rows, heads)),
+        carray(longs(read.tokens), rows),
+        carray(ints(read.table), (read.num_rows, read.width)),
+        carray(ints(read.rows), rows),
+        carray(ints(read.firsts), rows),
+        carray(ints(read.ends), rows),
+        layer.scale,
+        np.float32(0),
+        0,
+        rows,
+    )
+
+
+@_compiled
+def _feed_forward(layer, step):
+    """norm -> gate and up -> silu(gate) * up -> down, added to x."""
+    rows, ffn = step.rows, layer.ffn
+    _norm(layer, layer.ffn_norm, step)
+    _product(layer.gate_up, step.normed, rows, step.gate_up, 0)
+    gated = carray(floats(step.gated), (rows, ffn))
+    _silu_mul(carray(floats(step.gate_up), (rows, 2 * ffn)), gated)
+    _product(layer.down, step.gated, rows, step.x, 1)
+
+
+@_compiled
+def _norm(layer, weight, step):
+    """x -> normed."""
+    shape = step.rows, 1, layer.hidden
+    x, normed = carray(floats(step.x), shape), carray(floats(step.normed), shape)
+    _normalize(x, carray(floats(weight), (1, layer.hidden)), layer.eps, normed)
+
+
+@_compiled
+def _product(matrix_at, x, rows, out, is_added):
+    """x [rows, depth] times a matrix into out [rows, width], or added to it, by its entry."""
+    matrix = carray(_matrix_at(matrix_at), 1)[0]
+    enter(matrix.entry, matrix_at, x, rows, out, is_added)

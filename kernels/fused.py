@@ -1,0 +1,31 @@
+"""Which layers can be computed by loops that call one another (`stack`). Needs numba for nothing
+but that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .layers import Fused, LayerSizes, LayerWeights
+from .paged import can_compile
+from .products import Paneled
+from .rows import CompiledNorm
+
+
+def fused(sizes: LayerSizes, layers: Sequence[LayerWeights | None]) -> Fused | None:
+    """These layers; None where loops cannot do what one of them does."""
+    if not can_compile():
+        return None
+    known = [layer for layer in layers if layer is not None and _is_known(layer)]
+    if len(known) < len(layers):
+        return None
+    from .stack import Stack
+
+    return Stack(sizes, known)
+
+
+def _is_known(layer: LayerWeights) -> bool:
+    norms = layer.attention_norm, layer.head_norm, layer.ffn_norm
+    matrices = layer.qkv, layer.out, layer.gate_up, layer.down
+    return all(norm is None or isinstance(norm, CompiledNorm) for norm in norms) and all(
+        isinstance(matrix.product, Paneled) for matrix in matrices
+    )

@@ -1,0 +1,219 @@
+"""The layers of a decoder by one call, or by two calls a layer where attention takes several: for
+rows so few that calling takes longer than computing. Float32 on a CPU; needs numba.
+
+Gives what the same layers give that call their parts one by one, to the last bit: the loops are the
+same. Knows where everything is; `blocks` computes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from . import Attention, blocks, entries
+from .addresses import address, entry
+from .layers import LayerSizes, LayerWeights, Matrix, Past
+from .paged import is_spread
+from .parts import Bend, InPlacePlan, TokenPart
+from .products import FEW, SPREAD, Paneled
+from .rows import CompiledNorm, Norm
+
+_MOST = 256  # rows above which what calls take is nothing beside the rest
+_LINE = 16  # numbers after which a cache's next line begins
+
+
+class Stack:
+    """Layers that follow one another, and room for what stands between their products, which one
+    caller has at a time. num_threads: as torch has, if None."""
+
+    def __init__(
+        self, sizes: LayerSizes, layers: Sequence[LayerWeights], num_threads: int | None = None
+    ) -> None:
+        self._sizes, self._layers = sizes, tuple(layers)
+        self._enter = entry(blocks.layers).ctypes
+        self._scale = sizes.dim**-0.5
+        self._power = float(Bend(self._scale, None).in_powers()[0])
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._largest = sizes.hidden * max(2 * sizes.ffn, sizes.num_heads * sizes.dim)
+        self._memory = _Memory()
+        self._records = np.zeros(len(layers), blocks.LAYER)
+        self._records[:] = [self._described(weights) for weights in layers]
+        self._lock = threading.Lock()
+        self._step, self._room = np.zeros(1, blocks.STEP), _Room(sizes)
+        self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
+        self._places = tuple(address(array) for array in (self._records, self._step, self._reads))
+
+    def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
+        """As `Fused.fits`: a second thread would help with no product."""
+        if len(x) > _MOST or not x.is_contiguous() or not storage.is_contiguous():
+            return False
+        if not all(isinstance(plan, InPlacePlan) for plan in plans):
+            return False
+        return self._num_threads == 1 or max(len(x), FEW) * self._largest < SPREAD
+
+    def __call__(
+        self,
+        x: Tensor,
+        past: Past,
+        attention: Attention,
+        plans: Sequence[Any],
+        wanted: Tensor | None = None,
+    ) -> Tensor:
+        """As `Fused.__call__`."""
+        with self._lock:
+            return self._computed(
+                x, Past(*(each.contiguous() for each in past)), attention, plans, wanted
+            )
+
+    def _computed(
+        self,
+        x: Tensor,
+        past: Past,
+        attention: Attention,
+        plans: Sequence[Any],
+        wanted: Tensor | None,
+    ) -> Tensor:
+        parts = self._singles(plans)
+        arrays = [_arrays(part) for part in parts or ()]
+        num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
+        self._room.grow(max(len(x), num_wanted))
+        self._begin(x, past, arrays)
+        if parts is not None:
+            self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
+            return x if wanted is None else x.index_select(0, wanted)
+        for i, layer in enumerate(self._layers):
+            self._run(i, i + 1, blocks.ENTER)
+            q = self._room.q(len(x))
+            seen = attention.attend(q, past.storage[i], plans[layer.window], self._scale)
+            if wanted is not None and i + 1 == len(self._layers):
+                x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
+                self._step["rows"], self._step["x"] = len(x), x.data_ptr()
+            self._step["seen"] = seen.data_ptr()
+            self._run(i, i + 1, blocks.LEAVE)
+        return x
+
+    def _run(self, first: int, last: int, parts: int) -> None:
+        layers, step, _ = self._places
+        self._enter(layers, first, last, step, parts)
+
+    def _begin(self, x: Tensor, past: Past, arrays: Sequence[tuple[Tensor, ...]]) -> None:
+        """Write down where all of a step is."""
+        storage = past.storage
+        self._step[0] = (
+            len(x),
+            x.data_ptr(),
+            past.turns.data_ptr(),
+            len(past.turns),
+            past.positions.data_ptr(),
+            past.slots.data_ptr(),
+            storage.data_ptr(),
+            storage.stride(0) * storage.itemsize,
+            storage.shape[3],
+            *self._room.places,
+            self._places[2],
+        )
+        for i, (tokens, table, spans) in enumerate(arrays):
+            first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
+            places = first, first + step, first + 2 * step
+            self._reads[i] = (tokens.data_ptr(), table.data_ptr(), *table.shape, *places)
+
+    def _singles(self, plans: Sequence[InPlacePlan]) -> list[TokenPart] | None:
+        """What single tokens read, for each window; None where a step has others, or so much to
+        read that threads would help."""
+        parts, width = [], self._sizes.num_kv_heads * self._sizes.dim
+        for plan in plans:
+            if plan.runs or len(plan.own) != 1 or not isinstance(plan.own[0], TokenPart):
+                return None
+            if is_spread(plan.own[0], width, self._num_threads):
+                return None
+            parts.append(plan.own[0])
+        return parts
+
+    def _described(self, weights: LayerWeights) -> tuple[float, ...]:
+        """A layer's record."""
+        sizes, keep = self._sizes, self._memory
+        return (
+            *(keep.norm(norm) for norm in weights[:3]),
+            keep.matrix(weights.qkv, sizes.hidden),
+            keep.matrix(weights.out, sizes.num_heads * sizes.dim),
+            keep.matrix(weights.gate_up, sizes.hidden),
+            keep.matrix(weights.down, sizes.ffn),
+            sizes.hidden,
+            sizes.num_heads,
+            sizes.num_kv_heads,
+            sizes.dim,
+            sizes.ffn,
+            weights.window,
+            sizes.eps,
+            self._power,
+        )
+
+
+class _Memory:
+    """Holds what records name by its address."""
+
+    def __init__(self) -> None:
+        self._held: list[object] = []
+
+    def norm(self, norm: Norm | None) -> int:
+        """The address of its weight; 0 for none."""
+        assert norm is None or isinstance(norm, CompiledNorm)
+        return self.tensor(norm.weight if norm is not None else None)
+
+    def tensor(self, x: Tensor | None) -> int:
+        """The address of the same numbers, side by side; 0 for none."""
+        if x is None:
+            return 0
+        self._held.append(x := x.contiguous())
+        return x.data_ptr()
+
+    def matrix(self, matrix: Matrix, depth: int) -> int:
+        """The address of its record, of a matrix [depth, out]."""
+        product, record = matrix.product, np.zeros(1, entries.MATRIX)
+        assert isinstance(product, Paneled)
+        self._held += [product, record]
+        panels, bias = product.panels, self.tensor(matrix.bias)
+        function = entries.paneled if panels.dtype == np.float32 else entries.halved
+        if product.num_thirds:
+            function = entries.in_thirds
+        shape = depth, product.width, address(panels), len(panels), product.num_panels
+        record[0] = (entry(function).address, *shape, product.num_thirds, bias)
+        return address(record)
+
+
+class _Room:
+    """Memory for what stands between products, as long as rows are no more than before."""
+
+    def __init__(self, sizes: LayerSizes) -> None:
+        heads, kv_heads, dim, ffn = sizes.num_heads, sizes.num_kv_heads, sizes.dim, sizes.ffn
+        self._num_heads, self._dim = heads, dim
+        qkv, seen = (heads + 2 * kv_heads) * dim, heads * dim
+        self._widths = dim, sizes.hidden, qkv, seen, heads, 2 * ffn, ffn
+        self._most, self.places, self._qkv = 0, (0,) * len(self._widths), torch.empty(0)
+
+    def grow(self, num_rows: int) -> None:
+        """places: the addresses of angles, normed, qkv, seen, total, gate_up and gated."""
+        if num_rows <= self._most:
+            return
+        lens = [-(-num_rows * width // _LINE) * _LINE for width in self._widths]
+        parts = torch.empty(sum(lens)).split(lens)
+        self._most, self._qkv = num_rows, parts[2]
+        self.places = tuple(part.data_ptr() for part in parts)
+
+    def q(self, num_rows: int) -> Tensor:
+        """Queries [rows, heads, dim]."""
+        qkv = self._qkv[: num_rows * self._widths[2]].view(num_rows, -1, self._dim)
+        return qkv[:, : self._num_heads]
+
+
+def _arrays(part: TokenPart) -> tuple[Tensor, ...]:
+    """Tokens, table, and [rows, firsts, ends], as the loops read them."""
+    tokens = np.ascontiguousarray(part.tokens, np.int64)
+    spans = np.array((part.rows, part.firsts, part.ends), np.int32)
+    table = np.ascontiguousarray(part.table, np.int32)
+    return torch.from_numpy(tokens), torch.from_numpy(table), torch.from_numpy(spans)
