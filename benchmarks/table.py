@@ -111,7 +111,10 @@ def dspy(row: Row) -> list[list[str]]:
         seconds = [f"{of['seconds'][mode]:.2f} s" for mode in MODES]
         ratios = [f"{of['times_faster_than'][mode]:.2f}×" for mode in MODES[1:]]
         counts = of["counts"]
-        computed = [f"{counts[mode]['computed_tokens']:,}" for mode in (*MODES[:2], UNHELD)]
+        computed = [
+            f"{counts[mode]['computed_tokens']:,}" if mode in counts else ""
+            for mode in (*MODES[:2], UNHELD)
+        ]
         lines.append([name, *seconds, *ratios, *computed])
     columns = ["cache + hints", "cache", "cache, siblings not held"]
     return [[*head, *(f"tokens computed, {name}" for name in columns)], *lines]
