@@ -27,7 +27,7 @@ _STRUCTURED = "one of json, regex, choice, grammar, json_object"
 _HOW_TO = frozenset(  # of vLLM: it says how its engine is to do it, and nothing of the answer
     (
         *("disable_fallback", "disable_any_whitespace", "disable_additional_properties"),
-        *("whitespace_pattern", "_backend", "_backend_was_auto"),
+        *("whitespace_pattern", "backend", "_backend", "_backend_was_auto"),
     )
 )
 
