@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+_BROKEN = (OSError, EOFError, ValueError, pickle.UnpicklingError)  # full disks, files cut short
 
 
 def keep(compiler: Any) -> None:
@@ -18,18 +23,52 @@ def keep(compiler: Any) -> None:
     from numba.core.caching import NullCache
 
     cache: Any = NullCache()
-    with contextlib.suppress(RuntimeError, AttributeError):  # no folder; another numba
+    # no folder; another numba
+    with contextlib.suppress(RuntimeError, AttributeError, OSError, ValueError):
         compiler.enable_caching()
-        compiler._cache._cache_file._source_stamp = _stamp()
+        _mark(compiler._cache, _stamp())
         cache = compiler._cache
     compiler._cache = cache
 
 
+def _mark(cache: Any, stamp: str) -> None:
+    """Have a cache go by a stamp. Code has it in its file's name: numba writes down which file is
+    the one before it writes that, and another process would find older code there meanwhile."""
+    files = cache._cache_file
+    begin, end = files._data_name_pattern.split("{", 1)
+    files._source_stamp, files._data_name_pattern = stamp, f"{begin}{stamp}.{{{end}"
+    load, save = cache.load_overload, cache.save_overload
+    cache.load_overload = _patient(load)
+    cache.save_overload = _patient(save, lambda: _clear(Path(files._cache_path), begin, stamp))
+
+
+def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None) -> Any:
+    """The same, but None where a file cannot be read or written."""
+
+    def tried(*given: Any) -> Any:
+        with contextlib.suppress(*_BROKEN):
+            result = action(*given)
+            if after is not None:
+                after()
+            return result
+        return None
+
+    return tried
+
+
+def _clear(folder: Path, begin: str, stamp: str) -> None:
+    """Remove what was kept of a function under other stamps."""
+    for file in folder.iterdir():
+        is_code = file.name.startswith(begin) and file.suffix == ".nbc"
+        if is_code and not file.name.startswith(begin + stamp):
+            file.unlink(missing_ok=True)
+
+
 @functools.cache
-def _stamp() -> tuple[tuple[str, int, int], ...]:
-    """Name, time and size of every file of this room."""
+def _stamp() -> str:
+    """Of the text of every file of this room."""
     files = sorted(Path(__file__).parent.glob("*.py"))
-    stats = [file.stat() for file in files]
-    return tuple(
-        (file.name, stat.st_mtime_ns, stat.st_size) for file, stat in zip(files, stats, strict=True)
-    )
+    if not files:
+        raise RuntimeError("there are no files to go by")
+    texts = (f"{file.name}\0".encode() + file.read_bytes() for file in files)
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -75,6 +76,10 @@ def is_spread(part: TokenPart, width: int, num_threads: int) -> bool:
 def helpers(num_threads: int) -> ThreadPoolExecutor:
     """Threads beside the caller's; the loops need no interpreter."""
     return ThreadPoolExecutor(num_threads - 1, "forkroot-attention")
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has none of the threads
+    os.register_at_fork(after_in_child=helpers.cache_clear)
 
 
 def slot_writer() -> Callable[[Tensor, Tensor, Tensor], None]:

@@ -80,7 +80,7 @@ class Paneled:
     """
 
     def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
-        self.width = weight.shape[0]
+        self.width, self.depth = weight.shape
         self._num_threads = num_threads or torch.get_num_threads()
         self._multiply, panels = self._laid(weight)
         self.num_panels, self.panels = len(panels), panels.view(-1).numpy()
@@ -111,6 +111,9 @@ class Paneled:
 
     def _run(self, x: Tensor, out: Tensor, is_added: bool) -> None:
         """Panels are shared out among threads where there is much to do."""
+        if (x.shape[1], out.shape) != (self.depth, (len(x), self.width)):  # loops look at nothing
+            sizes = f"{list(x.shape)} and a matrix {[self.depth, self.width]}"
+            raise ValueError(f"{sizes} have no product {list(out.shape)}")
         arrays = x.contiguous().numpy(), self.panels, out.numpy(), is_added
         num_threads = min(self._num_threads, self.num_panels)
         if num_threads == 1 or max(len(x), FEW) * x.shape[1] * self.width < SPREAD:
@@ -169,6 +172,8 @@ class InThirds(Paneled):
         num = self._num_thirds
         if not num:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
+        if not amx.can_multiply():  # asks the system for leave, too
+            raise ValueError("this processor, or its system, does not let tiles be multiplied")
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
         shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from . import Attention, blocks, entries
 from .addresses import address, entry
+from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 from .paged import is_spread
 from .parts import Bend, InPlacePlan, TokenPart
@@ -39,7 +40,8 @@ class Stack:
         self._scale = sizes.dim**-0.5
         self._power = float(Bend(self._scale, None).in_powers()[0])
         self._num_threads = num_threads or torch.get_num_threads()
-        self._largest = sizes.hidden * max(2 * sizes.ffn, sizes.num_heads * sizes.dim)
+        num_heads = sizes.num_heads + 2 * sizes.num_kv_heads
+        self._largest = sizes.hidden * max(2 * sizes.ffn, num_heads * sizes.dim)
         self._memory = _Memory()
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
@@ -78,7 +80,8 @@ class Stack:
         plans: Sequence[Any],
         wanted: Tensor | None,
     ) -> Tensor:
-        parts = self._singles(plans)
+        is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
+        parts = self._singles(plans) if is_known else None
         arrays = [_arrays(part) for part in parts or ()]
         num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
         self._room.grow(max(len(x), num_wanted))
@@ -90,6 +93,7 @@ class Stack:
             self._run(i, i + 1, blocks.ENTER)
             q = self._room.q(len(x))
             seen = attention.attend(q, past.storage[i], plans[layer.window], self._scale)
+            seen = seen.contiguous()
             if wanted is not None and i + 1 == len(self._layers):
                 x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
                 self._step["rows"], self._step["x"] = len(x), x.data_ptr()
@@ -137,12 +141,13 @@ class Stack:
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
         """A layer's record."""
         sizes, keep = self._sizes, self._memory
+        seen, kv = sizes.num_heads * sizes.dim, sizes.num_kv_heads * sizes.dim
         return (
             *(keep.norm(norm) for norm in weights[:3]),
-            keep.matrix(weights.qkv, sizes.hidden),
-            keep.matrix(weights.out, sizes.num_heads * sizes.dim),
-            keep.matrix(weights.gate_up, sizes.hidden),
-            keep.matrix(weights.down, sizes.ffn),
+            keep.matrix(weights.qkv, sizes.hidden, seen + 2 * kv),
+            keep.matrix(weights.out, seen, sizes.hidden),
+            keep.matrix(weights.gate_up, sizes.hidden, 2 * sizes.ffn),
+            keep.matrix(weights.down, sizes.ffn, sizes.hidden),
             sizes.hidden,
             sizes.num_heads,
             sizes.num_kv_heads,
@@ -172,10 +177,13 @@ class _Memory:
         self._held.append(x := x.contiguous())
         return x.data_ptr()
 
-    def matrix(self, matrix: Matrix, depth: int) -> int:
-        """The address of its record, of a matrix [depth, out]."""
+    def matrix(self, matrix: Matrix, depth: int, width: int) -> int:
+        """The address of its record, of a matrix [depth, width]. Raises ValueError for another."""
         product, record = matrix.product, np.zeros(1, entries.MATRIX)
         assert isinstance(product, Paneled)
+        if (product.depth, product.width) != (depth, width):
+            found = [product.depth, product.width]
+            raise ValueError(f"a layer has a matrix {found}; its sizes want {[depth, width]}")
         self._held += [product, record]
         panels, bias = product.panels, self.tensor(matrix.bias)
         function = entries.paneled if panels.dtype == np.float32 else entries.halved
@@ -194,14 +202,14 @@ class _Room:
         self._num_heads, self._dim = heads, dim
         qkv, seen = (heads + 2 * kv_heads) * dim, heads * dim
         self._widths = dim, sizes.hidden, qkv, seen, heads, 2 * ffn, ffn
-        self._most, self.places, self._qkv = 0, (0,) * len(self._widths), torch.empty(0)
+        self._most, self.places, self._qkv = 0, (0,) * len(self._widths), _floats(0)
 
     def grow(self, num_rows: int) -> None:
         """places: the addresses of angles, normed, qkv, seen, total, gate_up and gated."""
         if num_rows <= self._most:
             return
         lens = [-(-num_rows * width // _LINE) * _LINE for width in self._widths]
-        parts = torch.empty(sum(lens)).split(lens)
+        parts = _floats(sum(lens)).split(lens)
         self._most, self._qkv = num_rows, parts[2]
         self.places = tuple(part.data_ptr() for part in parts)
 
@@ -209,6 +217,11 @@ class _Room:
         """Queries [rows, heads, dim]."""
         qkv = self._qkv[: num_rows * self._widths[2]].view(num_rows, -1, self._dim)
         return qkv[:, : self._num_heads]
+
+
+def _floats(count: int) -> Tensor:
+    """Room for so many, whatever torch's default is meanwhile: it may change at any time."""
+    return torch.empty(count, dtype=torch.float32, device="cpu")
 
 
 def _arrays(part: TokenPart) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from ...kernels import Attention
 from ...kernels.devices import rows_for
 from ...kernels.fused import fused
 from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
-from ...kernels.rows import Rows
+from ...kernels.rows import PlainRows, Rows
 from .config import ModelConfig
 from .inputs import Inputs
 from .parallel import Ranks
@@ -142,7 +142,8 @@ class Llama:
         ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
         rows: Rows | None = None,
     ) -> None:
-        parts = Parts(config, weights, ranks, rows or rows_for(device))
+        rows = rows or rows_for(device)
+        parts = Parts(config, weights, ranks, rows)
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, device)
@@ -153,7 +154,9 @@ class Llama:
         ]
         self._norm = parts.norm("model.norm")
         self._head = parts.head("lm_head", self._embed)
-        self._fused = fused(_sizes(config), [layer.weights for layer in self._layers])
+        is_plain = type(rows) is PlainRows  # others turn and gate rows as they like
+        known = [layer.weights if is_plain else None for layer in self._layers]
+        self._fused = fused(_sizes(config), known)
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:

@@ -25,7 +25,7 @@ class RotaryEmbedding:
         self, config: RopeConfig, head_dim: int, context_len: int, device: torch.device
     ) -> None:
         self._frequencies = frequencies(config, head_dim, context_len).to(device)  # [dim / 2]
-        self._length = torch.tensor(stretch(config), device=device)
+        self._length = torch.tensor(stretch(config), dtype=torch.float32, device=device)
         self._context_len, self._device = context_len, device
         self._known = self._computed(torch.arange(0, device=device))
 
@@ -42,7 +42,8 @@ class RotaryEmbedding:
             count = int(positions.max()) + 1 if len(positions) else 0
             if count > len(self._known):
                 count = max(2 * count, _LEAST)
-                self._known = self._computed(torch.arange(min(count, self._context_len)))
+                places = torch.arange(min(count, self._context_len), device=self._device)
+                self._known = self._computed(places)
         return self._known
 
     def _computed(self, positions: Tensor) -> Tensor:

@@ -88,6 +88,18 @@ def test_no_rows_give_no_rows(layout: type[Paneled], stored: torch.dtype) -> Non
 
 
 @pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_rows_that_do_not_fit_panels_are_refused(
+    layout: type[Paneled], stored: torch.dtype
+) -> None:
+    product = layout(torch.ones(5, 3))
+    with pytest.raises(ValueError, match=r"\[2, 4\] and a matrix \[3, 5\]"):
+        product(torch.ones(2, 4))
+    for total in (torch.ones(2, 6), torch.ones(1, 5)):
+        with pytest.raises(ValueError, match="have no product"):
+            product.add_to(total, torch.ones(2, 3))
+
+
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
 def test_a_row_in_panels_gives_the_same_numbers_in_any_company(
     layout: type[Paneled], stored: torch.dtype
 ) -> None:
@@ -164,4 +176,12 @@ def test_only_numbers_of_half_precision_lie_in_thirds() -> None:
         assert isinstance(products.of(weight.to(stored).float()), InThirds)
     assert not isinstance(products.of(weight), InThirds | Halved)
     with pytest.raises(ValueError, match="neither bfloat16 nor float16"):
+        InThirds(weight)
+
+
+def test_without_tiles_nothing_lies_in_thirds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amx, "can_multiply", lambda: False)
+    weight = torch.ones(5, 3)
+    assert type(Products().of(weight)) is Halved
+    with pytest.raises(ValueError, match="does not let tiles be multiplied"):
         InThirds(weight)

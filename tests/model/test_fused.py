@@ -13,7 +13,7 @@ pytest.importorskip("numba")
 
 from forkroot.core.model.config import ModelConfig, RopeConfig
 from forkroot.core.model.inputs import Inputs
-from forkroot.core.model.llama import MLP, Layer, Step
+from forkroot.core.model.llama import MLP, Layer, Llama, Step
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.parts import Parts
 from forkroot.core.model.pool import KVPool
@@ -93,7 +93,8 @@ class Decoder:
         """One step in both ways, which must agree."""
         inputs = Inputs.of(batch, self.windows, self.attention, CPU)
         rows = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
-        first = torch.randn(len(batch.ids), self.hidden_size, generator=self.random)
+        shape = len(batch.ids), self.hidden_size
+        first = torch.randn(shape, generator=self.random, dtype=torch.float32)
         x, (one, other) = first.clone(), self.pools
         step = Step(
             self.rope.angles(inputs.positions), inputs.slots, inputs.plans, one, self.attention
@@ -182,6 +183,8 @@ def test_layers_that_loops_do_not_know_are_left_as_they_are() -> None:
     sizes = LayerSizes(4, 2, 12, 48, 80, 1e-5)
     assert fused(sizes, [layer.weights]) is not None
     assert fused(sizes, [layer.weights, None]) is None
+    with pytest.raises(ValueError, match=r"matrix \[48, 96\]; its sizes want \[48, 84\]"):
+        fused(sizes._replace(num_heads=3), [layer.weights])
 
 
 def test_a_step_of_many_rows_is_left_to_threads() -> None:
@@ -205,3 +208,55 @@ def test_a_row_at_a_place_that_is_not_known_is_no_number_and_harms_no_other() ->
         past = Past(turns, positions, inputs.slots, pool.storage)
         made = decoder.fused(x.clone(), past, decoder.attention, inputs.plans)
         assert made.isfinite().all(dim=-1).tolist() == [True, False, True]
+
+
+def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    root = placement.add(list(range(60)))
+    torch.set_default_dtype(torch.float16)  # as libraries do while they load a model of theirs
+    try:
+        decoder.run(placement.batch({root: 40}))
+        decoder.run(placement.batch({root: 1}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+class OtherAttention(CpuAttention):
+    """The same, but for what tokens see."""
+
+    def attend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As `Attention.attend`."""
+        return super().attend(*args, **kwargs).neg()
+
+
+def test_an_attention_with_ways_of_its_own_is_asked() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    decoder.attention = OtherAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+    root = placement.add(list(range(60)))
+    decoder.run(placement.batch({root: 20}))
+    decoder.run(placement.batch({root: 1}))
+
+
+class OtherRows(PlainRows):
+    """The same, but for its gates."""
+
+    @staticmethod
+    def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+        """As `Rows.silu_mul`."""
+        return PlainRows.silu_mul(gate_up).neg_()
+
+
+def test_rows_with_ways_of_their_own_are_asked() -> None:
+    models = [
+        Llama(PLAIN, RandomWeights(PLAIN), CPU, Ranks(), rows) for rows in (None, OtherRows())
+    ]
+    hidden = []
+    for model in models:
+        placement = Placement()
+        attention = CpuAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+        batch = placement.batch({placement.add([5, 6, 7]): 3})
+        inputs = Inputs.of(batch, model.windows, attention, CPU)
+        pool = KVPool(PLAIN, NUM_SLOTS, torch.float32, CPU, Ranks())
+        with torch.inference_mode():
+            hidden.append(model.hidden(inputs, pool, attention))
+    assert not torch.allclose(*hidden)
