@@ -7,7 +7,7 @@ OpenAI refuses all unknown fields; clients of other servers send many that mean 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from .errors import Fault, Refused
@@ -17,6 +17,15 @@ MOST_NAMES = 256  # that are told of in the log, and judged only once
 MOST_SHOWN = 16  # in the header
 OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
 LEAST_LEN = 3  # of a name that may have been meant
+_FUNCTION = ("name", "description", "parameters", "strict")
+_INNER: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lies in fields; *: each of a list
+    ("messages", "*"): ("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
+    ("tools", "*"): ("type", "function", *_FUNCTION),
+    ("tools", "*", "function"): _FUNCTION,
+    ("response_format",): ("type", "json_schema"),
+    ("response_format", "json_schema"): ("name", "description", "schema", "strict"),
+    ("stream_options",): ("include_usage", "continuous_usage_stats"),
+}
 _log = logging.getLogger("forkroot.http")
 
 
@@ -33,9 +42,14 @@ class Unknown:
 
     def ignored(self, body: Any) -> list[str]:
         """The fields of a body that are not known, told in the log at the first sight of each.
-        Raises Refused for one that is a known one, misspelled."""
+        Raises Refused for one that is a known one, misspelled, also where it lies in another."""
         if not isinstance(body, Mapping):
             return []
+        for place, known in _INNER.items():
+            for prefix, part in _parts(body, place):
+                for name in part:
+                    if name not in known:
+                        check_spelling(str(name), known, self._path, f"{prefix}.")
         unknown = [str(name) for name in body if name not in self._known]
         for name in unknown:
             if name not in self._ignored:
@@ -48,6 +62,18 @@ class Unknown:
             self._ignored.add(name)
             text = "%s ignores the field %.100r, which it does not know (told once)"
             _log.warning(text, self._path, name)
+
+
+def _parts(body: Any, place: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The objects in a place of a body, and where each is, as in "tools[1].function"."""
+    if not place:
+        if isinstance(body, Mapping):
+            yield prefix, body
+    elif place[0] == "*":
+        for i, part in enumerate(body if isinstance(body, list) else ()):
+            yield from _parts(part, place[1:], f"{prefix}[{i}]")
+    elif isinstance(body, Mapping) and place[0] in body:
+        yield from _parts(body[place[0]], place[1:], f"{prefix}.{place[0]}" if prefix else place[0])
 
 
 def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:

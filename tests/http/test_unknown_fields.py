@@ -44,6 +44,42 @@ def test_a_misspelled_field_is_refused_with_the_one_that_was_meant(
 
 
 @pytest.mark.parametrize(
+    ("field", "value", "name", "meant"),
+    [
+        ("messages", [*SAID, {"role": "user", "contents": "x"}], "messages[1].contents", "content"),
+        ("tools", [{"type": "function", "fucntion": {}}], "tools[0].fucntion", "function"),
+        (
+            *("tools", [{"type": "function", "function": {"name": "f", "parameter": {}}}]),
+            *("tools[0].function.parameter", "parameters"),
+        ),
+        (
+            *("response_format", {"type": "json_schema", "json_schema": {"strickt": True}}),
+            *("response_format.json_schema.strickt", "strict"),
+        ),
+        ("stream_options", {"include_usages": True}, "stream_options.include_usages", "usage"),
+    ],
+)
+def test_so_is_one_that_lies_in_another(
+    url: str, field: str, value: object, name: str, meant: str
+) -> None:
+    response = httpx.post(
+        f"{url}/v1/chat/completions", json={"messages": SAID, "model": "tiny", field: value}
+    )
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "unknown_parameter")
+    assert error["param"] == name
+    assert f"{meant}?" in error["message"]
+
+
+def test_fields_of_others_in_messages_are_left_alone(url: str) -> None:
+    message = {**SAID[0], "reasoning_content": None, "cache_control": {"type": "ephemeral"}}
+    response = httpx.post(
+        f"{url}/v1/chat/completions", json={"messages": [message], "model": "tiny"}
+    )
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
     ("body", "name", "meant"),
     [
         ({"text": "x", "top_logprobs_nums": 1}, "top_logprobs_nums", "top_logprobs_num"),
