@@ -75,6 +75,8 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
 
 def is_known(model: str | Path) -> bool:
     """Whether we know what is meant without a plugin."""
+    if not isinstance(model, str | Path) or not str(model).strip():
+        return True  # whose error is ours
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 

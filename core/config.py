@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -97,7 +98,10 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                raise InvalidCall(key, value, "one of the settings " + ", ".join(known))
+                meant = get_close_matches(key, (*known, "process"), 1, 0.8)
+                hint = f" (did you mean {meant[0]}?)" if meant else ""
+                allowed = f"one of the settings {', '.join(known)}, and of connect: process{hint}"
+                raise InvalidCall(key, value, allowed)
         config = cls(**settings)
         config.check()
         return config

@@ -56,6 +56,7 @@ class ProcessBackend:
 
     def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
         self._model, self._config = model, EngineConfig.from_settings(settings)
+        model_folder(model)
         self._process, self._line = spawn(f"{__name__.rpartition('.')[0]}.child")
         self._owner = os.getpid()
         self._lock = threading.Lock()

@@ -183,3 +183,10 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert "completion_tokens=2" in done.stdout
+
+
+@pytest.mark.parametrize("model", [None, "", " ", 5])
+@pytest.mark.parametrize("process", [False, True])
+def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -> None:
+    with pytest.raises(InvalidModel, match="is no name; allowed: a checkpoint folder"):
+        connect(model, process=process)

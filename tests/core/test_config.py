@@ -77,3 +77,12 @@ def test_what_is_set_stays_but_for_a_context_that_the_model_does_not_have():
     config = EngineConfig(num_slots=7, context_len=500)
     assert config.resolve(1000, 8, 10**9) == EngineConfig(num_slots=7, context_len=500)
     assert config.resolve(100, 8, 10**9) == EngineConfig(num_slots=7, context_len=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")],
+)
+def test_a_misspelled_setting_is_told_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(InvalidCall, match=rf"{name}=1 .*did you mean {meant}\?"):
+        EngineConfig.from_settings({name: 1})
