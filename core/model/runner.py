@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import StaticAttention
+from ...kernels.ahead import Ahead
 from ...kernels.devices import AUTO, Pool, attention_for, drawing_for
 from .answers import answer, compute_along, score
 from .batch import Answer, Batch, Copy, Draw, Floats, NoMemory, Outcome
@@ -60,6 +61,7 @@ class ModelRunner:
         self._ranks = ranks
         self._place = _place(device)
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
+        self._ahead = Ahead(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
@@ -104,7 +106,7 @@ class ModelRunner:
 
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
-        del self._graphs, self._pool, self._model, self._host
+        del self._graphs, self._pool, self._ahead, self._model, self._host
 
     # --- hidden states -----------------------------------------------------------------------
 
@@ -124,6 +126,7 @@ class ModelRunner:
             made = self._graphs.run(batch)
             if made is not None:
                 return made
+        self._ahead.use(int(batch.slots.max(initial=0)))
         inputs = Inputs.of(batch, model.windows, self._attention, model.device, self._drawn)
         return States(model.hidden(inputs, self._pool, self._attention))
 

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,8 @@ def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
         seen.append(number in others._short)
         return seen[-1]
 
-    monkeypatch.setattr(ranks, "spawn", lambda module: spawn(f"{__package__}.scarce"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setattr(ranks, "spawn", lambda module: spawn("scarce"))
     monkeypatch.setattr(OtherRanks, "is_short", is_short)
     with start(ranks=2, overlap=overlap) as two:
         for call, reply in [(call, two.submit(call)) for call in CALLS]:
