@@ -33,7 +33,9 @@ class Follower:
     """The other rank, in a process of its own."""
 
     def __init__(self, folder: str, meeting_place: str) -> None:
-        self._child = spawn(f"{__package__}.following")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(Path(__file__).parent))
+            self._child = spawn("following")
         self._child.line.send(folder, meeting_place)
 
     def show(self, message: Any) -> None:
