@@ -76,22 +76,22 @@ class Packed:
 class Paneled:
     """By compiled loops that read the matrix once, as fast as memory gives it: float32 only.
 
-    panels: flat, as the loops want them. num_threads: as torch has, if None.
+    panels: flat, as the loops want them. num_thirds: of each number, where they are split into
+    some; 0 where they are whole, and where each is one: see the dtype of the panels. num_threads:
+    as torch has, if None. counted: what `count_thirds` says of the weight, where that is known.
     """
 
-    def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
+    num_thirds = 0
+
+    def __init__(
+        self, weight: Tensor, num_threads: int | None = None, counted: int | None = None
+    ) -> None:
         self.width, self.depth = weight.shape
         self._num_threads = num_threads or torch.get_num_threads()
-        self._multiply, panels = self._laid(weight)
+        self._multiply, panels = self._laid(weight, counted)
         self.num_panels, self.panels = len(panels), panels.view(-1).numpy()
 
-    @property
-    def num_thirds(self) -> int:
-        """Of each number, where they are split into some; 0 where they are whole, and where each is
-        one: see the dtype of the panels."""
-        return 0
-
-    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
         """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
         from . import panels
 
@@ -133,15 +133,10 @@ class Halved(Paneled):
     """The same, to the last bit, of float32 numbers that are bfloat16 ones: these lie in half the
     memory, and are read in half the time."""
 
-    @staticmethod
-    def fits(weight: Tensor) -> bool:
-        """Whether a weight has such numbers only."""
-        return _count_thirds(weight) == 1
-
-    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
         from . import panels
 
-        if not Halved.fits(weight):
+        if (counted or count_thirds(weight)) != 1:
             raise ValueError("a weight has numbers that are not bfloat16")
         loop = compiled(panels.multiply, panels.HALVED_SIGNATURE, is_reordered=False)
         return loop, _in_panels(weight, panels.LANES, torch.bfloat16).view(torch.uint16)
@@ -149,31 +144,17 @@ class Halved(Paneled):
 
 class InThirds(Paneled):
     """By loops for processors that multiply tiles, for float32 numbers that are bfloat16 or float16
-    ones (`fits`): these lie in half the memory, or in as much; results have float32's precision."""
+    ones: these lie in half the memory, or in as much; results have float32's precision."""
 
-    def __init__(self, weight: Tensor, num_threads: int | None = None) -> None:
-        self._num_thirds = _count_thirds(weight) or 0
-        super().__init__(weight, num_threads)
-
-    @property
-    def num_thirds(self) -> int:
-        return self._num_thirds
-
-    @staticmethod
-    def fits(weight: Tensor) -> bool:
-        """Whether a weight has such numbers only, and the processor can."""
-        from . import amx
-
-        return amx.can_multiply() and _count_thirds(weight) is not None
-
-    def _laid(self, weight: Tensor) -> tuple[Callable[..., None], Tensor]:
+    def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
         from . import amx, thirds
 
-        num = self._num_thirds
-        if not num:
+        num = counted or count_thirds(weight)
+        if num is None:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
         if not amx.can_multiply():  # asks the system for leave, too
             raise ValueError("this processor, or its system, does not let tiles be multiplied")
+        self.num_thirds = num
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
         shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2
@@ -198,21 +179,23 @@ class Products:
 
     def of(self, weight: Tensor) -> Product:
         """The product with a weight [out, in], which is copied where that is quicker."""
-        ours = _own_layout(weight)
-        if ours is not None:
-            return ours(weight)
+        if weight.is_cpu and weight.dtype is torch.float32 and can_compile():
+            return _own(weight)
         key = weight.shape, weight.dtype
         if key not in self._winners:
             self._winners[key] = _layout(weight)
         return self._winners[key](weight)
 
 
-def _own_layout(weight: Tensor) -> type[Paneled] | None:
-    """The quickest of our loops for a weight; None where there is none for it. No trial: libraries
-    that win one by a little add up in another order, and not alike for each number of rows."""
-    if not (weight.is_cpu and weight.dtype is torch.float32 and can_compile()):
-        return None
-    return next((layout for layout in (InThirds, Halved) if layout.fits(weight)), Paneled)
+def _own(weight: Tensor) -> Paneled:
+    """By the quickest of our loops for a weight. No trial: libraries that win one by a little add
+    up in another order, and not alike for each number of rows."""
+    from . import amx
+
+    counted = count_thirds(weight)
+    if counted is not None and amx.can_multiply():
+        return InThirds(weight, counted=counted)
+    return Halved(weight, counted=counted) if counted == 1 else Paneled(weight)
 
 
 def _layout(weight: Tensor) -> Layout:
@@ -237,7 +220,7 @@ def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
     return memory
 
 
-def _count_thirds(weight: Tensor) -> int | None:
+def count_thirds(weight: Tensor) -> int | None:
     """How many bfloat16 numbers make up each number of a weight; None if they are too many."""
     from .thirds import MOST
 

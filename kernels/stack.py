@@ -67,39 +67,28 @@ class Stack:
         wanted: Tensor | None = None,
     ) -> Tensor:
         """As `Fused.__call__`."""
+        past = Past(*(each.contiguous() for each in past))
         with self._lock:
-            return self._computed(
-                x, Past(*(each.contiguous() for each in past)), attention, plans, wanted
-            )
-
-    def _computed(
-        self,
-        x: Tensor,
-        past: Past,
-        attention: Attention,
-        plans: Sequence[Any],
-        wanted: Tensor | None,
-    ) -> Tensor:
-        is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
-        parts = self._singles(plans) if is_known else None
-        arrays = [_arrays(part) for part in parts or ()]
-        num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
-        self._room.grow(max(len(x), num_wanted))
-        self._begin(x, past, arrays)
-        if parts is not None:
-            self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
-            return x if wanted is None else x.index_select(0, wanted)
-        for i, layer in enumerate(self._layers):
-            self._run(i, i + 1, blocks.ENTER)
-            q = self._room.q(len(x))
-            seen = attention.attend(q, past.storage[i], plans[layer.window], self._scale)
-            seen = seen.contiguous()
-            if wanted is not None and i + 1 == len(self._layers):
-                x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
-                self._step["rows"], self._step["x"] = len(x), x.data_ptr()
-            self._step["seen"] = seen.data_ptr()
-            self._run(i, i + 1, blocks.LEAVE)
-        return x
+            is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
+            parts = self._singles(plans) if is_known else None
+            arrays = [_arrays(part) for part in parts or ()]
+            num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
+            self._room.grow(max(len(x), num_wanted))
+            self._begin(x, past, arrays)
+            if parts is not None:
+                self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
+                return x if wanted is None else x.index_select(0, wanted)
+            for i, layer in enumerate(self._layers):
+                self._run(i, i + 1, blocks.ENTER)
+                q = self._room.q(len(x))
+                seen = attention.attend(q, past.storage[i], plans[layer.window], self._scale)
+                seen = seen.contiguous()
+                if wanted is not None and i + 1 == len(self._layers):
+                    x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
+                    self._step["rows"], self._step["x"] = len(x), x.data_ptr()
+                self._step["seen"] = seen.data_ptr()
+                self._run(i, i + 1, blocks.LEAVE)
+            return x
 
     def _run(self, first: int, last: int, parts: int) -> None:
         layers, step, _ = self._places
