@@ -189,10 +189,7 @@ def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() 
         with pytest.raises(EngineDied, match=rf"process {backend.pid} hung \(no sign of life"):
             reply.result(30)
     backend.close()
-    ends_at = time.monotonic() + 10
-    while is_alive(rank) and time.monotonic() < ends_at:
-        time.sleep(0.05)
-    assert not is_alive(rank) and not is_alive(backend.pid)
+    assert has_ended(rank) and not is_alive(backend.pid)
 
 
 def test_an_engine_that_is_stopped_is_replaced() -> None:
@@ -273,21 +270,31 @@ def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
         print(backend.pid, heir, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
+    child, heir = numbers_told_by(program)
+    try:
+        assert has_ended(child)
+    finally:
+        if heir > 0:
+            os.kill(heir, signal.SIGKILL)
+
+
+def numbers_told_by(program: str) -> list[int]:
+    """What a program, run in a process of its own, prints before it ends."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
         timeout=60,
     )
-    child, heir = map(int, done.stdout.split())
-    try:
-        ends_at = time.monotonic() + 10
-        while is_alive(child) and time.monotonic() < ends_at:
-            time.sleep(0.05)
-        assert not is_alive(child)
-    finally:
-        if heir > 0:
-            os.kill(heir, signal.SIGKILL)
+    return [int(number) for number in done.stdout.split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process ends within ten seconds."""
+    ends_at = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    return not is_alive(pid)
 
 
 def is_alive(pid: int) -> bool:

@@ -6,9 +6,7 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -33,7 +31,7 @@ from forkroot.core.protocol import (
 )
 from forkroot.core.ranks import OtherRanks
 
-from .test_process import is_alive
+from .test_process import has_ended, is_alive, numbers_told_by
 
 SIZES = {"num_slots": 1500, "context_len": 512, "chunk_tokens": 48}
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"
@@ -181,18 +179,9 @@ def test_a_dead_parent_leaves_no_stopped_rank() -> None:
         print(rank, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
-        stdout=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-        timeout=60,
-    )
-    rank = int(done.stdout)
+    (rank,) = numbers_told_by(program)
     try:
-        ends_at = time.monotonic() + 10
-        while is_alive(rank) and time.monotonic() < ends_at:
-            time.sleep(0.05)
-        assert not is_alive(rank)
+        assert has_ended(rank)
     finally:
         if is_alive(rank):
             os.kill(rank, signal.SIGKILL)
