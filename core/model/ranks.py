@@ -236,7 +236,7 @@ def _begun(runner: ModelRunner, batch: Batch) -> DeviceFlight | None:
         return None
     if len(batch.sampled) + len(batch.scored) + len(batch.queried):
         return flight
-    device = runner._model.device
+    device = runner.model.device
     if device.type != "cuda":
         return flight
     return _Awaited(flight, torch.cuda.current_stream(device).record_event())
@@ -254,7 +254,7 @@ def _has_followed(runner: ModelRunner, batch: Batch) -> bool:
 def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_met: int) -> None:
     """Go through the rest of a step for which memory did not do, after so many sums and the like.
     Raises RuntimeError where it may have been a recorded one: nobody knows how far that got."""
-    model = runner._model
+    model = runner.model
     if model.device.type == "cuda":
         if len(batch.ids) == len(batch.rows):
             raise RuntimeError("no memory beside a recorded step")

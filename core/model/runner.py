@@ -57,7 +57,7 @@ class ModelRunner:
     ) -> None:
         device, sizes = model.device, model.config
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
-        self._model = model
+        self.model = model
         self._ranks = ranks
         self._place = _place(device)
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
@@ -106,7 +106,7 @@ class ModelRunner:
 
     def close(self) -> None:
         """Give the pool's memory back; the runner cannot run any more."""
-        del self._graphs, self._pool, self._ahead, self._model, self._host
+        del self._graphs, self._pool, self._ahead, self.model, self._host
 
     # --- hidden states -----------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class ModelRunner:
             self._patiently(partial(self._host.copy, (it,)))
 
     def _states(self, batch: Batch) -> States:
-        model = self._model
+        model = self.model
         num_named = -int(batch.ids.min(initial=0))
         if num_named:
             self._ranks.spread(self._drawn[:num_named])
@@ -137,7 +137,7 @@ class ModelRunner:
             return self._states(batch)
         with contextlib.suppress(torch.OutOfMemoryError):
             return self._states(batch)
-        _free(self._model.device)
+        _free(self.model.device)
         rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each piece
         try:
             for piece in pieces(batch, -(-len(batch.ids) // _PIECES)):
@@ -153,19 +153,19 @@ class ModelRunner:
         do. Raises NoMemory."""
         with contextlib.suppress(torch.OutOfMemoryError):
             return action()
-        _free(self._model.device)
+        _free(self.model.device)
         try:
             return action()
         except torch.OutOfMemoryError as error:
             raise self._no_memory() from error
 
     def _no_memory(self) -> NoMemory:
-        return NoMemory(f"the memory of {self._model.device} does not do for a batch")
+        return NoMemory(f"the memory of {self.model.device} does not do for a batch")
 
     def _recorded(self, most: int, recorder: Recorder | None) -> Graphs | None:
         """Recorded steps, where there is something that can record them: our own models' alone, as
         others' code may wait for the device."""
-        model, device = self._model, self._model.device
+        model, device = self.model, self.model.device
         if recorder is None and device.type != "cuda":
             return None
         if not isinstance(self._attention, StaticAttention):
@@ -180,13 +180,13 @@ class ModelRunner:
     # --- what they give ----------------------------------------------------------------------
 
     def _flight(self, states: States, batch: Batch) -> DeviceFlight:
-        fetch, num_sampled = Fetch(self._model.device), len(batch.sampled)
+        fetch, num_sampled = Fetch(self.model.device), len(batch.sampled)
         scored, answered = _no_scores, _no_answers
         if len(batch.scored) or len(batch.queried):
             num_told = num_sampled + len(batch.scored)
             part, rest = states.hidden[num_sampled:num_told], states.hidden[num_told:]
-            scored = self._together(lambda: score(self._model, part, batch, fetch))
-            answered = self._together(lambda: answer(self._model, rest, batch, fetch))
+            scored = self._together(lambda: score(self.model, part, batch, fetch))
+            answered = self._together(lambda: answer(self.model, rest, batch, fetch))
         logits = self._together(lambda: self._sampled(states, num_sampled))
 
         def begin(draws: tuple[Draw, ...]) -> Promise:
@@ -207,7 +207,7 @@ class ModelRunner:
         """The logits that `_flight` asks for, in its order."""
         num_sampled = len(batch.sampled)
         num_told = num_sampled + len(batch.scored)
-        compute_along(self._model, states.hidden[num_sampled:num_told], states.hidden[num_told:])
+        compute_along(self.model, states.hidden[num_sampled:num_told], states.hidden[num_told:])
         self._sampled(states, num_sampled)
 
     def _together(self, action: Callable[[], T]) -> T:
@@ -218,7 +218,7 @@ class ModelRunner:
         """Logits of the first rows, after which tokens are drawn; None if there are none."""
         if states.logits is not None or not count:
             return states.logits
-        return self._model.logits(states.hidden[:count])
+        return self.model.logits(states.hidden[:count])
 
     @torch.inference_mode()
     def _draw(
