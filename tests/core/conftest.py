@@ -140,9 +140,26 @@ def make_call(text: str, **options: Any) -> Call:
     return Call((Text(text),) if text else (), Sampling(**sampling), **rest)
 
 
+def texts(results: Iterable[Completion]) -> list[list[str]]:
+    """What each of these calls wrote."""
+    return [[output.text for output in result.outputs] for result in results]
+
+
 @pytest.fixture(scope="session")
 def bench() -> type[Bench]:
     return Bench
+
+
+@pytest.fixture
+def constrained(bench: type[Bench]) -> Callable[..., Bench]:
+    """A bench whose engine knows constraints, made with these settings."""
+
+    def make(**settings: Any) -> Bench:
+        made = bench(**settings)
+        made.intake.constraints = made.constraints
+        return made
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -11,18 +11,10 @@ import pytest
 from forkroot.core.protocol import Choices, Grammar, InvalidCall, Regex
 from forkroot.core.testing import FakeRunner
 
+from .conftest import texts
+
 RECORD = r'\{"name":"[a-z]{1,8}","age":[1-9][0-9]?\}'
 PATTERNS = [r"\d{3}-\d{4}", r"(ab|cd)*e", RECORD, r"日本(語|人)+"]
-
-
-@pytest.fixture
-def constrained(bench):
-    def make(**settings):
-        made = bench(**settings)
-        made.intake.constraints = made.constraints
-        return made
-
-    return make
 
 
 def calls(call):
@@ -37,10 +29,6 @@ def calls(call):
             )
         )
     ]
-
-
-def texts(results):
-    return [[output.text for output in result.outputs] for result in results]
 
 
 def test_every_answer_matches_its_pattern_and_ends_within_its_budget(constrained, call):

@@ -19,6 +19,8 @@ from forkroot.core.protocol import (
     Text,
 )
 
+from .conftest import texts
+
 TREE: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -33,16 +35,6 @@ OPEN = {"type": "object", "properties": {"id": {"type": "integer"}, "more": {"ty
 SUM = 'start: term ("+" term)*\nterm: /[0-9]{1,3}/ | "(" start ")"\n'
 LIST = 'root ::= item+\nitem ::= "- " [a-z ]+ "\\n" | "> " item\n'
 CONSTRAINTS = (JsonSchema(TREE), JsonSchema(OPEN), Grammar(SUM), Grammar(LIST, "gbnf"))
-
-
-@pytest.fixture
-def constrained(bench):
-    def make(**settings):
-        made = bench(**settings)
-        made.intake.constraints = made.constraints
-        return made
-
-    return make
 
 
 def calls(call):
@@ -85,10 +77,6 @@ def sum_of(text: str, start: int = 0) -> tuple[int, int]:
         if text[start : start + 1] != "+":
             return total, start
         start += 1
-
-
-def texts(results):
-    return [[output.text for output in result.outputs] for result in results]
 
 
 def test_every_answer_is_valid_and_within_its_budget(constrained, call):

@@ -173,23 +173,6 @@ def test_a_run_that_is_forced_for_ever_comes_in_pieces() -> None:
     assert tokens.tokens_of(guide.cursor().mask_within(3), BYTES) == [ord("a")]
 
 
-def test_required_bytes_constrain_the_next_tokens() -> None:
-    pieces = [b"n", b"na", b"name", b"names", b"x", b"m", b"e", b"<end>", b"a"]
-    vocabulary = Vocabulary(pieces, [7])
-    guide = guide_of('start: "name" "s"? | "x" | "n"', Library(vocabulary))
-    cursor = guide.cursor(required=b"na")
-    assert tokens.tokens_of(cursor.mask(), vocabulary) == [0, 1, 2, 3]
-    assert not cursor.is_accepting
-    assert cursor.forced() == b"name"
-    cursor.advance(0)
-    assert cursor.required == b"a" and not cursor.is_accepting
-    other = guide.cursor(required=b"na")
-    with pytest.raises(CallFailed):
-        other.advance(4)
-    other.advance(3)
-    assert other.required == b"" and other.is_accepting
-
-
 def write(cursor: GrammarCursor, budget: int, random: Random) -> bytes:
     """Generate at random within a budget; what was written. An end is not chosen lightly."""
     written, vocabulary = b"", cursor.guide.vocabulary

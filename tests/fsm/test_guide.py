@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
 from forkroot.core.fsm.dfa import Dfa
+from forkroot.core.fsm.explore import explore
 from forkroot.core.fsm.finish import ShortestFinish
+from forkroot.core.fsm.grammar import GrammarGuide
+from forkroot.core.fsm.lark import read_lark
+from forkroot.core.fsm.matcher import Library
 from forkroot.core.fsm.regex import compile_regex, from_choices
 from forkroot.core.fsm.regular import RegularCursor, RegularGuide, regular_guide
 from forkroot.core.fsm.vocabulary import NEVER, Vocabulary
@@ -16,6 +21,7 @@ from forkroot.core.protocol import CallFailed, Choices, Regex
 
 from . import patterns, tokens
 
+MakeGuide = Callable[[str, Vocabulary], RegularGuide | GrammarGuide]
 RECORD = r'\{"name": "[\w ]{1,16}", "house": "(Gryffindor|Slytherin)", "alive": (true|false)\}'
 BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [b"<end>"], [256])
 
@@ -196,17 +202,26 @@ def test_where_nothing_fits_the_tokens_that_come_closest_are_left() -> None:
     assert tokens.tokens_of(guide.cursor().mask_within(1), BYTES) == [ord("a")]
 
 
-def test_required_bytes_constrain_the_next_tokens() -> None:
+def grammar_of(source: str, vocabulary: Vocabulary) -> GrammarGuide:
+    library = Library(vocabulary)
+    return GrammarGuide(explore(read_lark(source), library), library)
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [(guide_of, "names?|x|n"), (grammar_of, 'start: "name" "s"? | "x" | "n"')],
+    ids=["pattern", "grammar"],
+)
+def test_required_bytes_constrain_the_next_tokens(make: MakeGuide, names: str) -> None:
     pieces = [b"n", b"na", b"name", b"names", b"x", b"m", b"e", b"<end>", b"a"]
     vocabulary = Vocabulary(pieces, [7])
-    guide = guide_of("names?|x|n", vocabulary)
-    cursor = guide.cursor(required=b"na")
+    cursor = make(names, vocabulary).cursor(required=b"na")
     assert tokens.tokens_of(cursor.mask(), vocabulary) == [0, 1, 2, 3]
     assert not cursor.is_accepting
     assert cursor.forced() == b"name"
     cursor.advance(0)
     assert cursor.required == b"a" and not cursor.is_accepting
-    other = guide.cursor(required=b"na")
+    other = make(names, vocabulary).cursor(required=b"na")
     with pytest.raises(CallFailed):
         other.advance(4)
     other.advance(3)
