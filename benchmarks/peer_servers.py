@@ -68,14 +68,14 @@ def _transformers(folder: Path, model: Path, port: int, at_once: int) -> list[st
 
 
 def _llama(folder: Path, model: Path, port: int, at_once: int) -> list[str]:
-    """A slot for each call at a time; they share one cache, which has room for a long prompt in
-    each."""
+    """A slot for each program at a time, with a cache of its own: one cache for all slots was as
+    fast or slower, and so was one in float16."""
     file = model.with_suffix(".gguf")
     if not file.exists():
         script = Path(__file__).with_name("gguf_model.py")
         subprocess.run([_python(folder), script, model, file], check=True)
     command = [str(folder / _LLAMA_SERVER), "--model", str(file), "--alias", str(model)]
-    cache = ["--ctx-size", str(NUM_SLOTS), "--kv-unified", "--parallel", str(at_once)]
+    cache = ["--ctx-size", str(NUM_SLOTS), "--no-kv-unified", "--parallel", str(at_once)]
     types = ["--cache-type-k", "f32", "--cache-type-v", "f32"]
     threads = ["--threads", "1", "--threads-batch", "1", "--threads-http", "4"]
     return [*command, *cache, *types, *threads, "--host", "127.0.0.1", "--port", str(port)]

@@ -171,12 +171,19 @@ class Remote:
         """Raises CallFailed for an answer that is not good."""
         data = json.dumps(body).encode()
         headers = {"Content-Type": "application/json"}
-        line = self._line()
-        line.request("POST", "/v1/completions", data, headers)
-        response = line.getresponse()
+        try:
+            response = self._answer(data, headers)
+        except ConnectionError:  # a line that the server has closed meanwhile
+            self._local.used = 0.0
+            response = self._answer(data, headers)
         if response.status != 200:
             raise CallFailed(f"status {response.status}: {response.read()[:500]!r}")
         return response
+
+    def _answer(self, data: bytes, headers: dict[str, str]) -> HTTPResponse:
+        line = self._line()
+        line.request("POST", "/v1/completions", data, headers)
+        return line.getresponse()
 
     def _line(self) -> HTTPConnection:
         """This thread's connection; a new one where the server may have closed it."""
