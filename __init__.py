@@ -146,7 +146,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_meant(name)}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value
@@ -154,3 +154,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def _meant(name: str) -> str:
+    """What to say after a name that is not here; nothing where a program only probes for it."""
+    if name.startswith("_"):
+        return ""
+    from difflib import get_close_matches
+
+    by_letters = {known.lower(): known for known in __all__}
+    near = get_close_matches(name.lower(), by_letters, 1, 0.7)
+    return f"; did you mean {by_letters[near[0]]}?" if near else "; dir(forkroot) tells what it has"

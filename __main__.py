@@ -339,11 +339,12 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
     """The engine's settings; their values are read as JSON where they are, else as text."""
     found: dict[str, Any] = {}
     for item in options.set:
-        name, _, value = item.partition("=")
-        try:
+        name, mark, value = item.partition("=")
+        if not mark:
+            raise InvalidCall("set", item, "NAME=VALUE, such as chunk_tokens=256")
+        found[name] = value
+        with suppress(ValueError):
             found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
     return found
 
 
@@ -352,6 +353,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     model = "a checkpoint folder, or 'tiny' for the embedded model"
+    place = f"the URL of a server, {model}"
 
     tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
     tour.set_defaults(run=demo)
@@ -361,15 +363,14 @@ def _parser() -> argparse.ArgumentParser:
 
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
+    talking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
     talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
     talking.add_argument("--temperature", type=float, default=0.0, help="0 (the default): greedy")
     talking.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
 
     serving = commands.add_parser("serve", help="serve a model to OpenAI's and SGLang's clients")
     serving.set_defaults(run=serve)
-    serving.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
-    add_serve_options(serving)
+    add_serve_options(serving, model)
 
     benching = commands.add_parser("bench", help="put load on any server of OpenAI's kind")
     add_bench_options(benching, _new_file)
@@ -378,7 +379,7 @@ def _parser() -> argparse.ArgumentParser:
 
     checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
     checking.set_defaults(run=check)
-    checking.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
+    checking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
 
     for command in (tour, talking, serving, checking):
         text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"

@@ -28,7 +28,7 @@ try:
     from langgraph.graph import END, START, MessagesState, StateGraph
     from langgraph.prebuilt import ToolNode, tools_condition
 except ImportError as error:
-    needed("langchain", error)
+    needed("langgraph", error)
 
 CONVERSATIONS = (
     ("Look up Busnuk.", "Square 12."),

@@ -35,6 +35,7 @@ from .savings import (
 
 try:
     import dspy
+    from dspy.utils.exceptions import LMError
 except ImportError as error:
     needed("dspy", error)
 
@@ -130,7 +131,7 @@ def example(options: Options, console: Console) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run it from a command line; its exit code."""
-    return run_example(__doc__, example, argv, (dspy.lm15.LM15Error, OSError))
+    return run_example(__doc__, example, argv, (LMError, dspy.lm15.LM15Error, OSError))
 
 
 def _row(essay: Essay, verdict: Verdict) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What the examples of the frameworks have in common: their options, and what sharing saved.
 
-Each is run with the cache and without, from nothing cached, after one run that is not counted.
+Each is run with the cache and without, in turn and from nothing cached, after one run of each that
+is not counted.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import ForkrootError
+from ..core.extras import how_to_install
 
 T = TypeVar("T")
 
@@ -102,7 +104,7 @@ def run_example(
 
 def needed(extra: str, error: ImportError) -> NoReturn:
     """Raise an ImportError that says how to install what an example stands on."""
-    text = f"this example needs {error.name}: pip install 'forkroot[{extra}]'"
+    text = f"this example needs {error.name}: {how_to_install(extra)}"
     raise ImportError(text, name=error.name) from error
 
 
@@ -115,14 +117,34 @@ def settings_of(backend: str, cache: bool) -> dict[str, Any]:
 
 def compare(options: Options, run: Callable[[Place], Done[T]]) -> Compared[T]:
     """Run a program with the cache and without. A server keeps its own settings: without."""
-    found = [
-        _measured(options, name, settings_of(options.backend, cache), run)
+    modes = {
+        name: settings
         for name, cache in MODES.items()
-        if cache or settings_of(options.backend, cache)
-    ]
-    answers = found[0][0]
-    is_same = all(others == answers for others, _ in found)
-    return Compared(answers, tuple(saving for _, saving in found), is_same)
+        if (settings := settings_of(options.backend, cache)) or cache
+    }
+    for settings in modes.values():  # what a process does only once: loading, compiling, importing
+        _timed(options, settings, run)
+    done: dict[str, Done[T]] = {}
+    times: dict[str, list[float]] = {name: [] for name in modes}
+    for _ in range(options.repeat):
+        for name, settings in modes.items():  # in turn, so that other work slows both alike
+            done[name], seconds = _timed(options, settings, run)
+            times[name].append(seconds)
+    first, *others = (it.answers for it in done.values())
+    savings = (
+        Saving(name, it.calls, it.prompt_tokens, it.cached_tokens, median(times[name]))
+        for name, it in done.items()
+    )
+    return Compared(first, tuple(savings), all(it == first for it in others))
+
+
+def _timed(
+    options: Options, settings: dict[str, Any], run: Callable[[Place], Done[T]]
+) -> tuple[Done[T], float]:
+    """One run from nothing cached, and its seconds."""
+    place = Place(options.backend, settings, secrets.token_hex(4))
+    start = time.perf_counter()
+    return run(place), time.perf_counter() - start
 
 
 def show_savings(console: Console, compared: Compared[T]) -> None:
@@ -165,22 +187,6 @@ def show_table(
     for row in rows:
         table.add_row(*row)
     console.print(table)
-
-
-def _measured(
-    options: Options, name: str, settings: dict[str, Any], run: Callable[[Place], Done[T]]
-) -> tuple[T, Saving]:
-    def once() -> tuple[Done[T], float]:
-        place = Place(options.backend, settings, secrets.token_hex(4))
-        start = time.perf_counter()
-        return run(place), time.perf_counter() - start
-
-    once()  # what a process does only once: compiling, importing
-    runs = [once() for _ in range(options.repeat)]
-    done = runs[-1][0]
-    seconds = median(seconds for _, seconds in runs)
-    counts = (done.calls, done.prompt_tokens, done.cached_tokens)
-    return done.answers, Saving(name, *counts, seconds)
 
 
 def _count(text: str) -> int:

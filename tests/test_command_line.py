@@ -93,6 +93,14 @@ def test_an_unknown_setting_is_named_with_what_is_allowed(
     assert "chunk_tokens" in said
 
 
+def test_a_setting_without_a_value_is_told_how_it_is_written(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["chat", "--set", "num_slots"]) == 2
+    told = "set='num_slots' is not allowed; allowed: NAME=VALUE, such as chunk_tokens=256"
+    assert told in capsys.readouterr().err
+
+
 def test_too_many_essays_are_refused_with_the_number_in_the_box(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -28,6 +28,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "core/__init__.py",
         "core/errors.py",
         "core/exits.py",
+        "core/extras.py",
         "core/counters.py",
         "core/model/batch.py",
         *("core/watch.py", "core/beats.py", "core/inbox.py"),
@@ -72,16 +73,20 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/fsm/": ("core/protocol.py", "core/counters.py"),
     "kernels/": ("core/protocol.py",),
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
-    "core/model/": ("core/protocol.py", "core/folders.py", "core/model/batch.py", "kernels/"),
+    "core/model/": (
+        *("core/protocol.py", "core/folders.py", "core/extras.py", "core/model/batch.py"),
+        "kernels/",
+    ),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": ("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
     **dict.fromkeys(
-        FRAMEWORKS, ("core/protocol.py", "core/reply.py", "core/exits.py", "adapters/")
+        FRAMEWORKS,
+        ("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py", "adapters/"),
     ),
     "__init__.py": (*("core/protocol.py", "adapters/", "adapters/native/"),),
     "examples/": (
         *("__init__.py", "adapters/", "adapters/dspy/", "adapters/langchain/"),
-        "adapters/guidance/",
+        *("adapters/guidance/", "core/extras.py"),
     ),
 }
 

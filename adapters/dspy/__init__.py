@@ -13,6 +13,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...core.extras import how_to_install
+
 if TYPE_CHECKING:
     from .engine import AsyncEngine, Engine
     from .judge import Judge
@@ -39,5 +41,6 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("dspy", "pydantic"):
             raise
-        raise ImportError(f"{__name__}.{name} needs DSPy: pip install 'forkroot[dspy]'") from error
+        text = f"{__name__}.{name} needs DSPy: {how_to_install('dspy')}"
+        raise ImportError(text) from error
     return getattr(module, name)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...core.extras import how_to_install
+
 if TYPE_CHECKING:
     from .model import Forkroot
 
@@ -22,6 +24,7 @@ def __getattr__(name: str) -> type[Forkroot]:
         missing = (error.name or "").partition(".")[0]
         if missing not in ("guidance", "llguidance"):
             raise
-        text = f"forkroot.adapters.guidance needs the package {missing!r}: pip install guidance"
+        hint = how_to_install("guidance")
+        text = f"forkroot.adapters.guidance needs the package {missing!r}: {hint}"
         raise ModuleNotFoundError(text, name=missing) from error
     return Forkroot

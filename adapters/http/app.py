@@ -10,12 +10,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.routing import BaseRoute, Route
 
 from ..registry import registry
 from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
@@ -31,6 +33,7 @@ from .settings import Settings
 from .straight import TOLD, Straight
 from .texts import CheckedTexts
 
+_MOST_CHARS = 100  # of a path that is compared with those of routes
 _NUM_THREADS = 32  # in which calls are tokenized and compiled
 
 
@@ -46,12 +49,13 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     app.state.desk = desk
     quick = [room.routes(served) for room in (chat, completions, responses)]
     quick.append(tokens.routes(served, settings))
-    for router in (*quick, *(room.routes(served) for room in (sglang, calls, models, prefixes))):
+    routers = [*quick, *(room.routes(served) for room in (sglang, calls, models, prefixes))]
+    routers += [operation.routes(served, desk, metrics), page.routes(runtime)]
+    for router in routers:
         app.include_router(router)
+    app.state.paths = dict(pair for it in routers for pair in map(_path_of, it.routes))
     bodies = [it for router in quick for it in router.routes if isinstance(it, BodyRoute)]
     app.add_middleware(Straight, routes=bodies, tell=_tell)
-    app.include_router(operation.routes(served, desk, metrics))
-    app.include_router(page.routes(runtime))
     registry().add_routes(app, served)
     registry().started(runtime.backend)
     app.add_middleware(Gate, desk=desk, keys=Keys(settings), metrics=metrics, limits=runtime.limits)
@@ -64,12 +68,15 @@ async def _tell(request: Request, error: Exception) -> Response:
     """An error in OpenAI's shape."""
     match error:
         case RequestValidationError():
-            error = misfit(error.errors(), error.body, _body_kind(request))
+            content_type = request.headers.get("content-type")
+            error = misfit(error.errors(), error.body, _body_kind(request), content_type)
         case HTTPException(status_code=404):
             text = f"{request.method} {request.url.path} is no route of this server"
+            text += _meant(request)
             error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
         case HTTPException(status_code=405):
-            text = f"{request.method} is not allowed for {request.url.path}"
+            allowed = (error.headers or {}).get("Allow", "another method")
+            text = f"{request.method} is not allowed for {request.url.path}; allowed: {allowed}"
             error = Refused(text, Fault(405, "invalid_request_error", "method_not_allowed"))
         case HTTPException():
             fault = Fault(error.status_code, "invalid_request_error", "invalid_value")
@@ -83,6 +90,21 @@ def _body_kind(request: Request) -> Any:
     """What the body of this request should be."""
     field = getattr(request.scope.get("route"), "body_field", None)
     return Any if field is None else field.field_info.annotation
+
+
+def _path_of(route: BaseRoute) -> tuple[str, set[str]]:
+    """The path of a route, and its methods."""
+    return (route.path, route.methods or set()) if isinstance(route, Route) else ("", set())
+
+
+def _meant(request: Request) -> str:
+    """A question after the route that was probably meant; nothing where none is near."""
+    asked = request.url.path.rstrip("/")[:_MOST_CHARS]
+    known: dict[str, set[str]] = request.app.state.paths
+    paths = [it for it, methods in known.items() if "{" not in it and request.method in methods]
+    versions = (f"/v1{asked}", asked.removeprefix("/v1"))
+    near = [it for it in versions if it in paths] or get_close_matches(asked, paths, 1, 0.8)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ from ..tools import Invocation, ToolFormat
 from .wire import ROLES, ChatMessage, Tool, ToolCall
 
 TEXT_PARTS = ("text", "input_text", "output_text")
+_CONTENT = "a text, or a list of at least one part"
 
 
 def chat_of(
@@ -41,11 +42,21 @@ def _shown(tool: Tool) -> dict[str, Any]:
 def _turn(message: ChatMessage, place: int, form: ToolFormat) -> Message:
     if message.role not in ROLES:
         raise InvalidCall(f"messages[{place}].role", message.role, ", ".join(ROLES))
+    if message.content is None or message.content == []:
+        _check_may_lack_content(message, f"messages[{place}].content")
     text = text_of(message.content, f"messages[{place}].content")
     if message.tool_calls:
         calls = [_invocation(call) for call in message.tool_calls]
         text += form.write(calls, is_first=not text)
     return Message(ROLES[message.role], (Text(text),))
+
+
+def _check_may_lack_content(message: ChatMessage, field: str) -> None:
+    """As with OpenAI, what a message says may be left out only where tools are called instead."""
+    if message.role != "assistant":
+        raise InvalidCall(field, message.content, _CONTENT)
+    if not message.tool_calls:
+        raise InvalidCall(field, message.content, f"{_CONTENT}; none only beside tool_calls")
 
 
 def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:

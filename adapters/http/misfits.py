@@ -22,6 +22,7 @@ _ONE = {
 _MANY = {str: "texts", int: "integers", float: "numbers", bool: "booleans", NoneType: "nulls"}
 _OUTSIDE = ("body", "query", "path")
 _MOST_CHARS = 80
+_JSON = "application/json (of curl: -H 'Content-Type: application/json')"
 
 
 class Place(NamedTuple):
@@ -33,12 +34,14 @@ class Place(NamedTuple):
     kind: Any
 
 
-def misfit(problems: Sequence[Mapping[str, Any]], body: Any, kind: Any) -> ForkrootError | Refused:
+def misfit(
+    problems: Sequence[Mapping[str, Any]], body: Any, kind: Any, content_type: str | None = None
+) -> ForkrootError | Refused:
     """The error for a body, told by the first of its problems. kind: what it should be; Any where
-    that is not known."""
+    that is not known. content_type: what the request says that it is."""
     first = problems[0]
     if isinstance(body, bytes):
-        return InvalidCall("Content-Type", "another one", "application/json")
+        return InvalidCall("Content-Type", _cut(content_type), _JSON)
     if first["type"] == "json_invalid":
         cause = (first.get("ctx") or {}).get("error", first["msg"])
         message = f"the body is no JSON, at character {first['loc'][-1]}: {cause}"

@@ -10,9 +10,11 @@ from .runtime import Limits
 T = TypeVar("T", int, float)
 
 
-def add_serve_options(parser: argparse.ArgumentParser) -> None:
-    """Add them to its parser."""
+def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
+    """Add them to its parser. models: what may be served, in words."""
     defaults = Limits()
+    text = f"{models} (the default)"
+    parser.add_argument("model", nargs="?", type=not_served, default="tiny", help=text)
 
     def more(name: str, metavar: str, text: str) -> None:
         parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)
@@ -33,6 +35,14 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
     text = "run the engine in the server's own process instead of a child"
     parser.add_argument("--in-process", action="store_true", help=text)
+
+
+def not_served(text: str) -> str:
+    """A model that no server has yet."""
+    if text.startswith(("http://", "https://")):
+        told = f"{text} is a server already; allowed: a checkpoint folder, or the name of a model"
+        raise argparse.ArgumentTypeError(told)
+    return text
 
 
 def port(text: str) -> int:

@@ -40,6 +40,7 @@ class ResponsesRequest(BaseModel):
     # beyond OpenAI
     seed: int | None = None
     stop: str | list[str] | None = None
+    json_separators: tuple[str, str] | None = None
     cache_salt: str | None = None
     priority: int | None = None
     deadline: float | None = None
@@ -47,7 +48,7 @@ class ResponsesRequest(BaseModel):
 
 
 SAME = ("model", "stream", "temperature", "top_p", "tool_choice", "parallel_tool_calls", "seed")
-OWN = ("stop", "cache_salt", "priority", "deadline", "forkroot")
+OWN = ("stop", "json_separators", "cache_salt", "priority", "deadline", "forkroot")
 
 
 def chat_request_of(request: ResponsesRequest) -> ChatRequest:

@@ -113,7 +113,7 @@ class ToolCall(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One message. content: a text, null, or a list of parts."""
+    """One message. content: a text or a list of parts; may be null beside tool_calls only."""
 
     role: str = Field(json_schema_extra={"enum": list(ROLES)})
     content: str | list[str | dict[str, Any]] | None = None

@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ...core.extras import how_to_install
+
 if TYPE_CHECKING:
     from .chat import ChatForkroot
     from .llm import Forkroot
@@ -23,13 +25,14 @@ _HOMES = {"ChatForkroot": "chat", "Forkroot": "llm"}
 
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        text = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"
+        raise AttributeError(text)
     try:
         value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "langchain_core":
             raise
-        text = f"{name} needs langchain-core: pip install 'forkroot[langchain]'"
+        text = f"{name} needs langchain-core: {how_to_install('langchain')}"
         raise ModuleNotFoundError(text, name=error.name) from error
     globals()[name] = value
     return value

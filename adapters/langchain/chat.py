@@ -82,9 +82,14 @@ class ChatForkroot(Settings, BatchedChatModel):
         return self.bind(tools=shown, tool_choice=tool_choice, **kwargs)
 
     def with_structured_output(
-        self, schema: dict[str, Any] | type, *, include_raw: bool = False, **kwargs: Any
+        self,
+        schema: dict[str, Any] | type | None = None,
+        *,
+        include_raw: bool = False,
+        **kwargs: Any,
     ) -> Runnable[LanguageModelInput, Any]:
         """A model whose answers are instances of `schema`, valid because it can write no others.
+        Without a schema, with "json_mode" only, they are JSON objects of any kind.
 
         method: "function_calling" (the default: the model is shown the schema as a tool),
         "json_schema" or "json_mode" (it is shown nothing: the prompt should say what is wanted).

@@ -71,9 +71,13 @@ class Forkroot(Settings, BaseLLM):
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[str]:
-        """As the base class: one submission, unless the configs say different things of calls."""
-        run = super().batch if _say_the_same(config) else partial(Runnable.batch, self)
-        return run(inputs, config, return_exceptions=return_exceptions, **kwargs)
+        """As the base class: one submission, unless the configs say different things of calls.
+        Where one input fails and exceptions are wanted, each is run by itself, and has its own."""
+        alone = partial(Runnable.batch, self, inputs, config, return_exceptions=return_exceptions)
+        if not _say_the_same(config):
+            return alone(**kwargs)
+        found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
+        return alone(**kwargs) if _have_one_error(found) else found
 
     async def abatch(
         self,
@@ -84,8 +88,11 @@ class Forkroot(Settings, BaseLLM):
         **kwargs: Any,
     ) -> list[str]:
         """As `batch`, for tasks."""
-        run = super().abatch if _say_the_same(config) else partial(Runnable.abatch, self)
-        return await run(inputs, config, return_exceptions=return_exceptions, **kwargs)
+        alone = partial(Runnable.abatch, self, inputs, config, return_exceptions=return_exceptions)
+        if not _say_the_same(config):
+            return await alone(**kwargs)
+        found = await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
+        return await alone(**kwargs) if _have_one_error(found) else found
 
     def _generate(
         self,
@@ -235,3 +242,10 @@ def _say_the_same(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
         return True
     told = [(one.get("metadata") or {}).get(KEY) for one in config]
     return all(one == told[0] for one in told)
+
+
+def _have_one_error(found: Sequence[object]) -> bool:
+    """Whether several inputs of a batch failed because one did: the base class gives its error to
+    all of them."""
+    error = found[0] if len(found) > 1 else None
+    return isinstance(error, Exception) and all(it is error for it in found)

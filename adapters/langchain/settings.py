@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -173,4 +174,6 @@ def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise InvalidCall for the first name that a call does not know."""
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
-        raise InvalidCall(unknown, options[unknown], f"one of {', '.join(sorted(known))}")
+        near = get_close_matches(unknown, known, 1)
+        guess = f" (did you mean {near[0]}?)" if near else ""
+        raise InvalidCall(unknown, options[unknown], f"one of {', '.join(sorted(known))}{guess}")

@@ -22,7 +22,7 @@ METHODS = ("function_calling", "json_schema", "json_mode")
 
 def structured(
     model: BaseChatModel,
-    schema: dict[str, Any] | type,
+    schema: dict[str, Any] | type | None,
     *,
     include_raw: bool = False,
     method: str = "function_calling",
@@ -34,8 +34,12 @@ def structured(
     if kwargs:
         name, value = next(iter(kwargs.items()))
         raise InvalidCall(name, value, "schema, include_raw, method, strict")
+    if method not in METHODS:
+        raise InvalidCall("method", method, " | ".join(METHODS))
+    if schema is None and method != "json_mode":
+        raise InvalidCall("schema", schema, "a schema or a class; None with json_mode only")
     told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
-    if method == "function_calling":
+    if schema is not None and method == "function_calling":
         name = convert_to_openai_tool(schema)["function"]["name"]
         bound = model.bind_tools(
             [schema],
@@ -44,10 +48,10 @@ def structured(
             ls_structured_output_format=told,
         )
         return _parsed(bound, _tool_parser(schema, name), include_raw)
-    if method not in METHODS:
-        raise InvalidCall("method", method, " | ".join(METHODS))
-    body = {"name": "answer", "schema": convert_to_json_schema(schema), "strict": True}
-    asked = {"type": "json_schema", "json_schema": body}
+    asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
+    if schema is not None:
+        body = {"name": "answer", "schema": convert_to_json_schema(schema), "strict": True}
+        asked = {"type": "json_schema", "json_schema": body}
     bound = model.bind(response_format=asked, ls_structured_output_format=told)
     return _parsed(bound, _text_parser(schema), include_raw)
 
@@ -69,7 +73,7 @@ def _tool_parser(schema: dict[str, Any] | type, name: str) -> BaseOutputParser[A
     return JsonOutputKeyToolsParser(key_name=name, first_tool_only=True)
 
 
-def _text_parser(schema: dict[str, Any] | type) -> BaseOutputParser[Any]:
+def _text_parser(schema: dict[str, Any] | type | None) -> BaseOutputParser[Any]:
     if isinstance(schema, type) and is_basemodel_subclass(schema):
         return PydanticOutputParser(pydantic_object=schema)
     return JsonOutputParser()

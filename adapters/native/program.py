@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import Any, Literal, overload
 
 from ...core.protocol import InvalidCall
@@ -33,8 +33,9 @@ class Program:
         name: str | None = None,
         bound: Mapping[str, Any] | None = None,
     ) -> None:
-        if iscoroutinefunction(body):
-            raise InvalidCall("function", body, "a plain function; run it with `arun` for asyncio")
+        if iscoroutinefunction(body) or isasyncgenfunction(body) or isgeneratorfunction(body):
+            allowed = "a plain function, without async and yield; run it with `arun` for asyncio"
+            raise InvalidCall("function", body, allowed)
         update_wrapper(self, body)
         self.body = body
         self.name = name or getattr(body, "__name__", "program")

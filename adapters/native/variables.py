@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 from ...core.protocol import ProgramError
@@ -25,7 +26,9 @@ class UnsetVariable(ProgramError, KeyError):
     def __str__(self) -> str:
         known, coming = (", ".join(map(repr, names)) for names in self.args[1:])
         told = f"variable {self.name!r} was never set; set so far: {known or 'none'}"
-        return f"{told}; on their way: {coming}" if coming else told
+        told += f"; on their way: {coming}" if coming else ""
+        near = get_close_matches(str(self.name), [*self.args[1], *self.args[2]], 1)
+        return f"{told}; did you mean {near[0]!r}?" if near else told
 
 
 class Variables:

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..extras import how_to_install
 from ..protocol import InvalidModel
 from .config import read_architecture
 from .hub_attention import NAME, answer
@@ -172,7 +173,7 @@ def _transformers() -> Any:
     except ImportError as error:
         raise InvalidModel(
             "this architecture is run by transformers, which is not installed; "
-            "allowed: pip install 'forkroot[hub]'"
+            f"allowed: {how_to_install('hub')}"
         ) from error
     transformers.AttentionInterface.register(NAME, answer)
     return transformers

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from forkroot.core.extras import how_to_install
+
 
 def run(source: str) -> subprocess.CompletedProcess[str]:
     blocked = "import sys\nsys.modules['dspy'] = None\nimport forkroot.adapters.dspy as adapter\n"
@@ -20,7 +22,7 @@ def test_importing_the_adapter_needs_no_dspy() -> None:
 def test_using_it_tells_what_to_install() -> None:
     done = run("adapter.LM")
     assert "ImportError" in done.stderr
-    assert "pip install 'forkroot[dspy]'" in done.stderr
+    assert how_to_install("dspy") in done.stderr
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:

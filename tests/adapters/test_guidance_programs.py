@@ -354,6 +354,6 @@ def test_guidance_is_not_loaded_before_it_is_asked_for() -> None:
         "assert 'guidance' not in sys.modules\n"
         "sys.modules['guidance'] = None\n"
         "try: a.Forkroot\n"
-        "except ModuleNotFoundError as error: assert 'pip install guidance' in str(error)\n"
+        "except ModuleNotFoundError as error: assert '.[guidance]' in str(error)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -211,6 +211,22 @@ def test_errors_of_a_batch_are_returned_or_raised_as_asked() -> None:
     assert [type(one) is AIMessage for one in found] == [True, False]
 
 
+def test_each_prompt_of_a_batch_of_texts_has_its_own_error() -> None:
+    def answer(call: Call) -> Any:
+        return CallFailed("broken") if "bad" in prompt_text(call.prompt) else "good"
+
+    model = Forkroot(model=ScriptedBackend(answer), max_retries=0)
+    inputs = ["one", "bad", "two", "also bad"]
+    found = model.batch(inputs, return_exceptions=True)
+    assert found[0] == found[2] == "good"
+    assert [type(found[place]).__mro__[1] for place in (1, 3)] == [CallFailed, CallFailed]
+    assert found[1] is not found[3]
+    again = asyncio.run(model.abatch(inputs, {"max_concurrency": 3}, return_exceptions=True))
+    assert [isinstance(it, CallFailed) for it in again] == [False, True, False, True]
+    with pytest.raises(CallFailed):
+        model.batch(inputs)
+
+
 def test_a_batch_runs_no_more_at_once_than_its_config_allows() -> None:
     lock, running, most = threading.Lock(), set[int](), 0
 

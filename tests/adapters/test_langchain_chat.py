@@ -32,6 +32,7 @@ from langchain_core.tools import tool
 
 from forkroot.adapters.langchain import ChatForkroot, Forkroot
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.core.extras import how_to_install
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import (
     CallTooLarge,
@@ -254,6 +255,15 @@ def test_standard_parameters_are_those_of_the_call() -> None:
     assert (found["_type"], found["model"], found["temperature"]) == ("forkroot-chat", "tiny", 0.2)
 
 
+@pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
+def test_a_misspelled_option_is_told_with_the_one_that_was_meant(kind: Any) -> None:
+    model = kind(model=ScriptedBackend("yes"))
+    with pytest.raises(InvalidCall, match=r"\(did you mean temperature\?\)"):
+        model.bind(temprature=1).invoke("Hello")
+    with pytest.raises(InvalidCall, match=r"top_p$"):
+        model.bind(colour=1).invoke("Hello")
+
+
 def test_importing_the_adapter_loads_no_langchain_and_says_what_is_missing() -> None:
     code = (
         "import sys; sys.modules['langchain_core'] = None\n"
@@ -264,7 +274,7 @@ def test_importing_the_adapter_loads_no_langchain_and_says_what_is_missing() -> 
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()
-    assert first == "ChatForkroot needs langchain-core: pip install 'forkroot[langchain]'"
+    assert first == f"ChatForkroot needs langchain-core: {how_to_install('langchain')}"
     assert second == "False"
 
 

@@ -220,6 +220,16 @@ def test_structured_answers_stream_as_they_grow(model: ChatForkroot) -> None:
     jsonschema.validate(last, schema)
 
 
+def test_without_a_schema_json_mode_gives_any_object(model: ChatForkroot) -> None:
+    answer = model.with_structured_output(method="json_mode").invoke("Country: Peru", max_tokens=40)
+    assert type(answer) is dict
+    for method in ("function_calling", "json_schema"):
+        with pytest.raises(InvalidCall, match="schema=None is not allowed"):
+            model.with_structured_output(None, method=method)
+    with pytest.raises(InvalidCall, match="method='json' is not allowed"):
+        model.with_structured_output(None, method="json")
+
+
 def test_an_answer_by_schema_may_instead_be_a_call() -> None:
     backend = ScriptedBackend('{"a": 1}')
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -127,7 +127,67 @@ def test_a_long_value_is_cut(server: str) -> None:
 
 
 def test_a_body_that_does_not_say_that_it_is_json_is_told_so(server: str) -> None:
-    headers = {"Content-Type": "text/plain"}
-    error = httpx.post(server + CHAT, content=b"{}", headers=headers).json()["error"]
-    assert error["param"] == "Content-Type"
-    assert error["message"].endswith("allowed: application/json")
+    curls_own = "application/x-www-form-urlencoded"
+    for headers, shown in ({"Content-Type": curls_own}, f"'{curls_own}'"), ({}, "None"):
+        told = httpx.post(server + CHAT, content=b"{}", headers=headers)
+        assert told.status_code == 400
+        assert told.json()["error"]["param"] == "Content-Type"
+        assert told.json()["error"]["message"] == (
+            f"Content-Type={shown} is not allowed; allowed: application/json"
+            " (of curl: -H 'Content-Type: application/json')"
+        )
+
+
+@pytest.mark.parametrize("route", [CHAT, "/tokenize", "/v1/prefixes"])
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
+def test_a_message_that_says_nothing_is_refused(server: str, route: str, role: str) -> None:
+    for content in ({}, {"content": None}, {"content": []}):
+        hello = {"role": "user", "content": "Hello"}
+        body = {"messages": [hello, {"role": role, **content}]}
+        told = httpx.post(server + route, json=body)
+        assert told.status_code == 400
+        error = told.json()["error"]
+        assert (error["param"], error["code"]) == ("messages[1].content", "invalid_value")
+        assert "is not allowed; allowed: a text, or a list of at least one part" in error["message"]
+
+
+def test_a_message_may_be_empty_or_call_a_tool_instead(server: str) -> None:
+    call = {"function": {"name": "square", "arguments": '{"n": 3}'}}
+    for message in (
+        {"role": "user", "content": ""},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "assistant", "content": [], "tool_calls": [call]},
+    ):
+        told = httpx.post(server + "/tokenize", json={"messages": [message]})
+        assert told.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("/chat/completions", "; did you mean /v1/chat/completions?"),
+        ("/v1/v1/chat/completions", "; did you mean /v1/chat/completions?"),
+        ("/v1/chat/completion", "; did you mean /v1/chat/completions?"),
+        ("/v1/tokenize", "; did you mean /tokenize?"),
+        ("/v1/embeddings", ""),
+        ("/" + "x" * 5000, ""),
+    ],
+)
+def test_a_route_that_is_none_is_told_with_the_one_that_was_meant(
+    server: str, asked: str, meant: str
+) -> None:
+    told = httpx.post(server + asked, json={})
+    assert told.status_code == 404
+    assert told.json()["error"]["message"] == f"POST {asked} is no route of this server{meant}"
+
+
+def test_a_route_of_another_method_was_not_meant(server: str) -> None:
+    told = httpx.get(f"{server}/v1/responses/x")
+    assert told.json()["error"]["message"] == "GET /v1/responses/x is no route of this server"
+
+
+def test_a_method_that_a_route_has_not_is_told_with_those_that_it_has(server: str) -> None:
+    told = httpx.get(server + CHAT)
+    assert told.status_code == 405
+    assert told.json()["error"]["message"] == f"GET is not allowed for {CHAT}; allowed: POST"

@@ -202,6 +202,12 @@ def test_an_option_that_is_not_allowed_is_named(
     assert option.partition("=")[0] in capsys.readouterr().err
 
 
+def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "http://127.0.0.1:9"])
+    assert "http://127.0.0.1:9 is a server already; allowed: " in capsys.readouterr().err
+
+
 def test_a_port_that_is_taken_is_told(runtime: Runtime, server: str) -> None:
     taken = int(server.rpartition(":")[2])
     with pytest.raises(OSError, match=f"port={taken}"):

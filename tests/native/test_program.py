@@ -183,6 +183,18 @@ def test_a_coroutine_function_is_no_program() -> None:
         function(body)
 
 
+def test_a_generator_function_would_never_run_and_is_no_program() -> None:
+    def body(s):
+        yield s
+
+    async def other(s):
+        yield s
+
+    for wrong in (body, other):
+        with pytest.raises(InvalidCall, match="a plain function, without async and yield"):
+            function(wrong)
+
+
 def test_the_default_backend_is_used_where_none_is_named(default):
     assert get_default_backend() is default
     assert ask.run("a").ret_value == "default"

@@ -286,3 +286,14 @@ def test_appending_never_waits() -> None:
     state = function(body).run(backend=backend)
     assert reached == [1, "ok"]
     assert state.text() == "aokbok"
+
+
+def test_a_misspelled_variable_is_told_with_the_one_that_was_meant() -> None:
+    @function
+    def program(s):
+        s += "A" + gen("answer")
+        return s["anwser"]
+
+    with pytest.raises(UnsetVariable, match="did you mean 'answer'") as caught:
+        program.run(backend=ScriptedBackend("x"))
+    assert caught.value.name == "anwser"

@@ -1,0 +1,159 @@
+"""The pages are true: their programs run on the embedded model and print what they say, links lead
+somewhere.
+
+The Python of a page runs from top to bottom in a process of its own, as a reader would run it; of
+the README each block stands alone. What a block prints is told by comments behind its prints, or by
+a block of the language `text` below it. Where a page names the URL of a server, there is one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from forkroot.adapters.http.runtime import Runtime
+from forkroot.core.local import LocalBackend
+
+from .serving import serving
+
+pytestmark = pytest.mark.timeout(300)
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+URL = "http://127.0.0.1:30000"
+FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
+NOT_RUN = {  # by their first lines
+    "import sglang": "README.md: as tests/http/test_sglang_frontend.py it needs SGLang",
+}
+MARK = "\x1e"
+RUN = f"""
+import json, sys
+one = {{"__name__": "page"}}
+for place, source, is_alone in json.load(sys.stdin):
+    exec(compile(source, place, "exec"), {{"__name__": "page"}} if is_alone else one)
+    print(end={MARK!r}, flush=True)
+"""
+
+
+class Block(NamedTuple):
+    """A block of a page. place: as "README.md:34". below: the next block of its page."""
+
+    place: str
+    language: str
+    source: str
+    below: Block | None
+
+    def has_told(self, out: str) -> bool:
+        """Whether the page tells no other than what it printed."""
+        if self.below is not None and self.below.language == "text" and self.below.source != out:
+            return False
+        printed = iter([line.split() for line in out.splitlines()])
+        told = re.findall(r"^ *print\(.*\)  # (.+)$", self.source, re.MULTILINE)
+        return all(line.split() in printed for line in told)  # in this order
+
+
+def blocks(page: str) -> list[Block]:
+    text = (ROOT / page).read_text("utf-8")
+    fences = re.finditer(r"^( *)```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+    found: list[Block] = []
+    for fence in reversed(list(fences)):
+        lines = fence[3].splitlines(keepends=True)
+        source = "".join(line.removeprefix(fence[1]) for line in lines)
+        place = f"{page}:{text[: fence.start()].count(chr(10)) + 1}"
+        found.insert(0, Block(place, fence[2], source, found[0] if found else None))
+    return found
+
+
+def programs(page: str) -> list[Block]:
+    return [it for it in blocks(page) if it.language == "python" and is_run(it)]
+
+
+def is_run(block: Block) -> bool:
+    return block.source.partition("\n")[0] not in NOT_RUN
+
+
+WITH_PROGRAMS = [page for page in PAGES if programs(page)]
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of a server of the embedded model."""
+    with (
+        LocalBackend.from_folder("tiny", dtype="float32", num_slots=20_000) as backend,
+        serving(Runtime(backend, backend.tokenizer, ("tiny",))) as url,
+    ):
+        yield url
+
+
+def test_pages_have_programs_and_few_are_not_run() -> None:
+    assert {"README.md", "docs/language.md", "docs/server.md"} <= set(WITH_PROGRAMS)
+    left = [it for page in PAGES for it in blocks(page) if not is_run(it)]
+    told = [f"{it.place.partition(':')[0]}: " for it in left]
+    assert len(told) == len(NOT_RUN)
+    assert all(map(str.startswith, NOT_RUN.values(), told))
+
+
+@pytest.mark.parametrize("page", WITH_PROGRAMS)
+def test_the_programs_of_a_page_run_and_print_what_it_says(page: str, url: str) -> None:
+    found = programs(page)
+    for name in FRAMEWORKS:
+        if find_spec(name) is None and any(name in block.source for block in found):
+            pytest.skip(f"needs {name}")
+    is_alone = page == "README.md"
+    given = [(it.place, it.source.replace(URL, url), is_alone) for it in found]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=json.dumps(given), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.split(MARK)
+    for block, out in zip(found, printed, strict=False):
+        assert bool(out.strip()) is ("print(" in block.source), block.place
+        assert block.has_told(out), f"{block.place} printed {out}"
+
+
+def test_requests_by_curl_are_answered_as_the_page_says(url: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    asked = [block for block in blocks("docs/server.md") if block.source.startswith("curl ")]
+    assert asked
+    for block in asked:
+        command = block.source.replace(URL, url)
+        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+        assert block.below is not None
+        assert texts(json.loads(done.stdout)) == texts(json.loads(block.below.source)), block.place
+
+
+def texts(answer: dict[str, object]) -> list[str]:
+    """Of a completion or a chat."""
+    choices = answer["choices"]
+    assert isinstance(choices, list)
+    return [it["text"] if "text" in it else it["message"]["content"] for it in choices]
+
+
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "models/tiny/EVAL.md"])
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+    links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    near = [link.partition("#") for link in links if "://" not in link]
+    faults = [
+        f"{page}: {path}#{anchor}"
+        for path, _, anchor in near
+        if not is_there((ROOT / page).parent / path if path else ROOT / page, anchor)
+    ]
+    assert faults == []
+
+
+def is_there(target: Path, anchor: str) -> bool:
+    if not target.exists() or not anchor:
+        return target.exists()
+    heads = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
+    return anchor in [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]

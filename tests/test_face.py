@@ -1,0 +1,60 @@
+"""The face tells what was meant by a name it has not, and extras how they are installed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import forkroot
+from forkroot.core.extras import how_to_install
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("slect", "; did you mean select?"),
+        ("Functoin", "; did you mean function?"),
+        ("forkHint", "; did you mean ForkHint?"),
+        ("rooot", "; dir(forkroot) tells what it has"),
+        ("__wrapped__", ""),
+    ],
+)
+def test_a_misspelled_name_is_told_with_the_one_that_was_meant(name: str, told: str) -> None:
+    with pytest.raises(AttributeError) as caught:
+        getattr(forkroot, name)
+    assert str(caught.value) == f"module 'forkroot' has no attribute {name!r}{told}"
+
+
+def test_a_checkout_is_installed_as_the_readme_says(tmp_path: Path) -> None:
+    checkout = tmp_path / "my checkout"
+    checkout.mkdir()
+    (checkout / "pyproject.toml").touch()
+    told = how_to_install("dspy", checkout)
+    assert told == f"cd '{checkout}' && pip install -c constraints-cpu.txt -e '.[dspy]'"
+    assert told.partition("&& ")[2] in (ROOT / "README.md").read_text("utf-8")
+
+
+def test_without_a_checkout_what_an_extra_requires_is_named(tmp_path: Path) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    wanted = extras["optional-dependencies"]["langgraph"]
+    told = how_to_install("langgraph", tmp_path)
+    assert told == "pip install " + " ".join(f"'{it}'" for it in wanted)
+    assert how_to_install("nothing", tmp_path) == "pip install 'forkroot[nothing]'"
+
+
+def test_every_hint_names_an_extra_that_there_is() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    known = extras["optional-dependencies"]
+    named = [
+        found
+        for folder in ("adapters", "core", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+        for found in re.findall(r"""\b(?:how_to_install|needed)\(["'](\w+)""", path.read_text())
+    ]
+    assert "langchain" in named
+    assert sorted(set(named) - set(known)) == []
