@@ -37,6 +37,7 @@ from .model.memory import Load, working_bytes
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
 from .model.runner import ModelRunner
+from .owner import Owner
 from .protocol import (
     BackendClosed,
     BackendInfo,
@@ -81,6 +82,7 @@ class LocalBackend:
         close_runner: Callable[[], None] | None = None,
     ) -> None:
         assert config.num_slots is not None and config.context_len is not None
+        self._owner = Owner()
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
@@ -135,6 +137,7 @@ class LocalBackend:
         into a mailbox that is given, or into a new one."""
         mailbox = mailbox or Mailbox(call, self.cancel)
         try:
+            self._owner.check()
             job = self._intake.job(call, mailbox)
         except ForkrootError as error:
             mailbox.fail(error)
@@ -153,7 +156,7 @@ class LocalBackend:
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
         job = self._jobs.get(reply)
-        if job is not None:
+        if job is not None and self._owner.is_here:
             self._inbox.post(lambda: self._engine.abort(job))
 
     def info(self) -> BackendInfo:
@@ -188,7 +191,9 @@ class LocalBackend:
         self._ask(self._engine.check)
 
     def close(self) -> None:
-        """Stop the engine; open calls end in BackendClosed."""
+        """Stop the engine; open calls end in BackendClosed. Nothing in a fork of this process."""
+        if not self._owner.is_here:
+            return
         self._is_closing = True
         self._inbox.post(_nothing)
         if threading.current_thread() is not self._thread:
@@ -204,6 +209,7 @@ class LocalBackend:
         """What `question()` gives in the engine's thread."""
         if threading.current_thread() is self._thread:
             return question()
+        self._owner.check()
         future: Future[T] = Future()
 
         def answer() -> None:

@@ -26,6 +26,7 @@ from .exits import close_at_exit
 from .folders import model_folder
 from .frames import spawn
 from .fsm.jsontext import check_size
+from .owner import Owner
 from .protocol import (
     BackendClosed,
     BackendInfo,
@@ -58,7 +59,7 @@ class ProcessBackend:
         self._model, self._config = model, EngineConfig.from_settings(settings)
         model_folder(model)
         self._process, self._line = spawn(f"{__name__.rpartition('.')[0]}.child")
-        self._owner = os.getpid()
+        self._owner = Owner()
         self._lock = threading.Lock()
         self._open: dict[int, Mailbox] = {}
         self._numbers: dict[Reply, int] = {}
@@ -95,6 +96,9 @@ class ProcessBackend:
     def submit(self, call: Call) -> Mailbox:
         """Take a call without waiting; it is checked here and prepared in the child."""
         mailbox = Mailbox(call, self.cancel)
+        if not self._owner.is_here:
+            mailbox.fail(self._owner.refusal())
+            return mailbox
         number = next(self._count)
         with self._lock:
             is_closed = self._is_closed
@@ -118,7 +122,7 @@ class ProcessBackend:
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
         number = self._numbers.get(reply)
-        if number is not None:
+        if number is not None and self._owner.is_here:
             self._line.send("cancel", number)
 
     def info(self) -> BackendInfo:
@@ -149,7 +153,7 @@ class ProcessBackend:
 
     def close(self) -> None:
         """Stop the child; open calls end in BackendClosed. Nothing in a fork of this process."""
-        if os.getpid() != self._owner:
+        if not self._owner.is_here:
             return
         with self._lock:
             self._is_closed = True
@@ -173,6 +177,7 @@ class ProcessBackend:
         return self._asked(question, *details).result()
 
     def _asked(self, question: str, *details: Any) -> Future[Any]:
+        self._owner.check()
         future: Future[Any] = Future()
         number = next(self._count)
         with self._lock:

@@ -9,7 +9,6 @@ ended, too, whether they are stopped or not.
 from __future__ import annotations
 
 import contextlib
-import os
 import queue
 import subprocess
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any, NamedTuple, TypeAlias
 from . import watch
 from .beats import Beat, Pulse, Vigil
 from .frames import Child, spawn
+from .owner import Owner
 from .protocol import BackendClosed
 
 SECONDS_TO_START = 600.0
@@ -47,7 +47,7 @@ class OtherRanks:
     """
 
     def __init__(self, size: int, *described: Any, patience: float | None = watch.SECONDS) -> None:
-        self._owner = os.getpid()
+        self._owner = Owner()
         self._patience = patience
         self._is_far = str(described[2]).startswith("cuda")
         self._room = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
@@ -108,7 +108,7 @@ class OtherRanks:
 
     def close(self) -> None:
         """Stop them. Nothing in a fork of this process."""
-        if os.getpid() != self._owner:
+        if not self._owner.is_here:
             return
         self._is_closing = True
         for other in self._others:

@@ -9,7 +9,6 @@ serves them, and goes when it has had nothing to do for a while: never are there
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -26,6 +25,7 @@ from .fsm.jsontext import schema_text
 from .fsm.partition import Partition
 from .fsm.refusals import NotRegular
 from .fsm.regular import Compiled
+from .owner import Owner
 from .protocol import (
     BackendClosed,
     CallFailed,
@@ -52,7 +52,7 @@ class Workshop:
     def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
-        self._owner = os.getpid()
+        self._owner = Owner()
         self._gate = threading.Condition()
         self._benches: list[Bench] = []
         self._is_closed = False
@@ -91,7 +91,7 @@ class Workshop:
     def close(self) -> None:
         """Stop the children; what they compile ends in BackendClosed. Nothing in a fork of this
         process."""
-        if os.getpid() != self._owner:
+        if not self._owner.is_here:
             return
         with self._gate:
             self._is_closed = True

@@ -37,7 +37,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/protocol.py",),
     (
         *("core/reply.py", "core/config.py", "core/template.py", "core/codec.py"),
-        "core/folders.py",
+        *("core/folders.py", "core/owner.py"),
         *("core/radix/", "core/fsm/", "kernels/"),
     ),
     (
@@ -64,10 +64,17 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/folders.py": ("core/protocol.py",),
     "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
     "core/frames.py": ("core/codec.py",),
+    "core/owner.py": ("core/protocol.py",),
     "core/restarts.py": ("core/protocol.py", "core/exits.py"),
-    "core/workshop.py": ("core/protocol.py", "core/exits.py", "core/frames.py", "core/fsm/"),
+    "core/workshop.py": (
+        *("core/protocol.py", "core/exits.py", "core/owner.py", "core/frames.py"),
+        "core/fsm/",
+    ),
     "core/compiler.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),
-    "core/ranks.py": ("core/protocol.py", "core/frames.py", "core/watch.py", "core/beats.py"),
+    "core/ranks.py": (
+        *("core/protocol.py", "core/owner.py", "core/frames.py"),
+        *("core/watch.py", "core/beats.py"),
+    ),
     "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
     "core/radix/": ("core/protocol.py", "core/model/batch.py"),
     "core/fsm/": ("core/protocol.py", "core/counters.py"),
@@ -81,7 +88,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "adapters/": ("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
     **dict.fromkeys(
         FRAMEWORKS,
-        ("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py", "adapters/"),
+        (
+            *("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py"),
+            *("core/owner.py", "adapters/"),
+        ),
     ),
     "__init__.py": (*("core/protocol.py", "adapters/", "adapters/native/"),),
     "examples/": (

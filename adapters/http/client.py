@@ -13,6 +13,7 @@ from dataclasses import replace
 import httpx
 
 from ...core.exits import close_at_exit
+from ...core.owner import Owner
 from ...core.protocol import (
     BackendClosed,
     BackendInfo,
@@ -44,6 +45,7 @@ class RemoteBackend:
         connect_timeout: float = 5.0,
         silence: float = 6 * SILENCE,
     ) -> None:
+        self._owner = Owner()
         self._url = _url(url)
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
@@ -62,6 +64,7 @@ class RemoteBackend:
         """Take a call without waiting; it is checked here and prepared there."""
         mailbox = Mailbox(call, self.cancel)
         try:
+            self._owner.check()
             call.check()
             body = json.dumps(plain(call), allow_nan=False).encode()
         except ForkrootError as error:
@@ -80,6 +83,8 @@ class RemoteBackend:
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
+        if not self._owner.is_here:
+            return
         with self._gate:
             if not self._is_closed:
                 self._loop.call_soon_threadsafe(self._cancel, reply)
@@ -102,7 +107,10 @@ class RemoteBackend:
         return replace(found, features=frozenset(found.features))
 
     def close(self) -> None:
-        """Stop; open calls end in BackendClosed here, and are cancelled there."""
+        """Stop; open calls end in BackendClosed here, and are cancelled there. Nothing in a fork of
+        this process."""
+        if not self._owner.is_here:
+            return
         with self._gate:
             is_first, self._is_closed = not self._is_closed, True
             if is_first:
