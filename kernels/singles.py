@@ -1,8 +1,9 @@
 """Attention of single tokens over keys in any slots, read where they lie: compiled loops.
 
-Two heads of a group at a time meet blocks of keys, and the softmax goes on from block to block;
-meanwhile the next block is fetched, so that keys and values are read as fast as memory gives them.
-Only for float32 on a CPU; needs numba.
+Two heads of a group at a time meet blocks of keys, and the softmax goes on from block to block.
+While a block's keys are read its values are fetched, and while these are read the next block's
+keys, so that they come as fast as memory gives them. What the loops need is handed over by address,
+see `spots`. Only for float32 on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -10,25 +11,38 @@ Only for float32 on a CPU; needs numba.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit
 
+from .spots import (
+    HALF,
+    MANY,
+    fetch,
+    half,
+    in_fours,
+    joined,
+    many,
+    number,
+    plus_products,
+    plus_scaled,
+    put,
+    read,
+    slot,
+    write,
+)
 from .vectors import (
     NARROW,
     WIDE,
     exp2,
-    fetch_far,
     highest,
     larger,
-    load,
     minus,
     narrow,
     plus,
-    plus_product_at,
-    plus_products,
     single,
     spread,
-    store,
     summed,
     tanh,
     times,
@@ -36,9 +50,11 @@ from .vectors import (
 )
 
 LANES = WIDE
-BLOCK = 64  # keys of a block: so many that the next one's come in time
+BLOCK = 64  # keys of a block
+_ROOM = BLOCK + BLOCK // 2  # below, those that are left make one block
 _ROWS = 4  # keys that meet two heads at a time
-_LINE = 16  # numbers that a cache fetches at a time
+_SIZE = 4  # bytes of a number, and of a slot's
+_LINE = 64  # bytes that a cache fetches at a time
 _LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
@@ -47,6 +63,30 @@ SIGNATURE = (
     f" int64[::1], int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, float32, float32, int64, int64)"
 )
 _compiled = njit(error_model="numpy", nogil=True)
+_inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in an inner loop
+
+
+class Block(NamedTuple):
+    """Keys or values: where their slots stand, where slot 0 is, and how many there are."""
+
+    slots: int
+    base: int
+    num: int
+
+
+class Room(NamedTuple):
+    """Where what is kept of a group's heads begins: parts of two heads' scores; scores of a block
+    [heads, room]; sums [heads, lanes]; queries [heads, filled dim]; what they mixed of values so
+    far [heads, dim]; the peaks of their scores [heads]; and what was mixed is worth yet [heads]."""
+
+    parts: int
+    scores: int
+    sums: int
+    queries: int
+    mixed: int
+    peaks: int
+    worths: int
+    end: int
 
 
 def attend(
@@ -60,200 +100,300 @@ def attend(
     dim] and of total [tokens, heads], the log-sum-exp of the scores.
     """
     num_kv_heads, num_slots, dim = keys.shape
-    group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
-    even = group + group % 2
-    queries, mixed = np.empty(even * dim, np.float32), np.empty(even * dim, np.float32)
-    peaks, sums = np.empty(even, np.float32), np.empty(even * LANES, np.float32)
-    scores = np.empty(2 * BLOCK, np.float32)
-    places, nexts = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    for i in range(start, stop):
-        slots, first, end = table[rows[i]], firsts[i], ends[i]
-        for kv_head in range(num_kv_heads):
-            base = kv_head * num_slots
-            _pack(q, tokens[i], kv_head * group, group, scale, queries)
-            mixed[:] = 0
-            peaks[:] = _LOWEST
-            sums[:] = 0
-            size = _size(end - first)
-            _find(places, slots, first, end, size, base, dim)
-            for at in range(first, end, size):
-                num, soon = min(size, end - at), size
-                if at + size < end:
-                    _find(nexts, slots, at + size, end, size, base, dim)
-                elif kv_head + 1 < num_kv_heads:
-                    _find(nexts, slots, first, end, size, base + num_slots, dim)
-                elif i + 1 < stop:
-                    soon = _size(ends[i + 1] - firsts[i + 1])
-                    _find(nexts, table[rows[i + 1]], firsts[i + 1], ends[i + 1], soon, 0, dim)
+    group, row_size = q.shape[1] // num_kv_heads, dim * _SIZE
+    numbers = np.zeros(_room(0, group, dim).end // _SIZE + _LINE, np.float32)
+    room = _room(_at(numbers) + -_at(numbers) % _LINE, group, dim)
+    table_at, table_step = _at(table), table.shape[1] * _SIZE
+    head_size, apart = num_slots * row_size, _at(values) - _at(keys)
+    for kv_head in range(num_kv_heads):  # so what tokens have in common stays in a near cache
+        base = _at(keys) + kv_head * head_size
+        for i in range(start, stop):
+            at, end, slots = firsts[i], ends[i], table_at + rows[i] * table_step
+            _begin(q, tokens[i], kv_head * group, group, scale, room)
+            while at < end:
+                block = Block(slots + at * _SIZE, base, _size(end - at))
+                at += block.num
+                if at < end:
+                    soon = Block(slots + at * _SIZE, base, _size(end - at))
                 else:
-                    soon = 0
-                for head in range(0, group, 2):
-                    ahead = nexts[:soon] if head == 0 else nexts[:0]
-                    _score(keys_flat, places, ahead, num, dim, queries, head * dim, scores)
-                    if cap > 0:
-                        _bend(scores, cap)
-                    worth = _soften(scores, num, peaks, sums, head)
-                    other = _soften(scores[BLOCK:], num, peaks, sums, head + 1)
-                    _mix(values, places, ahead, num, dim, (scores, worth, other), mixed, head * dim)
-                places, nexts = nexts, places
-            _unpack(mixed, peaks, sums, out, total, tokens[i], kv_head * group, group)
+                    is_last = i + 1 == stop
+                    other, begin = (start, base + head_size) if is_last else (i + 1, base)
+                    num = _size(ends[other] - firsts[other])
+                    if is_last and kv_head + 1 == num_kv_heads:
+                        begin, num = base, 0
+                    others = table_at + rows[other] * table_step + firsts[other] * _SIZE
+                    soon = Block(others, begin, num)
+                _meet(block, soon, apart, row_size, group, cap, room)
+            _end(out, total, tokens[i], kv_head * group, group, room)
+    numbers[0] = 0  # so long they are not given back: the loops know only where they are
+
+
+@_inlined
+def _room(at, group, dim):
+    """Room from an address on."""
+    even = (group + group % 2) * _SIZE
+    scores = at + 2 * _ROOM // _ROWS * HALF * _SIZE
+    sums = scores + even * _ROOM
+    queries = sums + even * LANES
+    mixed = queries + even * _filled(dim)
+    peaks = mixed + even * dim
+    worths = peaks + even
+    return Room(at, scores, sums, queries, mixed, peaks, worths, worths + even)
+
+
+@_inlined
+def _at(array):
+    """An address; signed, for numba makes a sum of a signed number and another a float."""
+    return np.intp(array.ctypes.data)
+
+
+@_inlined
+def _filled(dim):
+    """Numbers of a query and those it is filled up with, to whole vectors."""
+    if dim >= HALF:
+        return (dim + HALF - 1) // HALF * HALF
+    return (dim + NARROW - 1) // NARROW * NARROW if dim >= NARROW else dim
+
+
+@_inlined
+def _size(left):
+    """Keys of the next block, of so many that are left."""
+    return BLOCK if left >= _ROOM else left
 
 
 @_compiled
-def _pack(q, token, first_head, group, scale, queries):
-    """queries: [heads, dim], scaled; an odd number of heads has its last one twice."""
-    dim = q.shape[2]
-    for i in range(group + group % 2):
-        head = first_head + min(i, group - 1)
-        for d in range(dim):
-            queries[i * dim + d] = q[token, head, d] * scale
+def _begin(q, token, first_head, group, scale, room):
+    """Queries, scaled; an odd number of heads has its last one twice. The zeros that a query is
+    filled up with stand before its last vector, see `_score_lanes`. Nothing is mixed yet."""
+    dim, even = q.shape[2], group + group % 2
+    filled, lanes = _filled(dim), HALF if dim >= HALF else NARROW
+    whole = dim // lanes * lanes if dim >= NARROW else dim
+    for i in range(even):
+        head, at = first_head + min(i, group - 1), room.queries + i * filled * _SIZE
+        for d in range(whole):
+            put(at + d * _SIZE, q[token, head, d] * scale)
+        for d in range(whole, dim):
+            put(at + (d + filled - dim) * _SIZE, q[token, head, d] * scale)
+        put(room.peaks + i * _SIZE, _LOWEST)
+        write(room.sums + i * LANES * _SIZE, wide())
+    for i in range(even * dim):
+        put(room.mixed + i * _SIZE, np.float32(0))
 
 
-@_compiled
-def _size(num):
-    """Keys of a block, in blocks that are about equal: each has the time to fetch the next one."""
-    if num <= BLOCK:
-        return BLOCK
-    blocks = (num + BLOCK - 1) // BLOCK
-    return ((num + blocks - 1) // blocks + _ROWS - 1) // _ROWS * _ROWS
+@_inlined
+def _meet(block, soon, apart, row_size, group, cap, room):
+    """All heads of a group and a block of keys, whose values are so far apart from them. soon: the
+    next block's keys."""
+    filled = _filled(row_size // _SIZE) * _SIZE
+    num_turns = (group + 1) // 2
+    for turn in range(num_turns):
+        head, of_turn = 2 * turn, (turn, num_turns)
+        scores, queries = room.scores + head * _ROOM * _SIZE, room.queries + head * filled
+        _score(block, apart, row_size, of_turn, queries, filled, scores, room.parts)
+        if cap > 0:
+            _bend(scores, block.num, cap)
+            _bend(scores + _ROOM * _SIZE, block.num, cap)
+        _soften(scores, block.num, head, room)
+        _soften(scores + _ROOM * _SIZE, block.num, head + 1, room)
+    values = Block(block.slots, block.base + apart, block.num)
+    for turn in range(num_turns):
+        head, of_turn = 2 * turn, (turn, num_turns)
+        powers, worths = room.scores + head * _ROOM * _SIZE, room.worths + head * _SIZE
+        mixed = room.mixed + head * row_size
+        _mix(values, soon, row_size, of_turn, (powers, worths), mixed)
 
 
-@_compiled
-def _find(places, slots, at, end, size, base, dim):
-    """Where the keys of a block begin; the last one stands for those behind it."""
-    num = min(size, end - at)
-    for j in range(num):
-        places[j] = (base + slots[at + j]) * dim
-    for j in range(num, size):
-        places[j] = places[num - 1]
-
-
-@_compiled
-def _fetch(numbers, places, first, end, dim):
-    """Rows that are read soon."""
-    for j in range(first, min(end, len(places))):
-        for d in range(0, dim, _LINE):
-            fetch_far(numbers, places[j] + d)
-
-
-@_compiled
-def _score(keys, places, soon, num, dim, queries, at, scores):
-    """scores [2, block] of two heads; behind the last key, those of keys unasked."""
-    whole = dim // WIDE * WIDE
-    most = whole + (dim - whole) // NARROW * NARROW
-    _fetch(keys, soon, num, BLOCK, dim)
-    for j in range(0, num, _ROWS):
-        _fetch(keys, soon, j, j + _ROWS, dim)
-        _score_columns(keys, places, j, 0, whole, dim, queries, at, scores, wide(), WIDE)
-        if most > whole:
-            _score_columns(keys, places, j, whole, most, dim, queries, at, scores, narrow(), NARROW)
-        if dim > most:
-            _score_columns(keys, places, j, most, dim, dim, queries, at, scores, single(), 1)
-
-
-@_compiled
-def _score_columns(keys, places, j, first, end, dim, queries, at, scores, like, width):
-    """The part of the columns first:end, by vectors like `like`."""
-    k0, k1, k2, k3 = places[j], places[j + 1], places[j + 2], places[j + 3]
-    s0 = s1 = s2 = s3 = o0 = o1 = o2 = o3 = like
-    for d in range(first, end, width):
-        x, y = load(queries, at + d, like), load(queries, at + dim + d, like)
-        key = load(keys, k0 + d, like)
-        s0, o0 = plus_products(s0, key, x), plus_products(o0, key, y)
-        key = load(keys, k1 + d, like)
-        s1, o1 = plus_products(s1, key, x), plus_products(o1, key, y)
-        key = load(keys, k2 + d, like)
-        s2, o2 = plus_products(s2, key, x), plus_products(o2, key, y)
-        key = load(keys, k3 + d, like)
-        s3, o3 = plus_products(s3, key, x), plus_products(o3, key, y)
-    is_first, i = first == 0, j + BLOCK
-    _put(scores, j, summed(s0), summed(s1), summed(s2), summed(s3), is_first)
-    _put(scores, i, summed(o0), summed(o1), summed(o2), summed(o3), is_first)
-
-
-@_compiled
-def _put(scores, j, s0, s1, s2, s3, is_first):
-    if is_first:
-        scores[j], scores[j + 1], scores[j + 2], scores[j + 3] = s0, s1, s2, s3
+@_inlined
+def _score(block, apart, row_size, of_turn, queries, filled, scores, parts):
+    """scores [2, room] of two heads; behind the last key, anything. Values are fetched meanwhile,
+    by all turns of heads together."""
+    slots, base, num = block
+    if row_size >= HALF * _SIZE:
+        _score_lanes(block, apart, row_size, of_turn, queries, filled, scores, parts, half(), HALF)
+    elif row_size >= NARROW * _SIZE:
+        of_lanes = narrow(), NARROW
+        _score_lanes(block, apart, row_size, of_turn, queries, filled, scores, parts, *of_lanes)
     else:
-        scores[j] += s0
-        scores[j + 1] += s1
-        scores[j + 2] += s2
-        scores[j + 3] += s3
+        for j in range(num):
+            x, y, key = single(), single(), base + slot(slots + j * _SIZE) * row_size
+            for d in range(0, row_size, _SIZE):
+                k = read(key + d, single())
+                x = plus_products(x, k, read(queries + d, single()))
+                y = plus_products(y, k, read(queries + filled + d, single()))
+            write(scores + j * _SIZE, x)
+            write(scores + (_ROOM + j) * _SIZE, y)
 
 
 @_compiled
-def _bend(scores, cap):
+def _score_lanes(block, apart, row_size, of_turn, queries, filled, scores, parts, like, lanes):
+    """The same by vectors like `like`. Where dim is no multiple of their lanes, the last one meets
+    some columns again, as zeros."""
+    (slots, base, num), (turn, num_turns) = block, of_turn
+    size = lanes * _SIZE
+    whole = row_size // (MANY * _SIZE) * (MANY * _SIZE) if lanes == HALF else 0
+    wait, last = turn, slots + (num - 1) * _SIZE
+    for j in range(0, num, _ROWS):
+        at = slots + j * _SIZE
+        k0 = base + slot(at) * row_size
+        k1 = base + slot(min(at + _SIZE, last)) * row_size
+        k2 = base + slot(min(at + 2 * _SIZE, last)) * row_size
+        k3 = base + slot(min(at + 3 * _SIZE, last)) * row_size
+        if wait == 0:
+            wait = num_turns
+            for d in range(apart, apart + row_size, _LINE):
+                fetch(k0 + d)
+                fetch(k1 + d)
+                fetch(k2 + d)
+                fetch(k3 + d)
+        wait -= 1
+        x0 = x1 = x2 = x3 = y0 = y1 = y2 = y3 = like
+        for d in range(0, whole, MANY * _SIZE):
+            x, y = read(queries + d, many()), read(queries + filled + d, many())
+            k = read(k0 + d, many())
+            x0, y0 = plus_products(x0, k, x), plus_products(y0, k, y)
+            k = read(k1 + d, many())
+            x1, y1 = plus_products(x1, k, x), plus_products(y1, k, y)
+            k = read(k2 + d, many())
+            x2, y2 = plus_products(x2, k, x), plus_products(y2, k, y)
+            k = read(k3 + d, many())
+            x3, y3 = plus_products(x3, k, x), plus_products(y3, k, y)
+        for d in range(whole, row_size, size):
+            x, y = read(queries + d, like), read(queries + filled + d, like)
+            here = min(d, row_size - size)
+            k = read(k0 + here, like)
+            x0, y0 = plus_products(x0, k, x), plus_products(y0, k, y)
+            k = read(k1 + here, like)
+            x1, y1 = plus_products(x1, k, x), plus_products(y1, k, y)
+            k = read(k2 + here, like)
+            x2, y2 = plus_products(x2, k, x), plus_products(y2, k, y)
+            k = read(k3 + here, like)
+            x3, y3 = plus_products(x3, k, x), plus_products(y3, k, y)
+        write(parts + j * size // _ROWS, in_fours(x0, x1, x2, x3))
+        write(parts + (_ROOM + j) * size // _ROWS, in_fours(y0, y1, y2, y3))
+    for j in range(0, num, lanes):
+        write(scores + j * _SIZE, joined(parts + j * size // _ROWS, like))
+        write(scores + (_ROOM + j) * _SIZE, joined(parts + (_ROOM + j) * size // _ROWS, like))
+
+
+@_compiled
+def _bend(scores, num, cap):
     """Softcap: cap * tanh(score / cap)."""
     bound, share = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
-    for j in range(0, 2 * BLOCK, LANES):
-        x = load(scores, j, bound)
-        store(scores, j, times(bound, tanh(times(x, share))))
+    for at in range(scores, scores + num * _SIZE, LANES * _SIZE):
+        write(at, times(bound, tanh(times(read(at, bound), share))))
 
 
 @_compiled
-def _soften(scores, num, peaks, sums, head):
+def _soften(scores, num, head, room):
     """Scores of a head to powers below the highest so far; what those before are worth now."""
-    for j in range(num, BLOCK):
-        scores[j] = -np.inf
-    most = spread(peaks[head], wide())
-    for j in range(0, BLOCK, LANES):
-        most = larger(most, load(scores, j, most))
-    peak = highest(most)
-    worth = exp2(spread(peaks[head] - peak, most))
-    total = times(load(sums, head * LANES, most), worth)
-    for j in range(0, BLOCK, LANES):
-        power = exp2(minus(load(scores, j, most), spread(peak, most)))
+    peak, sums = room.peaks + head * _SIZE, room.sums + head * LANES * _SIZE
+    end = scores + num * _SIZE
+    for at in range(end, scores + (num + LANES - 1) // LANES * LANES * _SIZE, _SIZE):
+        put(at, np.float32(-np.inf))
+    before = spread(number(peak), wide())
+    most = before
+    for at in range(scores, end, LANES * _SIZE):
+        most = larger(most, read(at, most))
+    top = spread(highest(most), most)
+    decay = exp2(minus(before, top))
+    total = times(read(sums, top), decay)
+    for at in range(scores, end, LANES * _SIZE):
+        power = exp2(minus(read(at, top), top))
         total = plus(total, power)
-        store(scores, j, power)
-    store(sums, head * LANES, total)
-    peaks[head] = peak
-    return highest(worth)
+        write(at, power)
+    write(sums, total)
+    put(peak, highest(top))
+    put(room.worths + head * _SIZE, highest(decay))
+
+
+@_inlined
+def _mix(block, soon, row_size, of_turn, of_two, mixed):
+    """mixed [2, dim]: what it was for two heads, decayed, and the values of a block by their
+    powers. Keys of the next block are fetched meanwhile."""
+    d = 0
+    while d + MANY * _SIZE <= row_size:
+        _mix_many(block, soon, row_size, of_turn, of_two, mixed, d)
+        d += MANY * _SIZE
+    while d + WIDE * _SIZE <= row_size:
+        _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, wide(), WIDE)
+        d += WIDE * _SIZE
+    while d + NARROW * _SIZE <= row_size:
+        _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, narrow(), NARROW)
+        d += NARROW * _SIZE
+    while d < row_size:
+        _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, single(), 1)
+        d += _SIZE
 
 
 @_compiled
-def _mix(values, places, soon, num, dim, of_powers, mixed, at):
-    """mixed [2, dim]: what it was for two heads, decayed, and the values by their powers."""
-    of_block, d = (places, soon, num, dim), 0
-    while d + WIDE <= dim:
-        _mix_columns(values, of_block, of_powers, mixed, at, d, wide(), WIDE)
-        d += WIDE
-    while d + NARROW <= dim:
-        _mix_columns(values, of_block, of_powers, mixed, at, d, narrow(), NARROW)
-        d += NARROW
-    while d < dim:
-        _mix_columns(values, of_block, of_powers, mixed, at, d, single(), 1)
-        d += 1
+def _mix_many(block, soon, row_size, of_turn, of_two, mixed, d):
+    """The columns from byte d on of a vector so long that its parts keep the processor busy."""
+    (slots, base, num), (powers, worth), wait = block, of_two, of_turn[0]
+    mixed, base = mixed + d, base + d
+    x = times(read(mixed, many()), spread(number(worth), many()))
+    y = times(read(mixed + row_size, many()), spread(number(worth + _SIZE), many()))
+    for j in range(0, num * _SIZE, _SIZE):
+        value = read(base + slot(slots + j) * row_size, many())
+        wait = _fetch_one(soon, row_size, of_turn, wait, j, d, MANY)
+        x = plus_scaled(x, powers + j, value)
+        y = plus_scaled(y, powers + _ROOM * _SIZE + j, value)
+    _fetch_rest(soon, row_size, of_turn, wait, num, d, MANY)
+    write(mixed, x)
+    write(mixed + row_size, y)
 
 
 @_compiled
-def _mix_columns(values, of_block, of_powers, mixed, at, d, like, width):
-    """The same for the columns d:d + width, by vectors like `like`; powers behind the last key are
-    zero."""
-    (places, soon, num, dim), (powers, worth, other) = of_block, of_powers
-    at += d
-    m0 = times(load(mixed, at, like), spread(worth, like))
-    m1 = times(load(mixed, at + dim, like), spread(other, like))
-    n0 = n1 = like
-    for j in range(0, num, 2):
-        for i in range(j, min(j + 2, len(soon))):
-            for line in range(0, width, _LINE):
-                fetch_far(values, soon[i] + d + line)
-        x, y = load(values, places[j] + d, like), load(values, places[j + 1] + d, like)
-        m0 = plus_product_at(m0, powers, j, x)
-        m1 = plus_product_at(m1, powers, BLOCK + j, x)
-        n0 = plus_product_at(n0, powers, j + 1, y)
-        n1 = plus_product_at(n1, powers, BLOCK + j + 1, y)
-    store(mixed, at, plus(m0, n0))
-    store(mixed, at + dim, plus(m1, n1))
+def _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, like, lanes):
+    """The same of a shorter vector, for two keys at a time."""
+    (slots, base, num), (powers, worth), wait = block, of_two, of_turn[0]
+    mixed, base, others = mixed + d, base + d, powers + _ROOM * _SIZE
+    x0 = times(read(mixed, like), spread(number(worth), like))
+    y0 = times(read(mixed + row_size, like), spread(number(worth + _SIZE), like))
+    x1 = y1 = like
+    for j in range(0, num // 2 * 2 * _SIZE, 2 * _SIZE):
+        value = read(base + slot(slots + j) * row_size, like)
+        wait = _fetch_one(soon, row_size, of_turn, wait, j, d, lanes)
+        x0, y0 = plus_scaled(x0, powers + j, value), plus_scaled(y0, others + j, value)
+        i = j + _SIZE
+        value = read(base + slot(slots + i) * row_size, like)
+        wait = _fetch_one(soon, row_size, of_turn, wait, i, d, lanes)
+        x1, y1 = plus_scaled(x1, powers + i, value), plus_scaled(y1, others + i, value)
+    if num % 2:
+        j = (num - 1) * _SIZE
+        value = read(base + slot(slots + j) * row_size, like)
+        wait = _fetch_one(soon, row_size, of_turn, wait, j, d, lanes)
+        x0, y0 = plus_scaled(x0, powers + j, value), plus_scaled(y0, others + j, value)
+    _fetch_rest(soon, row_size, of_turn, wait, num, d, lanes)
+    write(mixed, plus(x0, x1))
+    write(mixed + row_size, plus(y0, y1))
+
+
+@_inlined
+def _fetch_one(soon, row_size, of_turn, wait, j, d, lanes):
+    """The columns of a key of the next block if it is this turn's; how many others come before the
+    next that is."""
+    slots, base, num = soon
+    if wait == 0 and j < num * _SIZE:
+        at = base + slot(slots + j) * row_size + d
+        for line in range(0, lanes * _SIZE, _LINE):
+            fetch(at + line)
+    return wait - 1 if wait else of_turn[1] - 1
+
+
+@_inlined
+def _fetch_rest(soon, row_size, of_turn, wait, num, d, lanes):
+    """Those of the keys from number `num` on."""
+    for j in range(num * _SIZE, soon[2] * _SIZE, _SIZE):
+        wait = _fetch_one(soon, row_size, of_turn, wait, j, d, lanes)
 
 
 @_compiled
-def _unpack(mixed, peaks, sums, out, total, token, first_head, group):
+def _end(out, total, token, first_head, group, room):
+    """What was mixed, and the log-sum-exp of the scores, go where they belong."""
     dim = out.shape[2]
     for i in range(group):
-        whole = summed(load(sums, i * LANES, wide()))
-        share = np.float32(1) / whole
+        whole = summed(read(room.sums + i * LANES * _SIZE, wide()))
+        share, peak = np.float32(1) / whole, number(room.peaks + i * _SIZE)
         for d in range(dim):
-            out[token, first_head + i, d] = mixed[i * dim + d] * share
-        total[token, first_head + i] = (peaks[i] + np.log2(whole)) * _LOG2
+            out[token, first_head + i, d] = number(room.mixed + (i * dim + d) * _SIZE) * share
+        total[token, first_head + i] = (peak + np.log2(whole)) * _LOG2

@@ -1,0 +1,184 @@
+"""Vectors of float32 at addresses, for loops that cannot afford arrays: whenever one is handed
+over its owners are counted, and every index into it may be one from its end. And sums of several
+vectors at once.
+
+Nothing is checked, and nothing is kept alive. Needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .vectors import WIDE, Vector
+
+HALF = max(WIDE // 2, 8)  # lanes of a register
+MANY = 4 * HALF
+_FOUR, _LINE = 4, 64  # bytes that a cache fetches at a time
+_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_BYTES = ir.IntType(8).as_pointer()
+_FUSED = ("contract",)  # a product and a sum may be rounded once
+
+
+def _zeros(width):
+    @intrinsic
+    def zeros(typing):
+        def emit(context, builder, signature, args):
+            return ir.Constant(ir.VectorType(_FLOAT, width), [0.0] * width)
+
+        return Vector(width)(), emit
+
+    return zeros
+
+
+half, many = _zeros(HALF), _zeros(MANY)  # vectors of zeros: a register, and four
+
+
+@intrinsic
+def read(typing, address, like):
+    """As many numbers as `like` has."""
+
+    def emit(context, builder, signature, args):
+        place = builder.inttoptr(args[0], args[1].type.as_pointer())
+        return builder.load(place, align=4)
+
+    return like(types.intp, like), emit
+
+
+@intrinsic
+def write(typing, address, x):
+    def emit(context, builder, signature, args):
+        place = builder.inttoptr(args[0], args[1].type.as_pointer())
+        builder.store(args[1], place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, x), emit
+
+
+@intrinsic
+def number(typing, address):
+    """A float32."""
+
+    def emit(context, builder, signature, args):
+        return builder.load(builder.inttoptr(args[0], _FLOAT.as_pointer()))
+
+    return types.float32(types.intp), emit
+
+
+@intrinsic
+def put(typing, address, number):
+    """A float32 to an address."""
+
+    def emit(context, builder, signature, args):
+        builder.store(args[1], builder.inttoptr(args[0], _FLOAT.as_pointer()))
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.float32), emit
+
+
+@intrinsic
+def slot(typing, address):
+    """An int32."""
+
+    def emit(context, builder, signature, args):
+        return builder.sext(builder.load(builder.inttoptr(args[0], _INT.as_pointer())), _LONG)
+
+    return types.intp(types.intp), emit
+
+
+@intrinsic
+def fetch(typing, address):
+    """What lies there, and behind it up to a cache's next line, into the second cache."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+        kinds = [ir.Constant(_INT, kind) for kind in (0, 2, 1)]  # to be read, second cache, data
+        builder.call(function, [builder.inttoptr(args[0], _BYTES), *kinds])
+        return context.get_dummy_value()
+
+    return types.void(types.intp), emit
+
+
+@intrinsic
+def plus_scaled(typing, total, address, x):
+    """total + number * x, of a vector, a number at an address and a vector."""
+
+    def emit(context, builder, signature, args):
+        total, address, x = args
+        none = ir.Constant(x.type, ir.Undefined)
+        number = builder.load(builder.inttoptr(address, _FLOAT.as_pointer()))
+        first = builder.insert_element(none, number, ir.Constant(_INT, 0))
+        places = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
+        return _plus_product(builder, total, builder.shuffle_vector(first, none, places), x)
+
+    return total(total, types.intp, x), emit
+
+
+@intrinsic
+def plus_products(typing, total, x, y):
+    """total + the products of x and y, parts of which are as long as total, one after another."""
+
+    def emit(context, builder, signature, args):
+        total, x, y = args
+        width = total.type.count
+        for start in range(0, x.type.count, width):
+            places = list(range(start, start + width))
+            parts = (_picked(builder, of, of, places) for of in (x, y))
+            total = _plus_product(builder, total, *parts)
+        return total
+
+    return total(total, x, y), emit
+
+
+@intrinsic
+def in_fours(typing, x0, x1, x2, x3):
+    """Four vectors as one, whose lanes i, 4 + i, 8 + i, ... add up to the sum of vector i."""
+
+    def emit(context, builder, signature, args):
+        width = args[0].type.count
+        fours = range(0, width, _FOUR)
+        mixed = [i + at for i in fours for at in (0, width, 1, width + 1)]  # x0 y0 x1 y1
+        paired = [i + at for i in fours for at in (0, 1, width, width + 1)]  # x0 x1 y0 y1
+        x0, x1, x2, x3 = args
+        low, high = _picked_sums(builder, x0, x1, mixed), _picked_sums(builder, x2, x3, mixed)
+        return _picked_sums(builder, low, high, paired)
+
+    return x0(x0, x0, x0, x0), emit
+
+
+@intrinsic
+def joined(typing, address, like):
+    """The sums of as many vectors as `like` has lanes, which lie by fours, see `in_fours`."""
+
+    def emit(context, builder, signature, args):
+        address, kind = args[0], args[1].type
+        width, fours = kind.count, []
+        for i in range(width // _FOUR):
+            at = builder.add(address, ir.Constant(_LONG, 4 * width * i))
+            fours.append(builder.load(builder.inttoptr(at, kind.as_pointer()), align=4))
+        low = [i for i in range(2 * width) if i & _FOUR == 0]
+        while len(fours) > 1:
+            pairs = zip(fours[::2], fours[1::2], strict=True)
+            fours = [_picked_sums(builder, x, y, low, _FOUR) for x, y in pairs]
+        return fours[0]
+
+    return like(types.intp, like), emit
+
+
+def _picked_sums(builder, x, y, places, apart=2):
+    """Of lanes of x and y, those that are so far apart."""
+    later = [i + apart for i in places]
+    return builder.fadd(*(_picked(builder, x, y, which) for which in (places, later)))
+
+
+def _picked(builder, x, y, places):
+    kind = ir.VectorType(_INT, len(places))
+    return builder.shuffle_vector(x, y, ir.Constant(kind, places))
+
+
+def _plus_product(builder, total, x, y):
+    return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
