@@ -34,6 +34,7 @@ MOST_CHARS = 1 << 22
 MOST_ROOTS = 1024
 PINNED_FOR = 5.0  # seconds for which a runtime keeps what was sent ahead, at least
 KEPT_SHARE = 0.5  # of a pool: what programs come back to holds no more
+AMPLE = 0.5  # of that: what may as well be kept holds no more, all that is kept counted
 
 _PLANT = Sampling(max_tokens=0)
 
@@ -130,6 +131,18 @@ class Prefixes:
             if self._is_heard() and self._can_keep((call.namespace, root), size):
                 hint = ForkHint(root)
                 self._backend.submit(Call(call.prompt, _PLANT, hint=hint, namespace=call.namespace))
+                return True
+        return False
+
+    def send_on(self, prompt: Prompt, root: str, beside: str = "", namespace: str = "") -> bool:
+        """Compute the beginning of a prompt that is about to come, and pin it under `root` in the
+        place of what is kept there. beside: where nothing need be, the root of a prompt that is
+        kept and about as long; this one is, too, if there is ample room for both. Whether it was
+        sent. Never raises."""
+        with suppress(Exception):
+            if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
+                hint = ForkHint(root)
+                self._backend.submit(Call(prompt, _PLANT, hint=hint, namespace=namespace))
                 return True
         return False
 
@@ -240,14 +253,22 @@ class Prefixes:
                 root.pinned_until = 0.0 if hint.branches is not None else now + PINNED_FOR
             return is_wanted
 
-    def _can_keep(self, key: tuple[str, str], size: int) -> bool:
-        """Note that so many tokens are to be kept; whether there is room for all that are."""
+    def _can_keep(self, key: tuple[str, str], size: int, share: float = 1.0) -> bool:
+        """Note that so many tokens are to be kept; whether there is room for all that are, in a
+        share of what there is for them. What would need more than such a share is not noted."""
         with self._lock:
-            self._wanted[key] = size
-            if self.most_kept is not None and sum(self._wanted.values()) > self.most_kept:
-                return False
-            self._kept.add(key)
-            return True
+            others = sum(self._wanted.values()) - self._wanted.get(key, 0)
+            has_room = self.most_kept is None or others + size <= share * self.most_kept
+            if has_room or share == 1.0:
+                self._wanted[key] = size
+            if has_room:
+                self._kept.add(key)
+            return has_room
+
+    def _can_send_on(self, key: tuple[str, str], beside: tuple[str, str] | None) -> bool:
+        with self._lock:
+            is_kept, size = (beside or key) in self._kept, self._wanted.get(beside or key, 0)
+        return is_kept and (beside is None or self._can_keep(key, size, AMPLE))
 
     def _is_only_wanted(self, key: tuple[str, str]) -> bool:
         """Forget what was to be kept; whether it never was."""

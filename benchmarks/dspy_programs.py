@@ -7,7 +7,8 @@ answers are asked for one by one, as DSPy does. "siblings not held" is the cache
 the scheduler's holding back of calls whose prefix another is computing: only its counts are told,
 and of programs whose calls come together. "all cached" is a greedy program at once again, with
 cache and hints: what is left is decoding, the least that any sharing can come to. Of "crowded"
-programs the seconds of the program's own calls are told, and those of the others beside them.
+programs the seconds of the program's own calls are told, and those of the others beside them; what
+is computed ahead for the program while others ask is in the others', and in the tokens computed.
 
 The model has random weights, the tokenizer is real; answers are constrained to their signatures in
 all modes. Prints one JSON row: seconds, ratios within each round, whether the greedy programs gave

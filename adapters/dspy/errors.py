@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dspy import lm15
+from dspy.clients.errors import error_boundary
 
 from ...core.protocol import (
     BackendClosed,
@@ -45,6 +46,14 @@ def told(call: Call | None = None) -> Iterator[None]:
         yield
     except ForkrootError as error:
         raise translated(error, call) from error
+
+
+@contextmanager
+def shown(model: str) -> Iterator[None]:
+    """The same as users of DSPy catch them, where no engine's caller turns them into these. model:
+    its name."""
+    with error_boundary(model, provider=PROVIDER), told():
+        yield
 
 
 def translated(error: ForkrootError, call: Call | None = None) -> lm15.LM15Error:

@@ -12,6 +12,7 @@ import json
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 from xml.sax.saxutils import escape
 
@@ -37,6 +38,16 @@ _LINE = Json(JSON_CHAR, LEAN_CHAR)
 _INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
 _LINE_IN_XML = Json(XML_JSON_CHAR, XML_LEAN_CHAR)
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """In an annotation's place: the arguments of one tool, where DSPy knows them as a `dict`.
+
+    schema: JSON Schema of an object.
+    """
+
+    schema: Mapping[str, Any]
 
 
 def section(annotation: Any) -> str:
@@ -71,7 +82,7 @@ def element(annotation: Any) -> str:
         return f"\n{_names(annotation, escape)}\n"
     if annotation is bool:
         return f"\n{TRUTH}\n"
-    if XMLAdapter._uses_nested_xml(annotation):
+    if not isinstance(annotation, Arguments) and XMLAdapter._uses_nested_xml(annotation):
         schema = TypeAdapter(annotation).json_schema(by_alias=False)
         if _is_plain(schema, schema.get("$defs", {}), ()):
             return Writer(schema, Xml()).pattern()
@@ -93,6 +104,8 @@ def is_named(annotation: Any) -> bool:
 
 def schema_of(annotation: Any) -> Mapping[str, Any]:
     """What Pydantic says of an annotation. Raises Unsayable where it says nothing."""
+    if isinstance(annotation, Arguments):
+        return annotation.schema
     try:
         return TypeAdapter(annotation).json_schema()
     except Exception as error:

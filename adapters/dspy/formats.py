@@ -5,22 +5,25 @@ Knows DSPy's three formats by the parsers that read them, so it serves adapters 
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
 
+from .agents import Named, calls_of
 from .fields import element, property_value, section
 from .spelling import Json, Unsayable
 from .texts import JSON_CHAR, LEAN_CHAR
 
 Style: TypeAlias = Literal["chat", "json", "xml"]
 MOST_KEPT = 512
+_OBJECT = Json(JSON_CHAR, LEAN_CHAR, indent=2)
 _log = logging.getLogger(__name__)
 
 
@@ -32,19 +35,24 @@ class Formats:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[Any, ...], str | None] = OrderedDict()
 
-    def pattern(self, adapter: Adapter, signature: type[Signature]) -> str | None:
+    def pattern(
+        self, adapter: Adapter, signature: type[Signature], tools: tuple[Named, ...] = ()
+    ) -> str | None:
         """Of the answers that the adapter parses without an error. None: nothing is known; empty:
-        there are no fields, for all that is wanted are calls of tools."""
+        there are no fields, for all that is wanted are calls of tools.
+
+        tools: those that the answer may name in its fields, with arguments that they take.
+        """
         style = style_of(adapter)
         fields = {name: info.annotation for name, info in signature.output_fields.items()}
         if style is None or not fields:
             return None if style is None else ""
-        key = (style, *fields.items())
+        key = (style, tools, *fields.items())
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = _written(style, fields)
+        found = _written(style, fields, tools)
         with self._lock:
             self._kept[key] = found
             if len(self._kept) > MOST_KEPT:
@@ -63,24 +71,49 @@ def style_of(adapter: Adapter) -> Style | None:
     return styles.get(parse)
 
 
-def answer_pattern(style: Style, fields: Mapping[str, Any]) -> str:
-    """Of an answer with these output fields, by name and annotation. Raises Unsayable."""
+def answer_pattern(
+    style: Style, fields: Mapping[str, Any], calls: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """Of an answer with these output fields, by name and annotation. Raises Unsayable.
+
+    calls: what some of the fields, neighbours of one another, may be together.
+    """
+    together = list(calls[0]) if calls else []
+    parts = list[str]()
+    for name, kind in fields.items():
+        if name not in together:
+            parts.append(_part(style, {name: kind}))
+        elif name == together[0]:
+            parts.append(f"(?:{'|'.join(_part(style, way) for way in calls)})")
     match style:
         case "chat":
-            headed = [f"{_header(name)}\n{section(kind)}\n\n" for name, kind in fields.items()]
-            return "".join(headed) + _header("completed")
+            return "".join(parts) + _header("completed")
         case "json":
-            values = [(name, property_value(kind)) for name, kind in fields.items()]
-            return Json(JSON_CHAR, LEAN_CHAR, indent=2).record(values, 0)
+            return _OBJECT.whole(parts, 0)
         case "xml":
-            return "\n\n".join(f"<{name}>{element(kind)}</{name}>" for name, kind in fields.items())
+            return "\n\n".join(parts)
+
+
+def _part(style: Style, fields: Mapping[str, Any]) -> str:
+    """What stands for these fields in an answer."""
+    match style:
+        case "chat":
+            return "".join(f"{_header(name)}\n{section(it)}\n\n" for name, it in fields.items())
+        case "json":
+            return _OBJECT.members([(name, property_value(it)) for name, it in fields.items()], 0)
+        case "xml":
+            return "\n\n".join(f"<{name}>{element(it)}</{name}>" for name, it in fields.items())
 
 
 def _header(name: str) -> str:
     return re.escape(f"[[ ## {name} ## ]]")
 
 
-def _written(style: Style, fields: Mapping[str, Any]) -> str | None:
+def _written(style: Style, fields: Mapping[str, Any], tools: tuple[Named, ...]) -> str | None:
+    """The pattern; without what tools take, where that cannot be said."""
+    if tools:
+        with contextlib.suppress(Unsayable):
+            return answer_pattern(style, fields, calls_of(tools))
     try:
         return answer_pattern(style, fields)
     except Unsayable as error:

@@ -19,7 +19,7 @@ from dspy.clients.errors import error_boundary
 from dspy.utils.callback import with_callbacks
 
 from ...core.protocol import Backend, Call, Chat, Completion, ForkHint, Message, Text, Usage
-from .errors import told
+from .errors import shown, told
 from .judgment import shares
 from .runtime import Runtime
 
@@ -31,7 +31,8 @@ class Judge:
     """A client for decision requests on our runtime: `dspy.configure(lm=Judge("tiny"))`.
 
     where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the
-      answers.
+      answers. Raises LMConfigurationError for what is no model, LMInvalidRequestError for a
+      setting.
     """
 
     supports_decision_requests = True
@@ -47,7 +48,7 @@ class Judge:
         cache: bool = True,
         callbacks: Sequence[Any] | None = None,
     ) -> None:
-        with told():
+        with shown(str(where) if isinstance(where, str | Path) else "forkroot"):
             self.runtime = Runtime(
                 where, hints=hints, timeout=timeout, settings=settings, api_key=api_key
             )

@@ -11,30 +11,35 @@ from dspy import lm15
 
 from ...core.protocol import Backend
 from .engine import AsyncEngine, Engine
-from .errors import told
+from .errors import shown
+from .keywords import check_keywords
 from .options import found, moved
 from .running import running
 from .runtime import Runtime
 from .watcher import watch
 
+_OWN = ("hints", "constrain", "timeout", "settings", "api_key", "where")
+
 
 class LM(dspy.LM):  # type: ignore[misc]
     """A model on our runtime, with the prefixes of its calls shared and its answers parseable.
 
-    where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server.
+    where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server;
+      `model` is taken for it where it is not given, as `dspy.LM` has it, and else "tiny".
     temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution, and as many
       tokens as the context holds. hints: calls say what they share. constrain: answers are held to
       the format and the types of their signature. timeout: seconds after which a call ends in
       `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
       api_key: of the server behind a URL.
     Other keywords are those of `dspy.LM`, and beside them ours, which are the defaults of all its
-    calls, as in a call itself: see `options.Options`.
-    `n` answers of one call come from one fork. Raises `LMConfigurationError` and its like.
+    calls, as in a call itself: see `options.Options`. Those that no call could have are refused.
+    `n` answers of one call come from one fork. Raises `dspy.LMError`: LMConfigurationError for what
+    is no model, LMInvalidRequestError for a keyword.
     """
 
     def __init__(
         self,
-        where: Backend | str | Path = "tiny",
+        where: Backend | str | Path | None = None,
         *,
         hints: bool = True,
         constrain: bool = True,
@@ -46,14 +51,16 @@ class LM(dspy.LM):  # type: ignore[misc]
         async_engine: Any = None,
         **keywords: Any,
     ) -> None:
-        if engine is None:
-            options = {"hints": hints, "constrain": constrain, "timeout": timeout}
-            engine = Engine(where, settings=settings, api_key=api_key, **options)
-            async_engine = AsyncEngine(engine.runtime)
-            model = model or engine.runtime.name()
-        with told():
+        asked = where if where is not None else model or "tiny"
+        with shown(str(asked) if isinstance(asked, str | Path) else "forkroot"):
+            if engine is None:
+                options = {"hints": hints, "constrain": constrain, "timeout": timeout}
+                engine = Engine(asked, settings=settings, api_key=api_key, **options)
+                async_engine = AsyncEngine(engine.runtime)
+                model = model if where is not None and model else engine.runtime.name()
             keywords = moved(keywords)
-        super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
+            super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
+            check_keywords(self.kwargs, _OWN)
         watch()
 
     @property
@@ -65,7 +72,7 @@ class LM(dspy.LM):  # type: ignore[misc]
     @property
     def namespace(self) -> str:
         """Of its calls, where they name none."""
-        with told():
+        with shown(self.model):
             return found({"metadata": self.kwargs.get("metadata")}).namespace
 
     @property
@@ -89,8 +96,9 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     def copy(self, **keywords: Any) -> LM:
         """As `dspy.LM`, with other keywords of ours too."""
-        with told():
+        with shown(self.model):
             keywords = moved(keywords, self.kwargs.get("metadata"))
+            check_keywords({name: it for name, it in keywords.items() if not hasattr(self, name)})
         copied: LM = super().copy(**keywords)
         return copied
 
@@ -99,7 +107,8 @@ class LM(dspy.LM):  # type: ignore[misc]
         is_request = isinstance(prompt, lm15.Request) or "request" in keywords
         if not (is_request or self.runtime.constrain):
             keywords = {"constrain": False, **keywords}
-        with told():
+        with shown(self.model):
+            check_keywords(keywords)
             return moved(keywords, self.kwargs.get("metadata"))
 
     def _num_answers(self, keywords: Mapping[str, Any]) -> int:

@@ -1,18 +1,26 @@
 """Programs that come back to what they asked: an agent's next step, another attempt.
 
 Between two such calls a tool runs or a judge judges, and others ask meanwhile. A run is one call of
-an outermost module; what its calls come back to stays pinned until it ends.
+an outermost module; what its calls come back to stays pinned until it ends. While a tool works on,
+what is known of the agent's next prompt is computed.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ...core.protocol import Call, Chat, ForkHint, Message, Reply, Text
 from ..prefix import LEAST, PINNED_FOR, Prefixes
 from ..seen import common_len
+from .ahead import Step
+
+FINAL = "dspy-final"
+AHEAD_AFTER = 0.05  # seconds for which a tool has worked when something is sent ahead
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +34,15 @@ class _Kept:
 
 
 class Run:
-    """One run of a program. call_id: DSPy's name of it."""
+    """One run of a program. call_id: DSPy's name of it. step: what its agent wants done next."""
 
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
+        self.step: Step | None = None
+        self._found: Any = None
+        self._latest: tuple[str, str] | None = None
+        self._final: tuple[Prefixes, str] | None = None
+        self._timers: dict[str, threading.Timer] = {}
         self._last: dict[tuple[str, str], str] = {}
         self._kept: dict[tuple[str, str], _Kept] = {}
 
@@ -49,9 +62,42 @@ class Run:
             return
         is_kept = prefixes.keep(reply, self._name(key[1]))
         self._kept[key] = _Kept(prefixes, text, now + PINNED_FOR if is_kept else now)
+        self._latest = key if is_kept else None
+
+    def tool_begins(self, call_id: str, name: str) -> None:
+        """A tool is called; if it takes its time and the agent's last prompt is kept, the next one
+        is computed meanwhile, as far as it is known."""
+        step, self.step = self.step, None
+        if step is None or step.tool != name or self._latest is None:
+            return
+        action = self._send_ahead, replace(step, found=self._found), self._latest
+        timer = threading.Timer(AHEAD_AFTER, copy_context().run, action)
+        timer.daemon = True
+        self._timers[call_id] = timer
+        timer.start()
+
+    def tool_ends(self, call_id: str, found: Any) -> None:
+        """Its work is done: what comes next is all known."""
+        self._found = found
+        timer = self._timers.pop(call_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _send_ahead(self, step: Step, key: tuple[str, str]) -> None:
+        with suppress(Exception):  # it would only have saved time
+            (namespace, root), prefixes = key, self._kept[key].prefixes
+            following, final = step.next_chats()
+            if following is not None:
+                prefixes.send_on(following, self._name(root), namespace=namespace)
+            name, beside = self._name(FINAL), self._name(root)
+            if final is not None and prefixes.send_on(final, name, beside, namespace):
+                self._final = prefixes, namespace
 
     def end(self) -> None:
         """Unpin all that is kept."""
+        if self._final is not None:
+            prefixes, namespace = self._final
+            prefixes.release(ForkHint(self._name(FINAL)), namespace)
         for (namespace, root), kept in self._kept.items():
             kept.prefixes.release(ForkHint(self._name(root)), namespace)
         self._kept.clear()

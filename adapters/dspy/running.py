@@ -7,24 +7,28 @@ variables carry the rest, in threads and tasks alike.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dspy import Adapter, Signature
+from dspy import Adapter, ReAct, Signature
 
 from ...core.protocol import Call, Reply
 
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """A prompt and who wrote it. messages: the very list that the adapter gave, None until then."""
+    """A prompt and who wrote it. agent: which asks for one of its tools by it; demos, inputs: what
+    its prompt is made of. messages: the very list that the adapter gave, None until then."""
 
     call_id: str
     adapter: Adapter
     signature: type[Signature]
+    agent: ReAct | None = None
+    demos: Sequence[Any] = ()
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     messages: Any = None
 
 
@@ -86,10 +90,15 @@ def running(n: int, messages: Any) -> Iterator[Running]:
         _running.reset(token)
 
 
-def format_begins(call_id: str, adapter: Adapter, signature: type[Signature]) -> None:
+def format_begins(begun: Formatted) -> None:
     """An adapter begins to write a prompt; it may ask another one to."""
     open_ = tuple(entry for entry in _formatted.get() if entry.messages is None)
-    _formatted.set((*open_, Formatted(call_id, adapter, signature)))
+    _formatted.set((*open_, begun))
+
+
+def last_formatted() -> Formatted | None:
+    """The prompt that was written last here, whole or not."""
+    return next(reversed(_formatted.get()), None)
 
 
 def format_ends(call_id: str, messages: Any) -> None:
@@ -99,5 +108,5 @@ def format_ends(call_id: str, messages: Any) -> None:
     if place is None:
         return
     mine = entries[place]
-    done = Formatted(call_id, mine.adapter, mine.signature, messages)
+    done = replace(mine, messages=messages)
     _formatted.set((*entries[:place], done) if messages is not None else entries[:place])

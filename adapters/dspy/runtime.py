@@ -27,6 +27,7 @@ from ...core.protocol import (
 )
 from ..connection import Connection, shared
 from ..tools import ToolFormat
+from .agents import tools_of
 from .formats import Formats
 from .options import Options, found
 from .request import chat_of, constraint_of, sampling_of
@@ -179,8 +180,12 @@ class Runtime:
             return None
         if not (self.constrain and options.constrain):
             return None
-        found = self._formats.pattern(running.formatted.adapter, running.formatted.signature)
-        return None if found in self._refused else found
+        formatted = running.formatted
+        for tools in dict.fromkeys((tools_of(formatted.agent), ())):  # these may be refused
+            found = self._formats.pattern(formatted.adapter, formatted.signature, tools)
+            if found not in self._refused:
+                return found
+        return None
 
     def _call(
         self, request: lm15.Request, options: Options, pattern: str | None, stream: bool

@@ -84,10 +84,17 @@ class Json:
 
     def record(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
         """As `Spelling`."""
-        pairs = [
-            f"{re.escape(json.dumps(name, ensure_ascii=False))}: {value}" for name, value in fields
-        ]
-        return self._enclosed("{}", self._comma(depth).join(pairs), depth)
+        return self.whole([self.members(fields, depth)] if fields else [], depth)
+
+    def members(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
+        """What stands for these fields, in order, in an object."""
+        names = [re.escape(json.dumps(name, ensure_ascii=False)) for name, _ in fields]
+        pairs = [f"{name}: {value}" for name, (_, value) in zip(names, fields, strict=True)]
+        return self._comma(depth).join(pairs)
+
+    def whole(self, members: Sequence[str], depth: int) -> str:
+        """An object of such members, in order."""
+        return self._enclosed("{}", self._comma(depth).join(members), depth)
 
     def mapping(self, value: str, depth: int, is_empty: bool) -> str:
         """As `Spelling`."""

@@ -12,14 +12,16 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from ...core.protocol import Chat, Message, Text
+from .agents import agent_in
+from .ahead import Step
 from .engine import Engine
-from .returning import run_begins, run_ends
-from .running import format_begins, format_ends
+from .returning import current_run, run_begins, run_ends
+from .running import Formatted, format_begins, format_ends, last_formatted
 
 
 class Watcher(BaseCallback):  # type: ignore[misc]
-    """Sees every prompt that an adapter writes, every `Evaluate` before its threads start, and when
-    a program's run begins and ends."""
+    """Sees every prompt that an adapter writes, every `Evaluate` before its threads start, when a
+    program's run begins and ends, and when its agents wait for their tools."""
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that asks once only."""
@@ -34,13 +36,38 @@ class Watcher(BaseCallback):  # type: ignore[misc]
 
     def on_adapter_format_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Remember who writes the prompt that the LM gets next."""
-        format_begins(call_id, instance, _argument(inputs, "signature"))
+        signature = _argument(inputs, "signature")
+        agent = agent_in(signature, dspy.settings.caller_modules or ())
+        made_of = (inputs.get("demos", ()), inputs.get("inputs", {})) if agent else ()
+        format_begins(Formatted(call_id, instance, signature, agent, *made_of))
 
     def on_adapter_format_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
         """Remember the prompt itself, by which the call is known again."""
         format_ends(call_id, outputs)
+
+    def on_adapter_parse_end(
+        self, call_id: str, outputs: Any, exception: BaseException | None = None
+    ) -> None:
+        """Remember what an agent wants done next."""
+        run, asked = current_run(), last_formatted()
+        if run is not None and asked is not None and asked.agent and outputs is not None:
+            run.step = Step(asked, outputs)
+
+    def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
+        """An agent waits for a tool."""
+        run = current_run()
+        if run is not None:
+            run.tool_begins(call_id, instance.name)
+
+    def on_tool_end(
+        self, call_id: str, outputs: Any, exception: BaseException | None = None
+    ) -> None:
+        """It waits no more."""
+        run = current_run()
+        if run is not None:
+            run.tool_ends(call_id, outputs)
 
     def on_evaluate_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """Send ahead what the calls of each predictor will begin with."""

@@ -15,6 +15,7 @@ dspy = pytest.importorskip("dspy")
 from dspy import lm15
 from dspy.utils.exceptions import (
     ContextWindowExceededError,
+    LMConfigurationError,
     LMInvalidRequestError,
     LMRateLimitError,
     LMServerError,
@@ -23,7 +24,7 @@ from dspy.utils.exceptions import (
     LMUnsupportedFeatureError,
 )
 
-from forkroot.adapters.dspy import LM, AsyncEngine, Engine
+from forkroot.adapters.dspy import LM, AsyncEngine, Engine, Judge
 from forkroot.adapters.testing import ScriptedBackend, prompt_text, written
 from forkroot.core.protocol import (
     BackendClosed,
@@ -133,10 +134,12 @@ def test_a_cache_that_is_turned_off_is_not_asked() -> None:
 
 def test_keywords_that_are_not_allowed_are_refused_before_any_call() -> None:
     backend = ScriptedBackend("a")
-    with pytest.raises(lm15.InvalidRequestError, match="one of regex, choices"):
+    with pytest.raises(LMInvalidRequestError, match="one of regex, choices"):
         lm_of(backend)("Hi", regex="a", choices=["b"])
-    with pytest.raises(lm15.InvalidRequestError, match="priority"):
+    with pytest.raises(LMInvalidRequestError, match="priority"):
         lm_of(backend)("Hi", priority="high")
+    with pytest.raises(LMInvalidRequestError, match=r"did you mean max_tokens\?"):
+        lm_of(backend)("Hi", max_token=3)
     assert backend.calls == []
 
 
@@ -161,8 +164,41 @@ def test_keywords_of_ours_given_to_the_lm_are_the_defaults_of_its_calls() -> Non
 
 
 def test_a_value_of_ours_that_is_not_allowed_is_refused_with_the_lm() -> None:
-    with pytest.raises(lm15.InvalidRequestError, match="namespace=3"):
+    with pytest.raises(LMInvalidRequestError, match="namespace=3"):
         LM(ScriptedBackend("a"), namespace=3)
+
+
+def test_a_misspelled_keyword_is_refused_with_the_lm_and_with_its_copy() -> None:
+    with pytest.raises(LMInvalidRequestError, match=r"temprature=0 .*did you mean temperature\?"):
+        LM(ScriptedBackend("a"), temprature=0)
+    with pytest.raises(LMInvalidRequestError, match=r"hint=False .*did you mean hints\?"):
+        LM(ScriptedBackend("a"), hint=False)
+    with pytest.raises(LMInvalidRequestError, match=r"did you mean seed\?"):
+        LM(ScriptedBackend("a")).copy(sed=3)
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"rollout_id": 3, "temperature": 1.0, "n": 2},
+        {"reasoning_effort": "low", "verbosity": "low", "user": "someone"},
+        {"logprobs": True, "top_logprobs": 2, "stop": ["."], "seed": 1, "logit_bias": {3: 1.0}},
+        {"parallel_tool_calls": False, "prompt_cache": lm15.CacheConfig(mode="off")},
+        {"launch_kwargs": {}, "train_kwargs": {}, "use_developer_role": False},
+        {"nonsense": None},
+    ],
+)
+def test_keywords_that_dspy_knows_are_taken_by_an_lm_and_its_copies(keywords: Any) -> None:
+    lm = LM(ScriptedBackend("a"), **keywords)
+    copied = LM(ScriptedBackend("a")).copy(**keywords)
+    for name, value in keywords.items():
+        if value is not None and name in lm.kwargs:
+            assert lm.kwargs[name] == copied.kwargs[name] == value
+
+
+def test_a_model_may_be_named_as_dspys_lm_has_it() -> None:
+    with pytest.raises(LMConfigurationError, match="no-such-model"):
+        LM(model="no-such-model")
 
 
 def test_a_response_format_constrains_the_answer() -> None:
@@ -330,8 +366,12 @@ def test_a_timeout_is_the_deadline_of_every_call() -> None:
 
 
 def test_an_unknown_model_is_refused_at_once() -> None:
-    with pytest.raises(lm15.ConfigurationError, match="no-such-folder"):
+    with pytest.raises(LMConfigurationError, match="no-such-folder"):
         LM("/no-such-folder")
+    with pytest.raises(LMConfigurationError, match="no-such-folder"):
+        Judge("/no-such-folder")
+    with pytest.raises(lm15.ConfigurationError, match="no-such-folder"):
+        Engine("/no-such-folder")
 
 
 # --- copies and files ---------------------------------------------------------------------------

@@ -14,7 +14,7 @@ dspy = pytest.importorskip("dspy")
 
 from dspy import lm15
 
-from forkroot.adapters.dspy import Engine
+from forkroot.adapters.dspy import Engine, returning
 from forkroot.adapters.testing import ScriptedBackend, written
 from forkroot.core.protocol import (
     Call,
@@ -192,7 +192,11 @@ def test_awaited_runs_keep_what_they_come_back_to() -> None:
     assert kept_and_calls(backend) == "cc" + "ku"
 
 
-def test_the_trajectory_of_an_agent_is_kept_while_its_tools_work() -> None:
+def test_the_trajectory_of_an_agent_is_kept_while_its_tools_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(returning, "AHEAD_AFTER", 60.0)  # on a busy machine, too
+
     def step(name: str) -> str:
         args = '{"word": "tree"}' if name == "look_up" else "{}"
         named = f"[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}"

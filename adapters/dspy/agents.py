@@ -1,0 +1,54 @@
+"""Agents: what the calls may be that an answer of theirs names in its fields.
+
+`dspy.ReAct` asks for a tool's name and a `dict` of arguments, and calls the tool with whatever that
+holds. Which tools there are, and what they take, is read from the module that asks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple, get_args
+
+import dspy
+
+from .fields import Arguments
+
+NAME, ARGUMENTS = "next_tool_name", "next_tool_args"
+
+
+class Named(NamedTuple):
+    """A tool that an answer may name. schema: of its arguments, as JSON text."""
+
+    name: str
+    schema: str
+
+
+def agent_in(signature: type[dspy.Signature], modules: Sequence[Any]) -> dspy.ReAct | None:
+    """The innermost of these modules that is an agent, if the signature asks for one of its tools:
+    for its name, and right behind that for its arguments."""
+    agent = next((it for it in reversed(modules) if isinstance(it, dspy.ReAct)), None)
+    names = list(signature.output_fields)
+    if agent is None or NAME not in names[:-1] or names[names.index(NAME) + 1] != ARGUMENTS:
+        return None
+    is_its = set(get_args(signature.output_fields[NAME].annotation)) == set(agent.tools)
+    return agent if is_its else None
+
+
+def tools_of(agent: dspy.ReAct | None) -> tuple[Named, ...]:
+    """Its tools."""
+    return tuple(Named(name, _schema(it)) for name, it in agent.tools.items()) if agent else ()
+
+
+def calls_of(tools: Sequence[Named]) -> tuple[dict[str, Any], ...]:
+    """The two fields of each tool, by name and annotation."""
+    return tuple(
+        {NAME: Literal[tool.name], ARGUMENTS: Arguments(json.loads(tool.schema))} for tool in tools
+    )
+
+
+def _schema(tool: dspy.Tool) -> str:
+    """An object of all arguments; of a tool that takes any, any."""
+    properties = {} if tool.has_kwargs else tool.args or {}
+    schema = {"type": "object", "properties": properties, "additionalProperties": tool.has_kwargs}
+    return json.dumps(schema, default=str)

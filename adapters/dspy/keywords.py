@@ -1,0 +1,52 @@
+"""Keywords that no request could carry: refused by name, with the one that was probably meant.
+
+DSPy refuses them as well, but at the first call. What it carries is asked of DSPy itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any
+
+import dspy
+from dspy import lm15
+
+from ...core.protocol import InvalidCall
+from .options import NAMES
+
+_OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
+_CARRIED = frozenset(
+    {
+        *("max_completion_tokens", "top_p", "stop", "seed", "frequency_penalty"),
+        *("presence_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format"),
+        *("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"),
+    }
+)
+_CONSTRUCTED = frozenset(signature(dspy.LM.__init__).parameters) - {"self", "kwargs"}
+_KNOWN = NAMES | _OF_DSPY | _CARRIED | _CONSTRUCTED
+
+
+def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> None:
+    """Raise InvalidCall for a keyword that neither is one of `others` nor reaches a request. Values
+    are not checked; None stands for not given."""
+    known = _KNOWN.union(others)
+    for name, value in keywords.items():
+        if value is not None and name not in known and not _is_carried(name, value):
+            near = get_close_matches(name, sorted(known), 1)
+            meant = f" (did you mean {near[0]}?)" if near else ""
+            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{meant}"
+            raise InvalidCall(name, value, allowed)
+
+
+def _is_carried(name: str, value: Any) -> bool:
+    """Whether DSPy has a place for it in a request."""
+    asked = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
+    try:
+        lm15.request_from_openai_chat(asked)
+    except lm15.UnsupportedFeatureError:
+        return False
+    except (TypeError, ValueError):  # of its value, or of what it needs beside it
+        return True
+    return True
