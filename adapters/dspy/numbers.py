@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
+from ..integers import naturals
+
 FREE_INTEGER = "-?(?:0|[1-9][0-9]{0,17})"
 FREE_NUMBER = r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,12})?"
 FRACTION = r"(?:\.[0-9]{1,12})?"
@@ -67,37 +69,6 @@ def multiples(interval: Interval, step: Decimal) -> str | None:
     return _any([_spelled(value) for value in values if interval.holds(value)])
 
 
-def between(low: int, high: int) -> str:
-    """The integers from low to high, both >= 0 and low <= high, without leading zeros."""
-    ways = []
-    while low <= high:
-        size = len(str(low))
-        end = min(high, 10**size - 1)
-        ways.append(_same_length(str(low), str(end)))
-        low = end + 1
-    return f"(?:{'|'.join(ways)})"
-
-
-def _same_length(low: str, high: str) -> str:
-    if not low:
-        return ""
-    if low[0] == high[0]:
-        return low[0] + _same_length(low[1:], high[1:])
-    rest = len(low) - 1
-    first, last = int(low[0]), int(high[0])
-    ways = []
-    if int(low[1:] or 0):
-        ways.append(low[0] + _same_length(low[1:], "9" * rest))
-        first += 1
-    if high[1:] != "9" * rest:
-        ways.append(high[0] + _same_length("0" * rest, high[1:]))
-        last -= 1
-    if first <= last:
-        digit = str(first) if first == last else f"[{first}-{last}]"
-        ways.append(digit + (f"[0-9]{{{rest}}}" if rest else ""))
-    return f"(?:{'|'.join(ways)})"
-
-
 def _ends(interval: Interval, least: int) -> tuple[int, int]:
     """The first and last integer in an interval, from `least` up."""
     low, high = least, 10**MOST_DIGITS
@@ -112,13 +83,13 @@ def _ends(interval: Interval, least: int) -> tuple[int, int]:
 
 def _magnitudes(interval: Interval, least: int = 0) -> str | None:
     low, high = _ends(interval, least)
-    return between(low, high) if low <= high else None
+    return naturals(low, high) if low <= high else None
 
 
 def _fractions(interval: Interval) -> str | None:
     """Numbers >= 0 with a fraction, between two integers that are both in the interval."""
     low, high = _ends(interval, 0)
-    return between(low, high - 1) + FRACTION if low < high else None
+    return naturals(low, high - 1) + FRACTION if low < high else None
 
 
 def _grid(interval: Interval, low: Decimal, high: Decimal) -> str | None:

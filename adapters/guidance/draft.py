@@ -5,8 +5,8 @@ It knows calls and replies, and nothing of Guidance.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import chain
 
 from ...core.protocol import Chunk, Reply, TokenLogprob, Usage
 
@@ -17,9 +17,9 @@ Encode = Callable[[bytes], list[int]]
 class Draft:
     """The answer to a call, as it comes in, from a place in the text on.
 
-    start: number of bytes before it. spell: the bytes of a token. encode: tokens of bytes; an
-    answer under a constraint tells its tokens at its end only, and its text at once. most: only so
-    many tokens of it are used; None: all.
+    start: number of bytes before it. spell: the bytes of a token. encode: tokens of bytes; a stream
+    under a constraint tells its tokens at its end only, and its text at once. most: only so many
+    tokens of it are used; None: all.
     """
 
     def __init__(
@@ -47,18 +47,12 @@ class Draft:
             self._read()
         if len(self._data) <= size or not self._data.startswith(written):
             return None
-        place = next(i for i, end in enumerate(self._ends) if end > size) - 1
+        place = bisect_right(self._ends, size) - 1
         if self._most is not None and place >= self._most:
             return None
         if self._ends[place] < size:
             return bytes(self._data[size : self._ends[place + 1]])
         return self._ids[place], self._logprobs[place] if self._logprobs else None
-
-    def has_stopped(self, written: bytes) -> bool:
-        """Whether the answer is just this, and ended by itself."""
-        if not self._has_ended or bytes(self._data) != written:
-            return False
-        return self.reply.result(0).outputs[0].finish_reason == "stop"
 
     def close(self) -> None:
         """End the call, if it has not ended."""
@@ -90,4 +84,4 @@ class Draft:
             self._ids.append(token)
             self._data += self._spell(token)
             self._ends.append(len(self._data))
-        self._logprobs = list(chain(self._logprobs, logprobs))
+        self._logprobs += logprobs

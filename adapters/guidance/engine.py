@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from math import exp, nan
 from typing import Any
 
 import numpy as np
+from guidance._ast import GrammarNode
 from guidance._schema import (
     EngineResponse,
     GenToken,
@@ -21,13 +22,16 @@ from guidance.models._engine._state import EngineState
 
 from ...core.protocol import Call, Sampling
 from ..connection import Connection
-from .plan import Plan
+from .grammars import Grammars
+from .loop import Loop, Part
+from .plan import Plan, Route
 from .prompts import prompt_of
 from .state import ForkrootState
 from .tokens import FolderTokenizer
 from .writer import Drawn, Writer
 
 TOP_K = 5
+_ASKED = ("get_logits", "get_next_token_with_top_k")
 MOST_RIVALS = 64
 
 
@@ -36,6 +40,8 @@ class ForkrootEngine(Engine):
 
     has_probabilities: tokens come with their probabilities and best rivals.
     """
+
+    tokenizer: FolderTokenizer
 
     def __init__(
         self,
@@ -55,6 +61,7 @@ class ForkrootEngine(Engine):
         self.connection = connection
         self._size = tokenizer.vocabulary_size
         self.namespace = namespace
+        self.grammars = Grammars(tokenizer)
         self._writer: Writer | None = None
         self._num_seen = 0
         self._no_logits = np.zeros((1, self._size), np.float32)
@@ -73,14 +80,8 @@ class ForkrootEngine(Engine):
         Raises the typed errors of calls.
         """
         run = copy.copy(self)  # what belongs to one grammar is not seen by other threads
-        run._writer = writer = Writer(
-            self.connection.prefixes.submit,
-            self.tokenizer,
-            Plan(state.node if isinstance(state, ForkrootState) else None),
-            state.prompt.encode(),
-            namespace=self.namespace,
-            num_logprobs=TOP_K if self._enable_token_probabilities else None,
-        )
+        route = Route(state.node if isinstance(state, ForkrootState) else None)
+        run._writer = writer = self._writer_of(route, state.prompt)
         try:
             usage: TokenUsage = yield from super(ForkrootEngine, run).__call__(
                 state, grammar, ensure_bos_token, sampling_params, step_config
@@ -92,6 +93,49 @@ class ForkrootEngine(Engine):
         usage.cached_input_tokens += used.cached_tokens
         usage.round_trips = writer.num_calls
         return usage
+
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether somebody looks at single tokens: they come with their probabilities, or what
+        Guidance's loop asks an engine was given another meaning."""
+        given = {**vars(type(self)), **vars(self)}
+        is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _ASKED)
+        return bool(self._enable_token_probabilities) or not is_ours
+
+    def run(
+        self,
+        state: ForkrootState,
+        node: GrammarNode,
+        params: Mapping[str, Any],
+        is_watched: bool = True,
+    ) -> Iterator[Part]:
+        """Run a grammar on a state, whose usage grows, for a program whose single tokens nobody
+        looks at. is_watched: its text is wanted as it comes.
+
+        Raises the typed errors of calls.
+        """
+        parser, route = self.grammars.begun(node)
+        writer = self._writer_of(route, state.prompt, is_watched)
+        loop = Loop(parser, self.tokenizer, writer, params)
+        try:
+            yield from loop.run(state.prompt)
+        finally:
+            used = writer.close()
+        state.used += used
+        loop.usage.cached_input_tokens += used.cached_tokens
+        loop.usage.round_trips = writer.num_calls
+        state.add_usage(loop.usage)
+
+    def _writer_of(self, route: Route, prompt: str, is_watched: bool = True) -> Writer:
+        return Writer(
+            self.connection.prefixes.submit,
+            self.tokenizer,
+            Plan(route),
+            prompt.encode(),
+            namespace=self.namespace,
+            num_logprobs=TOP_K if self._enable_token_probabilities else None,
+            is_watched=is_watched,
+        )
 
     def get_logits(
         self, token_ids: list[int], include_all_uncached_tokens: bool = False
@@ -137,8 +181,7 @@ class ForkrootEngine(Engine):
                 *(k, compute_unmasked_probs, sampling_params),
             )
             return found
-        allowed = None if mask is None else np.frombuffer(mask, np.uint8) != 0
-        drawn = self._writer.draw(token_ids, allowed, temperature, dict(sampling_params or {}))
+        drawn = self._writer.draw(token_ids, mask, temperature, dict(sampling_params or {}))
         return self._token(drawn, mask, k)
 
     def _token(self, drawn: Drawn, mask: bytes | None, k: int) -> GenTokenExtra:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy, deepcopy
 from typing import Any
 
 from guidance._ast import GrammarNode, ImageBlob, ToolCallNode
 from guidance._tools import Tool
+from guidance.models._base._model import _event_queues
 from guidance.models._engine import EngineInterpreter
-from guidance.models._engine._interpreter import text_to_grammar
-from guidance.trace import OutputAttr
+from guidance.models._engine._interpreter import (
+    partial_decode,
+    recode_special_tokens,
+    text_to_grammar,
+)
+from guidance.trace import OutputAttr, TextOutput
 
 from ...core.protocol import UnsupportedCall
 from .calling import Result, called, check_whole, limit_of, opening_of, rest_of, result_of
 from .engine import ForkrootEngine
+from .grammars import led_by
+from .loop import Capture
 from .state import ForkrootState
 
 
@@ -26,13 +34,55 @@ class ForkrootInterpreter(EngineInterpreter):
         super().__init__(engine)
         self.state: ForkrootState = ForkrootState()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> ForkrootInterpreter:
+        """An interpreter with a state of its own; all else is shared."""
+        other = copy(self)
+        other.state = deepcopy(self.state, memo)
+        memo[id(self)] = other
+        return other
+
     def grammar(self, node: GrammarNode, **kwargs: Any) -> Iterator[OutputAttr]:
         """Any node that is a grammar. Raises the typed errors of calls."""
+        if not self.engine.shows_tokens and self.step_config is None:
+            yield from self._run(node, kwargs.get("sampling_params") or {})
+            return
         self.state.node = node
         try:
             yield from super().grammar(node, **kwargs)
         finally:
             self.state.node = None
+
+    def _run(self, node: GrammarNode, params: Any) -> Iterator[OutputAttr]:
+        """A grammar whose tokens nobody looks at: what is forced at its beginning becomes a part of
+        the prompt, and all text that was drawn comes out at once, unless it is streamed."""
+        state, tokenizer = self.state, self.engine.tokenizer
+        lead, rest = led_by(node, tokenizer, state.prompt)
+        if lead:
+            state.prompt += lead
+            yield TextOutput(value=lead, is_input=True)
+        if rest.is_null:
+            return
+        is_watched = bool(_event_queues.get())
+        unread, unshown, captures = b"", "", list[Capture]()
+        for part in self.engine.run(state, rest, params, is_watched):
+            data = unread + recode_special_tokens(tokenizer, part.data)
+            text, unread = partial_decode(data)
+            state.prompt += text
+            unshown += text
+            captures += part.captures
+            if is_watched:
+                yield from self._shown(unshown, captures)
+                unshown, captures = "", []
+        yield from self._shown(unshown, captures)
+        if unread:
+            raise RuntimeError(f"the text ends within a character: {unread!r}")
+
+    def _shown(self, text: str, captures: list[Capture]) -> Iterator[OutputAttr]:
+        if text:
+            yield TextOutput(value=text, is_generated=True)
+        for capture in captures:
+            name, value, logprob, is_appended = capture
+            yield self.state.apply_capture(name, value, logprob, is_append=is_appended)
 
     def tool_call(self, node: ToolCallNode, **kwargs: Any) -> Iterator[OutputAttr]:
         """Let the model call one tool, or write text; a call is answered in the text. Raises the

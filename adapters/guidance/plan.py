@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from guidance._ast import (
@@ -27,11 +27,13 @@ from guidance._ast import (
 )
 
 from ...core.protocol import Choices, Constraint, Grammar, Regex
+from .patterns import pattern_of
 from .schema import json_lark
 from .widths import has_one_width
 
 MAX_NODES = 10_000
 SLACK = 64  # within so many tokens of the end of its budget, a runtime hurries towards it
+_LARK_TEXT = re.compile(r'/(?:[^/\\\n]|\\.)+/|"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 RESERVE = 8  # one of so many tokens: the parser may count them otherwise than the runtime
 
 
@@ -39,76 +41,119 @@ RESERVE = 8  # one of so many tokens: the parser may count them otherwise than t
 class Step:
     """A piece of a grammar that one call can be asked for.
 
-    start: bytes after the prompt at which it begins. constraint: None: any text.
-    is_open: where it may end it may also go on. max_tokens: it ends after so many; None: no limit.
-    stop: it ends before this text.
+    start: bytes after the prompt at which it begins. constraints: any of these says it, the best
+    first; none: it is any text, after a `lead`. is_open: where it may end it may also go on.
+    max_tokens: it ends after so many; None: no limit. stop: it ends before this text. follows: the
+    first character that follows it then; None: that is not known. is_rest: of what was asked for
+    before.
     """
 
     start: int
-    constraint: Constraint | None = None
+    constraints: tuple[Constraint, ...] = ()
     is_open: bool = False
     max_tokens: int | None = None
     stop: str | None = None
+    follows: str | None = None
+    lead: str = ""
+    is_rest: bool = False
 
 
-class Plan:
-    """The steps of one grammar, in order; it remembers how far it has come.
+class Route:
+    """All steps that a grammar may need, each found when it is first asked for. Any thread may ask.
 
     Of any grammar, with nothing known of it, where `node` is None.
     """
 
     def __init__(self, node: GrammarNode | None) -> None:
-        self._nodes = tuple(_flat(node)) if node is not None else ()
+        self.nodes = tuple(_flat(node)) if node is not None else ()
+        self._known: dict[int, tuple[Step | None, int]] = {}
+        self._refused: set[Constraint] = set()
+
+    def leg(self, place: int) -> tuple[Step | None, int]:
+        """The step of the nodes from here on, which begins at 0, and the place of the first node
+        that is not in it."""
+        if place not in self._known:
+            self._known[place] = self._leg(place)
+        return self._known[place]
+
+    def refuse(self, constraint: Constraint) -> None:
+        """Remember that the runtime does not take this."""
+        self._refused.add(constraint)
+
+    def is_refused(self, constraint: Constraint) -> bool:
+        """Whether the runtime did not take this."""
+        return constraint in self._refused
+
+    def _leg(self, place: int) -> tuple[Step | None, int]:
+        nodes = self.nodes[place:]
+        num_literals = next(
+            (i for i, node in enumerate(nodes) if not isinstance(node, LiteralNode)), len(nodes)
+        )
+        if num_literals < len(nodes) and (rule := _limited(nodes[num_literals])) is not None:
+            end = num_literals + 1
+            return _step_of_rule(rule, nodes[:num_literals], nodes[end:]), place + end
+        size = next((i for i, node in enumerate(nodes) if not _is_plain(node)), len(nodes))
+        if size <= num_literals:
+            return None, place + size
+        is_open = not _is_closed(nodes[size - 1])
+        if is_open and size < len(nodes):
+            return None, place + size
+        return Step(0, _constraints(nodes[:size]), is_open), place + size
+
+
+class Plan:
+    """The steps of one run of a grammar, in order; it remembers how far it has come."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
         self._place = 0
-        self._is_begun = False
+        self._last: Step | None = None
 
     def step(self, written: bytes, last: int) -> Step | None:
         """What to ask for next; None where the plan does not know.
 
         written: all bytes after the prompt. last: where the last token began that was drawn.
         """
-        if not self._is_begun:
-            self._is_begun = True
-            return self._step_at(0, 0)
-        for place in range(self._place, len(self._nodes)):
-            node = self._nodes[place]
+        if self._place == 0:
+            return self._take(0, 0)
+        nodes = self.route.nodes
+        for place in range(self._place, len(nodes)):
+            node = nodes[place]
             if isinstance(node, LiteralNode):
                 start = _begin(node.value.encode(), written, last)
-                return None if start is None else self._step_at(place, start)
+                return None if start is None else self._take(place, start)
+        if self._place == len(nodes) and self._last is not None and not self._last.constraints:
+            # nothing comes after it
+            return replace(self._last, start=len(written), lead="", is_rest=True)
         return None
 
-    def _step_at(self, place: int, start: int) -> Step | None:
-        """The step of the nodes from here on, as far as one goes."""
-        nodes = self._nodes[place:]
-        num_literals = next(
-            (i for i, node in enumerate(nodes) if not isinstance(node, LiteralNode)), len(nodes)
-        )
-        if num_literals < len(nodes) and (rule := _limited(nodes[num_literals])) is not None:
-            self._place = place + num_literals + 1
-            return self._of_rule(rule, nodes[:num_literals], start)
-        size = next((i for i, node in enumerate(nodes) if not _is_plain(node)), len(nodes))
-        self._place = place + size
-        if size <= num_literals:
-            return None
-        is_open = not _is_closed(nodes[size - 1])
-        if is_open and size < len(nodes):
-            return None
-        constraint = _constraint(nodes[:size])
-        return None if constraint is None else Step(start, constraint, is_open)
+    def _take(self, place: int, start: int) -> Step | None:
+        step, self._place = self.route.leg(place)
+        self._last = step
+        return None if step is None else replace(step, start=start)
 
-    def _of_rule(self, rule: RuleNode, literals: Sequence[GrammarNode], start: int) -> Step | None:
-        """The step of a rule with limits of its own, after some literals."""
-        bare = _bare(rule)
-        if rule.stop is None and rule.suffix is None and _is_plain(bare) and _is_closed(bare):
-            constraint = _constraint((*literals, bare))
-            if constraint is None:
-                return None
-            return Step(start, constraint, max_tokens=_budget(rule.max_tokens))
-        if not isinstance(rule.value, RegexNode) or rule.value.regex is not None:
-            return None
-        start += sum(len(node.value.encode()) for node in literals if hasattr(node, "value"))
-        stop = rule.stop.value if isinstance(rule.stop, LiteralNode) else None
-        return Step(start, None, False, rule.max_tokens, stop)
+
+def _step_of_rule(
+    rule: RuleNode, literals: Sequence[GrammarNode], after: Sequence[GrammarNode]
+) -> Step | None:
+    """The step of a rule with limits of its own, after some literals and before other nodes."""
+    bare = _bare(rule)
+    if rule.stop is None and rule.suffix is None and _is_plain(bare):
+        if _is_closed(bare):
+            constraints = _constraints((*literals, bare))
+            return Step(0, constraints, max_tokens=_budget(rule.max_tokens))
+        if not after and bare.value != RegexNode(None):
+            return Step(0, _constraints((*literals, bare)), True, rule.max_tokens)
+    if not isinstance(rule.value, RegexNode) or rule.value.regex is not None:
+        return None
+    lead = "".join(node.value for node in literals if isinstance(node, LiteralNode))
+    stop = rule.stop.value if isinstance(rule.stop, LiteralNode) else None
+    follows = None
+    if not after and rule.suffix is None and (stop is not None or rule.stop is None):
+        follows = ""
+    elif stop is not None and isinstance(after[0], LiteralNode):
+        follows = after[0].value[:1]
+    return Step(0, (), stop is None, rule.max_tokens, stop, follows, lead)
 
 
 def _flat(node: GrammarNode) -> Iterator[GrammarNode]:
@@ -167,12 +212,31 @@ def _is_plain(node: GrammarNode) -> bool:
         seen.add(id(node))
         if isinstance(node, SpecialToken) or _limited(node) or len(seen) > MAX_NODES:
             return False
-        if isinstance(node, LarkNode) and re.search(r"[<\[]", node.lark_grammar):
-            return False  # special tokens, or attributes
+        if isinstance(node, LarkNode) and not _is_plain_lark(node.lark_grammar):
+            return False
         if isinstance(node, JsonNode) and json_lark(node) is None:
             return False
         nodes += _inner(node)
     return True
+
+
+def _is_plain_lark(source: str) -> bool:
+    """Whether a grammar names no special tokens and no attributes."""
+    return re.search(r"[<\[]", _LARK_TEXT.sub("", source)) is None
+
+
+def has_limit(node: GrammarNode) -> bool:
+    """Whether something in it has a limit of tokens; True where it is too large to be looked at."""
+    nodes, seen = [node], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            is_limited = isinstance(node, RuleNode) and node.max_tokens is not None
+            if is_limited or isinstance(node, LarkNode) or len(seen) > MAX_NODES:
+                return True
+            nodes += _inner(node)
+    return False
 
 
 def _inner(node: GrammarNode) -> Sequence[GrammarNode]:
@@ -208,18 +272,17 @@ def _is_prefix_free(texts: Sequence[str]) -> bool:
     return not any(b.startswith(a) for a, b in pairwise(texts))
 
 
-def _constraint(nodes: Sequence[GrammarNode]) -> Constraint | None:
-    """The constraint of all texts of these nodes, one after the other."""
+def _constraints(nodes: Sequence[GrammarNode]) -> tuple[Constraint, ...]:
+    """Constraints of all texts of these nodes, one after the other; the best is the first."""
     first = nodes[0]
     while isinstance(first, RuleNode):
         first = first.value
-    if len(nodes) == 1 and isinstance(first, RegexNode) and first.regex is not None:
-        return Regex(first.regex)
     if len(nodes) == 1 and isinstance(first, SelectNode):
         texts = [part.value for part in first.alternatives if isinstance(part, LiteralNode)]
         if len(texts) == len(first.alternatives):
-            return Choices(tuple(dict.fromkeys(texts)))
-    return _grammar(nodes)
+            return (Choices(tuple(dict.fromkeys(texts))),)
+    pattern = pattern_of(nodes)
+    return (_grammar(nodes),) if pattern is None else (Regex(pattern), _grammar(nodes))
 
 
 def _grammar(nodes: Sequence[GrammarNode]) -> Grammar:

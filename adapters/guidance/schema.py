@@ -9,9 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil, floor
 from typing import Any
 
 from guidance._ast import JsonNode
+
+from ..integers import between
 
 MAX_RULES = 500
 _CHAR = r'([^"\\\x00-\x1f\x7f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'
@@ -71,10 +74,11 @@ def json_lark(node: JsonNode) -> JsonLark | None:
 
 
 def _bounded(low: float, high: float) -> str:
-    """Integers with no more digits than those between the bounds."""
-    most = max(len(str(abs(int(bound)))) for bound in (low, high))
-    sign = "" if low >= 0 else "-?"
-    return rf"/{sign}(0|[1-9][0-9]{{0,{most - 1}}})/"
+    """Integers between the bounds."""
+    least, most = ceil(low), floor(high)
+    if least > most:
+        raise Unsaid
+    return f"/{between(least, most)}/"
 
 
 class _Writer:

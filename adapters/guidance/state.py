@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Any
+
 from guidance._ast import GrammarNode
 from guidance.models._engine._state import EngineState
 
@@ -19,3 +22,16 @@ class ForkrootState(EngineState):
         super().__init__()
         self.node: GrammarNode | None = None
         self.used = Usage()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ForkrootState:
+        """A state that goes its own way. What no run changes in place is shared: captured values,
+        the grammar, and usage."""
+        other = copy(self)
+        other.captures = {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in self.captures.items()
+        }
+        other.images, other.audio = list(self.images), list(self.audio)
+        other.videos = list(self.videos)
+        memo[id(self)] = other
+        return other

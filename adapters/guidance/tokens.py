@@ -6,6 +6,7 @@ It knows files and no runtime.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,11 @@ class FolderTokenizer(Tokenizer):
         config = _read(folder / "tokenizer_config.json")
         source = _read(path)
         ids = {token["content"]: token["id"] for token in source.get("added_tokens", ())}
+        added = sorted(filter(None, ids), key=len, reverse=True)
+        self._longest_added = max(map(len, added), default=0)
+        self._added = re.compile("|".join(map(re.escape, added)) or "(?!)")
+        self._spelled: dict[int, bytes] = {}
+        self._inside: dict[str, bool] = {}
         ids |= _vocabulary(source)
         eos = ids.get(_content(config.get("eos_token")) or "")
         if eos is None:
@@ -41,6 +47,28 @@ class FolderTokenizer(Tokenizer):
             chat_template=template,  # type: ignore[arg-type]  # it takes classes
             bos_token_id=ids.get(_content(config.get("bos_token")) or ""),
         )
+
+    def spell(self, token: int) -> bytes:
+        """The bytes of a token."""
+        found = self._spelled.get(token)
+        if found is None:
+            found = self._spelled[token] = bytes(self.decode([token]))
+        return found
+
+    def is_spelled(self, text: str) -> bool:
+        """Whether these characters stand one after the other in a token."""
+        found = self._inside.get(text)
+        if found is None:
+            data = text.encode()
+            found = any(data in self.spell(token) for token in range(self.vocabulary_size))
+            self._inside[text] = found
+        return found
+
+    def is_plain(self, before: str, text: str) -> bool:
+        """Whether no special token is spelled by a text, not even with what stands before it."""
+        tail = before[-self._longest_added :]
+        found = self._added.finditer(tail + text)
+        return all(special.end() <= len(tail) for special in found)
 
     @property
     def vocabulary_size(self) -> int:

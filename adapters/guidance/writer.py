@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...core.protocol import (
     Call,
@@ -24,6 +22,7 @@ from ...core.protocol import (
     Constraint,
     ForkrootError,
     InvalidCall,
+    Regex,
     Reply,
     Sampling,
     TokenLogprob,
@@ -32,14 +31,19 @@ from ...core.protocol import (
 )
 from .asking import after, sampling_of
 from .draft import Draft
+from .patterns import pattern_until
 from .plan import Plan, Step
 from .prompts import prompt_of
+from .tokens import FolderTokenizer
 
 BIAS = 100.0  # the most that a call may ask for
 MOST_AHEAD = 16  # tokens of a draft that nothing limits
 MOST_OPEN = 24  # tokens asked for, so that the end of the budget does not bend the first ones
+LONGEST_END = 4  # tokens that may be needed to end a text at its stop: bytes of a character, and it
+LEAST_REST = 2  # tokens of a text whose limit the parser counts otherwise
+MOST_AWAITED = 64  # tokens of a text that may end sooner, which are waited for as a whole
 
-Allowed = NDArray[np.bool_] | None
+Allowed = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +58,20 @@ class Writer:
     """Draws the tokens of one grammar.
 
     submit: takes a call. tokenizer: Guidance's view of the runtime's. prompt: the text before the
-    grammar. num_logprobs: None: log-probabilities are not asked for.
+    grammar. num_logprobs: None: log-probabilities are not asked for. is_watched: tokens are wanted
+    as soon as they are there.
     """
 
     def __init__(
         self,
         submit: Callable[[Call], Reply],
-        tokenizer: Any,
+        tokenizer: FolderTokenizer,
         plan: Plan,
         prompt: bytes,
         *,
         namespace: str = "",
         num_logprobs: int | None = None,
+        is_watched: bool = True,
     ) -> None:
         self._submit = submit
         self._tokenizer = tokenizer
@@ -73,18 +79,26 @@ class Writer:
         self._prompt = prompt
         self._namespace = namespace
         self._num_logprobs = num_logprobs
+        self._is_watched = is_watched
         self._draft: Draft | None = None
-        self._settings: Sampling | None = None
-        self._last = self._num_drawn = 0
+        self._drafted: Sampling | None = None
+        self._said: tuple[float, Mapping[str, Any]] | None = None
+        self._settings = Sampling()
+        self._ids: list[int] = []
+        self._data = b""
+        self._last = self._num_drawn = self._num_before = 0
         self._replies: list[Reply] = []
 
     def draw(
         self, tokens: list[int], allowed: Allowed, temperature: float, params: Mapping[str, Any]
     ) -> Drawn:
-        """The token after these, which may be any that the mask allows; None: any at all. Raises
-        the typed error of a call."""
+        """The token after these, which may be any that the mask allows (a byte for each token, 0:
+        not allowed); None: any at all. Raises the typed error of a call."""
+        if self._said != (temperature, params):
+            self._settings = sampling_of(temperature, params)
+            self._said = temperature, params
         try:
-            return self._drawn(tokens, allowed, sampling_of(temperature, params))
+            return self._drawn(tokens, allowed)
         except CallTooLarge as error:
             if not self._num_drawn:
                 raise
@@ -92,14 +106,14 @@ class Writer:
             value = f"{self._num_drawn} tokens"
             raise CallTooLarge("answer", value, f"{allowed_values} ({error})") from error
 
-    def _drawn(self, tokens: list[int], allowed: Allowed, settings: Sampling) -> Drawn:
+    def _drawn(self, tokens: list[int], allowed: Allowed) -> Drawn:
         written = self._written(tokens)
-        found = self._continued(written, allowed, settings)
+        found = self._continued(written, allowed)
         if found is None:
-            self._begin(tokens, written, allowed, settings)
-            found = self._continued(written, allowed, settings)
+            self._begin(tokens, written, allowed)
+            found = self._continued(written, allowed)
         if found is None:
-            found = self._single(tokens, allowed, settings)
+            found = self._single(tokens, allowed)
         self._last = len(written)
         self._num_drawn += 1
         return found
@@ -120,30 +134,28 @@ class Writer:
 
     # --- drafts ------------------------------------------------------------------------------
 
-    def _continued(self, written: bytes, allowed: Allowed, settings: Sampling) -> Drawn | None:
+    def _continued(self, written: bytes, allowed: Allowed) -> Drawn | None:
         """The next token of the draft, if it has one that may stand here."""
         draft = self._draft
         if draft is None:
             return None
         found = None
-        if settings == self._settings and len(written) >= draft.start:
-            found = self._judged(draft, written[draft.start :], allowed, settings)
+        if self._settings is self._drafted and len(written) >= draft.start:
+            found = self._judged(draft, written[draft.start :], allowed)
         if found is None:
             self._drop()
         return found
 
-    def _judged(
-        self, draft: Draft, written: bytes, allowed: Allowed, settings: Sampling
-    ) -> Drawn | None:
+    def _judged(self, draft: Draft, written: bytes, allowed: Allowed) -> Drawn | None:
         try:
             after = draft.after(written)
         except (InvalidCall, UnsupportedCall):
             if not draft.is_masked:
                 raise
-            self._replies.remove(draft.reply)  # a constraint that the runtime does not take
+            self._forget(draft.reply)
             return None
         if after is None:
-            return self._end if allowed is None and draft.has_stopped(written) else None
+            return None
         if isinstance(after, bytes):
             return self._part(after, allowed)
         token, logprob = after
@@ -151,13 +163,10 @@ class Writer:
             return Drawn(token, logprob) if allowed[token] else None
         if not draft.is_masked:
             return Drawn(token, logprob)
-        if settings.temperature or logprob is None or not logprob.top:
+        if self._settings.temperature or logprob is None or not logprob.top:
             return None  # drawn under a mask where there is none
-        return Drawn(token, logprob) if logprob.top[0][0] == token else self._end
-
-    @cached_property
-    def _end(self) -> Drawn:
-        return Drawn(self._tokenizer.eos_token_id)
+        best, value = logprob.top[0]
+        return Drawn(best, TokenLogprob(best, value, logprob.top))
 
     def _part(self, data: bytes, allowed: Allowed) -> Drawn | None:
         """A token that begins what is left of another."""
@@ -171,45 +180,102 @@ class Writer:
             self._draft.close()
         self._draft = None
 
-    def _begin(
-        self, tokens: list[int], written: bytes, allowed: Allowed, settings: Sampling
-    ) -> None:
+    def _forget(self, reply: Reply) -> None:
+        """A constraint that the runtime does not take: it is not asked for again."""
+        self._replies.remove(reply)
+        if reply.call.constraint is not None:
+            self._plan.route.refuse(reply.call.constraint)
+
+    def _begin(self, tokens: list[int], written: bytes, allowed: Allowed) -> None:
         """Start a draft that may well give the next token, if there is one."""
         start = len(self._prompt)
         step = self._plan.step(written[start:], max(0, self._last - start))
-        self._settings = settings
-        if step is not None and step.constraint is not None:
-            is_known = not (step.is_open and settings.temperature)
-            if is_known and self._constrained(tokens, step, settings):
+        if step is None or not step.is_rest:
+            self._num_before = self._num_drawn
+        elif step.max_tokens is not None:
+            num_left = step.max_tokens - (self._num_drawn - self._num_before)
+            step = replace(step, max_tokens=max(LEAST_REST, num_left))
+        self._drafted = self._settings
+        if step is not None and not (step.is_open and self._settings.temperature):
+            if step.constraints and self._constrained(tokens, step):
                 return
-        if allowed is None or np.count_nonzero(allowed) * 2 > len(allowed):
-            self._free(tokens, step, allowed, settings)
+            if not step.constraints and self._patterned(tokens, written, step):
+                return
+        if allowed is None or _num_allowed(allowed) * 2 > len(allowed):
+            self._free(tokens, step, allowed)
 
-    def _constrained(self, tokens: list[int], step: Step, settings: Sampling) -> bool:
+    def _constrained(self, tokens: list[int], step: Step) -> bool:
         """Ask for a step of the plan, from where it begins; False where that is refused."""
         begin = len(self._prompt) + step.start
         head, pending = self._cut(tokens, begin)
-        constraint = after(step.constraint, pending)
-        if constraint is None:
-            return False
         num_logprobs, most = self._num_logprobs, None
         max_tokens = step.max_tokens
         if step.is_open:
-            num_logprobs, most, max_tokens = max(1, num_logprobs or 0), MOST_AHEAD, MOST_OPEN
-        sampling = replace(settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        reply = self._call(head, sampling, constraint, is_streamed=not step.is_open)
-        if isinstance(reply.error(), InvalidCall | UnsupportedCall):
-            self._replies.remove(reply)
+            most = MOST_AHEAD if max_tokens is None else min(MOST_AHEAD, max_tokens)
+            num_logprobs, max_tokens = max(1, num_logprobs or 0), most + MOST_OPEN - MOST_AHEAD
+        sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
+        for said in step.constraints:
+            constraint = after(said, pending)
+            is_streamed = self._is_watched and not step.is_open
+            if constraint is not None and self._asked(head, sampling, constraint, is_streamed):
+                self._follow(self._replies[-1], begin - len(pending), most)
+                return True
+        return False
+
+    def _patterned(self, tokens: list[int], written: bytes, step: Step) -> bool:
+        """Ask for a step of any text under its own mask, so that no token goes past its stop and
+        bytes before it that are to be drawn again are; False where that is not known, or refused.
+        """
+        pattern = self._pattern(step)
+        head, pending, start = tokens, b"", len(written)
+        begin, lead = len(self._prompt) + step.start, step.lead.encode()
+        if begin + len(lead) > len(written):
+            head, pending = self._cut(tokens, begin)
+            start = begin - len(pending)
+            pending += lead
+        constraint = None if pattern is None else after(Regex(pattern), pending)
+        if constraint is None or (step.is_open and not pending):
             return False
-        start = begin - len(pending)
-        self._draft = Draft(reply, start, self._spell, self._tokenizer.encode, most)
+        num_logprobs, most, max_tokens = self._num_logprobs, step.max_tokens, None
+        if step.is_open:
+            num_logprobs = max(1, num_logprobs or 0)
+            most = MOST_AHEAD if most is None else most
+        if most is not None:
+            most += len(self._tokenizer.encode(pending))
+            max_tokens = most + LONGEST_END
+        sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
+        if not self._asked(head, sampling, constraint, self._is_watched and not step.is_open):
+            return False
+        self._follow(self._replies[-1], start, most)
         return True
 
-    def _free(
-        self, tokens: list[int], step: Step | None, allowed: Allowed, settings: Sampling
-    ) -> None:
+    def _pattern(self, step: Step) -> str | None:
+        """What the text of a step matches; None where tokens may go on behind its stop."""
+        if step.follows is None or (
+            step.stop and step.follows and self._tokenizer.is_spelled(step.stop + step.follows)
+        ):
+            return None
+        return pattern_until(step.stop)
+
+    def _asked(
+        self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
+    ) -> bool:
+        """Call for a constraint; False where it is refused, now or before."""
+        if self._plan.route.is_refused(constraint):
+            return False
+        reply = self._call(head, sampling, constraint, is_streamed)
+        if isinstance(reply.error(), InvalidCall | UnsupportedCall):
+            self._forget(reply)
+            return False
+        return True
+
+    def _follow(self, reply: Reply, start: int, most: int | None = None) -> None:
+        tokenizer = self._tokenizer
+        self._draft = Draft(reply, start, tokenizer.spell, tokenizer.encode, most)
+
+    def _free(self, tokens: list[int], step: Step | None, allowed: Allowed) -> None:
         """Let the runtime write on; the mask is nearly full."""
-        is_known = step is not None and step.constraint is None
+        is_known = step is not None and not step.constraints
         max_tokens = step.max_tokens if step is not None and is_known else MOST_AHEAD
         stop = (step.stop,) if step is not None and step.stop else ()
         banned = {}
@@ -217,26 +283,29 @@ class Writer:
             ends = [self._tokenizer.eos_token_id]
             banned = {token: -BIAS for token in ends if not allowed[token]}
         sampling = replace(
-            settings,
+            self._settings,
             max_tokens=max_tokens,
             stop=stop,
             logit_bias=banned,
             logprobs=self._num_logprobs,
         )
-        reply = self._call(tokens, sampling, None, is_streamed=True)
-        start = len(self._written(tokens))
-        self._draft = Draft(reply, start, self._spell, self._tokenizer.encode)
+        is_long = max_tokens is None or max_tokens > MOST_AWAITED
+        reply = self._call(tokens, sampling, None, self._is_watched or is_long)
+        self._follow(reply, len(self._data))
 
     # --- single tokens -----------------------------------------------------------------------
 
-    def _single(self, tokens: list[int], allowed: Allowed, settings: Sampling) -> Drawn:
+    def _single(self, tokens: list[int], allowed: Allowed) -> Drawn:
         """One token, drawn under the mask."""
         bias: dict[int, float] = {}
         if allowed is not None:
-            is_rare = np.count_nonzero(allowed) * 2 <= len(allowed)
-            chosen = np.flatnonzero(allowed if is_rare else ~allowed).tolist()
+            mask = np.frombuffer(allowed, np.uint8) != 0
+            is_rare = np.count_nonzero(mask) * 2 <= len(mask)
+            chosen = np.flatnonzero(mask if is_rare else ~mask).tolist()
             bias = dict.fromkeys(chosen, BIAS if is_rare else -BIAS)
-        sampling = replace(settings, max_tokens=1, logit_bias=bias, logprobs=self._num_logprobs)
+        sampling = replace(
+            self._settings, max_tokens=1, logit_bias=bias, logprobs=self._num_logprobs
+        )
         output = self._call(tokens, sampling, None).result().outputs[0]
         return Drawn(output.ids[0], output.logprobs[0] if output.logprobs else None)
 
@@ -249,9 +318,8 @@ class Writer:
         constraint: Constraint | None,
         is_streamed: bool = False,
     ) -> Reply:
-        prompt = prompt_of(tokens, self._tokenizer)
         call = Call(
-            prompt,
+            prompt_of(tokens, self._tokenizer),
             sampling,
             constraint,
             stream=is_streamed,
@@ -262,22 +330,33 @@ class Writer:
         return reply
 
     def _written(self, tokens: list[int]) -> bytes:
-        """The text of the tokens, the start token not in it."""
-        first = 1 if tokens[:1] == [self._tokenizer.bos_token_id] else 0
-        return bytes(self._tokenizer.decode(tokens[first:]))
+        """The text of the tokens, the start token not in it; what was known before is kept."""
+        known = self._ids
+        size = len(known)
+        if tokens[:size] != known:
+            pairs = zip(known, tokens, strict=False)
+            size = next((i for i, (a, b) in enumerate(pairs) if a != b), min(size, len(tokens)))
+            num_back = sum(len(self._tokenizer.spell(token)) for token in known[size:])
+            self._data = self._data[: len(self._data) - num_back] if size else b""
+        first = 1 if not size and tokens[:1] == [self._tokenizer.bos_token_id] else size
+        if first < len(tokens):
+            self._data += bytes(self._tokenizer.decode(tokens[first:]))
+        self._ids = tokens.copy()
+        return self._data
 
     def _cut(self, tokens: list[int], end: int) -> tuple[list[int], bytes]:
         """The tokens that lie before this byte, and the bytes between them and it."""
-        data = self._written(tokens)
+        data = self._data
         size, num_back = len(data), 0
         while size > end:
             num_back += 1
-            size -= len(self._spell(tokens[-num_back]))
+            size -= len(self._tokenizer.spell(tokens[-num_back]))
         if size >= len(self._prompt) or not num_back:
             wanted = data[size:end] + self._prompt[len(data) : end]
         else:
             wanted = data[size:end]
         return tokens[: len(tokens) - num_back], wanted
 
-    def _spell(self, token: int) -> bytes:
-        return bytes(self._tokenizer.decode([token]))
+
+def _num_allowed(allowed: bytes) -> int:
+    return len(allowed) - allowed.count(0)

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("dspy")
 
-from forkroot.adapters.dspy.numbers import Interval, between, integers, multiples, numbers
+from forkroot.adapters.dspy.numbers import Interval, integers, multiples, numbers
 from forkroot.adapters.dspy.schema import Writer
 from forkroot.adapters.dspy.spelling import Json, Unsayable, Xml
 from forkroot.adapters.dspy.texts import CHAT_TEXT, JSON_CHAR, LEAN_CHAR, XML_TEXT
+from forkroot.adapters.integers import naturals
 
 LINE = Json(JSON_CHAR, LEAN_CHAR)
 INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
@@ -29,7 +30,7 @@ def test_integers_between_two_bounds_are_these_and_no_others() -> None:
     for _ in range(200):
         low = draw.randrange(1000)
         high = low + draw.randrange(1500)
-        pattern = re.compile(between(low, high))
+        pattern = re.compile(naturals(low, high))
         told = [n for n in range(3000) if pattern.fullmatch(str(n))]
         assert told == list(range(low, high + 1))
 

@@ -1,0 +1,95 @@
+"""Grammars of programs, made ready once: the parser of each, and what of it can be asked for.
+
+Programs write the same grammars again and again, in loops and in threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+import llguidance
+from guidance._ast import GrammarNode, JoinNode, LiteralNode, SpecialToken
+
+from .plan import Route, has_limit
+from .tokens import FolderTokenizer
+
+MOST_GRAMMARS = 128
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """A grammar that is ready. parser: llguidance's, at its start, to be copied for each run."""
+
+    parser: Any  # llguidance.LLInterpreter
+    route: Route
+
+
+class Grammars:
+    """The grammars that were used last, for one tokenizer. Any thread may ask."""
+
+    def __init__(self, tokenizer: FolderTokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, Grammar] = OrderedDict()
+
+    def begun(self, node: GrammarNode) -> tuple[Any, Route]:
+        """A parser of its own at the start of a grammar, and the steps of it. Raises ValueError for
+        a grammar that is not sound."""
+        source = node.ll_grammar()
+        with self._lock:
+            found = self._known.get(source)
+            if found is not None:
+                self._known.move_to_end(source)
+                return found.parser.deep_copy(), found.route
+        parser = llguidance.LLInterpreter(
+            self._tokenizer._ll_tokenizer,
+            source,
+            True,  # it may take tokens back
+            True,  # and give forced ones
+            log_level=int(os.environ.get("LLGUIDANCE_LOG_LEVEL", "1")),
+        )
+        with self._lock:
+            found = self._known[source] = Grammar(parser, Route(node))
+            if len(self._known) > MOST_GRAMMARS:
+                self._known.popitem(last=False)
+            return found.parser.deep_copy(), found.route
+
+
+def led_by(node: GrammarNode, tokenizer: FolderTokenizer, prompt: str) -> tuple[str, GrammarNode]:
+    """The text that a grammar begins with, and the grammar of what follows it, which is null where
+    nothing does; so that grammars with other texts before them are the same.
+
+    What comes first is the same for Guidance whether it is a part of the prompt or of the grammar,
+    but for special tokens: a text that spells one stays in the grammar; and for a limit of tokens
+    in the middle of a grammar, which its parser counts otherwise where the text begins with less.
+    """
+    nodes = list(_flat(node))
+    found = (_text_of(part, tokenizer) for part in nodes)
+    texts = [text for text in takewhile(lambda text: text is not None, found) if text is not None]
+    lead, rest = "".join(texts), nodes[len(texts) :]
+    if not rest:
+        return lead, LiteralNode("")
+    is_text = all(isinstance(part, LiteralNode) for part in nodes[: len(texts)])
+    if not is_text or any(map(has_limit, rest[1:])) or not tokenizer.is_plain(prompt, lead):
+        return "", node
+    return lead, rest[0] if len(rest) == 1 else JoinNode(tuple(rest))
+
+
+def _flat(node: GrammarNode) -> list[GrammarNode]:
+    """The nodes that follow each other, joins taken apart."""
+    if isinstance(node, JoinNode):
+        return [part for inner in node.nodes for part in _flat(inner)]
+    return [] if node.is_null else [node]
+
+
+def _text_of(node: GrammarNode, tokenizer: FolderTokenizer) -> str | None:
+    if isinstance(node, LiteralNode):
+        return node.value
+    if isinstance(node, SpecialToken) and node.id is not None:
+        return tokenizer.decode([node.id]).decode("utf-8", "replace")
+    return None

@@ -1,0 +1,141 @@
+"""Guidance's loop, for programs whose tokens nobody looks at one by one: its own parser, asked in
+the thread of the program, and tokens that our runtime draws.
+
+What a program gets is what Guidance's own loop would give: text, captures and usage. It writes no
+trace of each token, and no probabilities.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from time import monotonic
+from typing import Any, NamedTuple
+
+from guidance._parser import TokenParserException
+from guidance._schema import TokenUsage
+
+from .tokens import FolderTokenizer
+from .writer import Writer
+
+_APPENDED = "__LIST_APPEND:"
+_ENDS = ("NoExtension", "EndOfSentence")
+
+
+class Capture(NamedTuple):
+    """A variable that a grammar set, or appended to."""
+
+    name: str
+    value: str
+    logprob: float
+    is_appended: bool
+
+
+class Part(NamedTuple):
+    """What one step of the parser gave: bytes of text, some of which may be in the middle of a
+    character, and captures. is_drawn: a token of the model led to it."""
+
+    data: bytes
+    captures: list[Capture]
+    is_drawn: bool
+
+
+class Loop:
+    """One grammar, run on a prompt.
+
+    parser: llguidance's, at the start of the grammar. usage: of the run, once it has ended.
+    """
+
+    def __init__(
+        self, parser: Any, tokenizer: FolderTokenizer, writer: Writer, params: Mapping[str, Any]
+    ) -> None:
+        self._parser = parser
+        self._tokenizer = tokenizer
+        self._writer = writer
+        self._params = params
+        self._started = monotonic()
+        self._first_mask = self._first_token = 0.0
+        self._mask_times: list[float] = []
+        self.usage = TokenUsage(ff_tokens=0)
+
+    def run(self, prompt: str) -> Iterator[Part]:
+        """The parts of the text, as they come. Raises the typed errors of calls, and Guidance's
+        TokenParserException where the parser gives up."""
+        parser = self._parser
+        tokens = self._begin(prompt)
+        sizes, num_forced, is_drawn = list[int](), 0, False
+        while True:
+            mask, said = self._masked()
+            yield Part(*_read(said["progress"]), is_drawn)
+            if said["stop"]:
+                break
+            sizes.append(len(tokens))
+            token = self._drawn(tokens, mask, said["temperature"])
+            num_back, forced = parser.commit_token(token)
+            del tokens[len(tokens) - num_back :]
+            tokens += forced
+            num_forced += len(forced) - (not num_back and forced[:1] == [token])
+            is_drawn = True
+        if parser.stop_reason() not in _ENDS:
+            raise TokenParserException(f"Unexpected stop reason: {parser.stop_reason()}")
+        self._count(sizes, num_forced)
+
+    def _count(self, sizes: list[int], num_forced: int) -> None:
+        """Usage as Guidance's own loop counts it. sizes: of the text before each draw, in
+        tokens."""
+        self.usage = TokenUsage(
+            input_tokens=sum(sizes),
+            cached_input_tokens=sum(min(a, b - 1) for a, b in pairwise([0, *sizes])),
+            forward_passes=len(sizes),
+            ff_tokens=num_forced,
+            mask_times_ms=self._mask_times,
+            mask_overheads_ms=self._mask_times,
+            ttfm_ms=self._first_mask,
+            ttft_ms=self._first_token,
+            total_latency_ms=self._elapsed(),
+        )
+
+    def _begin(self, prompt: str) -> list[int]:
+        """The tokens of the prompt, as the parser wants them: what may still join what comes next
+        is left to be drawn again."""
+        given = self._tokenizer.encode(prompt.encode())
+        tokens: list[int] = self._parser.process_prompt(given)
+        start = self._tokenizer.bos_token_id
+        if start is not None and tokens[:1] != [start]:
+            tokens = self._tokenizer.recode([start, *tokens])
+        return tokens
+
+    def _masked(self) -> tuple[bytes, dict[str, Any]]:
+        started = monotonic()
+        mask, said = self._parser.compute_mask()
+        self._mask_times.append((monotonic() - started) * 1000)
+        self._first_mask = self._first_mask or self._elapsed()
+        return mask, json.loads(said)
+
+    def _drawn(self, tokens: list[int], mask: bytes, temperature: float) -> int:
+        """The next token. Where the text may end any token may be drawn, and those that the grammar
+        does not allow end it."""
+        may_end = self._parser.is_accepting()
+        allowed = None if may_end else mask
+        token = self._writer.draw(tokens, allowed, temperature, self._params).id
+        self._first_token = self._first_token or self._elapsed()
+        return token if mask[token] else self._tokenizer.eos_token_id
+
+    def _elapsed(self) -> float:
+        return (monotonic() - self._started) * 1000
+
+
+def _read(progress: list[dict[str, Any]]) -> tuple[bytes, list[Capture]]:
+    """The text and the captures of a step, as the parser tells of them."""
+    data, captures = b"", list[Capture]()
+    for item in progress:
+        if item["object"] == "text":
+            data += bytes.fromhex(item["hex"])
+        elif item["object"] == "capture":
+            name, is_appended = item["name"], item.get("list_append", False)
+            if name.startswith(_APPENDED):
+                name, is_appended = name.removeprefix(_APPENDED), True
+            value = bytes.fromhex(item["hex"]).decode()
+            captures.append(Capture(name, value, item["log_prob"], is_appended))
+    return data, captures
