@@ -40,20 +40,20 @@ MOST_TILES = 256 // LANES  # tiles that a block is read for, while it is in a ne
 _MOST_FEW = 3 * FEW  # queries up to which a tile half empty costs more than a small one
 _ROWS = 8  # sums at a time
 _LINE = 16  # numbers that a cache fetches at a time
-_LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
+LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
 SIGNATURE = (
     "void(float32[:, :, :], float32[:, :, ::1], float32[::1], float32[:, :, ::1], float32[:, ::1],"
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
-    " int64, int64[::1], boolean, int64, int64)"
+    " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
 _compiled = njit(error_model="numpy", nogil=True)
 
 
 def attend(
     q, keys, values, out, total, table, rows, firsts, starts, ends, bounds, window, scale, cap,
-    num_tiles, tokens, is_merged, part, num_parts,
+    num_tiles, tokens, is_merged, least, least_not, part, num_parts,
 ):  # fmt: skip
     """The tokens tokens[bounds[s]:bounds[s + 1]] of q [tokens, heads, dim] at positions from
     starts[s] on, for each sequence s, over the keys firsts[s]:ends[s] in the slots of row rows[s]
@@ -61,13 +61,14 @@ def attend(
 
     keys: [kv_heads, slots, dim]; values: [kv_heads * slots * dim] of the same. scale: of scores in
     powers of two. cap: softcap of these; 0: none. num_tiles: that share a reading of keys. Of all
-    such groups of tiles, this does each num_parts-th. Writes the same tokens of out [tokens, heads,
+    such groups of tiles, this does each num_parts-th. Sequences of less than `least` tokens are
+    passed over, and of `least_not` or more. Writes the same tokens of out [tokens, heads,
     dim] and of total [tokens, heads], the log-sum-exp of the scores; is_merged: adds these keys to
     those that are behind what stands there.
     """
-    settings = window, scale, cap, num_tiles * LANES, is_merged, part, num_parts
+    settings = window, scale, cap, num_tiles * LANES, is_merged, least, least_not, part, num_parts
     of_keys, of_part = (table, rows, firsts, ends), (starts, bounds, tokens)
-    most = _longest(bounds) * (q.shape[1] // keys.shape[0])
+    most = longest(bounds, least, least_not) * (q.shape[1] // keys.shape[0])
     if most <= _MOST_FEW and 0 < most % WIDE <= FEW < WIDE:
         _attend(q, keys, values, out, total, of_keys, of_part, settings, few())
     else:
@@ -79,11 +80,12 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
     """In tiles of as many queries as a vector like `like` has lanes."""
     table, rows, firsts, ends = of_keys
     starts, bounds, tokens = of_part
-    window, scale, cap, most, is_merged, part, num_parts = settings
+    window, scale, cap, most, is_merged, least, least_not, part, num_parts = settings
     lanes = width(like)
     num_kv_heads, num_slots, dim = keys.shape
     group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
-    most = min(most, (_longest(bounds) * group + lanes - 1) // lanes * lanes)
+    longest_one = longest(bounds, least, least_not) * group
+    most = min(most, (longest_one + lanes - 1) // lanes * lanes)
     queries, mixed = np.empty(most * dim, np.float32), np.empty(most * dim, np.float32)
     peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
     lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
@@ -91,7 +93,10 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
     places, soon = np.zeros(BLOCK, np.int64), np.zeros(BLOCK, np.int64)
     rest, count = np.empty(SQUARE * dim, np.float32), 0
     for s in range(len(rows)):
-        slots, num_queries = table[rows[s]], (bounds[s + 1] - bounds[s]) * group
+        slots, num_tokens = table[rows[s]], bounds[s + 1] - bounds[s]
+        if not least <= num_tokens < least_not:
+            continue
+        num_queries = num_tokens * group
         for kv_head in range(num_kv_heads):
             for start in range(0, num_queries, most):
                 count += 1
@@ -100,9 +105,9 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
                 _pack(q, tokens, queries, rest, scale, of_tiles, like)
-                _look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, like)
+                look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, like)
                 mixed[:] = 0
-                peaks[:] = _LOWEST
+                peaks[:] = LOWEST
                 sums[:] = 0
                 stop, base = int(highs[used - 1]), kv_head * num_slots
                 unseen = (int(lows[0]) - firsts[s]) // BLOCK * BLOCK  # the same blocks for all
@@ -110,11 +115,11 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                 for at in range(begun, stop, BLOCK):
                     num_keys = min(BLOCK, stop - at)
                     if lanes < WIDE and at + BLOCK < stop:
-                        _find(soon, slots, at + BLOCK, stop, base, dim)
+                        find(soon, slots, at + BLOCK, stop, base, dim)
                     elif lanes < WIDE and kv_head + 1 < num_kv_heads:
-                        _find(soon, slots, begun, stop, base + num_slots, dim)
+                        find(soon, slots, begun, stop, base + num_slots, dim)
                     if lanes == WIDE or at == begun:
-                        _find(places, slots, at, stop, base, dim)
+                        find(places, slots, at, stop, base, dim)
                     for tile in range(0, used, lanes):
                         last = tile + lanes - 1
                         num = min(num_keys, int(highs[last]) - at)
@@ -123,9 +128,9 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                         of_tile = queries, tile * dim, scores
                         _score(keys_flat, values, places, soon, num, dim, of_tile, like)
                         if cap > 0:
-                            _bend(scores, num, cap, like)
+                            bend(scores, num, cap, like)
                         if at < lows[last] or at + num > highs[tile]:
-                            _hide(scores, num, lows, highs, tile, at, like)
+                            hide(scores, num, lows, highs, tile, at, like)
                         _soften(scores, num, peaks, sums, tile, decay, like)
                         for lane in range(0, min(lanes, used - tile), _ROWS):
                             of_rows = scores, lanes, decay, mixed, lane
@@ -136,7 +141,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
 
 
 @_compiled
-def _find(places, slots, at, end, base, dim):
+def find(places, slots, at, end, base, dim):
     """Where the keys of a block begin; the last one stands for those behind it."""
     for j in range(BLOCK):
         places[j] = (base + slots[min(at + j, end - 1)]) * dim
@@ -152,11 +157,14 @@ def _fetch(keys, values, soon, first, dim):
 
 
 @_compiled
-def _longest(bounds):
-    longest = 0
+def longest(bounds, least, least_not):
+    """Tokens of the longest sequence of those that are not passed over."""
+    most = 0
     for s in range(len(bounds) - 1):
-        longest = max(longest, bounds[s + 1] - bounds[s])
-    return longest
+        num = bounds[s + 1] - bounds[s]
+        if least <= num < least_not:
+            most = max(most, num)
+    return most
 
 
 @_compiled
@@ -184,7 +192,7 @@ def _pack(q, tokens, queries, rows, scale, of_tiles, like):
 
 
 @_compiled
-def _look(lows, highs, first, begin, end, window, of_tiles, like):
+def look(lows, highs, first, begin, end, window, of_tiles, like):
     """Which keys low:high each query sees."""
     (start, used, _, _, group), lanes = of_tiles, width(like)
     for i in range((used + lanes - 1) // lanes * lanes):
@@ -236,7 +244,7 @@ def _score(keys, values, places, soon, num, dim, of_tile, like):
 
 
 @_compiled
-def _bend(scores, num, cap, like):
+def bend(scores, num, cap, like):
     """Softcap: cap * tanh(score / cap)."""
     bound, share = spread(np.float32(cap), like), spread(np.float32(1 / cap), like)
     lanes = width(like)
@@ -246,7 +254,7 @@ def _bend(scores, num, cap, like):
 
 
 @_compiled
-def _hide(scores, num, lows, highs, tile, start, like):
+def hide(scores, num, lows, highs, tile, start, like):
     """-inf where a query does not see a key; those of the scores are start:start + num."""
     low, high = load(lows, tile, like), load(highs, tile, like)
     lanes = width(like)
