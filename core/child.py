@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 from .frames import Line, answer
@@ -13,11 +15,23 @@ from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeVi
 from .reply import Mailbox
 
 _PREPARERS = 8
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
+_KEPT = 1 << 28  # bytes
 
 
 def main(fd: int) -> None:
     """Serve the parent at the other end of this socket until it goes."""
+    keep_memory()
     answer(fd, lambda line: Desk(line).serve())
+
+
+def keep_memory() -> None:
+    """What a step frees is there for the next one: the system would clear it anew, page by page.
+    Only for a process of its own, and where malloc is glibc's."""
+    with suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_MMAP_THRESHOLD, _KEPT)
+        mallopt(_TRIM_THRESHOLD, _KEPT)
 
 
 class Desk:

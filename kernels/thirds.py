@@ -16,18 +16,21 @@ import numpy as np
 from numba import njit
 
 from .amx import BYTES, DEPTH, ROWS, THIRDS, add_product, begin, clear, end, read, split, write
-from .vectors import WIDE, fetch, fetch_far, load, plus, single, store, wide
+from .attention_lanes import few
+from .vectors import fetch, fetch_far, load, plus, single, store
 
 LANES = 64  # columns of a panel: four tiles
 TILES = LANES // ROWS
+_HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and two of a panel
 MOST = 2  # thirds of a matrix's number
 _LINE = BYTES // 2  # words that a cache fetches at a time
 _TILE = ROWS * DEPTH  # words of a third of a tile
 _PART = THIRDS * _TILE  # words of a tile of rows
 _MOST_BYTES = 5 << 18  # of the thirds of rows that a panel is read for
-_LEAST_ROWS, _MOST_ROWS = 64, 256
+_LEAST_ROWS, _MOST_ROWS = 64, 128
+_FEW = 64  # rows up to which a panel is read only once
+_PANELS, _STEPS = 8, 4  # of panels: for so many rows these stay in the nearest caches, and sums
 _SOON, _LATER = 1, 4  # steps: how far ahead panels go into the nearest cache, the second further on
-_APART = 4 * LANES  # bytes between rows of sums
 SIGNATURE = "void(int64, float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _compiled = njit(error_model="numpy", nogil=True)
 
@@ -41,17 +44,21 @@ def multiply(num, x, panels, out, is_added, first, last):
     most = _MOST_BYTES // (2 * DEPTH * THIRDS * steps) // (2 * ROWS) * (2 * ROWS)
     most = min(max(most, _LEAST_ROWS), _MOST_ROWS)
     tiles = (min(rows, most) + ROWS - 1) // ROWS
+    span, part = (_PANELS, _STEPS) if rows > _FEW else (1, steps)
     words = np.empty(tiles * steps * _PART + BYTES, np.uint16)
-    sums = np.empty(tiles * ROWS * LANES + BYTES, np.float32)
+    sums = np.empty(span * tiles * ROWS * LANES + BYTES, np.float32)
     packed, total = _aligned(words.ctypes.data) // 2, _aligned(sums.ctypes.data) // 4
     begin()
     for start in range(0, rows, most):
         used = min(most, rows - start)
         _pack(numbers[start * depth :], used, depth, steps, words, packed)
-        for panel in range(first, last):
-            at = panel * steps * TILES * num * _TILE
-            _meet(num, words, packed, steps, used, panels, at, sums, total)
-            _unpack(sums, total, written, width, start, used, panel * LANES, is_added)
+        for panel in range(first, last, span):
+            of_panels = panel, min(span, last - panel)
+            of_out = written, start * width, width, is_added
+            for step in range(0, steps, part):
+                of_steps = step, min(part, steps - step), steps
+                _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of_out)
+            _unpack(sums, total, used, of_panels, of_out)
     end()
 
 
@@ -78,32 +85,70 @@ def _pack(x, used, depth, steps, words, packed):
 
 
 @_compiled
-def _meet(num, words, packed, steps, used, panels, at, sums, total):
-    """A panel and tiles of rows: two of them meet two of the panel; the last one, if there is one
-    left, all four."""
-    tiles, apart, half = (used + ROWS - 1) // ROWS, steps * _PART, TILES // 2 * num * _TILE
+def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of_out):
+    """A few steps of some panels and tiles of rows: two of these meet two of a panel's; the last
+    one, if there is one left, all four. After the last step sums that need no more than that go
+    into the out."""
+    (first, num_steps, steps), (panel, count) = of_steps, of_panels
+    written, base, width, is_added = of_out
+    tiles, step_size, size = (used + ROWS - 1) // ROWS, TILES * num * _TILE, _size(used)
+    half, at = TILES // 2 * num * _TILE, (panel * steps + first) * step_size
+    row, apart, later = packed + first * _PART, steps * _PART, _LATER * step_size
     for pair in range(tiles // 2):
-        row, to = packed + 2 * pair * apart, total + 2 * pair * ROWS * LANES
-        _meet_half(num, words, row, row + apart, steps, panels, at)
-        _keep_half(sums, to)
-        _meet_half(num, words, row, row + apart, steps, panels, at + half)
-        _keep_half(sums, to + LANES // 2)
+        for i in range(count):
+            left, column = at + i * steps * step_size, (panel + i) * LANES
+            following = left + steps * step_size if i + 1 < count else at
+            is_direct = _is_direct(pair, column, used, width, is_added)
+            inner = total + i * size + pair * 2 * ROWS * LANES
+            outer = base + pair * 2 * ROWS * width + column
+            for _ in range(2):
+                there = following if left != at + i * steps * step_size else left + half
+                if first:
+                    _take_half(sums, inner)
+                else:
+                    _clear()
+                _meet_half(num, words, row, row + apart, num_steps, panels, left, there, later)
+                if is_direct and first + num_steps == steps:
+                    _write_half(written, outer, width)
+                else:
+                    _keep_half(sums, inner)
+                left += half
+                inner += _HALF
+                outer += LANES // 2
+        row += 2 * apart
+        later = 0  # other rows have brought it near
     if tiles % 2:
-        row = tiles - 1
-        _meet_whole(num, words, packed + row * apart, steps, panels, at)
-        _keep_whole(sums, total + row * ROWS * LANES)
+        for i in range(count):
+            left, to = at + i * steps * step_size, total + i * size + (tiles - 1) * ROWS * LANES
+            if first:
+                _take_whole(sums, to)
+            else:
+                _clear()
+            _meet_whole(num, words, row, num_steps, panels, left)
+            _keep_whole(sums, to)
 
 
 @_compiled
-def _meet_half(num, words, upper, lower, steps, panels, at):
-    """Two tiles of rows and two of a panel."""
+def _size(used):
+    """Sums of so many rows and a panel."""
+    return (used + ROWS - 1) // ROWS * ROWS * LANES
+
+
+@_compiled
+def _is_direct(pair, column, used, width, is_added):
+    """Whether all numbers of two tiles of rows and a panel are wanted, in the place of what was."""
+    return (pair + 1) * 2 * ROWS <= used and column + LANES <= width and not is_added
+
+
+@_compiled
+def _meet_half(num, words, upper, lower, count, panels, at, there, later):
+    """Two tiles of rows and two of a panel; there: those that come next. later: so many words
+    behind what comes soon more is brought nearer; 0: it is not."""
     step_size, lines = TILES * num * _TILE, _share(num, TILES // 2)
-    later = _LATER * step_size
-    _clear()
-    for step in range(steps):
+    for step in range(count):
         first, second = upper + step * _PART, lower + step * _PART
         left = at + step * step_size
-        right, ahead = left + num * _TILE, left + _SOON * step_size
+        right, ahead = left + num * _TILE, left + _SOON * step_size if step + 1 < count else there
         _take_panel(panels, left, right)
         _take_rows(words, first + 2 * _TILE, second + 2 * _TILE)
         _add_four()
@@ -124,12 +169,11 @@ def _meet_half(num, words, upper, lower, steps, panels, at):
 
 
 @_compiled
-def _meet_whole(num, words, row, steps, panels, at):
+def _meet_whole(num, words, row, count, panels, at):
     """A tile of rows and a whole panel."""
     step_size, lines = TILES * num * _TILE, _share(num, TILES)
     later = _LATER * step_size
-    _clear()
-    for step in range(steps):
+    for step in range(count):
         start, here = row + step * _PART, at + step * step_size
         ahead = here + _SOON * step_size
         read(4, words, start, BYTES)
@@ -157,11 +201,13 @@ def _share(num, tiles):
 
 @_compiled
 def _fetch(panels, at, later, lines):
-    """From one place on what comes soon, from so far behind it what comes later. Products wait for
-    lines that are fetched all at once."""
+    """From one place on what comes soon, from so far behind it what comes later, if that is not 0.
+    Products wait for lines that are fetched all at once."""
     for line in range(lines):
         fetch(panels, at + line * _LINE)
-        fetch_far(panels, at + later + line * _LINE)
+    if later:
+        for line in range(lines):
+            fetch_far(panels, at + later + line * _LINE)
     return at + lines * _LINE
 
 
@@ -215,33 +261,84 @@ def _clear():
 
 
 @_compiled
+def _take_half(sums, to):
+    read(0, sums, to, BYTES)
+    read(1, sums, to + ROWS * ROWS, BYTES)
+    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
+
+
+@_compiled
 def _keep_half(sums, to):
-    below = to + ROWS * LANES
-    write(0, sums, to, _APART)
-    write(1, sums, to + ROWS, _APART)
-    write(2, sums, below, _APART)
-    write(3, sums, below + ROWS, _APART)
+    """[2 of rows, 2 of a panel, 16, 16]."""
+    write(0, sums, to, BYTES)
+    write(1, sums, to + ROWS * ROWS, BYTES)
+    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    write(3, sums, to + 3 * ROWS * ROWS, BYTES)
+
+
+@_compiled
+def _write_half(out, to, width):
+    """[32, 32] of rows of such a width."""
+    below, apart = to + ROWS * width, 4 * width
+    write(0, out, to, apart)
+    write(1, out, to + ROWS, apart)
+    write(2, out, below, apart)
+    write(3, out, below + ROWS, apart)
+
+
+@_compiled
+def _take_whole(sums, to):
+    read(0, sums, to, BYTES)
+    read(1, sums, to + ROWS * ROWS, BYTES)
+    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
 
 
 @_compiled
 def _keep_whole(sums, to):
-    write(0, sums, to, _APART)
-    write(1, sums, to + ROWS, _APART)
-    write(2, sums, to + 2 * ROWS, _APART)
-    write(3, sums, to + 3 * ROWS, _APART)
+    """[4, 16, 16]."""
+    write(0, sums, to, BYTES)
+    write(1, sums, to + ROWS * ROWS, BYTES)
+    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
+    write(3, sums, to + 3 * ROWS * ROWS, BYTES)
 
 
 @_compiled
-def _unpack(sums, total, out, width, start, used, column, is_added):
-    """Sums [rows, lanes] into a flat out, as far as a panel's columns are there."""
-    num = min(LANES, width - column)
-    for i in range(used):
-        at, place = total + i * LANES, (start + i) * width + column
-        done = 0
-        while done + WIDE <= num:
-            x = load(sums, at + done, wide())
-            store(out, place + done, plus(load(out, place + done, x), x) if is_added else x)
-            done += WIDE
-        for j in range(done, num):
-            x = load(sums, at + j, single())
-            store(out, place + j, plus(load(out, place + j, x), x) if is_added else x)
+def _unpack(sums, total, used, of_panels, of_out):
+    """Sums of which not all numbers are wanted, or which are added, into the flat out."""
+    (written, base, width, is_added), (panel, count) = of_out, of_panels
+    tiles = (used + ROWS - 1) // ROWS
+    for i in range(count):
+        column, start = (panel + i) * LANES, total + i * _size(used)
+        num = min(LANES, width - column)
+        for tile in range(tiles):
+            if _is_direct(tile // 2, column, used, width, is_added):
+                continue
+            at, beside, right = start + tile // 2 * _HALF * 2, ROWS * ROWS, _HALF
+            if tile + 1 < tiles or tiles % 2 == 0:
+                at += tile % 2 * 2 * ROWS * ROWS
+            else:
+                right = 2 * ROWS * ROWS
+            to = base + tile * ROWS * width + column
+            for _ in range(min(ROWS, used - tile * ROWS)):
+                if num == LANES:
+                    _put(sums, at, written, to, is_added)
+                    _put(sums, at + beside, written, to + ROWS, is_added)
+                    _put(sums, at + right, written, to + 2 * ROWS, is_added)
+                    _put(sums, at + right + beside, written, to + 3 * ROWS, is_added)
+                else:
+                    for j in range(num):
+                        place = at + j // (2 * ROWS) * right + j // ROWS % 2 * beside + j % ROWS
+                        x = load(sums, place, single())
+                        x = plus(load(written, to + j, x), x) if is_added else x
+                        store(written, to + j, x)
+                at += ROWS
+                to += width
+
+
+@_compiled
+def _put(sums, at, out, to, is_added):
+    """A row of a tile."""
+    x = load(sums, at, few())
+    store(out, to, plus(load(out, to, x), x) if is_added else x)
