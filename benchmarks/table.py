@@ -120,6 +120,15 @@ def dspy(row: Row) -> list[list[str]]:
     return [[*head, *(f"tokens computed, {name}" for name in columns)], *lines]
 
 
+def guidance(row: Row) -> list[list[str]]:
+    """Programs of Guidance in threads."""
+    of = row["figures"]
+    rates = [f"{of[key]:.1f}" for key in ("programs_per_second", "rival_per_second")]
+    told = f"{of['ratio']:.2f}×", of["same_texts"], f"{of['cached_share']:.1%}"
+    head = ["programs per second", "ours", "Guidance's transformers backend", "ratio"]
+    return [[*head, "same texts", "cached"], [row["model"], *rates, *told]]
+
+
 TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "theorem": ("hit_rate", theorem),
     "hit rates": ("hit_rate", hit_rates),
@@ -134,6 +143,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "first tokens": ("peers", peer_tables.first_tokens),
     "peers steps": ("peers", peer_tables.steps),
     "dspy": ("dspy_programs", dspy),
+    "guidance": ("guidance_programs", guidance),
     "decode": ("decode", tables.decode),
     "sampling": ("decode", tables.sampling),
     "busy": ("busy", tables.busy),
