@@ -34,7 +34,7 @@ from .digits import (
     take,
     take_right,
 )
-from .tiles import BLOCK, LOWEST, bend, find, hide, longest, look
+from .tiles import BLOCK, LOWEST, bend, find, hide, longest, look, settle
 from .vectors import (
     exp2,
     fetch,
@@ -61,7 +61,6 @@ _SOON = 16  # how many queries ahead they are fetched, and their results' places
 _LEAST = np.float32(1e-30)  # for rows of zeros
 _MOST, _MOST_POSITIVE = np.float32(MOST), np.float32(MOST_POSITIVE)
 _UNIT, _POSITIVE_UNIT = np.float32(UNIT / MOST), np.float32(UNIT / MOST / MOST_POSITIVE)
-_LOG2 = np.float32(np.log(2))
 _compiled = njit(error_model="numpy", nogil=True)
 
 
@@ -347,14 +346,7 @@ def _unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest):
             for d in range(0, dim, SQUARE):
                 turn(mixed, at + d * LANES, LANES, rest, d, dim)
         t, head = tokens[first + (start + i) // group], first_head + (start + i) % group
-        new = (peaks[i] + np.log2(sums[i])) * _LOG2
-        share, kept = np.float32(1) / sums[i], np.float32(0)
-        if is_merged:
-            kept = np.float32(1) / (np.float32(1) + np.exp(new - total[t, head]))
-            share *= np.float32(1) - kept
-            most = max(new, total[t, head])
-            new = most + np.log(np.exp(new - most) + np.exp(total[t, head] - most))
-        total[t, head] = new
+        total[t, head], share, kept = settle(peaks[i], sums[i], total[t, head], is_merged)
         to, ahead = _at(out, tokens, i, of_tiles), _at(out, tokens, i + _SOON, of_tiles)
         for d in range(0, dim, LANES):
             fetch(out, ahead + d)

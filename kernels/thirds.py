@@ -101,17 +101,16 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
             is_direct = _is_direct(pair, column, used, width, is_added)
             inner = total + i * size + pair * 2 * ROWS * LANES
             outer = base + pair * 2 * ROWS * width + column
-            for _ in range(2):
-                there = following if left != at + i * steps * step_size else left + half
+            for there in (left + half, following):
                 if first:
-                    _take_half(sums, inner)
+                    _take(sums, inner)
                 else:
                     _clear()
                 _meet_half(num, words, row, row + apart, num_steps, panels, left, there, later)
                 if is_direct and first + num_steps == steps:
                     _write_half(written, outer, width)
                 else:
-                    _keep_half(sums, inner)
+                    _keep(sums, inner)
                 left += half
                 inner += _HALF
                 outer += LANES // 2
@@ -121,11 +120,11 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
         for i in range(count):
             left, to = at + i * steps * step_size, total + i * size + (tiles - 1) * ROWS * LANES
             if first:
-                _take_whole(sums, to)
+                _take(sums, to)
             else:
                 _clear()
             _meet_whole(num, words, row, num_steps, panels, left)
-            _keep_whole(sums, to)
+            _keep(sums, to)
 
 
 @_compiled
@@ -261,7 +260,7 @@ def _clear():
 
 
 @_compiled
-def _take_half(sums, to):
+def _take(sums, to):
     read(0, sums, to, BYTES)
     read(1, sums, to + ROWS * ROWS, BYTES)
     read(2, sums, to + 2 * ROWS * ROWS, BYTES)
@@ -269,8 +268,8 @@ def _take_half(sums, to):
 
 
 @_compiled
-def _keep_half(sums, to):
-    """[2 of rows, 2 of a panel, 16, 16]."""
+def _keep(sums, to):
+    """[4, 16, 16]: two of rows by two of a panel, or one of rows by four."""
     write(0, sums, to, BYTES)
     write(1, sums, to + ROWS * ROWS, BYTES)
     write(2, sums, to + 2 * ROWS * ROWS, BYTES)
@@ -285,23 +284,6 @@ def _write_half(out, to, width):
     write(1, out, to + ROWS, apart)
     write(2, out, below, apart)
     write(3, out, below + ROWS, apart)
-
-
-@_compiled
-def _take_whole(sums, to):
-    read(0, sums, to, BYTES)
-    read(1, sums, to + ROWS * ROWS, BYTES)
-    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
-    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
-
-
-@_compiled
-def _keep_whole(sums, to):
-    """[4, 16, 16]."""
-    write(0, sums, to, BYTES)
-    write(1, sums, to + ROWS * ROWS, BYTES)
-    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
-    write(3, sums, to + 3 * ROWS * ROWS, BYTES)
 
 
 @_compiled

@@ -207,17 +207,24 @@ def _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles):
     dim = out.shape[2]
     for i in range(used):
         t, head = tokens[first + (start + i) // group], first_head + (start + i) % group
-        new = (peaks[i] + np.log2(sums[i])) * _LOG2
-        share, kept = np.float32(1) / sums[i], np.float32(0)
-        if is_merged:
-            kept = np.float32(1) / (np.float32(1) + np.exp(new - total[t, head]))
-            share *= np.float32(1) - kept
-            most = max(new, total[t, head])
-            new = most + np.log(np.exp(new - most) + np.exp(total[t, head] - most))
+        total[t, head], share, kept = settle(peaks[i], sums[i], total[t, head], is_merged)
         for d in range(dim):
             before = out[t, head, d] * kept if is_merged else np.float32(0)
             out[t, head, d] = before + mixed[i * dim + d] * share
-        total[t, head] = new
+
+
+@_compiled
+def settle(peak, powers, total, is_merged):
+    """The log-sum-exp of a query's scores, joined with the total before where it is merged; and by
+    how much its mixed values count, and what was there."""
+    new = (peak + np.log2(powers)) * _LOG2
+    share, kept = np.float32(1) / powers, np.float32(0)
+    if is_merged:
+        kept = np.float32(1) / (np.float32(1) + np.exp(new - total))
+        share *= np.float32(1) - kept
+        most = max(new, total)
+        new = most + np.log(np.exp(new - most) + np.exp(total - most))
+    return new, share, kept
 
 
 @_compiled
