@@ -33,10 +33,12 @@ STEP = record(
 )
 # What single tokens read, see `parts.TokenPart`.
 READ = record("tokens table num_rows width rows firsts ends")
+# A norm and the matrix behind it, by their addresses; hidden: numbers of a row.
+END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
-_matrix_at = records(MATRIX)
+_matrix_at, _end_at = records(MATRIX), records(END)
 _normalize, _turn = _compiled(norms.normalize), _compiled(turns.turn)
 _write, _attend, _silu_mul = (_compiled(f) for f in (slots.write, singles.attend, gates.silu_mul))
 
@@ -57,6 +59,15 @@ def layers(first_layer, first, last, step_at, parts):
         if parts & LEAVE:
             _product(layer.out, step.seen, step.rows, step.x, 1)
             _feed_forward(layer, step)
+
+
+def end(end_at, x_at, rows, out_at, normed_at):
+    """x [rows, hidden] -> norm -> matrix -> out; normed [rows, hidden] stands between these."""
+    it = carray(_end_at(end_at), 1)[0]
+    shape = rows, 1, it.hidden
+    x, normed = carray(floats(x_at), shape), carray(floats(normed_at), shape)
+    _normalize(x, carray(floats(it.norm), (1, it.hidden)), it.eps, normed)
+    _product(it.matrix, normed_at, rows, out_at, 0)
 
 
 @_compiled

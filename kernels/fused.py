@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .layers import Fused, LayerSizes, LayerWeights
+from .layers import Fused, FusedHead, LayerSizes, LayerWeights, Matrix
 from .paged import can_compile
 from .products import Paneled
-from .rows import CompiledNorm
+from .rows import CompiledNorm, Norm
 
 
 def fused(sizes: LayerSizes, layers: Sequence[LayerWeights | None]) -> Fused | None:
@@ -21,6 +21,17 @@ def fused(sizes: LayerSizes, layers: Sequence[LayerWeights | None]) -> Fused | N
     from .stack import Stack
 
     return Stack(sizes, known)
+
+
+def fused_head(norm: Norm, matrix: Matrix | None) -> FusedHead | None:
+    """A norm and the matrix behind it; None where loops cannot do what they do."""
+    if not can_compile() or not isinstance(norm, CompiledNorm):
+        return None
+    if matrix is None or not isinstance(matrix.product, Paneled):
+        return None
+    from .stack import Head
+
+    return Head(norm, matrix)
 
 
 def _is_known(layer: LayerWeights) -> bool:

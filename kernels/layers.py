@@ -54,6 +54,16 @@ class Past(NamedTuple):
     storage: Tensor
 
 
+class FusedHead(Protocol):
+    """A norm and the matrix behind it, to the last bit as they are one by one."""
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether x [rows, hidden] has so few rows that this is quicker."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A new [rows, width]."""
+
+
 class Fused(Protocol):
     """All layers of a decoder, to the last bit as they are one by one."""
 

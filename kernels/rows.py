@@ -105,13 +105,13 @@ class CompiledNorm:
         from . import norms
 
         self._loop = compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)
-        self.weight = weight.contiguous()
-        self._weights, self._eps = self.weight.view(-1, weight.shape[-1]).numpy(), np.float32(eps)
+        self.weight, self.eps = weight.contiguous(), np.float32(eps)
+        self._weights = self.weight.view(-1, weight.shape[-1]).numpy()
 
     def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         normed = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
         assert x.stride(-1) == normed.stride(-1) == 1
-        self._loop(_by_head(x), self._weights, self._eps, _by_head(normed))
+        self._loop(_by_head(x), self._weights, self.eps, _by_head(normed))
         return normed
 
 

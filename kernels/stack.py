@@ -148,6 +148,33 @@ class Stack:
         )
 
 
+class Head:
+    """A norm and the matrix behind it by one call. num_threads: as torch has, if None."""
+
+    def __init__(self, norm: CompiledNorm, matrix: Matrix, num_threads: int | None = None) -> None:
+        product = matrix.product
+        assert isinstance(product, Paneled)
+        self._hidden, self._width = product.depth, product.width
+        self._num_threads = num_threads or torch.get_num_threads()
+        self._enter = entry(blocks.end).ctypes
+        self._memory, self._record = _Memory(), np.zeros(1, blocks.END)
+        place = self._memory.matrix(matrix, product.depth, product.width)
+        self._record[0] = (self._memory.norm(norm), place, product.depth, norm.eps)
+        self._place = address(self._record)
+
+    def fits(self, x: Tensor) -> bool:
+        """As `FusedHead.fits`: a second thread would not help with the product."""
+        if len(x) > _MOST or x.shape[1] != self._hidden or not x.is_contiguous():
+            return False
+        return self._num_threads == 1 or max(len(x), FEW) * self._hidden * self._width < SPREAD
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """As `FusedHead.__call__`."""
+        out, normed = _floats(len(x) * self._width), _floats(x.numel())
+        self._enter(self._place, x.data_ptr(), len(x), out.data_ptr(), normed.data_ptr())
+        return out.view(len(x), self._width)
+
+
 class _Memory:
     """Holds what records name by its address."""
 

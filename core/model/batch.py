@@ -96,7 +96,8 @@ class Batch:
     starts, lens: [S] tokens already in the pool, and new tokens. Sequence s reads the slots
       `table[rows[s], : starts[s] + lens[s]]`, the new tokens' own included.
     table: [max_running, context_len] the slot table, owned and mutated by the scheduler.
-    sampled: [N] indices into `ids` of the tokens after which a token is drawn, ascending.
+    sampled: [N] indices into `ids` of the tokens after which a token is drawn, ascending and each
+      once.
     draws: N, how each of these is drawn.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
     targets: [M] these successors' token ids. num_rivals: how many of the likeliest tokens in each

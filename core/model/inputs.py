@@ -66,8 +66,8 @@ def _plans(batch: Batch, windows: Sequence[int | None], attention: Attention) ->
 def wanted_of(batch: Batch) -> Ints | None:
     """Which tokens' hidden states are wanted, as in `Inputs`."""
     num_told = len(batch.scored) + len(batch.queried)
-    if not num_told and np.array_equal(batch.sampled, np.arange(len(batch.ids))):
-        return None
+    if not num_told and len(batch.sampled) == len(batch.ids):
+        return None  # each is sampled once
     return np.concatenate((batch.sampled, batch.scored, batch.queried))
 
 

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from ...kernels import Attention
 from ...kernels.devices import rows_for
-from ...kernels.fused import fused
+from ...kernels.fused import fused, fused_head
 from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
 from ...kernels.rows import PlainRows, Rows
 from .config import ModelConfig
 from .inputs import Inputs
+from .layers import Linear
 from .parallel import Ranks
 from .parts import Parts, Weights
 from .pool import KVPool
@@ -157,6 +158,8 @@ class Llama:
         is_plain = type(rows) is PlainRows  # others turn and gate rows as they like
         known = [layer.weights if is_plain else None for layer in self._layers]
         self._fused = fused(_sizes(config), known)
+        matrix = self._head.matrix if isinstance(self._head, Linear) else None
+        self._fused_head = fused_head(self._norm, matrix)
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
@@ -188,6 +191,8 @@ class Llama:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """As `Model.logits`."""
+        if self._fused_head is not None and self._fused_head.fits(hidden):
+            return self._fused_head(hidden)
         return self._head(self._norm(hidden)).float()
 
 

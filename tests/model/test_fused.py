@@ -20,9 +20,10 @@ from forkroot.core.model.pool import KVPool
 from forkroot.core.model.rotary import RotaryEmbedding
 from forkroot.kernels import amx
 from forkroot.kernels.cpu import CpuAttention
-from forkroot.kernels.fused import fused
-from forkroot.kernels.layers import Fused, LayerSizes, Past
-from forkroot.kernels.rows import PlainRows
+from forkroot.kernels.fused import fused, fused_head
+from forkroot.kernels.layers import Fused, LayerSizes, Matrix, Past
+from forkroot.kernels.products import Products
+from forkroot.kernels.rows import PlainNorm, PlainRows
 
 from .conftest import NUM_SLOTS, Placement
 
@@ -219,6 +220,25 @@ def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
         decoder.run(placement.batch({root: 1}))
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@torch.inference_mode()
+def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
+    weights = RandomWeights(PLAIN, dtype)
+    weight, scale = weights.take("model.embed_tokens.weight"), weights.take("model.norm.weight")
+    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(Products().of(weight), None)
+    head = fused_head(norm, matrix)
+    assert head is not None
+    random = torch.Generator().manual_seed(2)
+    for num_rows in (0, 1, 2, 17, 100):
+        x = torch.randn(num_rows, PLAIN.hidden_size, generator=random)
+        assert head.fits(x)
+        assert torch.equal(head(x), matrix.product(norm(x)))
+    assert not head.fits(torch.zeros(300, PLAIN.hidden_size))
+    assert not head.fits(torch.zeros(PLAIN.hidden_size, 3).T[:, ::2])
+    assert fused_head(PlainNorm(scale, 1e-5), matrix) is None
+    assert fused_head(norm, None) is None
 
 
 class OtherAttention(CpuAttention):
