@@ -286,7 +286,7 @@ def _soften(scores, num, peaks, sums, tile, units):
         p3 = larger(p3, load(scores, (j + 3) * LANES, before))
     peak = larger(larger(p0, p1), larger(p2, p3))
     worth, most = exp2(minus(before, peak)), spread(_LEAST, peak)
-    total = times(load(sums, tile, peak), worth)
+    total = few()  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(num):
         power = exp2(minus(load(scores, j * LANES, peak), peak))
         total = plus(total, power)
@@ -296,7 +296,7 @@ def _soften(scores, num, peaks, sums, tile, units):
     for j in range(num, full):
         store(scores, j * LANES, few())
     store(peaks, tile, peak)
-    store(sums, tile, total)
+    store(sums, tile, plus_products(total, load(sums, tile, peak), worth))
     store(scores, BLOCK * LANES, worth)
     store(scores, (BLOCK + 1) * LANES, most)
 

@@ -3,7 +3,7 @@
 Tiles of rows meet a panel block by block, so that a block stays in the nearest cache while all
 tiles of a step meet it; meanwhile the next one is fetched. For the few rows of a step that is what
 takes the time: the matrix is read as fast as memory gives it. Every sum goes in the order of its
-numbers, however many rows there are. Only for float32 on a CPU; needs numba.
+numbers, block by block, however many rows there are. Only for float32 on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -91,10 +91,7 @@ def _meet(packed, depth, begin, size, used, panels, at, sums):
 
 @_compiled
 def _meet_tall(packed, start, size, panels, at, sums, to, ahead, share):
-    s0, s1 = load(sums, to, wide()), load(sums, to + LANES, wide())
-    s2, s3 = load(sums, to + 2 * LANES, s0), load(sums, to + 3 * LANES, s0)
-    s4, s5 = load(sums, to + 4 * LANES, s0), load(sums, to + 5 * LANES, s0)
-    s6, s7 = load(sums, to + 6 * LANES, s0), load(sums, to + 7 * LANES, s0)
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()  # of this block: long sums lose less so
     half, step = share // 2, share // size // 2
     for d in range(size):
         x, i = load(panels, at + d * LANES, s0), start + d * _TALL
@@ -107,20 +104,19 @@ def _meet_tall(packed, start, size, panels, at, sums, to, ahead, share):
         s5 = plus_product_at(s5, packed, i + 5, x)
         s6 = plus_product_at(s6, packed, i + 6, x)
         s7 = plus_product_at(s7, packed, i + 7, x)
-    store(sums, to, s0)
-    store(sums, to + LANES, s1)
-    store(sums, to + 2 * LANES, s2)
-    store(sums, to + 3 * LANES, s3)
-    store(sums, to + 4 * LANES, s4)
-    store(sums, to + 5 * LANES, s5)
-    store(sums, to + 6 * LANES, s6)
-    store(sums, to + 7 * LANES, s7)
+    store(sums, to, plus(load(sums, to, s0), s0))
+    store(sums, to + LANES, plus(load(sums, to + LANES, s1), s1))
+    store(sums, to + 2 * LANES, plus(load(sums, to + 2 * LANES, s2), s2))
+    store(sums, to + 3 * LANES, plus(load(sums, to + 3 * LANES, s3), s3))
+    store(sums, to + 4 * LANES, plus(load(sums, to + 4 * LANES, s4), s4))
+    store(sums, to + 5 * LANES, plus(load(sums, to + 5 * LANES, s5), s5))
+    store(sums, to + 6 * LANES, plus(load(sums, to + 6 * LANES, s6), s6))
+    store(sums, to + 7 * LANES, plus(load(sums, to + 7 * LANES, s7), s7))
 
 
 @_compiled
 def _meet_low(packed, start, size, panels, at, sums, to, ahead, share):
-    s0, s1 = load(sums, to, wide()), load(sums, to + LANES, wide())
-    s2, s3 = load(sums, to + 2 * LANES, s0), load(sums, to + 3 * LANES, s0)
+    s0 = s1 = s2 = s3 = wide()  # of this block: long sums lose less so
     half, step = share // 2, share // size // 2
     for d in range(size):
         x, i = load(panels, at + d * LANES, s0), start + d * _LOW
@@ -129,10 +125,10 @@ def _meet_low(packed, start, size, panels, at, sums, to, ahead, share):
         s1 = plus_product_at(s1, packed, i + 1, x)
         s2 = plus_product_at(s2, packed, i + 2, x)
         s3 = plus_product_at(s3, packed, i + 3, x)
-    store(sums, to, s0)
-    store(sums, to + LANES, s1)
-    store(sums, to + 2 * LANES, s2)
-    store(sums, to + 3 * LANES, s3)
+    store(sums, to, plus(load(sums, to, s0), s0))
+    store(sums, to + LANES, plus(load(sums, to + LANES, s1), s1))
+    store(sums, to + 2 * LANES, plus(load(sums, to + 2 * LANES, s2), s2))
+    store(sums, to + 3 * LANES, plus(load(sums, to + 3 * LANES, s3), s3))
 
 
 @_compiled

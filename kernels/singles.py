@@ -53,8 +53,7 @@ LANES = WIDE
 BLOCK = 64  # keys of a block
 _ROOM = BLOCK + BLOCK // 2  # below, those that are left make one block
 _ROWS = 4  # keys that meet two heads at a time
-_SIZE = 4  # bytes of a number, and of a slot's
-_LINE = 64  # bytes that a cache fetches at a time
+_SIZE, _LINE = 4, 64  # bytes of a number, and of a slot's; that a cache fetches at a time
 _LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
@@ -296,12 +295,12 @@ def _soften(scores, num, head, room):
         most = larger(most, read(at, most))
     top = spread(highest(most), most)
     decay = exp2(minus(before, top))
-    total = times(read(sums, top), decay)
+    total = wide()  # of this block: many small powers would be lost one by one beside a large sum
     for at in range(scores, end, LANES * _SIZE):
         power = exp2(minus(read(at, top), top))
         total = plus(total, power)
         write(at, power)
-    write(sums, total)
+    write(sums, plus_products(total, read(sums, top), decay))
     put(peak, highest(top))
     put(room.worths + head * _SIZE, highest(decay))
 
@@ -330,16 +329,15 @@ def _mix_many(block, soon, row_size, of_turn, of_two, mixed, d):
     """The columns from byte d on of a vector so long that its parts keep the processor busy."""
     (slots, base, num), (powers, worth), wait = block, of_two, of_turn[0]
     mixed, base = mixed + d, base + d
-    x = times(read(mixed, many()), spread(number(worth), many()))
-    y = times(read(mixed + row_size, many()), spread(number(worth + _SIZE), many()))
+    x = y = many()
     for j in range(0, num * _SIZE, _SIZE):
         value = read(base + slot(slots + j) * row_size, many())
         wait = _fetch_one(soon, row_size, of_turn, wait, j, d, MANY)
         x = plus_scaled(x, powers + j, value)
         y = plus_scaled(y, powers + _ROOM * _SIZE + j, value)
     _fetch_rest(soon, row_size, of_turn, wait, num, d, MANY)
-    write(mixed, x)
-    write(mixed + row_size, y)
+    _add(mixed, x, worth)
+    _add(mixed + row_size, y, worth + _SIZE)
 
 
 @_compiled
@@ -347,9 +345,7 @@ def _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, like, lanes):
     """The same of a shorter vector, for two keys at a time."""
     (slots, base, num), (powers, worth), wait = block, of_two, of_turn[0]
     mixed, base, others = mixed + d, base + d, powers + _ROOM * _SIZE
-    x0 = times(read(mixed, like), spread(number(worth), like))
-    y0 = times(read(mixed + row_size, like), spread(number(worth + _SIZE), like))
-    x1 = y1 = like
+    x0 = x1 = y0 = y1 = like
     for j in range(0, num // 2 * 2 * _SIZE, 2 * _SIZE):
         value = read(base + slot(slots + j) * row_size, like)
         wait = _fetch_one(soon, row_size, of_turn, wait, j, d, lanes)
@@ -364,8 +360,13 @@ def _mix_lanes(block, soon, row_size, of_turn, of_two, mixed, d, like, lanes):
         wait = _fetch_one(soon, row_size, of_turn, wait, j, d, lanes)
         x0, y0 = plus_scaled(x0, powers + j, value), plus_scaled(y0, others + j, value)
     _fetch_rest(soon, row_size, of_turn, wait, num, d, lanes)
-    write(mixed, plus(x0, x1))
-    write(mixed + row_size, plus(y0, y1))
+    _add(mixed, plus(x0, x1), worth)
+    _add(mixed + row_size, plus(y0, y1), worth + _SIZE)
+
+
+@_inlined
+def _add(mixed, x, worth):  # to what was mixed, which is worth so much yet
+    write(mixed, plus_products(x, read(mixed, x), spread(number(worth), x)))
 
 
 @_inlined

@@ -25,6 +25,7 @@ from .vectors import (
     narrow,
     plus,
     plus_product_at,
+    plus_products,
     seen,
     single,
     spread,
@@ -278,13 +279,13 @@ def _soften(scores, num, peaks, sums, tile, decay, like):
     for j in range(num):
         peak = larger(peak, load(scores, j * lanes, peak))
     worth = exp2(minus(before, peak))
-    total = times(load(sums, tile, peak), worth)
+    total = like  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(num):
         power = exp2(minus(load(scores, j * lanes, peak), peak))
         total = plus(total, power)
         store(scores, j * lanes, power)
     store(peaks, tile, peak)
-    store(sums, tile, total)
+    store(sums, tile, plus_products(total, load(sums, tile, peak), worth))
     store(decay, 0, worth)
 
 
@@ -308,14 +309,7 @@ def _mix_columns(values, places, num, dim, of_rows, at, d, like):
     """The same for as many columns from d on as a vector like `like` has."""
     powers, lanes, decay, mixed, lane = of_rows
     at += d
-    m0 = times(load(mixed, at, like), spread(decay[lane], like))
-    m1 = times(load(mixed, at + dim, like), spread(decay[lane + 1], like))
-    m2 = times(load(mixed, at + 2 * dim, like), spread(decay[lane + 2], like))
-    m3 = times(load(mixed, at + 3 * dim, like), spread(decay[lane + 3], like))
-    m4 = times(load(mixed, at + 4 * dim, like), spread(decay[lane + 4], like))
-    m5 = times(load(mixed, at + 5 * dim, like), spread(decay[lane + 5], like))
-    m6 = times(load(mixed, at + 6 * dim, like), spread(decay[lane + 6], like))
-    m7 = times(load(mixed, at + 7 * dim, like), spread(decay[lane + 7], like))
+    m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = like
     for j in range(num):
         x, i = load(values, places[j] + d, like), j * lanes + lane
         m0 = plus_product_at(m0, powers, i, x)
@@ -326,7 +320,21 @@ def _mix_columns(values, places, num, dim, of_rows, at, d, like):
         m5 = plus_product_at(m5, powers, i + 5, x)
         m6 = plus_product_at(m6, powers, i + 6, x)
         m7 = plus_product_at(m7, powers, i + 7, x)
+    m0 = _with(mixed, at, decay[lane], m0)
+    m1 = _with(mixed, at + dim, decay[lane + 1], m1)
+    m2 = _with(mixed, at + 2 * dim, decay[lane + 2], m2)
+    m3 = _with(mixed, at + 3 * dim, decay[lane + 3], m3)
+    m4 = _with(mixed, at + 4 * dim, decay[lane + 4], m4)
+    m5 = _with(mixed, at + 5 * dim, decay[lane + 5], m5)
+    m6 = _with(mixed, at + 6 * dim, decay[lane + 6], m6)
+    m7 = _with(mixed, at + 7 * dim, decay[lane + 7], m7)
     _put_rows(mixed, at, dim, m0, m1, m2, m3, m4, m5, m6, m7)
+
+
+@_compiled
+def _with(mixed, at, worth, x):
+    """What a block adds, and what was there, decayed."""
+    return plus_products(x, load(mixed, at, x), spread(worth, x))
 
 
 @_compiled

@@ -48,11 +48,7 @@ class SelfAttention:
         self._turn = parts.rows.turn
         self._num_heads = parts.ranks.part(config.num_heads)
         self._num_turned = self._num_heads + parts.ranks.part(config.num_kv_heads)
-        self.qkv = parts.split_rows(
-            [f"{name}.{part}_proj" for part in "qkv"], config.has_qkv_bias, num_turned=2
-        )
-        self.norm = parts.head_norm(name) if config.has_head_norms else None
-        self.out = parts.split_columns(f"{name}.o_proj", config.has_output_bias)
+        self.qkv, self.norm, self.out = parts.attention(name)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to

@@ -4,13 +4,14 @@ of every matrix that is shared out only this rank's part."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from ...kernels.products import Product, Products
 from ...kernels.rows import Norm, Rows
+from .balance import balance
 from .config import ModelConfig
 from .layers import Embedding, Linear, SharedEmbedding, SharedHead, SummedLinear
 from .parallel import Ranks
@@ -25,6 +26,15 @@ class Weights(Protocol):
 
     def take_part(self, name: str, dim: int, part: slice) -> Tensor:
         """Read a part of its rows (dim 0) or columns (dim 1) only."""
+
+
+class AttentionParts(NamedTuple):
+    """qkv: queries, keys and values of all heads, one after another. norm: of each head of queries
+    and keys, if there is one."""
+
+    qkv: Linear
+    norm: Norm | None
+    out: Linear
 
 
 class Parts:
@@ -50,8 +60,24 @@ class Parts:
     def norm(self, name: str) -> Norm:
         return self.rows.norm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
 
-    def head_norm(self, name: str) -> Norm:
-        """The norms of each head of queries, then of keys."""
+    def attention(self, name: str) -> AttentionParts:
+        """Of each this rank's part, and columns of like size, see `balance`."""
+        config, names = self.config, [f"{name}.{part}_proj" for part in "qkv"]
+        weight = self._joined(names, "weight", num_turned=2)
+        bias = self._joined(names, "bias", num_turned=2) if config.has_qkv_bias else None
+        norms = self._head_norms(name) if config.has_head_norms else None
+        out = self._part(f"{name}.o_proj.weight", dim=1)
+        if out.dtype is torch.float32:  # others are not read as digits, and could overflow
+            out = balance(weight, bias, norms, out, self.ranks.part(config.num_heads))
+        out_bias = self._weights.take(f"{name}.o_proj.bias") if config.has_output_bias else None
+        return AttentionParts(
+            Linear(self._products.of(weight), bias),
+            None if norms is None else self.rows.norm(norms, config.norm_eps),
+            SummedLinear.of(self._products.of(out), out_bias, self.ranks),
+        )
+
+    def _head_norms(self, name: str) -> Tensor:
+        """Of each head of queries, then of keys: [heads, dim]."""
         counts = self.config.num_heads, self.config.num_kv_heads
         weights = [
             RotaryEmbedding.interleave(
@@ -59,7 +85,7 @@ class Parts:
             ).expand(self.ranks.part(count), -1)
             for part, count in zip("qk", counts, strict=True)
         ]
-        return self.rows.norm(torch.cat(weights), self.config.norm_eps)
+        return torch.cat(weights)
 
     def head(self, name: str, embedding: Embedding) -> Linear | SharedHead:
         """The output matrix, of which each rank has some rows; the embedding's own if the model
@@ -73,13 +99,11 @@ class Parts:
         """A layer that every rank has whole."""
         return Linear(self._products.of(self._weights.take(f"{name}.weight")))
 
-    def split_rows(
-        self, names: Sequence[str], has_bias: bool = False, num_turned: int = 0
-    ) -> Linear:
+    def split_rows(self, names: Sequence[str], has_bias: bool = False) -> Linear:
         """One layer for several with the same input, whose outputs follow one another: of each
-        this rank's part. Those of the first `num_turned` are brought into rotary order."""
-        weight = self._joined(names, "weight", num_turned)
-        bias = self._joined(names, "bias", num_turned) if has_bias else None
+        this rank's part."""
+        weight = self._joined(names, "weight")
+        bias = self._joined(names, "bias") if has_bias else None
         return Linear(self._products.of(weight), bias)
 
     def split_columns(self, name: str, has_bias: bool = False) -> Linear:
@@ -93,13 +117,14 @@ class Parts:
 
     def stacked_rows(self, names: Sequence[Sequence[str]]) -> Tensor:
         """The matrices of several layers as of `split_rows` in one piece: [layers, out, in]."""
-        return _stacked(len(names), (self._joined(each, "weight", 0) for each in names))
+        return _stacked(len(names), (self._joined(each, "weight") for each in names))
 
     def stacked_columns(self, names: Sequence[str]) -> Tensor:
         """The matrices of several layers as of `columns_part` in one piece: [layers, out, in]."""
         return _stacked(len(names), (self._part(f"{name}.weight", dim=1) for name in names))
 
-    def _joined(self, names: Sequence[str], kind: str, num_turned: int) -> Tensor:
+    def _joined(self, names: Sequence[str], kind: str, num_turned: int = 0) -> Tensor:
+        """One below another; those of the first `num_turned` are brought into rotary order."""
         tensors = [self._part(f"{name}.{kind}", dim=0) for name in names]
         for i in range(num_turned):
             tensors[i] = RotaryEmbedding.interleave(tensors[i], self.config.head_dim)
