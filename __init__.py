@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         InvalidModel,
         JsonSchema,
         Message,
+        NotPicklable,
         Overloaded,
         Regex,
         Sampling,
@@ -76,6 +77,7 @@ _HOMES = {
     "InvalidModel": _PROTOCOL,
     "JsonSchema": _PROTOCOL,
     "Message": _PROTOCOL,
+    "NotPicklable": _PROTOCOL,
     "Overloaded": _PROTOCOL,
     "Program": _NATIVE,
     "ProgramState": _NATIVE,
@@ -118,6 +120,7 @@ __all__ = [
     "InvalidModel",
     "JsonSchema",
     "Message",
+    "NotPicklable",
     "Overloaded",
     "Program",
     "ProgramState",
@@ -160,8 +163,6 @@ def _meant(name: str) -> str:
     """What to say after a name that is not here; nothing where a program only probes for it."""
     if name.startswith("_"):
         return ""
-    from difflib import get_close_matches
+    from .core.nearest import did_you_mean
 
-    by_letters = {known.lower(): known for known in __all__}
-    near = get_close_matches(name.lower(), by_letters, 1, 0.7)
-    return f"; did you mean {by_letters[near[0]]}?" if near else "; dir(forkroot) tells what it has"
+    return did_you_mean(name, __all__) or "; dir(forkroot) tells what it has"

@@ -12,13 +12,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unicodedata import category
 
 from rich.console import Console
 from rich.status import Status
@@ -33,21 +32,12 @@ from .adapters.plugin_table import add_plugins_options
 from .core.config import EngineConfig
 from .core.folders import is_dummy, model_folder
 from .core.model.config import DTYPE_BYTES
-from .core.protocol import (
-    Backend,
-    Call,
-    CallFailed,
-    Chat,
-    Completion,
-    ForkrootError,
-    InvalidCall,
-    InvalidModel,
-    Message,
-    Sampling,
-)
+from .core.model.sizes import Sizes
+from .core.protocol import Backend, Call, ForkrootError, InvalidCall, InvalidModel, Sampling
 from .core.protocol import Text as Words
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .core.template import ChatTemplate
+from .examples.chat import Conversation, talk, visible
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -65,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
         if isinstance(error, BrokenPipeError):  # the reader, as `head`, has seen enough
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
-        print(f"forkroot: {_visible(str(error))}", file=sys.stderr)
+        print(f"forkroot: {visible(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -106,6 +96,8 @@ def demo(options: argparse.Namespace) -> int:
     out.print(figures_table(batches))
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
+    if tour.is_computed_here(engine):
+        out.print("(seconds: of the processors, the least of a few times)", style="dim")
     out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
     out.print("\n[bold]What is cached after the first of these[/bold]")
     for line in tree_lines(views, label, width=min(out.width, 120)):
@@ -142,7 +134,7 @@ def check(options: argparse.Namespace) -> int:
                 table.add_row("trial run", _trial(backend))
     except InvalidModel as error:
         out.print(table)
-        told = f"{type(error).__name__}: {_visible(str(error))}"
+        told = f"{type(error).__name__}: {visible(str(error))}"
         out.print(Text.assemble(("It cannot be run. ", "bold red"), told), soft_wrap=True)
         return 1
     out.print(table)
@@ -184,100 +176,9 @@ def load(options: argparse.Namespace, **fixed: Any) -> Any:
         return connect(options.model, **{**_settings(options), **fixed})
 
 
-class Conversation:
-    """A chat that is kept as the model wrote it, so that each turn finds those before in the cache.
-
-    system: what the model is told first, if not empty.
-    """
-
-    def __init__(self, backend: Backend, sampling: Sampling, system: str = "") -> None:
-        self._backend = backend
-        self._sampling = sampling
-        self._start = (Message("system", (Words(system),)),) if system else ()
-        self._messages = self._start
-
-    def clear(self) -> None:
-        """Forget every turn."""
-        self._messages = self._start
-
-    def say(self, text: str, write: Callable[[str], object]) -> Completion:
-        """A turn, its answer written as it comes. Ctrl-C meanwhile ends it early. A turn that
-        fails is forgotten; its error is raised."""
-        asked = (*self._messages, Message("user", (Words(text),)))
-        reply = self._backend.submit(Call(Chat(asked), self._sampling, stream=True))
-        written = 0
-        try:
-            for chunk in reply:
-                write(chunk.text)
-                written += len(chunk.text)
-        except KeyboardInterrupt:
-            reply.cancel()
-        completion = reply.result()
-        write(completion.text[written:])
-        self._messages = (*asked, Message("assistant", completion.outputs[0].segments))
-        return completion
-
-
-def talk(conversation: Conversation) -> None:
-    """Turns from standard input until it ends or says /quit. On a terminal an error ends its turn
-    only; otherwise it is raised."""
-    is_terminal = sys.stdin.isatty()
-    if is_terminal:
-        print("Ctrl-C stops an answer, /clear forgets, /quit or Ctrl-D leaves.", file=sys.stderr)
-    for line in _lines("> " if is_terminal else ""):
-        if line == "/quit":
-            return
-        if line == "/clear":
-            conversation.clear()
-        elif line.startswith("/"):
-            print(f"forkroot: {line} is not a command; allowed: /clear, /quit", file=sys.stderr)
-        elif line:
-            try:
-                completion = conversation.say(line, _write)
-            except (InvalidCall, CallFailed) as error:
-                if not is_terminal:
-                    raise
-                print(f"forkroot: {error}", file=sys.stderr)
-            else:
-                _write("\n")
-                if is_terminal:
-                    Console(stderr=True).print(_cost(completion), style="dim", highlight=False)
-
-
 def _starting() -> Status:
     """Shown on a terminal while torch is imported, and a model loaded."""
     return Console(stderr=True).status("starting")
-
-
-def _lines(prompt: str) -> Iterator[str]:
-    """What the user types, line by line; Ctrl-C drops a line."""
-    with suppress(ImportError):
-        import readline  # noqa: F401  (input() then edits lines and knows those before)
-    while True:
-        try:
-            line = input(prompt)
-        except EOFError:
-            return
-        except KeyboardInterrupt:
-            print(file=sys.stderr)
-            continue
-        yield line.strip()
-
-
-def _write(text: str) -> None:
-    print(_visible(text), end="", flush=True)
-
-
-def _visible(text: str) -> str:
-    """The text without characters that steer a terminal."""
-    return "".join(char for char in text if char in "\n\t" or category(char) != "Cc")
-
-
-def _cost(completion: Completion) -> str:
-    usage = completion.usage
-    is_cut = completion.outputs[0].finish_reason == "length"
-    found = f"{usage.cached_tokens:,} of {usage.prompt_tokens:,} prompt tokens were cached"
-    return f"{found}, {usage.completion_tokens:,} written{' (cut short)' if is_cut else ''}"
 
 
 def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
@@ -295,7 +196,7 @@ def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     fit, is_auto = fitted(config, model), config.dtype == "auto"
     yield "run in", f"{fit.dtype} ({'auto; ' if is_auto else ''}stored in {model.dtype})"
     yield "KV of one token", _by_dtype({d: model.kv_bytes_per_token(d) for d in DTYPE_BYTES})
-    yield "context length", f"{model.context_len:,} tokens"
+    yield "context length", _context_length(model)
     yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = min(available_memory(), memory)
@@ -314,6 +215,12 @@ def _trial(backend: Backend) -> str:
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
     seconds = time.perf_counter() - start
     return f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
+
+
+def _context_length(model: Sizes) -> str:
+    is_told = not model.is_length_assumed
+    told = "" if is_told else " (assumed: config.json does not say max_position_embeddings)"
+    return f"{model.context_len:,} tokens{told}"
 
 
 def _by_dtype(sizes: Mapping[str, int]) -> str:

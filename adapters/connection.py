@@ -10,17 +10,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
 from ..core.exits import close_at_exit
-from ..core.folders import EMBEDDED, is_dummy
+from ..core.folders import EMBEDDED, is_dummy, no_model
+from ..core.owner import Uncopied
 from ..core.protocol import Backend, BackendClosed, BackendInfo, Call, InvalidCall, Reply
 from .prefix import Prefixes
 
 if TYPE_CHECKING:
     from .registry import Registry
 
+_OTHERS = ("the URL of a server", "a name that a plugin knows")
 _REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
@@ -50,7 +52,8 @@ def _started(
         return _remote(str(model), process, settings)
     if not is_known(model):
         backend = registry.load_model(str(model), {**settings, "process": process})
-    if backend is not None:
+        if backend is None:
+            raise no_model(model, _OTHERS)
         return backend
     settings = registry.placed(settings)
     if process:
@@ -81,15 +84,18 @@ def is_known(model: str | Path) -> bool:
 
 
 def _is_url(model: str | Path) -> bool:
-    return str(model).startswith(("http://", "https://"))
+    return str(model).lower().startswith(("http://", "https://"))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Connection:
+class Connection(Uncopied):
     """A backend, and what is known of the prefixes of the calls that went to it."""
 
     backend: Backend
     prefixes: Prefixes
+
+    def __reduce__(self) -> Any:
+        return shared, (self.backend,)
 
 
 def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connection:
@@ -109,7 +115,7 @@ def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connectio
     return _shared.of(where)
 
 
-class Lent:
+class Lent(Uncopied):
     """A backend that many use: it remembers whether it was closed, or has ended.
 
     All else is the backend's own, whatever it offers beside the protocol too.
@@ -138,6 +144,10 @@ class Lent:
         """End it for all who use it; who asks for it by its name next gets a new one."""
         self.is_closed = True
         self._backend.close()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """As the backend's own: what comes out is not lent."""
+        return self._backend.__reduce_ex__(protocol)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection
 from typing import NamedTuple, TypeAlias
 
+from ..core.protocol import Output
 from .tools import CLOSE, OPEN
 
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
@@ -37,6 +38,14 @@ class Argued(NamedTuple):
 
 
 Piece: TypeAlias = Said | Begun | Argued
+
+
+def is_calling(output: Output, num_calls: int) -> bool:
+    """Whether an answer with so many calls ended for the sake of them: by itself, or cut off where
+    the last one is whole, so that all of them can be answered."""
+    if output.finish_reason == "length":
+        return num_calls > 0 and output.text.rstrip().endswith(CLOSE)
+    return num_calls > 0 and output.finish_reason == "stop"
 
 
 class ToolReader:

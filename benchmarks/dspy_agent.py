@@ -4,6 +4,8 @@ descriptions and results of a search's size.
 What the model's randomness would spoil is given, the same in all modes: how long a thought is (40
 words, as models write), which tool is called with arguments of its schema's types, and that six
 look-ups are enough. The words are the model's own, one token each, and are decoded one by one.
+With demonstrations, as optimizers leave them in each predictor, its calls begin with about as many
+tokens as those of the paper's agent do (1,900, see `workloads.react`).
 """
 
 from __future__ import annotations
@@ -98,6 +100,35 @@ def agent(pause: Callable[[], None] = lambda: None) -> Any:
     react.react = Paced(react.react.signature)
     react.extract.predict = Paced(react.extract.predict.signature)
     return react
+
+
+def with_demos(react: Any, draw: random.Random) -> Any:
+    """The agent with two demonstrations for each predictor: a first step and a second one, and two
+    ends after one look-up."""
+    (one, first), (two, second) = (_taken(react, draw) for _ in range(2))
+    later = {"topic": "noise", "question": "may we"}
+    second |= {"next_tool_name": "search_policies", "next_tool_args": later}
+    react.react.demos = [{**one, "trajectory": "", **first}, {**two, **second}]
+    react.extract.predict.demos = [
+        {**it, "remedy": "voucher", "reasoning": _said(draw), "letter": _said(draw)}
+        for it in (one, two)
+    ]
+    return react
+
+
+def _taken(react: Any, draw: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A complaint with what was looked up first, and that first step."""
+    query = {"query": f"guest {draw.choice(WORDS.split())}", "num_passages": NUM_PASSAGES}
+    thought, name = _said(draw), "search_reviews"
+    trajectory = {"thought_0": thought, "tool_name_0": name, "tool_args_0": query}
+    trajectory["observation_0"] = [passage(draw) for _ in range(NUM_PASSAGES)]
+    seen = {"complaint": passage(draw, 40), "trajectory": react._format_trajectory(trajectory)}
+    return seen, {"next_thought": thought, "next_tool_name": name, "next_tool_args": query}
+
+
+def _said(draw: random.Random) -> str:
+    """As long as the agent's own thoughts."""
+    return "So " + " ".join(draw.choices(_THOUGHT_WORDS.split(), k=40)) + "."
 
 
 def _step(number: int) -> dict[str, str]:

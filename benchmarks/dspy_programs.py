@@ -47,6 +47,7 @@ MODES = {
     "nothing": {"cache": False, "hints": False},
     "siblings not held": {"cache": True, "hints": False, "hold_min": 1 << 30},
 }
+CONTEXT_LEN = 8192
 COUNTED_ONLY, TOLD, ALL_CACHED = "siblings not held", "cache + hints", "all cached"
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>\n{{ message['content'] }}\n</>\n"
@@ -185,11 +186,16 @@ def counted(backend: LocalBackend, recorder: Recorder) -> dict[str, float]:
 
 
 def checkpoint(name: str, folder: Path, seed: int) -> Path:
-    """The random model, with a chat template."""
+    """The random model, with a chat template, and with room for an agent's whole trajectory: where
+    there is none, DSPy leaves the oldest look-ups out, and nothing behind them is a prefix."""
     checkpoints.make(name, folder, seed)
-    path = folder / "tokenizer_config.json"
-    config = json.loads(path.read_text())
-    path.write_text(json.dumps({**config, "chat_template": TEMPLATE}, indent=2) + "\n")
+    changes: dict[str, dict[str, Any]] = {
+        "tokenizer_config.json": {"chat_template": TEMPLATE},
+        "config.json": {"max_position_embeddings": CONTEXT_LEN},
+    }
+    for name, change in changes.items():
+        config = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps(config | change, indent=2) + "\n")
     return folder
 
 

@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import dspy
 from dspy_agent import agent, passage
+from dspy_agent import with_demos as demonstrated
 
 SLOTS, FEW_SLOTS, AGENT_SLOTS = 65_536, 4_096, 8_192
 Labels = Literal["food", "rooms", "staff", "noise", "price"]
@@ -146,11 +147,16 @@ def _in_threads(data: list[Any], few: list[Any], seed: int) -> dict[str, Program
     def agents() -> list[str]:
         return parallel([(agent(), it) for it in complaints(4, seed)], 4)
 
+    def agents_with_demos() -> list[str]:
+        pairs = [(demonstrated(agent(), random.Random(seed)), it) for it in complaints(4, seed)]
+        return parallel(pairs, 4)
+
     return {
         "evaluate": Program(evaluate, has_siblings=True),
         "parallel": Program(in_parallel, has_siblings=True),
         "mipro": Program(mipro),
         "agent": Program(agents),
+        "agent with demos": Program(agents_with_demos),
     }
 
 

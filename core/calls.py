@@ -127,8 +127,8 @@ SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 class Sampling:
     """How tokens are chosen; the defaults sample from the model's own distribution.
 
-    max_tokens: tokens generated at most; None: as many as the context holds; 0: plant the prompt
-      in the cache and generate nothing.
+    max_tokens: tokens generated at most, or as many as the context has room for if these are fewer
+      or it is None; 0: plant the prompt in the cache and generate nothing.
     min_tokens: stop rules are ignored before so many tokens. Where a constraint leaves nothing to
       add, the answer ends all the same.
     temperature: 0 is greedy.

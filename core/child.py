@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+from . import compiling
 from .frames import Line, answer
 from .local import LocalBackend
 from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeView
@@ -22,7 +24,7 @@ _KEPT = 1 << 28  # bytes
 def main(fd: int) -> None:
     """Serve the parent at the other end of this socket until it goes."""
     keep_memory()
-    answer(fd, lambda line: Desk(line).serve())
+    answer(fd, _serve)
 
 
 def keep_memory() -> None:
@@ -32,6 +34,12 @@ def keep_memory() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _KEPT)
         mallopt(_TRIM_THRESHOLD, _KEPT)
+
+
+def _serve(line: Line) -> None:
+    compiling.log.addHandler(Told(lambda: line.send("compiling", 0, None)))
+    compiling.log.propagate = False  # the parent says it
+    Desk(line).serve()
 
 
 class Desk:
@@ -99,6 +107,18 @@ class Desk:
         backend.submit(call, outbox)
         if outbox.is_cancelled:  # before the backend knew it
             backend.cancel(outbox)
+
+
+class Told(logging.Handler):
+    """Does this whenever its logger says something."""
+
+    def __init__(self, action: Callable[[], object]) -> None:
+        super().__init__()
+        self._action = action
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As `logging.Handler.emit`."""
+        self._action()
 
 
 class Outbox(Mailbox):

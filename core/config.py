@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
+from .nearest import did_you_mean
 from .protocol import InvalidCall
 
 HOST_POLICIES = ("back", "through")
@@ -98,8 +98,7 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                meant = get_close_matches(key, (*known, "process"), 1, 0.8)
-                hint = f" (did you mean {meant[0]}?)" if meant else ""
+                hint = did_you_mean(key, (*known, "process"), 0.8)
                 allowed = f"one of the settings {', '.join(known)}, and of connect: process{hint}"
                 raise InvalidCall(key, value, allowed)
         config = cls(**settings)

@@ -9,7 +9,8 @@ ForkrootError
 ├── DeadlineExceeded (TimeoutError)
 ├── Overloaded (RuntimeError)     the waiting queue is full
 ├── CallFailed (RuntimeError)     the runtime failed while it ran this call
-└── BackendClosed (RuntimeError)  closed, or died, before the call ended
+├── NotPicklable (TypeError)      belongs to its process, and was to be sent to another
+└── BackendClosed (RuntimeError)  closed, or died, before the call ended or was made
     └── EngineDied            it was not closed: what runs the calls is gone
 """
 
@@ -75,8 +76,22 @@ class CallFailed(ForkrootError, RuntimeError):
     """The runtime failed while it ran this call; `__cause__` is the original error."""
 
 
+class NotPicklable(ForkrootError, TypeError):
+    """It belongs to the process in which it was made, and cannot be sent to another one."""
+
+
 class BackendClosed(ForkrootError, RuntimeError):
-    """The backend was closed, or died, before the call ended."""
+    """The backend was closed, or died, before the call ended, or before it was made."""
+
+    @classmethod
+    def meanwhile(cls) -> BackendClosed:
+        """Of a call that was open when somebody closed the backend."""
+        return cls("the backend was closed before the call ended")
+
+    @classmethod
+    def before(cls) -> BackendClosed:
+        """Of a call, or a question, that came when the backend had been closed."""
+        return cls("the backend had been closed before it was called; allowed: one that is open")
 
 
 class EngineDied(BackendClosed):

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from . import compiling
 from .advance import Advancer
 from .config import EngineConfig
 from .counters import Counters
@@ -37,7 +38,7 @@ from .model.memory import Load, working_bytes
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
 from .model.runner import ModelRunner
-from .owner import Owner
+from .owner import Owner, Resident, first_owner
 from .protocol import (
     BackendClosed,
     BackendInfo,
@@ -62,10 +63,11 @@ from .workshop import Workshop
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _GPU_SHARE = 0.97
+_FORKED = "True, as this process is a fork of one with an engine, and has none of torch's threads"
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
-class LocalBackend:
+class LocalBackend(Resident):
     """An engine in this process, behind the door. Every method may be called from any thread.
 
     name: of the model. config: resolved.
@@ -121,6 +123,8 @@ class LocalBackend:
         Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
         """
         config = EngineConfig.from_settings(settings)
+        if not first_owner().is_here and torch.get_num_threads() > 1:  # torch would wait for them
+            raise InvalidCall("process", False, _FORKED)
         source = str(model) if is_dummy(model) else str(model_folder(model))
         described = describe(source)
         end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
@@ -129,6 +133,8 @@ class LocalBackend:
         config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
+        if config.device == "cpu":
+            compiling.watch()
         runner, close = _load(source, described, config)
         return cls(Path(source).name, config, tokenizer, runner, size, end_ids, close)
 
@@ -150,7 +156,7 @@ class LocalBackend:
             self._jobs[mailbox] = job
             mailbox.when_done(self._forget)
             if not self._inbox.post(lambda: self._engine.admit(job), is_call=True):
-                mailbox.fail(self._closed())
+                mailbox.fail(self._end(BackendClosed.before()))
         return mailbox
 
     def cancel(self, reply: Reply) -> None:
@@ -219,7 +225,7 @@ class LocalBackend:
                 future.set_exception(error)
 
         if not self._inbox.post(answer):
-            raise self._closed()
+            raise self._end(BackendClosed.before())
         return future.result()
 
     def _loop(self) -> None:
@@ -245,7 +251,7 @@ class LocalBackend:
             with contextlib.suppress(Exception):  # a dead engine may refuse; questions get answers
                 self._inbox.wait(0)
         for job in list(self._jobs.values()):
-            job.mailbox.fail(self._closed())
+            job.mailbox.fail(self._end(BackendClosed.meanwhile()))
         self._close_runner()
         self._workshop.close()
 
@@ -268,9 +274,10 @@ class LocalBackend:
         self._jobs.pop(reply, None)
         self._num_ended += 1
 
-    def _closed(self) -> BackendClosed:
+    def _end(self, closed: BackendClosed) -> BackendClosed:
+        """Why calls end: this where somebody closed it, else what the engine died of."""
         if self._cause is None:
-            return BackendClosed("the backend was closed before the call ended")
+            return closed
         error = EngineDied(f"the engine died: {self._cause!r}")
         error.__cause__ = self._cause
         return error

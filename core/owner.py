@@ -1,11 +1,15 @@
 """Which process something belongs to: in a fork of that process its threads are gone, and its lines
-to others are not the fork's own."""
+to others are not the fork's own; nor can they be sent to another process."""
 
 from __future__ import annotations
 
+import functools
 import os
+from typing import Any, NoReturn, TypeVar
 
-from .protocol import BackendClosed
+from .protocol import BackendClosed, NotPicklable
+
+T = TypeVar("T")
 
 
 class Owner:
@@ -30,3 +34,39 @@ class Owner:
             f"the backend belongs to process {self._pid}, of which this one is a fork; allowed: one"
             " that is started here, after the fork"
         )
+
+
+@functools.cache
+def first_owner() -> Owner:
+    """The process in which this was asked for first: in a fork of that one, still that one."""
+    return Owner()
+
+
+class Uncopied:
+    """There is one of it: copies of what holds it hold this very thing."""
+
+    __slots__ = ()
+
+    def __copy__(self: T) -> T:
+        return self
+
+    def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
+        return self
+
+
+class Resident(Uncopied):
+    """The same, and not to be sent to another process: pickling it raises NotPicklable."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise not_picklable(self, "connect() in the other process, to a model or to a server's URL")
+
+
+def not_picklable(thing: object, allowed: str) -> NotPicklable:
+    """The error for something of this process, for `__reduce_ex__` to raise. allowed: what to do
+    instead."""
+    name = type(thing).__name__
+    return NotPicklable(
+        f"a {name} belongs to its process and cannot be pickled; allowed: {allowed}"
+    )

@@ -20,13 +20,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from . import watch
+from . import compiling, watch
 from .config import EngineConfig
 from .exits import close_at_exit
 from .folders import model_folder
 from .frames import spawn
 from .fsm.jsontext import check_size
-from .owner import Owner
+from .owner import Owner, Resident
 from .protocol import (
     BackendClosed,
     BackendInfo,
@@ -45,7 +45,7 @@ _SECONDS_TO_CLOSE = 10.0
 _FAR = 10
 
 
-class ProcessBackend:
+class ProcessBackend(Resident):
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
     A child hangs after `hang_timeout`; after ten times as long where it answers and a device
@@ -105,7 +105,7 @@ class ProcessBackend:
             if not is_closed:
                 self._open[number], self._numbers[mailbox] = mailbox, number
         if is_closed:
-            mailbox.fail(self._closed())
+            mailbox.fail(self._end(BackendClosed.before()))
             return mailbox
         try:
             call.check()
@@ -182,7 +182,7 @@ class ProcessBackend:
         number = next(self._count)
         with self._lock:
             if self._is_closed:
-                raise self._closed()
+                raise self._end(BackendClosed.before())
             self._questions[number] = future
         self._line.send(question, number, *details)
         return future
@@ -204,14 +204,17 @@ class ProcessBackend:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)  # for its exit code
         for mailbox in mailboxes:
-            mailbox.fail(self._closed())
+            mailbox.fail(self._end(BackendClosed.meanwhile()))
         for future in questions:
-            future.set_exception(self._closed())
+            future.set_exception(self._end(BackendClosed.meanwhile()))
 
     def _take(self, kind: str, number: int, value: Any) -> None:
         if kind in ("told", "refused"):
             future = self._questions.pop(number)
             future.set_result(value) if kind == "told" else future.set_exception(value)
+            return
+        if kind == "compiling":
+            compiling.tell()
             return
         if kind == "chunk":
             self._open[number].put(value)
@@ -228,9 +231,10 @@ class ProcessBackend:
             self._numbers.pop(mailbox, None)
         return mailbox
 
-    def _closed(self) -> BackendClosed:
+    def _end(self, closed: BackendClosed) -> BackendClosed:
+        """Why calls end: this where somebody closed it, else what the child died of."""
         if not self._has_died:
-            return BackendClosed("the backend was closed before the call ended")
+            return closed
         code = self._process.poll() or 0
         ending = f"signal {-code}" if code < 0 else f"exit code {code}" if code else "it hung up"
         told = f"the engine's process {self._process.pid} {self._fault or f'died ({ending})'}"
@@ -257,14 +261,14 @@ class ProcessBackend:
             watched.look(min(now - before, 2 * between), steps, is_excused, is_heard)
             is_far = is_heard and self._config.device.startswith("cuda")
             if watched.quiet >= patience * (_FAR if is_far else 1):
-                self._end(f"hung (no sign of life for {watched.quiet:.1f} s)")
+                self._end_child(f"hung (no sign of life for {watched.quiet:.1f} s)")
                 return
             if pulse is None and is_asked:
                 with contextlib.suppress(BackendClosed):
                     pulse = self._asked("info")
             before = now
 
-    def _end(self, fault: str) -> None:
+    def _end_child(self, fault: str) -> None:
         self._fault = fault
         heirs = list(watch.heirs(self.pid))
         self._process.kill()

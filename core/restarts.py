@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from .exits import close_at_exit
+from .owner import Resident
 from .protocol import Backend, BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
 
 _log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ class Patience:
         return self.delay * 2 ** (tried - 1) if tried else 0.0
 
 
-class RestartingBackend:
+class RestartingBackend(Resident):
     """As `Backend`, over engines that `make` gives, one after another. Raises what the first `make`
     raises.
 

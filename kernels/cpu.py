@@ -22,6 +22,7 @@ from .parts import (
     Bend,
     CopiedPart,
     CopiedPlan,
+    Indices,
     InPlacePlan,
     Into,
     Keys,
@@ -29,6 +30,7 @@ from .parts import (
     ShortPart,
     TokenPart,
     Tokens,
+    narrowed,
 )
 from .prefill import ChunkReader
 from .windows import mask
@@ -68,6 +70,11 @@ class CpuAttention:
         if self._readers is not None:
             return cut_in_place(past, window)
         return cut(past, self._heads, window)
+
+    @staticmethod
+    def narrowed(plan: CopiedPlan | InPlacePlan, wanted: Indices) -> CopiedPlan | InPlacePlan:
+        """As `Narrowing.narrowed`."""
+        return narrowed(plan, wanted) if isinstance(plan, InPlacePlan) else plan
 
     def attend(
         self,

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_BROKEN = (OSError, EOFError, ValueError, pickle.UnpicklingError)  # full disks, files cut short
+# Full disks, files cut short, code of modules that are not there.
+_BROKEN = (OSError, EOFError, ValueError, ImportError, AttributeError, pickle.UnpicklingError)
 
 
 def keep(compiler: Any) -> None:
@@ -66,9 +67,9 @@ def _clear(folder: Path, begin: str, stamp: str) -> None:
 
 @functools.cache
 def _stamp() -> str:
-    """Of the text of every file of this room."""
+    """Of the text of every file of this room, and its name: code names modules by it."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     if not files:
         raise RuntimeError("there are no files to go by")
     texts = (f"{file.name}\0".encode() + file.read_bytes() for file in files)
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
+    return hashlib.sha256(b"\0".join([__name__.encode(), *texts])).hexdigest()[:16]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from . import Ints
+from . import Attention, Ints
 
 Indices: TypeAlias = npt.NDArray[Any]
 Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
+LONG = 33  # new tokens from which a sequence is read by the loop for many, whatever its group
 
 
 class Bend(NamedTuple):
@@ -104,7 +106,8 @@ class ChunkPart:
     whatever slots, as far as these are not behind itself, and the last `window` of them if any.
 
     tokens: these in the batch, those of sequence s being tokens[bounds[s]:bounds[s + 1]]. starts:
-    positions of each sequence's first one. num_scores: about how many scores a head has.
+    positions of each sequence's first one. num_scores: about how many scores a head has. is_rest:
+    they are what is wanted of sequences of LONG tokens or more, and are read as these are.
     """
 
     tokens: Indices
@@ -116,6 +119,7 @@ class ChunkPart:
     bounds: Indices
     window: int | None
     num_scores: int
+    is_rest: bool = False
 
 
 CopiedPart: TypeAlias = ShortPart | LongPart
@@ -136,3 +140,57 @@ class InPlacePlan:
 
     own: tuple[InPlacePart, ...]
     runs: tuple[ChunkPart, ...]
+
+
+@runtime_checkable
+class Narrowing(Attention, Protocol):
+    """Attention that can leave out what is not wanted."""
+
+    def narrowed(self, plan: Any, wanted: Indices) -> Any:
+        """A plan that gives the tokens wanted [rows] what the whole one gives, to the last bit;
+        others may get anything."""
+
+
+def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:
+    """As `Narrowing.narrowed`: of long sequences that share no run the last tokens alone are left,
+    where no other is wanted, or none."""
+    is_wanted = np.zeros(1 + max(int(part.tokens.max()) for part in plan.own), bool)
+    is_wanted[wanted] = True
+    for run in plan.runs:
+        is_wanted[run.tokens] = True
+    own: list[InPlacePart] = []
+    for part in plan.own:
+        own += _left(part, is_wanted) if isinstance(part, ChunkPart) else [part]
+    return InPlacePlan(tuple(own), plan.runs)
+
+
+def _left(part: ChunkPart, is_wanted: Indices) -> list[ChunkPart]:
+    lens, lasts = np.diff(part.bounds), part.tokens[part.bounds[1:] - 1]
+    counts = np.add.reduceat(is_wanted[part.tokens], part.bounds[:-1], dtype=np.int64)
+    is_less = (lens >= LONG) & (counts == is_wanted[lasts])
+    if not is_less.any():
+        return [part]
+    spans = [slice(*span) for span in itertools.pairwise(part.bounds.tolist())]
+    whole, single = np.flatnonzero(~is_less), np.flatnonzero(is_less & (counts == 1))
+    parts = [_of(part, whole, [part.tokens[spans[s]] for s in whole])] if len(whole) else []
+    if len(single):
+        rest = _of(part, single, [lasts[s : s + 1] for s in single])
+        starts = rest.ends - 1
+        parts.append(replace(rest, starts=starts, is_rest=True))
+    return parts
+
+
+def _of(part: ChunkPart, sequences: Indices, tokens: list[Indices]) -> ChunkPart:
+    """Some sequences of a part, and some tokens of each."""
+    lens = np.array([len(each) for each in tokens])
+    firsts, ends = part.firsts[sequences], part.ends[sequences]
+    return replace(
+        part,
+        tokens=np.concatenate(tokens),
+        rows=part.rows[sequences],
+        firsts=firsts,
+        starts=part.starts[sequences],
+        ends=ends,
+        bounds=np.concatenate(([0], np.cumsum(lens))),
+        num_scores=int((lens * (ends - firsts)).sum()),
+    )

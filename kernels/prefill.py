@@ -81,8 +81,8 @@ class ChunkReader:
     ) -> list[tuple[_Loop, int, int]]:
         """Which loops read a part, and from how many tokens of a sequence on up to how many."""
         longer = self._of_dims.get(shape[2])
-        if longer is None:
-            return [(self._loop, 0, _ENDLESS)]
+        if longer is None or part.is_rest:
+            return [(longer or self._loop, 0, _ENDLESS)]
         group, lens = shape[1] // num_kv_heads, np.diff(part.bounds)
         border = -(-longer.least // group)
         shorter = [(self._loop, 0, border)] if lens.min() < border else []

@@ -5,22 +5,26 @@
 
 from __future__ import annotations
 
-from .vectors import fetch
+from .attention_lanes import FEW, few
+from .vectors import fetch, load, store
 
-_LINE = 16  # numbers that a cache fetches at a time
+_SOON = 4  # tokens ahead of which places are fetched
 SIGNATURE = "void(float32[:, :, ::1], int64[::1], float32[:, :, :])"
 
 
 def write(pool, slots, kv):
-    """Put kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots, dim]. All places are
-    fetched first: one after another, each would be waited for."""
-    num_slots, dim = pool.shape[1:]
-    numbers = pool.reshape(-1)
-    for head in range(pool.shape[0]):
-        for slot in slots:
-            at = (head * num_slots + slot) * dim
-            for d in range(0, dim, _LINE):
-                fetch(numbers, at + d)
-    for head in range(pool.shape[0]):
-        for t in range(len(slots)):
-            pool[head, slots[t]] = kv[t, head]
+    """Put kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots, dim]. Places are
+    fetched some tokens ahead: one after another, each would be waited for."""
+    (heads, num_slots, dim), tokens = pool.shape, len(slots)
+    numbers, size = pool.reshape(-1), kv.itemsize
+    whole = dim // FEW * FEW if kv.strides[2] == size else 0
+    for t in range(tokens):
+        slot, soon = slots[t], slots[min(t + _SOON, tokens - 1)]
+        for head in range(heads):
+            at, ahead = (head * num_slots + slot) * dim, (head * num_slots + soon) * dim
+            begin = (t * kv.strides[0] + head * kv.strides[1]) // size
+            for d in range(0, whole, FEW):
+                fetch(numbers, ahead + d)
+                store(numbers, at + d, load(kv, begin + d, few()))
+            for d in range(whole, dim):
+                numbers[at + d] = kv[t, head, d]

@@ -20,7 +20,7 @@ from .addresses import address, entry
 from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 from .paged import is_spread
-from .parts import Bend, InPlacePlan, TokenPart
+from .parts import Bend, InPlacePlan, Narrowing, TokenPart
 from .products import FEW, SPREAD, Paneled
 from .rows import CompiledNorm, Norm
 
@@ -80,10 +80,12 @@ class Stack:
                 return x if wanted is None else x.index_select(0, wanted)
             for i, layer in enumerate(self._layers):
                 self._run(i, i + 1, blocks.ENTER)
-                q = self._room.q(len(x))
-                seen = attention.attend(q, past.storage[i], plans[layer.window], self._scale)
-                seen = seen.contiguous()
-                if wanted is not None and i + 1 == len(self._layers):
+                q, plan = self._room.q(len(x)), plans[layer.window]
+                is_last = i + 1 == len(self._layers)
+                if wanted is not None and is_last and isinstance(attention, Narrowing):
+                    plan = attention.narrowed(plan, wanted.numpy())
+                seen = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
+                if wanted is not None and is_last:
                     x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
                     self._step["rows"], self._step["x"] = len(x), x.data_ptr()
                 self._step["seen"] = seen.data_ptr()

@@ -29,10 +29,11 @@ _PART = THIRDS * _TILE  # words of a tile of rows
 _MOST_BYTES = 5 << 18  # of the thirds of rows that a panel is read for
 _LEAST_ROWS, _MOST_ROWS = 64, 128
 _FEW = 64  # rows up to which a panel is read only once
-_PANELS, _STEPS = 8, 4  # of panels: for so many rows these stay in the nearest caches, and sums
+_PANELS, _STEPS = 8, 6  # of panels: for so many rows these stay in the nearest caches, and sums
 _SOON, _LATER = 1, 4  # steps: how far ahead panels go into the nearest cache, the second further on
+_AHEAD = 2 * DEPTH  # numbers of a row that are fetched before they are split
 SIGNATURE = "void(int64, float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
-_compiled = njit(error_model="numpy", nogil=True)
+_compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def multiply(num, x, panels, out, is_added, first, last):
@@ -44,8 +45,8 @@ def multiply(num, x, panels, out, is_added, first, last):
     most = _MOST_BYTES // (2 * DEPTH * THIRDS * steps) // (2 * ROWS) * (2 * ROWS)
     most = min(max(most, _LEAST_ROWS), _MOST_ROWS)
     tiles = (min(rows, most) + ROWS - 1) // ROWS
-    span, part = (_PANELS, _STEPS) if rows > _FEW else (1, steps)
-    words = np.empty(tiles * steps * _PART + BYTES, np.uint16)
+    span, part = (_PANELS, min(_STEPS, steps)) if rows > _FEW else (1, steps)
+    words = np.empty(tiles * steps * _PART + BYTES, np.uint16)  # and room for DEPTH behind them
     sums = np.empty(span * tiles * ROWS * LANES + BYTES, np.float32)
     packed, total = _aligned(words.ctypes.data) // 2, _aligned(sums.ctypes.data) // 4
     begin()
@@ -70,18 +71,28 @@ def _aligned(address):
 
 @_compiled
 def _pack(x, used, depth, steps, words, packed):
-    """Thirds of rows, filled up with zeros: [tiles, steps, thirds, 16, depth of a step]."""
+    """Thirds of rows, filled up with zeros: [tiles, steps, thirds, 16, depth of a step], in this
+    order; what is read next comes near."""
     rest, whole = np.zeros(DEPTH, np.float32), depth // DEPTH
-    for row in range((used + ROWS - 1) // ROWS * ROWS):
-        to = packed + row // ROWS * steps * _PART + row % ROWS * DEPTH
-        rest[:] = 0
-        if row < used:
-            rest[: depth - whole * DEPTH] = x[row * depth + whole * DEPTH : (row + 1) * depth]
+    for first in range(0, used, ROWS):
+        num = min(ROWS, used - first)
         for step in range(steps):
-            if row < used and step < whole:
-                split(x, row * depth + step * DEPTH, words, to + step * _PART, _TILE)
-            else:
-                split(rest, 0, words, to + step * _PART, _TILE)
+            at = first * depth + step * DEPTH
+            to = packed + (first // ROWS * steps + step) * _PART
+            for _ in range(num):
+                if step < whole:
+                    fetch(x, at + _AHEAD)
+                    fetch(x, at + _AHEAD + ROWS)
+                    split(x, at, words, to, _TILE)
+                else:
+                    rest[: depth - whole * DEPTH] = x[at : at + depth - whole * DEPTH]
+                    split(rest, 0, words, to, _TILE)
+                at += depth
+                to += DEPTH
+            rest[:] = 0
+            for _ in range(num, ROWS):
+                split(rest, 0, words, to, _TILE)
+                to += DEPTH
 
 
 @_compiled
@@ -142,9 +153,16 @@ def _is_direct(pair, column, used, width, is_added):
 @_compiled
 def _meet_half(num, words, upper, lower, count, panels, at, there, later):
     """Two tiles of rows and two of a panel; there: those that come next. later: so many words
-    behind what comes soon more is brought nearer; 0: it is not."""
+    behind what comes soon more is brought nearer; 0: it is not.
+
+    Units of vectors sleep where only tiles are multiplied for long, and tiles are stored through
+    these: each time 800 cycles would be lost. A sum a step, of which nothing is wanted, keeps them
+    awake.
+    """
     step_size, lines = TILES * num * _TILE, _share(num, TILES // 2)
+    awake = load(panels, at, few())
     for step in range(count):
+        awake = plus(awake, awake)
         first, second = upper + step * _PART, lower + step * _PART
         left = at + step * step_size
         right, ahead = left + num * _TILE, left + _SOON * step_size if step + 1 < count else there
@@ -165,14 +183,17 @@ def _meet_half(num, words, upper, lower, count, panels, at, there, later):
             _take_rows(words, first + _TILE, second + _TILE)
             _add_four()
             _fetch(panels, ahead, later, lines)
+    store(words, len(words) - DEPTH, awake)
 
 
 @_compiled
 def _meet_whole(num, words, row, count, panels, at):
-    """A tile of rows and a whole panel."""
+    """A tile of rows and a whole panel; stays awake as `_meet_half`."""
     step_size, lines = TILES * num * _TILE, _share(num, TILES)
     later = _LATER * step_size
+    awake = load(panels, at, few())
     for step in range(count):
+        awake = plus(awake, awake)
         start, here = row + step * _PART, at + step * step_size
         ahead = here + _SOON * step_size
         read(4, words, start, BYTES)
@@ -189,6 +210,7 @@ def _meet_whole(num, words, row, count, panels, at):
             ahead = _fetch(panels, ahead, later, lines)
             _add_second(panels, here + _TILE, num)
             _fetch(panels, ahead, later, lines)
+    store(words, len(words) - DEPTH, awake)
 
 
 @_compiled

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
+import forkroot
 from forkroot.__main__ import main
 
 SMALL = ["--set", "num_slots=8192", "--set", "context_len=1024"]
@@ -39,6 +41,21 @@ def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) 
     assert "2,048 tokens" in out
     assert "8,192, for all that runs and is cached" in out
     assert out.endswith("It can be run.\n")
+
+
+@pytest.mark.parametrize("said", [{"max_position_embeddings": 4096}, {}])
+def test_check_says_that_it_assumes_a_context_length_that_nobody_says(
+    said: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (Path(forkroot.__file__).parent / "models" / "tiny").glob("*.json"):
+        shutil.copy(file, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["max_position_embeddings"]
+    (tmp_path / "config.json").write_text(json.dumps({**config, **said}))
+    assert main(["check", str(tmp_path), *SMALL]) == 1  # without weights
+    out = " ".join(capsys.readouterr().out.split())
+    assumed = "2,048 tokens (assumed: config.json does not say max_position_embeddings)"
+    assert f"context length {'4,096 tokens' if said else assumed} chat template" in out
 
 
 def test_check_describes_a_dummy_without_making_it(

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.protocol import Call, Completion, JsonSchema, Output, Text
-from forkroot.examples.demo import Answer, Essay, Figures, Judged, Verdict, judge
+from forkroot.core.config import EngineConfig
+from forkroot.core.protocol import BackendInfo, Call, Completion, JsonSchema, Output, Text
+from forkroot.examples.demo import (
+    REPEATS_OF_MANY,
+    Answer,
+    Essay,
+    Figures,
+    Judged,
+    Verdict,
+    is_computed_here,
+    judge,
+    judge_all,
+)
 from forkroot.examples.demo_tables import grades_table, passes_table
 from forkroot.examples.demo_text import show_verdict
 from forkroot.examples.essay_judge import GRADES, QUESTION, RUBRIC, VERDICT
@@ -80,6 +93,56 @@ def test_the_ratio_of_passes_is_of_those_without_jumps() -> None:
     assert isinstance(file, io.StringIO)
     rows = [" ".join(line.split()) for line in file.getvalue().splitlines()[-2:]]
     assert rows == ["one essay 5 3.2× 11 5 0.250", "without jumps 16 1.0× 0 16 0.250"]
+
+
+class Counted(ScriptedBackend):
+    """A backend with a cache that is cleared and counters that are reset, both in vain."""
+
+    config = EngineConfig()
+
+    def __init__(self, *last: str) -> None:
+        super().__init__(self.answer)
+        self.written = [WRITTEN, *last]
+        self.num_cleared = 0
+
+    def answer(self, call: Call) -> Completion | str:
+        if isinstance(call.constraint, JsonSchema):
+            written = self.written.pop() if len(self.written) > 1 else WRITTEN
+            return Completion((Output(written, segments=(Text(written),)),))
+        return " yes" if " yes" in call.options else " A" if call.options else " good, it is."
+
+    def info(self) -> BackendInfo:
+        names = ("calls", "prompt_tokens", "cached_tokens", "computed_tokens", "completion_tokens")
+        counters = dict.fromkeys((*names, "forced_tokens", "steps"), 1)
+        return replace(super().info(), counters=counters)
+
+    def reset_counters(self) -> None:
+        pass
+
+    def clear_cache(self) -> int:
+        self.num_cleared += 1
+        return 0
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_a_batch_is_judged_a_few_times_and_no_other_answer_stays_hidden(odd: bool) -> None:
+    other = WRITTEN.replace('"A"', '"B"')
+    engine = Counted(*([WRITTEN, other][:1] if not odd else [WRITTEN, other, WRITTEN, WRITTEN]))
+    judged = judge_all(engine, [ESSAY, ESSAY], "two", Console(file=io.StringIO()))
+    assert engine.num_cleared == REPEATS_OF_MANY == 3
+    grades = [verdict.grade for verdict in judged.verdicts]
+    assert sorted(map(str, grades)) == (["A", "B"] if odd else ["A", "A"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_here"), [({}, True), ({"ranks": 2}, False), ({"device": "cuda"}, False)]
+)
+def test_processor_time_is_told_only_where_this_process_computes(
+    settings: dict[str, Any], is_here: bool
+) -> None:
+    engine = Counted()
+    engine.config = EngineConfig(**settings)
+    assert is_computed_here(engine) is is_here
 
 
 @pytest.mark.parametrize("grade", GRADES)

@@ -32,6 +32,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         "core/counters.py",
         "core/model/batch.py",
         *("core/watch.py", "core/beats.py", "core/inbox.py"),
+        *("core/nearest.py", "core/compiling.py"),
     ),
     ("core/calls.py",),
     ("core/protocol.py",),
@@ -59,13 +60,13 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 # Rooms that know less than their floor would let them.
 KNOWS: dict[str, tuple[str, ...]] = {
     "core/reply.py": ("core/protocol.py",),
-    "core/config.py": ("core/protocol.py",),
+    "core/config.py": ("core/protocol.py", "core/nearest.py"),
     "core/template.py": ("core/protocol.py",),
-    "core/folders.py": ("core/protocol.py",),
+    "core/folders.py": ("core/protocol.py", "core/nearest.py"),
     "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
     "core/frames.py": ("core/codec.py",),
     "core/owner.py": ("core/protocol.py",),
-    "core/restarts.py": ("core/protocol.py", "core/exits.py"),
+    "core/restarts.py": ("core/protocol.py", "core/exits.py", "core/owner.py"),
     "core/workshop.py": (
         *("core/protocol.py", "core/exits.py", "core/owner.py", "core/frames.py"),
         "core/fsm/",
@@ -85,15 +86,18 @@ KNOWS: dict[str, tuple[str, ...]] = {
         "kernels/",
     ),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
-    "adapters/": ("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
+    "adapters/": (
+        *("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
+        *("core/owner.py", "core/nearest.py"),
+    ),
     **dict.fromkeys(
         FRAMEWORKS,
         (
             *("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py"),
-            *("core/owner.py", "adapters/"),
+            *("core/owner.py", "core/nearest.py", "adapters/"),
         ),
     ),
-    "__init__.py": (*("core/protocol.py", "adapters/", "adapters/native/"),),
+    "__init__.py": ("core/protocol.py", "core/nearest.py", "adapters/", "adapters/native/"),
     "examples/": (
         *("__init__.py", "adapters/", "adapters/dspy/", "adapters/langchain/"),
         *("adapters/guidance/", "core/extras.py"),

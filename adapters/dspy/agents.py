@@ -1,13 +1,14 @@
-"""Agents: what the calls may be that an answer of theirs names in its fields.
+"""Tools: what the calls may be that an answer names in its fields.
 
 `dspy.ReAct` asks for a tool's name and a `dict` of arguments, and calls the tool with whatever that
-holds. Which tools there are, and what they take, is read from the module that asks.
+holds; an output of the type `dspy.ToolCalls` is for its program to call. Which tools there are, and
+what they take, is read from the module that asks, and from the inputs of the prompt.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import dspy
@@ -45,6 +46,33 @@ def calls_of(tools: Sequence[Named]) -> tuple[dict[str, Any], ...]:
     return tuple(
         {NAME: Literal[tool.name], ARGUMENTS: Arguments(json.loads(tool.schema))} for tool in tools
     )
+
+
+def tools_in(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> tuple[Named, ...]:
+    """The tools among a prompt's inputs, where an output is to name calls of them."""
+    if not any(it.annotation is dspy.ToolCalls for it in signature.output_fields.values()):
+        return ()
+    lists = (value if isinstance(value, list | tuple) else (value,) for value in inputs.values())
+    tools = (it for values in lists for it in values if isinstance(it, dspy.Tool))
+    return tuple(dict.fromkeys(Named(it.name, _schema(it)) for it in tools))
+
+
+def with_calls(fields: Mapping[str, Any], given: Sequence[Named]) -> dict[str, Any]:
+    """These output fields, by name and annotation; calls in them are of these tools, if there are
+    any."""
+    if not given:
+        return dict(fields)
+    calls = [
+        {
+            "type": "object",
+            "properties": {"name": {"const": name}, "args": json.loads(schema)},
+            "required": ["name", "args"],
+        }
+        for name, schema in given
+    ]
+    listed = {"tool_calls": {"type": "array", "items": {"anyOf": calls}}}
+    told = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
+    return {name: told if it is dspy.ToolCalls else it for name, it in fields.items()}
 
 
 def _schema(tool: dspy.Tool) -> str:

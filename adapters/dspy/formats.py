@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
 
-from .agents import Named, calls_of
+from .agents import Named, calls_of, with_calls
 from .fields import element, property_value, section
 from .spelling import Json, Unsayable
 from .texts import JSON_CHAR, LEAN_CHAR
@@ -36,23 +36,28 @@ class Formats:
         self._kept: OrderedDict[tuple[Any, ...], str | None] = OrderedDict()
 
     def pattern(
-        self, adapter: Adapter, signature: type[Signature], tools: tuple[Named, ...] = ()
+        self,
+        adapter: Adapter,
+        signature: type[Signature],
+        tools: tuple[Named, ...] = (),
+        given: tuple[Named, ...] = (),
     ) -> str | None:
         """Of the answers that the adapter parses without an error. None: nothing is known; empty:
         there are no fields, for all that is wanted are calls of tools.
 
-        tools: those that the answer may name in its fields, with arguments that they take.
+        tools: those that the answer may name in its fields, with arguments that they take. given:
+        those that a field of calls may hold.
         """
         style = style_of(adapter)
         fields = {name: info.annotation for name, info in signature.output_fields.items()}
         if style is None or not fields:
             return None if style is None else ""
-        key = (style, tools, *fields.items())
+        key = (style, tools, given, *fields.items())
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = _written(style, fields, tools)
+        found = _written(style, fields, tools, given)
         with self._lock:
             self._kept[key] = found
             if len(self._kept) > MOST_KEPT:
@@ -109,11 +114,13 @@ def _header(name: str) -> str:
     return re.escape(f"[[ ## {name} ## ]]")
 
 
-def _written(style: Style, fields: Mapping[str, Any], tools: tuple[Named, ...]) -> str | None:
+def _written(
+    style: Style, fields: Mapping[str, Any], tools: tuple[Named, ...], given: tuple[Named, ...]
+) -> str | None:
     """The pattern; without what tools take, where that cannot be said."""
-    if tools:
+    if tools or given:
         with contextlib.suppress(Unsayable):
-            return answer_pattern(style, fields, calls_of(tools))
+            return answer_pattern(style, with_calls(fields, given), calls_of(tools))
     try:
         return answer_pattern(style, fields)
     except Unsayable as error:

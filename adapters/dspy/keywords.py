@@ -6,7 +6,6 @@ DSPy refuses them as well, but at the first call. What it carries is asked of DS
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any
 
@@ -14,6 +13,7 @@ import dspy
 from dspy import lm15
 
 from ...core.protocol import InvalidCall
+from ..meant import hint
 from .options import NAMES
 
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
@@ -34,9 +34,7 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
     known = _KNOWN.union(others)
     for name, value in keywords.items():
         if value is not None and name not in known and not _is_carried(name, value):
-            near = get_close_matches(name, sorted(known), 1)
-            meant = f" (did you mean {near[0]}?)" if near else ""
-            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{meant}"
+            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{hint(name, known)}"
             raise InvalidCall(name, value, allowed)
 
 

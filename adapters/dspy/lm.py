@@ -53,14 +53,14 @@ class LM(dspy.LM):  # type: ignore[misc]
     ) -> None:
         asked = where if where is not None else model or "tiny"
         with shown(str(asked) if isinstance(asked, str | Path) else "forkroot"):
+            keywords = moved(keywords)
+            check_keywords(keywords, _OWN)  # before a model is loaded
             if engine is None:
                 options = {"hints": hints, "constrain": constrain, "timeout": timeout}
                 engine = Engine(asked, settings=settings, api_key=api_key, **options)
                 async_engine = AsyncEngine(engine.runtime)
                 model = model if where is not None and model else engine.runtime.name()
-            keywords = moved(keywords)
             super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
-            check_keywords(self.kwargs, _OWN)
         watch()
 
     @property

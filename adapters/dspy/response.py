@@ -10,7 +10,7 @@ from typing import Any
 from dspy import lm15
 
 from ...core.protocol import Chunk, Completion, Output, TokenLogprob
-from ..toolreader import Argued, Begun, Said, ToolReader
+from ..toolreader import Argued, Begun, Said, ToolReader, is_calling
 
 _FINISHES: dict[str, lm15.FinishReason] = {"stop": "stop", "length": "length", "abort": "error"}
 
@@ -91,8 +91,8 @@ class Reading:
         return self._parts.setdefault(place, _Part(f"call_{place}"))
 
     def _finish(self, output: Output) -> lm15.FinishReason:
-        is_call = any(part.name for part in self._parts.values())
-        return "tool_call" if is_call else _FINISHES[output.finish_reason]
+        num_calls = sum(bool(part.name) for part in self._parts.values())
+        return "tool_call" if is_calling(output, num_calls) else _FINISHES[output.finish_reason]
 
     def _usage(self, completion: Completion) -> lm15.Usage:
         usage, is_first = completion.usage, self.index == 0

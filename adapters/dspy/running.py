@@ -16,12 +16,14 @@ from typing import Any
 from dspy import Adapter, ReAct, Signature
 
 from ...core.protocol import Call, Reply
+from .agents import Named
 
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
     """A prompt and who wrote it. agent: which asks for one of its tools by it; demos, inputs: what
-    its prompt is made of. messages: the very list that the adapter gave, None until then."""
+    its prompt is made of. tools: whose calls an output is to name. messages: the very list that the
+    adapter gave, None until then."""
 
     call_id: str
     adapter: Adapter
@@ -29,6 +31,7 @@ class Formatted:
     agent: ReAct | None = None
     demos: Sequence[Any] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
+    tools: tuple[Named, ...] = ()
     messages: Any = None
 
 

@@ -71,6 +71,7 @@ class Runtime:
         settings: Mapping[str, Any] | None = None,
         api_key: str | None = None,
     ) -> None:
+        _check(timeout, settings)
         self.where = where
         self.hints, self.constrain, self.timeout = hints, constrain, timeout
         self.settings = dict(settings or {})
@@ -181,8 +182,9 @@ class Runtime:
         if not (self.constrain and options.constrain):
             return None
         formatted = running.formatted
-        for tools in dict.fromkeys((tools_of(formatted.agent), ())):  # these may be refused
-            found = self._formats.pattern(formatted.adapter, formatted.signature, tools)
+        ways = ((tools_of(formatted.agent), formatted.tools), ((), ()))  # the first may be refused
+        for tools, given in dict.fromkeys(ways):
+            found = self._formats.pattern(formatted.adapter, formatted.signature, tools, given)
             if found not in self._refused:
                 return found
         return None
@@ -233,6 +235,15 @@ class Runtime:
             except UnsupportedCall:  # it scores no options
                 self._tool_format = ToolFormat()
         return self._tool_format
+
+
+def _check(timeout: float | None, settings: Mapping[str, Any] | None) -> None:
+    """Raise InvalidCall for what would otherwise be told of a call, by another name."""
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and timeout > 0):
+        raise InvalidCall("timeout", timeout, "a number of seconds > 0, or None")
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InvalidCall("settings", settings, "a mapping of names to values, as of EngineConfig")
 
 
 def _forked(call: Call, running: Running | None) -> Call:

@@ -6,13 +6,14 @@ DSPy keeps callbacks in its settings; `watch` puts this one there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import dspy
 from dspy.utils.callback import BaseCallback
 
 from ...core.protocol import Chat, Message, Text
-from .agents import agent_in
+from .agents import agent_in, tools_in
 from .ahead import Step
 from .engine import Engine
 from .returning import current_run, run_begins, run_ends
@@ -38,8 +39,12 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         """Remember who writes the prompt that the LM gets next."""
         signature = _argument(inputs, "signature")
         agent = agent_in(signature, dspy.settings.caller_modules or ())
-        made_of = (inputs.get("demos", ()), inputs.get("inputs", {})) if agent else ()
-        format_begins(Formatted(call_id, instance, signature, agent, *made_of))
+        given = _argument(inputs, "inputs", 2) or {}
+        begun = Formatted(call_id, instance, signature, tools=tools_in(signature, given))
+        if agent is not None:
+            demos = _argument(inputs, "demos", 1) or ()
+            begun = replace(begun, agent=agent, demos=demos, inputs=given)
+        format_begins(begun)
 
     def on_adapter_format_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
@@ -99,12 +104,13 @@ def plant(program: dspy.Module, num_examples: int | None = None) -> None:
                 engine.runtime.plant(chat, num_examples, getattr(lm, "namespace", ""))
 
 
-def _argument(inputs: dict[str, Any], name: str) -> Any:
-    """The first argument of a call; of a method that a subclass inherits DSPy tells `args`."""
+def _argument(inputs: dict[str, Any], name: str, place: int = 0) -> Any:
+    """An argument of a call, None where it has none such; of a method that a subclass inherits DSPy
+    tells `args` and `kwargs`."""
     if name in inputs:
         return inputs[name]
     args = inputs.get("args", ())
-    return args[0] if args else inputs["kwargs"][name]
+    return args[place] if len(args) > place else inputs.get("kwargs", {}).get(name)
 
 
 def _beginning(adapter: dspy.Adapter, predictor: dspy.Predict) -> Chat | None:

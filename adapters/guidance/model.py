@@ -5,6 +5,7 @@ It joins connection, tokenizer, engine and interpreter; what they do is in their
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +13,22 @@ from guidance._schema import SamplingParams
 from guidance.chat import ChatTemplate
 from guidance.models import Model
 
-from ...core.protocol import Backend, Usage
+from ...core.protocol import Backend, InvalidCall, Usage
 from ..connection import shared
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
 from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
+_OF_GEN = ("temperature", "max_tokens", "stop", "regex")
+_SAMPLING = tuple(SamplingParams.__annotations__)
+
 
 class Forkroot(Model):
     """A Guidance model on our runtime. Copies of it, in any threads, share that runtime.
 
     where: a folder, "tiny", the URL of a server of ours, or a backend. Everything that runs by one
-      name in a process shares one runtime.
+      name in a process shares one runtime. `model` is taken for it where it is not given.
     tokenizer: the folder of the checkpoint's tokenizer, where `where` is no folder.
     echo: show what is generated, with probabilities, as Guidance's other models do in notebooks.
     chat_template, sampling_params: as for `guidance.models.Transformers`.
@@ -34,8 +38,9 @@ class Forkroot(Model):
 
     def __init__(
         self,
-        where: Backend | str | Path = "tiny",
+        where: Backend | str | Path | None = None,
         *,
+        model: Backend | str | Path | None = None,
         tokenizer: str | Path | None = None,
         echo: bool = False,
         chat_template: str | type[ChatTemplate] | None = None,
@@ -43,6 +48,8 @@ class Forkroot(Model):
         namespace: str = "",
         **settings: Any,
     ) -> None:
+        where = where if where is not None else "tiny" if model is None else model
+        _check(settings)
         connection = shared(where, **settings)
         folder = Path(tokenizer) if tokenizer else None
         folder = folder or tokenizer_folder(where, connection.backend.info().model)
@@ -64,3 +71,12 @@ class Forkroot(Model):
         that were drawn."""
         state = self._interpreter.state
         return state.used if isinstance(state, ForkrootState) else Usage()
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for what is no setting of a runtime, but has its place elsewhere."""
+    for name, value in settings.items():
+        if name in _OF_GEN:
+            raise InvalidCall(name, value, f"in a program, as gen(..., {name}=...)")
+        if name in _SAMPLING:
+            raise InvalidCall(name, value, f"sampling_params={{{name!r}: ...}}")

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -19,6 +18,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Route
 
+from ...core.nearest import did_you_mean
 from ..registry import registry
 from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
 from .bodies import BodyRoute
@@ -103,8 +103,8 @@ def _meant(request: Request) -> str:
     known: dict[str, set[str]] = request.app.state.paths
     paths = [it for it, methods in known.items() if "{" not in it and request.method in methods]
     versions = (f"/v1{asked}", asked.removeprefix("/v1"))
-    near = [it for it in versions if it in paths] or get_close_matches(asked, paths, 1, 0.8)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = next((it for it in versions if it in paths), None)
+    return f"; did you mean {near}?" if near else did_you_mean(asked, paths, 0.8)
 
 
 @contextlib.asynccontextmanager

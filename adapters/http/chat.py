@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ...core.protocol import Completion, ForkrootError, Output, TokenLogprob
-from ..toolreader import Argued, Begun, Piece, Said, ToolReader
+from ..toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
 from ..tools import ToolFormat
 from .bodies import BodyRoute
 from .envelope import Answer, Envelope
@@ -228,8 +228,7 @@ def call_id() -> str:
 
 def finish_reason(output: Output, num_calls: int) -> str:
     """Why an answer ended, in OpenAI's words."""
-    is_calling = num_calls > 0 and output.finish_reason == "stop"
-    return "tool_calls" if is_calling else output.finish_reason
+    return "tool_calls" if is_calling(output, num_calls) else output.finish_reason
 
 
 def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:

@@ -9,11 +9,12 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from typing import Any
 
 import httpx
 
 from ...core.exits import close_at_exit
-from ...core.owner import Owner
+from ...core.owner import Owner, Uncopied
 from ...core.protocol import (
     BackendClosed,
     BackendInfo,
@@ -29,12 +30,14 @@ from .client_exchange import Exchange, refused, unreachable
 from .client_pools import Pools
 
 
-class RemoteBackend:
+class RemoteBackend(Uncopied):
     """As `Backend`, over a server at `url`, which is asked when the first call comes. Raises
     InvalidCall for what is no URL.
 
     api_key: sent with each call. connect_timeout: seconds in which the server must be there.
     silence: seconds without a word of the server after which a call ends in BackendClosed.
+
+    Pickled, it is another one over the same server; the pickle holds the key.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class RemoteBackend:
         silence: float = 6 * SILENCE,
     ) -> None:
         self._owner = Owner()
+        self._given = url, api_key, connect_timeout, silence
         self._url = _url(url)
         self._headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._timeout = httpx.Timeout(silence, connect=connect_timeout, pool=None)
@@ -78,7 +82,7 @@ class RemoteBackend:
                 if not self._is_closed:
                     self._loop.call_soon_threadsafe(self._start, mailbox, body)
                     return mailbox
-            mailbox.fail(_closed())
+            mailbox.fail(BackendClosed.before())
         return mailbox
 
     def cancel(self, reply: Reply) -> None:
@@ -93,7 +97,7 @@ class RemoteBackend:
         """What the server runs, and its counters where this client may see them. Raises
         BackendClosed where there is no server."""
         if self._is_closed:
-            raise _closed()
+            raise BackendClosed.before()
         try:
             with httpx.Client(
                 base_url=self._url, headers=self._headers, timeout=self._timeout
@@ -124,6 +128,9 @@ class RemoteBackend:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remote, (type(self), *self._given)
+
     # --- in the loop's thread ------------------------------------------------------------------
 
     def _start(self, mailbox: Mailbox, body: bytes) -> None:
@@ -152,6 +159,12 @@ class RemoteBackend:
         await self._pools.close()
 
 
+def _remote(
+    kind: type[RemoteBackend], url: str, api_key: str | None, connect_timeout: float, silence: float
+) -> RemoteBackend:
+    return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.run_until_complete(loop.shutdown_asyncgens())
@@ -167,7 +180,3 @@ def _url(text: str) -> httpx.URL:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
     path = url.path.rstrip("/")
     return url.copy_with(path=path.removesuffix("/v1") or "/")  # as clients of OpenAI's API say it
-
-
-def _closed() -> BackendClosed:
-    return BackendClosed("the backend was closed before the call ended")

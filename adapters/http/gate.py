@@ -17,12 +17,14 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from .callwire import PATH
 from .desk import Desk, Ticket
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
 from .metrics import Metrics
 from .names import new_name
 from .runtime import Limits
+from .texts import check_body
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
@@ -54,6 +56,8 @@ class Gate:
             ticket.client = self._keys.client(scope["path"], headers.get(b"authorization"))
             with self._place(scope, ticket):
                 body = await self._body(receive, headers.get(b"content-length"))
+                if scope["path"] != PATH:  # whose calls check themselves
+                    check_body(body)
                 await self._run(scope, body, receive, answer, ticket)
         except Exception as error:
             ticket.refusal = fault_of(error).code

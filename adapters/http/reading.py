@@ -1,13 +1,17 @@
-"""From the fields of a request to sampling and constraint, within the server's limits."""
+"""From the fields of a request to sampling and constraint, within the server's limits.
+
+JSON by a schema has a blank after each comma and colon unless the request says otherwise: so most
+of the JSON is written that models have read, and what they would write by themselves.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...core.protocol import (
+    SPACED,
     Choices,
     Constraint,
     Grammar,
@@ -104,21 +108,24 @@ def constraint_of(request: Generation, limits: Limits) -> Asked | None:
         raise InvalidCall(asked[1].field, names, "one constraint in a request")
     for it in asked:
         check_size(it, limits)
-    if request.json_separators is not None:
-        return _separated(asked, request.json_separators)
-    return asked[0] if asked else None
+    found = asked[0] if asked else None
+    if request.json_separators is None:
+        return found
+    schema = separated(found and found.constraint, request.json_separators, "json_separators")
+    return Asked(asked[0].field, schema)
 
 
-def _separated(asked: list[Asked], separators: tuple[str, str]) -> Asked:
-    """The schema that is asked for, with these separators in its answers. Raises InvalidCall."""
-    if not asked or not isinstance(asked[0].constraint, JsonSchema):
-        raise InvalidCall("json_separators", separators, "null where no JSON schema is asked for")
-    schema = replace(asked[0].constraint, separators=separators)
+def separated(asked: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
+    """The schema that is asked for, with these separators in its answers. field: which one says so.
+    Raises InvalidCall."""
+    if not isinstance(asked, JsonSchema):
+        raise InvalidCall(field, separators, "null where no JSON schema is asked for")
+    schema = JsonSchema(asked.schema, tuple(separators))  # type: ignore[arg-type]
     try:
         schema.check()
     except InvalidCall as error:
-        raise InvalidCall("json_separators", separators, error.allowed) from None
-    return Asked(asked[0].field, schema)
+        raise InvalidCall(field, separators, error.allowed) from None
+    return schema
 
 
 def check_size(asked: Asked, limits: Limits) -> None:
@@ -143,7 +150,7 @@ def _constraints(request: Generation) -> Iterator[Asked]:
     if request.regex is not None:
         yield Asked("regex", Regex(request.regex))
     if request.json_schema is not None:
-        yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema")))
+        yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED))
     if request.choices is not None:
         yield Asked("choices", _choices(request.choices, "choices"))
     if request.grammar is not None:
@@ -175,7 +182,7 @@ def _named(
     grammar: str | None,
 ) -> Iterator[Asked]:
     if schema is not None:
-        yield Asked(f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json")))
+        yield Asked(f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED))
     if regex is not None:
         yield Asked(f"{prefix}regex", Regex(regex))
     if choice is not None:
@@ -207,9 +214,9 @@ def _format(given: Mapping[str, Any]) -> Constraint | None:
         case {"type": "text"}:
             return None
         case {"type": "json_object"}:
-            return JsonSchema({"type": "object"})
+            return JsonSchema({"type": "object"}, SPACED)
         case {"type": "json_schema", "json_schema": {"schema": schema}}:
-            return JsonSchema(_schema(schema, "response_format.json_schema.schema"))
+            return JsonSchema(_schema(schema, "response_format.json_schema.schema"), SPACED)
         case {"type": "json_schema"}:
             allowed = "an object with a schema"
             raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)

@@ -10,8 +10,8 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from ...core.protocol import Completion, ForkrootError, Usage
-from ..toolreader import ToolReader
+from ...core.protocol import Completion, ForkrootError, Output, Usage
+from ..toolreader import ToolReader, is_calling
 from .bodies import BodyRoute
 from .chat import Spoken, chat_work
 from .envelope import Answer
@@ -26,6 +26,7 @@ from .toolchoice import Toolbox, toolbox_of
 from .toolformat import format_of
 from .work import CONSTRAINTS, as_told, complete, submit
 
+_NOTHING = Output("", finish_reason="length")
 _NAMES = {
     "prompt": "input",
     "messages": "input",
@@ -83,8 +84,9 @@ class _Shape:
         spoken = self._spoken()
         for piece in spoken.pieces(_text(completion), is_last=True):
             self.items.take(piece)
-        self.items.close(_status(completion))
-        return self._body(_status(completion), completion)
+        status = _status(completion, spoken.num_calls)
+        self.items.close(status)
+        return self._body(status, completion)
 
     async def events(
         self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
@@ -117,7 +119,7 @@ class _Shape:
         pieces = spoken.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
         events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
         if completion is not None:
-            status = _status(completion)
+            status = _status(completion, spoken.num_calls)
             events += self.items.close(status)
             body = self._body(status, completion)
             events.append({"type": f"response.{status}", "response": body})
@@ -163,8 +165,9 @@ def _text(completion: Completion) -> str:
     return completion.outputs[0].text if completion.outputs else ""
 
 
-def _status(completion: Completion) -> str:
-    is_whole = completion.outputs and completion.outputs[0].finish_reason == "stop"
+def _status(completion: Completion, num_calls: int) -> str:
+    output = completion.outputs[0] if completion.outputs else _NOTHING
+    is_whole = output.finish_reason == "stop" or is_calling(output, num_calls)
     return "completed" if is_whole else "incomplete"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.protocol import (
+    SPACED,
     Constraint,
     Grammar,
     InvalidCall,
@@ -19,6 +20,7 @@ from ...core.protocol import (
     Sampling,
     UnsupportedCall,
 )
+from .reading import separated
 from .runtime import Limits
 from .sglang_body import GenerateBody, SamplingBody
 from .unknown import check_spelling
@@ -187,6 +189,13 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def _constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
+    found = _asked(body, limits)
+    if body.json_separators is None:
+        return found
+    return separated(found, body.json_separators, "sampling_params.json_separators")
+
+
+def _asked(body: SamplingBody, limits: Limits) -> Constraint | None:
     given = {"regex": body.regex, "json_schema": body.json_schema, "ebnf": body.ebnf}
     named = [(name, value) for name, value in given.items() if value is not None]
     if not named:
@@ -199,7 +208,7 @@ def _constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
     check_most(field, len(text), 0, limits.max_constraint, "characters")
     if name == "regex":
         return Regex(text)
-    return Grammar(text, "ebnf") if name == "ebnf" else JsonSchema(_schema(field, text))
+    return Grammar(text, "ebnf") if name == "ebnf" else JsonSchema(_schema(field, text), SPACED)
 
 
 def _schema(field: str, text: str) -> dict[str, Any] | bool:

@@ -31,6 +31,7 @@ class SamplingBody(BaseModel):
     n: int | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | None = None
+    json_separators: list[str] | None = None  # beyond SGLang
     ebnf: str | None = None
     sampling_seed: int | None = None
     seed: int | None = None

@@ -1,11 +1,21 @@
-"""A tokenizer that refuses what is no text, by a typed error: requests can hold such things."""
+"""Texts of requests, which can hold what is no text: refused by typed errors, before a model sees
+them.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 
 from ...core.protocol import Call, Chat, Segment, Text
+from ..surrogates import check_text, check_texts
 from .runtime import Texts
+
+_SIGNS = (b"\\ud", b"\\uD", b"\xed")  # without one of these a body has no surrogate
+_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+_NOT_READ = "metadata"  # is told back as it came
 
 
 class CheckedTexts:
@@ -18,6 +28,7 @@ class CheckedTexts:
 
     def encode(self, text: str) -> list[int]:
         """As `Texts.encode`. Raises InvalidCall for what is no text, such as lone surrogates."""
+        check_text(text, "prompt")
         Call((Text(text),)).check()
         return self._texts.encode(text)
 
@@ -29,3 +40,17 @@ class CheckedTexts:
         """As `Texts.encode_prompt`."""
         Call(prompt).check()
         return self._texts.encode_prompt(prompt)
+
+
+def check_body(body: bytes) -> None:
+    """Raise InvalidCall for a lone surrogate in a body of JSON, by its field. What is no JSON is
+    for others to refuse."""
+    if not any(sign in body for sign in _SIGNS) or not _SURROGATE.search(_PAIR.sub(b" ", body)):
+        return
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(given, dict):
+        given.pop(_NOT_READ, None)
+    check_texts(given)

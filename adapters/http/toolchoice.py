@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.protocol import COMPACT, InvalidCall, JsonSchema
+from ...core.protocol import SPACED, InvalidCall, JsonSchema
 from ..tools import ToolFormat, ToolSpec
 from .reading import Asked, check_size, constraint_of
 from .runtime import Limits
@@ -84,7 +84,7 @@ def _embedded(asked: JsonSchema) -> Mapping[str, Any] | bool:
     comma, colon = asked.separators
     told = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
     plain: Mapping[str, Any] = {} if asked.schema is True else asked.schema
-    return {**told, **plain} if asked.separators == COMPACT else {**plain, **told}
+    return {**told, **plain} if asked.separators == SPACED else {**plain, **told}
 
 
 def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSpec:

@@ -15,6 +15,7 @@ from .errors import Fault, Refused
 HEADER = "X-Ignored-Fields"
 MOST_NAMES = 256  # that are told of in the log, and judged only once
 MOST_SHOWN = 16  # in the header
+REPLACED = {"functions": "tools", "function_call": "tool_choice"}  # asked for in vain
 OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
 LEAST_LEN = 3  # of a name that may have been meant
 _FUNCTION = ("name", "description", "parameters", "strict")
@@ -42,7 +43,8 @@ class Unknown:
 
     def ignored(self, body: Any) -> list[str]:
         """The fields of a body that are not known, told in the log at the first sight of each.
-        Raises Refused for one that is a known one, misspelled, also where it lies in another."""
+        Raises Refused for one that is a known one, misspelled, also where it lies in another, and
+        for one whose place a known one has taken."""
         if not isinstance(body, Mapping):
             return []
         for place, known in _INNER.items():
@@ -52,6 +54,8 @@ class Unknown:
                         check_spelling(str(name), known, self._path, f"{prefix}.")
         unknown = [str(name) for name in body if name not in self._known]
         for name in unknown:
+            if name in REPLACED and body[name] and REPLACED[name] in self._known:
+                raise _no_field(name, self._path, REPLACED[name])
             if name not in self._ignored:
                 self._judge(name)
         return unknown
@@ -81,9 +85,12 @@ def check_spelling(name: str, known: Collection[str], where: str, prefix: str = 
     fields. prefix: what they lie in, as in "sampling_params."."""
     meant = next((it for it in known if is_misspelled(name, it)), None)
     if meant is not None:
-        field = f"{prefix}{name:.100}"
-        message = f"{field} is no field of {where}; did you mean {prefix}{meant}?"
-        raise Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
+        raise _no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
+
+
+def _no_field(field: str, where: str, meant: str) -> Refused:
+    message = f"{field} is no field of {where}; did you mean {meant}?"
+    return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 
 
 def header_of(names: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from ...core.protocol import Chunk, Completion, Output, TokenLogprob, Usage
-from ..toolreader import Argued, Begun, Piece, Said, ToolReader
+from ..toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
 from .toolbox import Toolbox
 
 
@@ -58,7 +58,7 @@ def result_of(
 
 def finish_reason(output: Output, num_calls: int) -> str:
     """Why an answer ended, in the words that LangChain's users know."""
-    return "tool_calls" if num_calls and output.finish_reason == "stop" else output.finish_reason
+    return "tool_calls" if is_calling(output, num_calls) else output.finish_reason
 
 
 def told_logprobs(

@@ -28,6 +28,7 @@ from ...core.protocol import (
     Text,
     Usage,
 )
+from ..surrogates import check_texts
 from ..tools import ToolFormat
 from .answers import token_usage, told_logprobs, usage_of
 from .asking import Asking
@@ -185,6 +186,7 @@ class Forkroot(Settings, BaseLLM):
                 raise InvalidCall("n", sampling.n, "1 in a stream")
             is_streamed = is_streamed or sampling.logprobs is not None
             deadline = self.deadline(options)
+            check_texts(prompts, "prompts")
             calls = [
                 Call((Text(prompt),), sampling, constraint, stream=is_streamed, deadline=deadline)
                 for prompt in prompts

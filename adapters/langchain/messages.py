@@ -16,6 +16,7 @@ from langchain_core.messages import BaseMessage, convert_to_openai_messages
 
 from ...core.protocol import Chat, Image, InvalidCall, Message, Segment, Text, UnsupportedCall
 from ..spelling import spell
+from ..surrogates import check_text, check_texts
 from ..tools import Invocation, ToolFormat, ToolSpec
 
 _ROLES = {
@@ -53,6 +54,7 @@ def chat_of(messages: Sequence[BaseMessage], tools: Sequence[ToolSpec], form: To
 def _turn(message: Mapping[str, Any], place: int, form: ToolFormat) -> Message:
     role = _ROLES.get(message["role"], message["role"])
     content = _segments(message.get("content") or "", f"messages[{place}].content")
+    check_texts(message.get("tool_calls") or (), f"messages[{place}].tool_calls")
     calls = [_invocation(call) for call in message.get("tool_calls") or ()]
     if calls:
         content += (Text(form.write(calls, is_first=not content)),)
@@ -61,6 +63,7 @@ def _turn(message: Mapping[str, Any], place: int, form: ToolFormat) -> Message:
 
 def _segments(content: str | Sequence[Any], field: str) -> tuple[Segment, ...]:
     if isinstance(content, str):
+        check_text(content, field)
         return (Text(content),) if content else ()
     found = [_segment(part, f"{field}[{place}]") for place, part in enumerate(content)]
     return tuple(segment for segment in found if segment is not None)
@@ -70,6 +73,7 @@ def _segment(part: Any, field: str) -> Segment | None:
     """What a part of a message shows to the model; None: nothing."""
     match part:
         case str(text) | {"type": "text", "text": str(text)}:
+            check_text(text, field)
             return Text(text) if text else None
         case {"type": kind} if kind in _UNSAID:
             return None

@@ -6,16 +6,26 @@ Constructor and call know the same names; a call's come first. Unknown names are
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from langchain_core.utils import secret_from_env
-from pydantic import BaseModel, Field, PrivateAttr, SecretStr, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.protocol import Backend, ForkrootError, InvalidCall, Sampling
 from ..connection import Connection, shared
+from ..meant import hint
+from ..surrogates import check_texts
 from .counting import num_text_tokens, token_ids
 from .errors import as_langchain
 from .forks import watch
@@ -23,6 +33,10 @@ from .forks import watch
 SAMPLING = (
     *("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty"),
     *("presence_penalty", "repetition_penalty", "logit_bias", "seed", "ignore_eos", "n"),
+)
+_IN_CALLS = (
+    *("regex", "choices", "grammar", "response_format", "tools", "tool_choice"),
+    *("parallel_tool_calls", "strict"),
 )
 OPTIONS = (*SAMPLING, "model", "timeout", "logprobs", "top_logprobs", "stream")
 
@@ -71,6 +85,19 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _spelled(cls, given: Any) -> Any:
+        """Refuse unknown names, each with the one that was probably meant."""
+        if cls.model_config.get("extra") != "forbid" or not isinstance(given, Mapping):
+            return given
+        fields = cls.model_fields
+        known = {*fields, *(it.alias for it in fields.values() if it.alias)}
+        faults = [_unknown(cls, name, given[name], known) for name in given if name not in known]
+        if faults:
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return given
+
+    @model_validator(mode="before")
+    @classmethod
     def _named(cls, given: Any) -> Any:
         """A backend given as the model is the backend, and the model what it runs."""
         model = given.get("model") if isinstance(given, Mapping) else None
@@ -83,17 +110,24 @@ class Settings(BaseModel):
             raise InvalidCall("model", model, allowed)
         return {**given, "backend": model, "model": model.info().model}
 
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Also a single text."""
+        return [value] if isinstance(value, str) else value
+
     @field_validator("timeout", mode="before")
     @classmethod
     def _seconds(cls, value: Any) -> Any:
         """Also timeouts of httpx, as other integrations take them: the time to read counts."""
-        return value if value is None or isinstance(value, int | float) else value.read
+        return getattr(value, "read", value)
 
     @model_validator(mode="after")
     def _checked(self) -> Settings:
         watch()  # a program may fork before it calls a model for the first time
         try:
             self.sampling(None, {}).check()
+            self.deadline({})
             if self.max_retries < 0:
                 raise InvalidCall("max_retries", self.max_retries, "0 or more")
         except InvalidCall as error:
@@ -105,6 +139,8 @@ class Settings(BaseModel):
         Raises as `forkroot.connect` does."""
         name = self.model if model is None else model
         try:
+            if not isinstance(name, str):
+                raise InvalidCall("model", name, "'tiny', a folder, or a URL")
             if self.backend is not None and name == self.model:
                 self._held = self._held or shared(self.backend)
                 return self._held
@@ -130,16 +166,19 @@ class Settings(BaseModel):
     def sampling(self, stop: Sequence[str] | None, options: Mapping[str, Any]) -> Sampling:
         """The sampling of a call. stop: the call's own, or None. Raises InvalidCall."""
         given = {name: options.get(name, getattr(self, name)) for name in SAMPLING}
-        stop = stop if stop is not None else options.get("stop", self.stop)
-        stop = (stop,) if isinstance(stop, str) else tuple(stop or ())
+        stop = _texts(stop if stop is not None else options.get("stop", self.stop))
         found = {name: value for name, value in given.items() if value is not None}
-        found["logit_bias"] = {int(key): bias for key, bias in found.get("logit_bias", {}).items()}
+        found["logit_bias"] = _bias(found.get("logit_bias", {}))
         return Sampling(**{"max_tokens": None, **found}, stop=stop, logprobs=self._top(options))
 
     def deadline(self, options: Mapping[str, Any]) -> float | None:
-        """Seconds that a call may take."""
-        timeout: float | None = options.get("timeout", self.timeout)
-        return None if timeout is not None and math.isinf(timeout) else timeout
+        """Seconds that a call may take. Raises InvalidCall."""
+        timeout: Any = options.get("timeout", self.timeout)
+        timeout = getattr(timeout, "read", timeout)
+        is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+        if timeout is not None and not (is_number and timeout > 0):
+            raise InvalidCall("timeout", timeout, "a number of seconds > 0, or None")
+        return None if timeout is None or math.isinf(timeout) else float(timeout)
 
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
@@ -174,6 +213,30 @@ def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise InvalidCall for the first name that a call does not know."""
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
-        near = get_close_matches(unknown, known, 1)
-        guess = f" (did you mean {near[0]}?)" if near else ""
-        raise InvalidCall(unknown, options[unknown], f"one of {', '.join(sorted(known))}{guess}")
+        allowed = f"one of {', '.join(sorted(known))}{hint(unknown, known)}"
+        raise InvalidCall(unknown, options[unknown], allowed)
+
+
+def _texts(stop: Any) -> tuple[str, ...]:
+    """Stop texts, from one or a list of them."""
+    texts = (stop,) if isinstance(stop, str) else () if stop is None else stop
+    if not isinstance(texts, list | tuple):
+        raise InvalidCall("stop", stop, "a text, a list of texts, or None")
+    check_texts(texts, "stop")
+    return tuple(texts)
+
+
+def _bias(given: Any) -> dict[int, float]:
+    """A bias by token ids, which JSON writes as texts."""
+    try:
+        return {int(token): bias for token, bias in given.items()}
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidCall("logit_bias", given, "a dict of token ids to numbers") from None
+
+
+def _unknown(model: type, name: str, value: Any, known: Collection[str]) -> InitErrorDetails:
+    """The fault of a name that is no field of a model."""
+    meant = "; it is given to a call, or to bind" if name in _IN_CALLS else hint(name, known)
+    text = f"{name} is no field of {model.__name__}{meant}"
+    told = PydanticCustomError("extra_forbidden", "{text}", {"text": text})
+    return InitErrorDetails(type=told, loc=(name,), input=value)

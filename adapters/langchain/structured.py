@@ -64,7 +64,8 @@ def _parsed(model: Runnable[Any, Any], parser: Any, include_raw: bool) -> Runnab
         parsed=itemgetter("raw") | parser, parsing_error=lambda _: None
     )
     wrong: Runnable[Any, Any] = RunnablePassthrough.assign(parsed=lambda _: None)
-    return RunnableMap(raw=model) | right.with_fallbacks([wrong], exception_key="parsing_error")
+    raw: Runnable[Any, Any] = RunnableMap(raw=RunnablePassthrough())  # a model inside has no batch
+    return model | raw | right.with_fallbacks([wrong], exception_key="parsing_error")
 
 
 def _tool_parser(schema: dict[str, Any] | type, name: str) -> BaseOutputParser[Any]:

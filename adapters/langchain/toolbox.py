@@ -9,11 +9,17 @@ from typing import Any
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from ..surrogates import check_texts
 from ..tools import ToolFormat, ToolSpec, check_tools
 
 _CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"
 _FORMATS = "{'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', ...}"
-CONSTRAINTS = ("regex", "choices", "grammar")
+_KINDS = {
+    "regex": "a regular expression as text",
+    "choices": "a list of at least one non-empty text",
+    "grammar": "a Lark grammar as text, or a Grammar",
+}
+CONSTRAINTS = tuple(_KINDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +62,7 @@ def _spec(tool: Mapping[str, Any], place: int) -> ToolSpec:
     function = tool.get("function")
     if tool.get("type") != "function" or not isinstance(function, Mapping):
         raise InvalidCall(f"tools[{place}].type", tool.get("type"), "function")
+    check_texts(function, f"tools[{place}]")
     given = function.get("parameters")
     return ToolSpec(function["name"], function.get("description") or "", given)
 
@@ -66,7 +73,8 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     asked = _asked(options)
     choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
     if not tools and choice not in ("auto", "none"):
-        raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+        told = options["tool_choice"]
+        raise InvalidCall("tool_choice", told, "none or auto, where there are no tools")
     schemas: dict[str, Any] = {
         f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
     }
@@ -109,16 +117,20 @@ def _asked(options: Mapping[str, Any]) -> Constraint | None:
         raise InvalidCall(given[1], options[given[1]], f"none beside {given[0]}")
     if not given:
         return None
-    value = options[given[0]]
-    if given[0] == "response_format":
-        return _formatted(value)
-    if given[0] == "choices":
-        return Choices(tuple(value))
-    return Regex(value) if given[0] == "regex" else _grammar(value)
-
-
-def _grammar(value: Any) -> Grammar:
-    return value if isinstance(value, Grammar) else Grammar(value)
+    name, value = given[0], options[given[0]]
+    check_texts(value, name)
+    match name, value:
+        case "response_format", _:
+            return _formatted(value)
+        case "choices", [_, *_] if all(it and isinstance(it, str) for it in value):
+            return Choices(tuple(value))
+        case "regex", str():
+            return Regex(value)
+        case "grammar", Grammar():
+            return value
+        case "grammar", str():
+            return Grammar(value)
+    raise InvalidCall(name, value, _KINDS[name])
 
 
 def _formatted(value: Any) -> JsonSchema | None:

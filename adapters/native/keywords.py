@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
+from ...core.nearest import did_you_mean, nearest
 from ...core.protocol import InvalidCall
 
 P = ParamSpec("P")
@@ -24,11 +24,10 @@ class UnknownKeyword(InvalidCall, TypeError):
         names = tuple(sorted(known))
         super().__init__(field, value, ", ".join(names) or "no keywords")
         self.args = (field, value, names)
-        self.suggestion = next(iter(get_close_matches(field, names, 1)), None)
+        self.suggestion = nearest(field, names)
 
     def __str__(self) -> str:
-        guess = f"; did you mean {self.suggestion}?" if self.suggestion else ""
-        return super().__str__() + guess
+        return super().__str__() + did_you_mean(self.field, self.args[2])
 
 
 @dataclass(frozen=True, slots=True)

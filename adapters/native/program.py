@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
+from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from operator import attrgetter
 from typing import Any, Literal, overload
 
-from ...core.protocol import InvalidCall
+from ...core.owner import Uncopied
+from ...core.protocol import InvalidCall, NotPicklable
 from .background import in_thread
 from .batch import Batch
 from .keywords import Parameters
@@ -18,13 +21,15 @@ from .state import ProgramState
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
 
 
-class Program:
+class Program(Uncopied):
     """A function of the language; made by `@function`.
 
     Keywords of `run` and its kin that the function does not declare itself are settings of the
     run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
     fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override. Any
     other raises UnknownKeyword, an InvalidCall.
+
+    It is pickled as functions are, by the name that it has in its module.
     """
 
     def __init__(
@@ -44,6 +49,13 @@ class Program:
 
     def __repr__(self) -> str:
         return f"<program {self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        where = self.__module__, str(getattr(self.body, "__qualname__", self.name))
+        if not self._is(where):
+            allowed = "a program that its module has by this name, as with functions"
+            raise NotPicklable(f"{self!r} is not {'.'.join(where)}; allowed: {allowed}")
+        return _found, (*where, self.bound)
 
     def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:
         """Run as a part of another program, on its state; returns what the function returns."""
@@ -104,6 +116,13 @@ class Program:
         batch = self._batch(items, num_threads, settings)
         return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
 
+    def _is(self, where: tuple[str, str]) -> bool:
+        """Whether this is, but for what is bound, the program of this module and name."""
+        try:
+            return bool(_found(*where).body is self.body)
+        except (ImportError, AttributeError):
+            return False
+
     def _batch(
         self,
         items: Sequence[Mapping[str, Any]],
@@ -122,6 +141,11 @@ class Program:
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:
         settings, arguments = split_settings(keywords, self._parameters)
         return settings, {**self.bound, **arguments}
+
+
+def _found(module: str, name: str, bound: Mapping[str, Any] | None = None) -> Program:
+    program: Program = attrgetter(name)(import_module(module))
+    return program.bind(**bound) if bound else program
 
 
 @overload

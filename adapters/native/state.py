@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NoReturn
 
+from ...core.owner import not_picklable
 from ...core.protocol import InvalidCall
 from .expressions import (
     Expression,
@@ -31,6 +32,9 @@ class ProgramState:
     def __init__(self, interpreter: Interpreter, is_outside: bool = False) -> None:
         self._interpreter = interpreter
         self._reader = Reader(interpreter, is_outside)
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise not_picklable(self, "its text(), its messages(), and the values of its variables")
 
     @property
     def ret_value(self) -> Any:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from ...core.nearest import did_you_mean
 from ...core.protocol import ProgramError
 
 
@@ -27,8 +27,7 @@ class UnsetVariable(ProgramError, KeyError):
         known, coming = (", ".join(map(repr, names)) for names in self.args[1:])
         told = f"variable {self.name!r} was never set; set so far: {known or 'none'}"
         told += f"; on their way: {coming}" if coming else ""
-        near = get_close_matches(str(self.name), [*self.args[1], *self.args[2]], 1)
-        return f"{told}; did you mean {near[0]!r}?" if near else told
+        return told + did_you_mean(repr(self.name), map(repr, (*self.args[1], *self.args[2])))
 
 
 class Variables:

@@ -19,6 +19,8 @@ from .sizes import Sizes
 Shape: TypeAlias = tuple[int, ...]
 Windows: TypeAlias = tuple[int | None, ...]
 
+_ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(Sizes):
@@ -53,7 +55,7 @@ class ModelConfig(Sizes):
             raise keys.refuse("architectures", f"one of {', '.join(SUPPORTED)}")
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         head_dim = keys.count("head_dim", hidden_size // num_heads)
-        context_len = keys.count("max_position_embeddings", 2048)
+        context_len = keys.count("max_position_embeddings", _ASSUMED_LEN)
         theta = 1e6 if architecture == "MixtralForCausalLM" else 1e4
         bos_id, eos_ids = read_special_tokens(keys)
         config = cls(
@@ -73,6 +75,7 @@ class ModelConfig(Sizes):
             bos_id=bos_id,
             eos_ids=eos_ids,
             windows=_windows(keys, architecture),
+            is_length_assumed=keys.values.get("max_position_embeddings") is None,
             **_differences(keys, architecture),
         )
         _check(keys, config)

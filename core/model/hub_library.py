@@ -47,7 +47,16 @@ def read_config(keys: Keys) -> Any:
 
 def context_len(config: Any) -> int:
     """The positions that a model was made for."""
-    return getattr(config.get_text_config(), "max_position_embeddings", 0) or _DEFAULT_CONTEXT
+    return _told_len(config) or _DEFAULT_CONTEXT
+
+
+def is_length_assumed(config: Any) -> bool:
+    """Whether nothing says how many these are."""
+    return not _told_len(config)
+
+
+def _told_len(config: Any) -> int:
+    return getattr(config.get_text_config(), "max_position_embeddings", 0) or 0
 
 
 def stored_dtype(config: Any) -> str:

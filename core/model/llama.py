@@ -14,6 +14,7 @@ from ...kernels import Attention
 from ...kernels.devices import rows_for
 from ...kernels.fused import fused, fused_head
 from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
+from ...kernels.parts import Narrowing
 from ...kernels.rows import PlainRows, Rows
 from .config import ModelConfig
 from .inputs import Inputs
@@ -35,6 +36,13 @@ class Step(NamedTuple):
     plans: tuple[Any, ...]
     pool: KVPool
     attention: Attention
+
+    def narrowed(self, wanted: Wanted, window: int) -> Step:
+        """For a layer of which only some rows are wanted, whose plan this is."""
+        if wanted is None or not isinstance(self.attention, Narrowing):
+            return self
+        plan = self.attention.narrowed(self.plans[window], wanted.numpy())
+        return self._replace(plans=(*self.plans[:window], plan, *self.plans[window + 1 :]))
 
 
 class SelfAttention:
@@ -106,6 +114,7 @@ class Layer:
 
     def __call__(self, x: Tensor, step: Step, wanted: Wanted = None) -> Tensor:
         """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
+        step = step.narrowed(wanted, self._attention.window)
         seen = self._attention(self._attention_norm(x), step)
         if wanted is not None:
             x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import subprocess
 import sys
 import threading
@@ -15,6 +17,7 @@ import pytest
 
 import forkroot
 from forkroot.adapters.connection import Connection, Shared, connect, shared
+from forkroot.adapters.http.client import RemoteBackend
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.protocol import (
     Backend,
@@ -22,9 +25,12 @@ from forkroot.core.protocol import (
     Call,
     InvalidCall,
     InvalidModel,
+    NotPicklable,
     Sampling,
     Text,
 )
+
+from ..quiet import unexpected
 
 HELLO = Call((Text("Hello"),), Sampling(max_tokens=2))
 
@@ -181,7 +187,7 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
 """
     command = [sys.executable, "-W", "error", "-c", program]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, unexpected(done.stderr)) == (0, "")
     assert "completion_tokens=2" in done.stdout
 
 
@@ -190,3 +196,62 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
 def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -> None:
     with pytest.raises(InvalidModel, match="is no name; allowed: a checkpoint folder"):
         connect(model, process=process)
+
+
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [
+        ("tinny", "tiny"),
+        ("Tiny", "tiny"),
+        ("127.0.0.1:30000", "http://127.0.0.1:30000"),
+        ("localhost:30000/v1", "http://localhost:30000/v1"),
+        ("https//host:443", "https://host:443"),
+        ("[::1]:30000", "http://[::1]:30000"),
+        ("checkpoints/lama", "checkpoints/llama"),
+    ],
+)
+def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
+    model: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkpoints" / "llama").mkdir(parents=True)
+    (tmp_path / "checkpoints" / "llama" / "config.json").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidModel) as caught:
+        connect(model)
+    assert str(caught.value) == (
+        f"model={model!r} is not a folder here; allowed: a checkpoint folder (nothing is"
+        " downloaded), 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a plugin"
+        f" knows; did you mean '{meant}'?"
+    )
+
+
+@pytest.mark.parametrize("model", ["meta-llama/Llama-2-7b", "a\0b", "nonesuch/x", "file.gguf"])
+def test_nothing_is_guessed_where_nothing_is_like_it(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file.gguf").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidModel, match=r"a name that a plugin knows$") as caught:
+        connect(model)
+    assert ("is a file, not a folder" in str(caught.value)) == (model == "file.gguf")
+
+
+def test_copies_of_what_holds_a_backend_hold_the_same_one(starts: Starts) -> None:
+    held = Shared(starts).named("tiny", {})
+    assert copy.deepcopy([held])[0] is held
+    assert copy.deepcopy({"lent": held.backend})["lent"] is held.backend
+
+
+def test_a_connection_to_a_server_can_be_sent_to_another_process_and_no_other_can() -> None:
+    remote = shared("http://127.0.0.1:9", silence=3.0)
+    for thing in (remote, remote.backend):
+        sent = pickle.loads(pickle.dumps(thing))
+        backend = sent.backend if isinstance(sent, Connection) else sent
+        assert isinstance(backend, RemoteBackend)
+        backend.close()
+    remote.backend.close()
+    own = shared("tiny", num_slots=512)
+    for thing in (own, own.backend):
+        with pytest.raises(NotPicklable, match="a LocalBackend belongs to its process"):
+            pickle.dumps(thing)
+    own.backend.close()

@@ -16,7 +16,7 @@ dspy = pytest.importorskip("dspy")
 
 import forkroot
 from forkroot.adapters.dspy import LM, returning
-from forkroot.adapters.dspy.agents import ARGUMENTS, NAME, agent_in, tools_of
+from forkroot.adapters.dspy.agents import ARGUMENTS, NAME, agent_in, tools_in, tools_of
 from forkroot.adapters.dspy.formats import Formats
 from forkroot.adapters.prefix import Prefixes
 from forkroot.adapters.testing import ScriptedBackend
@@ -62,10 +62,21 @@ def pattern(react: Any) -> re.Pattern[str]:
     return re.compile(found)
 
 
-def answer(name: str, arguments: Any) -> str:
-    """One in the chat format."""
-    fields = {"next_thought": "Hm.", NAME: name, ARGUMENTS: json.dumps(arguments), "completed": ""}
-    return "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in fields.items()).rstrip()
+def answer(name: str, arguments: Any, style: str = "chat") -> str:
+    """One in a format."""
+    fields = {"next_thought": "Hm.", NAME: name, ARGUMENTS: arguments}
+    return written_in(style, fields)
+
+
+def written_in(style: str, fields: dict[str, Any]) -> str:
+    """These fields in a format."""
+    if style == "json":
+        return json.dumps(fields)
+    texts = {key: it if isinstance(it, str) else json.dumps(it) for key, it in fields.items()}
+    if style == "xml":
+        return "\n\n".join(f"<{key}>\n{value}\n</{key}>" for key, value in texts.items())
+    parts = {**texts, "completed": ""}
+    return "\n\n".join(f"[[ ## {key} ## ]]\n{value}" for key, value in parts.items()).rstrip()
 
 
 @pytest.mark.parametrize(
@@ -102,17 +113,54 @@ def test_a_signature_of_other_fields_has_no_tools_though_an_agent_asks() -> None
     assert [tool.name for tool in tools_of(react)] == ["look_up", "finish"]
 
 
+class Called(dspy.Signature):
+    """Use the tools."""
+
+    question: str = dspy.InputField()
+    tools: list[dspy.Tool] = dspy.InputField()
+    calls: dspy.ToolCalls = dspy.OutputField()
+
+
+@pytest.mark.parametrize("style", ADAPTERS)
+@pytest.mark.parametrize(
+    ("name", "arguments", "is_allowed"),
+    [
+        ("look_up", {"word": "ab", "times": 2}, True),
+        ("look_up", {"place": "left", "is_slow": True}, False),
+        ("move", {"place": "left", "is_slow": True}, True),
+        ("look", {"word": "ab", "times": 2}, False),
+    ],
+)
+def test_calls_in_an_output_are_of_the_tools_among_the_inputs(
+    style: str, name: str, arguments: Any, is_allowed: bool
+) -> None:
+    given = tools_in(Called, {"question": "?", "tools": [dspy.Tool(look_up), dspy.Tool(move)]})
+    found = Formats().pattern(ADAPTERS[style](), Called, (), given)
+    assert found is not None
+    value = {"calls": {"tool_calls": [{"name": name, "args": arguments}] * 2}}
+    text = json.dumps(value, indent=2) if style == "json" else written_in(style, value)
+    assert (re.fullmatch(found, text) is not None) == is_allowed
+
+
+def test_tools_among_the_inputs_are_looked_for_where_calls_are_wanted_only() -> None:
+    signature = dspy.Signature("question, tools: list -> answer")
+    assert tools_in(signature, {"question": "?", "tools": [dspy.Tool(look_up)]}) == ()
+    assert tools_in(Called, {"question": "?", "tools": ["look_up"]}) == ()
+    named = tools_in(Called, {"question": "?", "tools": dspy.Tool(move)})
+    assert [tool.name for tool in named] == ["move"]
+
+
 # --- what is known of its next prompts ----------------------------------------------------------
 
 
 LONG = "Which of the words in the dictionary is the one that everybody looks up? " * 4
 
 
-def steps(*names: str) -> list[str]:
+def steps(*names: str, style: str = "chat") -> list[str]:
     """An agent's answers: these tools, and what it found."""
     arguments = {"look_up": {"word": "tree", "times": 1}}
-    end = "[[ ## reasoning ## ]]\nSo.\n\n[[ ## answer ## ]]\ntree\n\n[[ ## completed ## ]]"
-    return [*(answer(name, arguments.get(name, {})) for name in names), end]
+    end = written_in(style, {"reasoning": "So.", "answer": "tree"})
+    return [*(answer(name, arguments.get(name, {}), style) for name in names), end]
 
 
 def last_texts(calls: list[Call]) -> list[str]:
@@ -164,6 +212,18 @@ def test_while_a_tool_works_all_that_is_known_of_the_next_prompts_is_computed(
     assert asked[2].startswith(sent[0])
     assert "[[ ## observation_1 ## ]]" in asked[2][len(sent[0]) :]
     assert all(asked[3].startswith(text) for text in (sent[1], sent[3]))
+
+
+@pytest.mark.parametrize("style", ["json", "xml"])
+def test_the_same_is_done_in_the_other_formats(monkeypatch: pytest.MonkeyPatch, style: str) -> None:
+    monkeypatch.setattr(returning, "AHEAD_AFTER", 0.0)
+    backend = ScriptedBackend(steps("look_up", "look_up", "finish", style=style))
+    with dspy.context(adapter=ADAPTERS[style]()):
+        run_slowly(backend, [0, 2], "a word")
+    following, final = last_texts([call for call in backend.calls if is_sent(call)])
+    asked = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
+    assert asked[2].startswith(following)
+    assert asked[3].startswith(final)
 
 
 def test_the_same_is_done_for_an_agent_that_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,3 +285,19 @@ def test_an_agent_calls_its_tools_without_an_error(model: Backend, style: str) -
     observations = [value for key, value in found.items() if key.startswith("observation")]
     assert observations
     assert set(observations) <= {"found", "foundfound", "", "moved", "Completed."}
+
+
+@pytest.mark.parametrize("style", ADAPTERS)
+def test_calls_that_an_output_names_can_be_executed(model: Backend, style: str) -> None:
+    tools = [dspy.Tool(look_up), dspy.Tool(move)]
+    lm = LM(model, cache=False, temperature=2.0, max_tokens=160, seed=2)
+    adapter = ADAPTERS[style]()
+    adapter.use_native_function_calling = False
+    calls = list[Any]()
+    with dspy.context(lm=lm, adapter=adapter):
+        for number in range(3):
+            found = dspy.Predict(Called)(question=f"Where is {number}?", tools=tools)
+            calls += found.calls.tool_calls
+    assert calls
+    results = {call.execute(functions=tools) for call in calls}
+    assert results <= {"found", "foundfound", "", "moved"}

@@ -37,6 +37,7 @@ from forkroot.core.protocol import (
     Grammar,
     InvalidCall,
     JsonSchema,
+    Output,
     Overloaded,
     Regex,
     UnsupportedCall,
@@ -175,6 +176,21 @@ def test_a_misspelled_keyword_is_refused_with_the_lm_and_with_its_copy() -> None
         LM(ScriptedBackend("a"), hint=False)
     with pytest.raises(LMInvalidRequestError, match=r"did you mean seed\?"):
         LM(ScriptedBackend("a")).copy(sed=3)
+
+
+def test_a_setting_of_the_engine_is_refused_with_where_it_goes() -> None:
+    with pytest.raises(LMInvalidRequestError, match=r"settings=\{'num_slots': \.\.\.\}"):
+        LM("no-such-model", num_slots=4096)  # before a model is looked for
+    with pytest.raises(LMInvalidRequestError, match=r"settings=\{'device': \.\.\.\}"):
+        LM(ScriptedBackend("a")).copy(device="cuda")
+    with pytest.raises(LMInvalidRequestError, match="the URL of a server is given in the place"):
+        LM("tiny", api_base="http://127.0.0.1:30000/v1")
+
+
+@pytest.mark.parametrize("name", ["timeout", "settings"])
+def test_a_value_that_no_lm_could_have_is_refused_with_it(name: str) -> None:
+    with pytest.raises(LMInvalidRequestError, match=f"{name}='x' is not allowed"):
+        LM(ScriptedBackend("a"), **{name: "x"})
 
 
 @pytest.mark.parametrize(
@@ -320,6 +336,15 @@ def test_tool_calls_stream_as_deltas_of_their_own() -> None:
     assert deltas[0].name == "look_up"
     assert "".join(delta.input for delta in deltas) == '{"word": "ab", "times": 2}'
     assert events[-1].finish_reason == "tool_call"
+
+
+@pytest.mark.parametrize(("cut", "reason"), [(0, "tool_call"), (20, "length")])
+def test_calls_that_were_cut_off_are_told_as_such(cut: int, reason: str) -> None:
+    output = Output(CALLED[: len(CALLED) - cut], finish_reason="length")
+    tool = lm15.FunctionTool("look_up", "Look up.", {"type": "object", "properties": {}})
+    asked = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
+    told = Engine(ScriptedBackend(lambda call: Completion((output,)))).complete(asked)
+    assert told.finish_reason == reason
 
 
 def test_tool_messages_are_shown_as_the_model_writes_them() -> None:

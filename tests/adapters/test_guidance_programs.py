@@ -348,6 +348,30 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
         tokenizer_folder(local, "somebody's model")
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("temperature", r"^temperature=0 .* gen\(\.\.\., temperature=\.\.\.\)$"),
+        ("max_tokens", r"^max_tokens=0 .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
+        ("top_p", r"sampling_params=\{'top_p': \.\.\.\}$"),
+        ("num_slot", r"did you mean num_slots\?"),
+    ],
+)
+def test_what_is_no_setting_is_refused_with_where_it_goes(name: str, told: str) -> None:
+    from forkroot.adapters.guidance import Forkroot
+
+    with pytest.raises(InvalidCall, match=told) as caught:
+        Forkroot("tiny", **{name: 0})
+    assert (caught.value.field, caught.value.value) == (name, 0)
+
+
+def test_a_model_may_be_named_as_guidances_own_have_it(local: LocalBackend) -> None:
+    from forkroot.adapters.guidance import Forkroot
+
+    lm = Forkroot(model=local, tokenizer="models/tiny")
+    assert (lm + "The capital of France is" + gen("city", max_tokens=1))["city"] == " Paris"
+
+
 def test_guidance_is_not_loaded_before_it_is_asked_for() -> None:
     code = (
         "import sys, forkroot.adapters.guidance as a\n"

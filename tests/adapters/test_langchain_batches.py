@@ -110,6 +110,25 @@ def test_chains_hand_all_inputs_on_at_once(how: str) -> None:
 
 
 @pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("include_raw", [False, True])
+def test_a_batch_of_structured_answers_is_one_submission(include_raw: bool, is_async: bool) -> None:
+    backend = ScriptedBackend('{"said": "yes"}', is_held=True)
+    schema = {"title": "Answer", "type": "object", "properties": {"said": {"type": "string"}}}
+    model = ChatForkroot(model=backend).with_structured_output(
+        schema, method="json_schema", include_raw=include_raw
+    )
+    inputs = [asked(number) for number in range(12)]
+
+    def run() -> Any:
+        return asyncio.run(model.abatch(inputs)) if is_async else model.batch(inputs)
+
+    found = run_held(backend, run, 13)
+    assert [it["parsed"] if include_raw else it for it in found] == [{"said": "yes"}] * 12
+    assert backend.calls[0].sampling.max_tokens == 0
+    assert {call.hint for call in backend.calls} == {backend.calls[0].hint}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
 def test_branches_of_a_runnable_parallel_are_one_submission(is_async: bool) -> None:
     backend = ScriptedBackend(echo, is_held=True)
     model = ChatForkroot(model=backend)

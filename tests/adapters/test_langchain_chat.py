@@ -29,6 +29,7 @@ from langchain_core.messages import (
 )
 from langchain_core.rate_limiters import InMemoryRateLimiter
 from langchain_core.tools import tool
+from pydantic import ValidationError
 
 from forkroot.adapters.langchain import ChatForkroot, Forkroot
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
@@ -115,6 +116,27 @@ def test_content_that_cannot_be_shown_is_refused_by_its_place() -> None:
         model.invoke([HumanMessage([sound])])
     with pytest.raises(InvalidCall, match=r"messages=\[\] is not allowed"):
         model.invoke([])
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "field"),
+    [
+        ("a\ud800", {}, "messages[0].content"),
+        ([{"type": "text", "text": "a\ud800"}], {}, "messages[0].content"),
+        ("Hi", {"stop": ["a\ud800"]}, "stop[0]"),
+        ("Hi", {"choices": ["b", "a\ud800"]}, "choices[1]"),
+        ("Hi", {"tools": [{"name": "f", "description": "a\ud800", "parameters": {}}]}, "tools[0]"),
+    ],
+)
+def test_what_is_no_text_is_refused_by_its_place(
+    content: Any, options: dict[str, Any], field: str
+) -> None:
+    model = ChatForkroot(model=ScriptedBackend("yes"))
+    with pytest.raises(InvalidCall, match=r"there is one at position 1\)") as caught:
+        model.invoke([HumanMessage(content)], **options)
+    assert caught.value.field.startswith(field)
+    with pytest.raises(InvalidCall, match=r"^prompts\[1\]="):
+        Forkroot(model=ScriptedBackend("yes")).generate(["a", "a\ud800"])
 
 
 def test_calls_and_results_of_earlier_turns_are_written_as_the_model_writes_them() -> None:
@@ -258,10 +280,76 @@ def test_standard_parameters_are_those_of_the_call() -> None:
 @pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
 def test_a_misspelled_option_is_told_with_the_one_that_was_meant(kind: Any) -> None:
     model = kind(model=ScriptedBackend("yes"))
-    with pytest.raises(InvalidCall, match=r"\(did you mean temperature\?\)"):
+    with pytest.raises(InvalidCall, match=r"; did you mean temperature\?$"):
         model.bind(temprature=1).invoke("Hello")
     with pytest.raises(InvalidCall, match=r"top_p$"):
         model.bind(colour=1).invoke("Hello")
+
+
+@pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("temprature", "did you mean temperature?"),
+        ("num_slots", "settings={'num_slots': ...}"),
+        ("model_name", "did you mean model?"),
+        ("base_url", "in the place of the model"),
+        ("choices", "it is given to a call, or to bind"),
+        ("colour", "colour is no field of"),
+    ],
+)
+def test_a_name_that_is_no_field_is_refused_with_the_one_that_was_meant(
+    kind: Any, name: str, told: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        kind(model="tiny", **{name: "x"})
+    (fault,) = caught.value.errors()
+    assert (fault["loc"], fault["type"], fault["input"]) == ((name,), "extra_forbidden", "x")
+    assert told in fault["msg"]
+
+
+def test_every_name_that_is_no_field_is_told_at_once() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChatForkroot(temprature=0, max_token=3)
+    assert [fault["loc"] for fault in caught.value.errors()] == [("temprature",), ("max_token",)]
+
+
+def test_a_timeout_that_is_none_is_refused_by_name() -> None:
+    with pytest.raises(ValidationError) as caught:
+        ChatForkroot(timeout="soon")
+    assert caught.value.errors()[0]["loc"] == ("timeout",)
+    with pytest.raises(ValidationError, match=r"timeout=0\.0 is not allowed"):
+        ChatForkroot(timeout=0)
+
+
+def test_a_single_stop_is_a_list_of_one() -> None:
+    assert ChatForkroot(stop=".").stop == ["."]
+
+
+@pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("stop", 3),
+        ("logit_bias", {"x": 1}),
+        ("timeout", "soon"),
+        ("timeout", 0),
+        ("model", 3),
+        ("regex", 3),
+        ("choices", "yes"),
+        ("choices", []),
+        ("grammar", 3),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_refused_by_the_name_that_it_was_given(
+    kind: Any, name: str, value: Any
+) -> None:
+    backend = ScriptedBackend("yes")
+    with pytest.raises(InvalidCall) as caught:
+        kind(model=backend).invoke("Hello", **{name: value})
+    assert (caught.value.field, caught.value.value) == (name, value)
+    assert isinstance(caught.value, ModelInvalidRequestError)
+    assert backend.calls == []
 
 
 def test_importing_the_adapter_loads_no_langchain_and_says_what_is_missing() -> None:

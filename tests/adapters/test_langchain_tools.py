@@ -20,7 +20,17 @@ from forkroot.adapters.langchain import ChatForkroot
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.adapters.tools import GAPS, Invocation, ToolFormat, ToolSpec
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call, Chat, Grammar, InvalidCall, Message, Sampling, Text
+from forkroot.core.protocol import (
+    Call,
+    Chat,
+    Completion,
+    Grammar,
+    InvalidCall,
+    Message,
+    Output,
+    Sampling,
+    Text,
+)
 
 
 @tool
@@ -132,6 +142,20 @@ def test_calls_that_are_not_held_and_no_json_are_told_as_invalid() -> None:
     assert backend.calls[-1].constraint is None
     assert message.content == "Well."
     assert [call["name"] for call in message.invalid_tool_calls] == ["lookup"]
+
+
+@pytest.mark.parametrize(
+    ("cut", "reason"), [(0, "tool_calls"), (1, "length"), (len("</tool_call>") + 3, "length")]
+)
+def test_an_answer_that_was_cut_off_ends_for_calls_where_these_are_whole(
+    cut: int, reason: str
+) -> None:
+    text = ToolFormat().write([Invocation("lookup", '{"word": "a"}')])
+    output = Output(text[: len(text) - cut], finish_reason="length")
+    backend = ScriptedBackend(lambda call: Completion((output,)))
+    bound = ChatForkroot(model=backend).bind_tools([lookup])
+    assert bound.invoke("Go").response_metadata["finish_reason"] == reason
+    assert [*bound.stream("Go")][-1].response_metadata["finish_reason"] == reason
 
 
 def test_several_calls_are_read_one_by_one() -> None:

@@ -20,6 +20,8 @@ from forkroot.core.config import PARTS, EngineConfig
 from forkroot.core.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
 from forkroot.kernels.devices import drawing_for
 
+from ..quiet import unexpected
+
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 ENTRY = "[forkroot.plugins]\nplainly = forkroot_plainly\n"
 USE = """
@@ -105,7 +107,7 @@ def run(environment: Mapping[str, str], *command: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=100
     )
-    assert done.stderr == ""
+    assert unexpected(done.stderr) == ""
     return done.stdout.splitlines()
 
 

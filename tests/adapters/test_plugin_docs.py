@@ -15,6 +15,8 @@ import pytest
 
 from forkroot.adapters import hookspecs
 
+from ..quiet import unexpected
+
 PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 USE = """
 import forkroot
@@ -53,7 +55,7 @@ def run(environment: Mapping[str, str], *command: str, said: str = "") -> str:
         text=True,
         timeout=100,
     )
-    assert done.stderr == ""
+    assert unexpected(done.stderr) == ""
     return done.stdout
 
 

@@ -84,6 +84,17 @@ def test_it_is_a_backend_and_says_what_it_runs(backend):
     assert {"tokens", "options", "hints"} <= info.features
 
 
+def test_an_answer_has_the_room_that_its_prompt_leaves_in_the_context(backend):
+    for asked in (None, 10_000, 247):
+        done = backend.submit(
+            ask("10 letters", sampling={"max_tokens": asked, "ignore_eos": True})
+        ).result(10)
+        (output,) = done.outputs
+        assert (output.finish_reason, output.matched) == ("length", None)
+        room = min(256 - 10, asked or 10_000)
+        assert (done.usage.completion_tokens, len(output.ids)) == (room, room)
+
+
 def test_counters_say_what_was_done_and_can_be_set_anew(backend):
     backend.submit(ask("hello")).result(10)
     counters = backend.info().counters
@@ -350,9 +361,10 @@ def test_after_closing_every_call_is_answered_by_the_reason():
     backend.close()
     reply = backend.submit(ask("late"))
     assert isinstance(reply.error(), BackendClosed)
+    assert "had been closed before it was called" in str(reply.error())
     assert isinstance(backend.submit(ask("")).error(), InvalidCall)
     for question in (backend.check, backend.snapshot, backend.clear_cache, backend.reset_counters):
-        with pytest.raises(BackendClosed):
+        with pytest.raises(BackendClosed, match="had been closed before it was called"):
             question()
     assert backend.info().counters["calls"] == 1
     done.cancel()

@@ -3,7 +3,10 @@ harms nothing."""
 
 from __future__ import annotations
 
+import copy
+import multiprocessing
 import os
+import pickle
 import warnings
 from collections.abc import Callable
 
@@ -13,7 +16,16 @@ from forkroot.adapters.http.client import RemoteBackend
 from forkroot.core.config import EngineConfig
 from forkroot.core.local import LocalBackend
 from forkroot.core.process import ProcessBackend
-from forkroot.core.protocol import Backend, BackendClosed, Call, Sampling, Text
+from forkroot.core.protocol import (
+    Backend,
+    BackendClosed,
+    Call,
+    InvalidCall,
+    NotPicklable,
+    Sampling,
+    Text,
+)
+from forkroot.core.restarts import RestartingBackend
 from forkroot.core.testing import FakeRunner, byte_tokenizer
 
 CALL = Call((Text("a"),), Sampling(max_tokens=3, temperature=0.0))
@@ -81,3 +93,45 @@ def test_questions_are_refused_too(make: Callable[[], LocalBackend | ProcessBack
     with make() as backend:
         assert in_a_fork(asked) == "refused"
         assert backend.clear_cache() == 0
+
+
+def restarting() -> RestartingBackend:
+    return RestartingBackend(child)
+
+
+@pytest.mark.parametrize("make", [local, child, restarting])
+def test_what_runs_an_engine_is_not_sent_to_another_process(make: Callable[[], Backend]) -> None:
+    with make() as backend:
+        assert copy.copy(backend) is backend
+        assert copy.deepcopy([backend])[0] is backend
+        with pytest.raises(TypeError, match="pickled; allowed: connect") as caught:
+            multiprocessing.get_context("spawn").Process(target=print, args=(backend,)).start()
+        assert type(caught.value) is NotPicklable
+        assert type(backend).__name__ in str(caught.value)
+
+
+def test_a_remote_backend_is_the_same_connection_in_another_process() -> None:
+    with RemoteBackend("http://127.0.0.1:9/v1", "key", connect_timeout=2, silence=3) as backend:
+        with pickle.loads(pickle.dumps(backend)) as other:
+            assert type(other) is RemoteBackend
+            assert other is not backend
+            assert other.__reduce__() == backend.__reduce__()
+            assert "key" in other.__reduce__()[1]
+        assert other.submit(CALL).done()
+        assert not backend.submit(CALL).done()
+
+
+def test_an_engine_is_not_started_in_a_fork_whose_threads_are_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def started() -> str:
+        try:
+            LocalBackend.from_folder("tiny", num_slots=256).close()
+        except InvalidCall as error:
+            return f"{error.field}={error.value}: {error.allowed}"
+        return "started"
+
+    started()
+    monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+    assert in_a_fork(started).startswith("process=False: True, as this process is a fork")
+    assert started() == "started"

@@ -253,6 +253,10 @@ def test_closing_ends_open_calls_and_the_child() -> None:
     with pytest.raises(BackendClosed) as caught:
         reply.result(5)
     assert type(caught.value) is BackendClosed
+    assert "closed before the call ended" in str(caught.value)
+    assert "had been closed before it was called" in str(backend.submit(CALLS[0]).error())
+    with pytest.raises(BackendClosed, match="had been closed before it was called"):
+        backend.info()
     assert not is_alive(backend.pid)
 
 

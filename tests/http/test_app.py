@@ -130,7 +130,7 @@ def test_unknown_routes_methods_and_models_are_told_in_the_same_shape(
         ({**CHAT, "temperature": "hot"}, "temperature"),
         ({**CHAT, "logit_bias": {"1": "x"}}, "logit_bias.1"),
         ({**CHAT, "stream_options": {"include_usage": "x"}}, "stream_options.include_usage"),
-        ({**CHAT, "messages": [{"role": "user", "content": "\ud800"}]}, "messages"),
+        ({**CHAT, "messages": [{"role": "user", "content": "\ud800"}]}, "messages[0].content"),
         ({**CHAT, "priority": 1000}, "priority"),
     ],
 )
@@ -143,13 +143,6 @@ def test_a_body_of_another_shape_is_refused_by_field(
     assert told.status_code == 400
     assert told.json()["error"]["param"] == param
     assert param in told.json()["error"]["message"]
-
-
-@pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/v1/prefixes", "/generate"])
-def test_what_is_no_text_is_refused_everywhere(server: str, path: str) -> None:
-    content = json.dumps({"text" if path == "/generate" else "prompt": "\ud800"})
-    headers = {"Content-Type": "application/json"}
-    assert httpx.post(server + path, content=content, headers=headers).status_code == 400
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"\xff", b'{"messages": NaN}', b"[" * 99999])

@@ -398,11 +398,13 @@ def test_closing_ends_open_calls_here_and_there(server, backend) -> None:
     next(iter(replies[0]))
     remote.close()
     remote.close()
-    for reply in [*replies, remote.submit(ENDLESS)]:
-        with pytest.raises(BackendClosed):
+    late = remote.submit(ENDLESS)
+    for reply in [*replies, late]:
+        told = "had been closed before it was called" if reply is late else "before the call ended"
+        with pytest.raises(BackendClosed, match=told):
             reply.result(5)
         reply.cancel()
-    with pytest.raises(BackendClosed):
+    with pytest.raises(BackendClosed, match="had been closed before it was called"):
         remote.info()
     wait_until(lambda: locked(backend) == 0)
 

@@ -18,6 +18,7 @@ from forkroot.core.fsm.matcher import Library
 from forkroot.core.fsm.vocabulary import Vocabulary
 from forkroot.core.protocol import Choices, Grammar, InvalidCall, JsonSchema, Regex
 
+OBJECT = {"type": "object"}
 ONE_RULE = (
     "%llguidance {}\n\nstart: answer\nanswer[capture, temperature=0.5, max_tokens=9]: /[a-z]+/\n"
 )
@@ -49,11 +50,11 @@ def test_what_is_said_of_parts_stays(source: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "constraint"),
     [
-        ({"structured_outputs": {"json": {"type": "object"}}}, JsonSchema({"type": "object"})),
-        ({"structured_outputs": {"json_object": True}}, JsonSchema({"type": "object"})),
+        ({"structured_outputs": {"json": OBJECT}}, JsonSchema(OBJECT, (", ", ": "))),
+        ({"structured_outputs": {"json_object": True}}, JsonSchema(OBJECT, (", ", ": "))),
         ({"structured_outputs": {"regex": "[ab]", "backend": "any"}}, Regex("[ab]")),
         ({"guided_choice": ["a", "b"]}, Choices(("a", "b"))),
-        ({"guided_json": '{"type": "null"}'}, JsonSchema({"type": "null"})),
+        ({"guided_json": '{"type": "null"}'}, JsonSchema({"type": "null"}, (", ", ": "))),
         ({"guided_grammar": 'root ::= "a"'}, Grammar('root ::= "a"', "gbnf")),
         ({"ebnf": ONE_RULE}, Grammar(ONE_RULE)),
         ({"structured_outputs": {"regex": "a"}, "guided_regex": "a"}, Regex("a")),
@@ -64,11 +65,22 @@ def test_constraints_in_the_words_of_vllm(fields: Any, constraint: Any) -> None:
     assert found is not None and found.constraint == constraint
 
 
-def test_the_separators_of_a_schema_come_beside_it() -> None:
+@pytest.mark.parametrize(
+    ("fields", "separators"),
+    [
+        ({}, (", ", ": ")),
+        ({"json_separators": None}, (", ", ": ")),
+        ({"json_separators": [",", ":"]}, (",", ":")),
+    ],
+)
+def test_json_has_blanks_unless_its_separators_come_beside_it(fields: Any, separators: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}
-    found = constraint_of(request(response_format=form, json_separators=[", ", ": "]), Limits())
-    assert found is not None
-    assert found.constraint == JsonSchema({"type": "null"}, (", ", ": "))
+    for asked in ({"response_format": form}, {"json_schema": {"type": "null"}}):
+        found = constraint_of(request(**asked, **fields), Limits())
+        assert found is not None
+        assert found.constraint == JsonSchema({"type": "null"}, separators)
+    found = constraint_of(request(response_format={"type": "json_object"}, **fields), Limits())
+    assert found is not None and found.constraint == JsonSchema(OBJECT, separators)
 
 
 @pytest.mark.parametrize(
@@ -80,19 +92,29 @@ def test_separators_without_a_schema_or_that_are_none_are_refused(fields: Any) -
     assert caught.value.field == "json_separators"
 
 
-def test_a_schema_beside_tools_has_its_separators_too() -> None:
+@pytest.mark.parametrize(
+    ("separators", "taken", "refused"),
+    [
+        (None, b"[1, 2]", b"[1,2]"),
+        ([", ", ": "], b"[1, 2]", b"[1,2]"),
+        ([",", ":"], b"[1,2]", b"[1, 2]"),
+    ],
+)
+def test_a_schema_beside_tools_has_its_separators_too(
+    separators: Any, taken: bytes, refused: bytes
+) -> None:
     body = {
         "messages": [{"role": "user", "content": "x"}],
         "tools": [{"type": "function", "function": {"name": "f"}}],
         "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": [1, 2]}}},
-        "json_separators": [", ", ": "],
+        "json_separators": separators,
     }
     asked = toolbox_of(ChatRequest.model_validate(body), ToolFormat(), Limits()).asked
     assert asked is not None and isinstance(asked.constraint, Grammar)
     library = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))
     matcher = library.compile(read_lark(asked.constraint.source).source, "grammar")[1]
-    assert matcher.validate_tokens([*b"[1, 2]", END]) == 7
-    assert matcher.validate_tokens([*b"[1,2]", END]) < 6
+    assert matcher.validate_tokens([*taken, END]) == len(taken) + 1
+    assert matcher.validate_tokens([*refused, END]) < len(refused)
 
 
 def test_two_different_constraints_are_refused() -> None:

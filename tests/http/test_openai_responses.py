@@ -79,19 +79,21 @@ def test_a_pydantic_model_is_parsed(client: openai.OpenAI) -> None:
     assert isinstance(told.output_parsed, City)
 
 
-def test_the_blanks_of_a_structured_answer_are_those_asked_for(client: openai.OpenAI) -> None:
+@pytest.mark.parametrize(
+    ("extra", "start"),
+    [({}, '{"capital": "Paris"}'), ({"json_separators": [",", ":"]}, '{"capital":"')],
+)
+def test_the_blanks_of_a_structured_answer_are_those_asked_for(
+    client: openai.OpenAI, extra: dict[str, Any], start: str
+) -> None:
     class Capital(pydantic.BaseModel):
         capital: str
 
     told = client.responses.parse(
-        model="tiny",
-        input=CAPITAL,
-        temperature=0,
-        text_format=Capital,
-        extra_body={"json_separators": [", ", ": "]},
+        model="tiny", input=CAPITAL, temperature=0, text_format=Capital, extra_body=extra
     )
-    assert told.output_text == '{"capital": "Paris"}'
-    assert told.output_parsed == Capital(capital="Paris")
+    assert told.output_text.startswith(start)
+    assert told.output_parsed == Capital.model_validate_json(told.output_text)
 
 
 def test_a_stream_tells_the_same_as_the_whole_answer(client: openai.OpenAI) -> None:

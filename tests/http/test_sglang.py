@@ -119,10 +119,15 @@ def test_an_empty_prefix_can_be_planted(client) -> None:
             lambda text: isinstance(json.loads(text), dict),
         ),
         ({"json_schema": {"enum": ["x"]}}, lambda text: text == '"x"'),
+        ({"json_schema": {"const": {"a": [1, 2]}}}, lambda text: text == '{"a": [1, 2]}'),
+        (
+            {"json_schema": {"const": {"a": [1, 2]}}, "json_separators": [",", ":"]},
+            lambda text: text == '{"a":[1,2]}',
+        ),
         ({"json_schema": "$$ANY$$"}, lambda text: isinstance(json.loads(text), dict)),
         ({"ebnf": 'root ::= "yes" | "no"'}, lambda text: text in ("yes", "no")),
     ],
-    ids=["regex", "schema", "schema as object", "any object", "ebnf"],
+    ids=["regex", "schema", "schema as object", "blanks", "compact", "any object", "ebnf"],
 )
 def test_constraints_hold(client, params, is_valid) -> None:
     told = generate(
@@ -328,6 +333,14 @@ def test_a_generation_tells_its_own_log_probabilities_and_rivals(client, backend
         ({"text": "a", "sampling_params": {"regex": "("}}, "regex"),
         ({"text": "a", "sampling_params": {"regex": "a" * (1 << 20 | 1)}}, "sampling_params.regex"),
         ({"text": "a", "sampling_params": {"json_schema": "{"}}, "sampling_params.json_schema"),
+        (
+            {"text": "a", "sampling_params": {"regex": "a", "json_separators": [",", ":"]}},
+            "sampling_params.json_separators",
+        ),
+        (
+            {"text": "a", "sampling_params": {"json_schema": "true", "json_separators": [","]}},
+            "sampling_params.json_separators",
+        ),
         ({"text": "a", "sampling_params": {"regex": "a", "ebnf": "b"}}, "sampling_params.ebnf"),
         ({"text": "a", "sampling_params": {"logit_bias": {"x": 1}}}, "logit_bias"),
         ({"text": "a", "sampling_params": {"skip_special_tokens": False}}, "skip_special_tokens"),

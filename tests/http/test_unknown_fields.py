@@ -32,6 +32,11 @@ def url() -> Iterator[str]:
         ("chat/completions", {"massages": SAID}, "massages", "messages"),
         ("completions", {"prompt": "x", "temprature": 0}, "temprature", "temperature"),
         ("responses", {"input": "x", "tool-choice": "auto"}, "tool-choice", "tool_choice"),
+        ("chat/completions", {"messages": SAID, "functions": [{}]}, "functions", "tools"),
+        (
+            *("chat/completions", {"messages": SAID, "function_call": "auto"}),
+            *("function_call", "tool_choice"),
+        ),
     ],
 )
 def test_a_misspelled_field_is_refused_with_the_one_that_was_meant(
@@ -69,6 +74,11 @@ def test_so_is_one_that_lies_in_another(
     assert (response.status_code, error["code"]) == (400, "unknown_parameter")
     assert error["param"] == name
     assert f"{meant}?" in error["message"]
+
+
+def test_a_field_whose_place_another_has_taken_may_be_null(url: str) -> None:
+    body = {"messages": SAID, "model": "tiny", "functions": None, "function_call": None}
+    assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 200
 
 
 def test_fields_of_others_in_messages_are_left_alone(url: str) -> None:

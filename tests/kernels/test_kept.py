@@ -92,6 +92,21 @@ def test_code_that_is_cut_short_is_made_anew(room: Room, size: int) -> None:
     assert room.is_kept()
 
 
+@pytest.mark.parametrize("code", [b"cnowhere\nthing\n.", b"cnumba\nnothing_of_it\n."])
+def test_code_that_names_what_is_not_there_is_made_anew(room: Room, code: bytes) -> None:
+    room.compiled()
+    (file,) = room.code
+    file.write_bytes(code)
+    assert not room.is_kept()
+    assert room.is_kept()
+
+
+def test_the_same_files_by_another_name_are_another_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept._stamp.__wrapped__()
+    monkeypatch.setattr(kept, "__name__", "elsewhere.kernels.kept")
+    assert kept._stamp.__wrapped__() != before
+
+
 def test_the_stamp_is_of_every_file_of_the_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

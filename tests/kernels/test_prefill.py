@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forkroot.kernels import Past
 from forkroot.kernels.cpu import CpuAttention
 from forkroot.kernels.inplace import cut_in_place
-from forkroot.kernels.parts import Bend, ChunkPart, Into
+from forkroot.kernels.parts import LONG, Bend, ChunkPart, InPlacePlan, Into, Narrowing, narrowed
 from forkroot.kernels.prefill import ChunkReader
 from forkroot.kernels.reference import attend
 
@@ -171,3 +171,46 @@ def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only() -> No
     kv[0, :, past.table[past.rows[0], 0]] = torch.nan
     is_bad = read(q, kv, chunk(past), 0.3).out.isnan().all(-1).all(-1)
     assert is_bad.tolist() == [True] * 80 + [False] * 80
+
+
+LENS = [1, 5, 90, LONG, 12, 2 * LONG]
+LASTS = (np.cumsum(LENS) - 1).tolist()
+
+
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("dim", [16, 64, 128])
+@pytest.mark.parametrize(
+    ("wanted", "left"),
+    [
+        (LASTS, [1, 5, 1, 1, 12, 1]),
+        ([LASTS[0], LASTS[3]], [1, 5, 0, 1, 12, 0]),
+        ([LASTS[3], LASTS[2], LASTS[3]], [1, 5, 1, 1, 12, 0]),  # in any order, and twice
+        ([LASTS[2] - 1, LASTS[2]], [1, 5, 90, 0, 12, 0]),
+        ([], [1, 5, 0, 0, 12, 0]),
+    ],
+)
+def test_what_is_wanted_is_the_same_where_the_rest_is_left_out(
+    wanted: list[int], left: list[int], dim: int, window: int | None
+) -> None:
+    rng = np.random.default_rng(dim)
+    past = scattered(rng, [70, 65, 130, 0, 90, 64], LENS)
+    kv, q = poisoned(rng, past, 2, dim), queries(rng, past, 6, dim)
+    attention = CpuAttention(NUM_SLOTS, 2, torch.float32, True)
+    assert isinstance(attention, Narrowing)
+    plan = attention.plan(past, window)
+    less = attention.narrowed(plan, np.array(wanted, np.int64))
+    assert isinstance(less, InPlacePlan)
+    tokens = np.concatenate([part.tokens for part in less.own])
+    sequences = np.repeat(np.arange(len(LENS)), LENS)
+    assert np.bincount(sequences[tokens], minlength=len(LENS)).tolist() == left
+    found, whole = (attention.attend(q, kv, each, dim**-0.5) for each in (less, plan))
+    assert torch.equal(found[wanted], whole[wanted])
+
+
+def test_chunks_that_a_run_is_merged_into_are_left_whole() -> None:
+    part = chunk(scattered(np.random.default_rng(7), [200], [LONG]))
+    last = np.array([LONG - 1])
+    (left,) = narrowed(InPlacePlan((part,), (part,)), last).own
+    assert left is part
+    (left,) = narrowed(InPlacePlan((part,), ()), last).own
+    assert left.tokens.tolist() == [LONG - 1]

@@ -1,5 +1,8 @@
 """Programs: how they are made, run, bound, nested, and told which backend to use."""
 
+import copy
+import pickle
+
 import pytest
 
 from forkroot.adapters.native import (
@@ -11,7 +14,7 @@ from forkroot.adapters.native import (
     set_default_backend,
 )
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.core.protocol import InvalidCall
+from forkroot.core.protocol import InvalidCall, NotPicklable
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -226,3 +229,23 @@ def test_each_gen_may_name_its_backend(default):
 def test_a_run_can_be_repeated_on_the_same_program() -> None:
     backend = ScriptedBackend(["1", "2"])
     assert [ask.run("a", backend=backend).ret_value for _ in range(2)] == ["1", "2"]
+
+
+def test_a_program_is_pickled_by_its_name_with_what_is_bound() -> None:
+    assert pickle.loads(pickle.dumps(ask)) is ask
+    bound = pickle.loads(pickle.dumps(ask.bind(question="Who", mark="!")))
+    assert bound.run(backend=ScriptedBackend("me")).text() == "Who!me"
+    assert copy.deepcopy([ask])[0] is ask
+
+
+def test_a_program_that_its_module_does_not_have_is_not_pickled() -> None:
+    @function
+    def inner(s):
+        s += "a"
+
+    with pytest.raises(NotPicklable, match=r"<program inner> is not .*<locals>\.inner; allowed: a"):
+        pickle.dumps(inner)
+    inner.body.__qualname__ = "ask"
+    other = function(name="other")(inner.body)
+    with pytest.raises(TypeError, match=r"<program other> is not .*test_program\.ask; allowed: a"):
+        pickle.dumps(other)

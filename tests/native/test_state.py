@@ -1,5 +1,7 @@
 """A state: what is appended reaches the backend in order, and what is fetched is there."""
 
+import pickle
+
 import pytest
 
 from forkroot.adapters.native import (
@@ -19,6 +21,7 @@ from forkroot.core.protocol import (
     Image,
     InvalidCall,
     Message,
+    NotPicklable,
     Output,
     Text,
     TokenLogprob,
@@ -297,3 +300,15 @@ def test_a_misspelled_variable_is_told_with_the_one_that_was_meant() -> None:
     with pytest.raises(UnsetVariable, match="did you mean 'answer'") as caught:
         program.run(backend=ScriptedBackend("x"))
     assert caught.value.name == "anwser"
+
+
+def test_a_state_is_not_sent_to_another_process_but_what_it_holds_can_be() -> None:
+    @function
+    def program(s):
+        s += "A" + gen("answer")
+
+    state = program.run(backend=ScriptedBackend("x"))
+    with pytest.raises(NotPicklable, match=r"a ProgramState .* allowed: its text\(\)"):
+        pickle.dumps(state)
+    held = state.text(), state.messages(), state["answer"]
+    assert pickle.loads(pickle.dumps(held)) == held

@@ -1,0 +1,103 @@
+"""A chat with a model in a terminal: what `forkroot chat` runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from unicodedata import category
+
+from rich.console import Console
+
+from .. import Backend, Call, CallFailed, Chat, Completion, InvalidCall, Message, Sampling, Text
+
+
+class Conversation:
+    """A chat that is kept as the model wrote it, so that each turn finds those before in the cache.
+
+    system: what the model is told first, if not empty.
+    """
+
+    def __init__(self, backend: Backend, sampling: Sampling, system: str = "") -> None:
+        self._backend = backend
+        self._sampling = sampling
+        self._start = (Message("system", (Text(system),)),) if system else ()
+        self._messages = self._start
+
+    def clear(self) -> None:
+        """Forget every turn."""
+        self._messages = self._start
+
+    def say(self, text: str, write: Callable[[str], object]) -> Completion:
+        """A turn, its answer written as it comes. Ctrl-C meanwhile ends it early. A turn that
+        fails is forgotten; its error is raised."""
+        asked = (*self._messages, Message("user", (Text(text),)))
+        reply = self._backend.submit(Call(Chat(asked), self._sampling, stream=True))
+        written = 0
+        try:
+            for chunk in reply:
+                write(chunk.text)
+                written += len(chunk.text)
+        except KeyboardInterrupt:
+            reply.cancel()
+        completion = reply.result()
+        write(completion.text[written:])
+        self._messages = (*asked, Message("assistant", completion.outputs[0].segments))
+        return completion
+
+
+def talk(conversation: Conversation) -> None:
+    """Turns from standard input until it ends or says /quit. On a terminal an error ends its turn
+    only; otherwise it is raised."""
+    is_terminal = sys.stdin.isatty()
+    if is_terminal:
+        print("Ctrl-C stops an answer, /clear forgets, /quit or Ctrl-D leaves.", file=sys.stderr)
+    for line in _lines("> " if is_terminal else ""):
+        if line == "/quit":
+            return
+        if line == "/clear":
+            conversation.clear()
+        elif line.startswith("/"):
+            print(f"forkroot: {line} is not a command; allowed: /clear, /quit", file=sys.stderr)
+        elif line:
+            try:
+                completion = conversation.say(line, _write)
+            except (InvalidCall, CallFailed) as error:
+                if not is_terminal:
+                    raise
+                print(f"forkroot: {error}", file=sys.stderr)
+            else:
+                _write("\n")
+                if is_terminal:
+                    Console(stderr=True).print(_cost(completion), style="dim", highlight=False)
+
+
+def visible(text: str) -> str:
+    """The text without characters that steer a terminal."""
+    return "".join(char for char in text if char in "\n\t" or category(char) != "Cc")
+
+
+def _lines(prompt: str) -> Iterator[str]:
+    """What the user types, line by line; Ctrl-C drops a line."""
+    with suppress(ImportError):
+        import readline  # noqa: F401  (input() then edits lines and knows those before)
+    while True:
+        try:
+            line = input(prompt)
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            print(file=sys.stderr)
+            continue
+        yield line.strip()
+
+
+def _write(text: str) -> None:
+    print(visible(text), end="", flush=True)
+
+
+def _cost(completion: Completion) -> str:
+    usage = completion.usage
+    is_cut = completion.outputs[0].finish_reason == "length"
+    found = f"{usage.cached_tokens:,} of {usage.prompt_tokens:,} prompt tokens were cached"
+    return f"{found}, {usage.completion_tokens:,} written{' (cut short)' if is_cut else ''}"
