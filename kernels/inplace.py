@@ -19,18 +19,24 @@ JOINED = 32  # new tokens up to which a sequence has others join it in reading a
 
 def cut_in_place(past: Past, window: int | None = None) -> InPlacePlan:
     """Cut a step into parts."""
-    if len(past.rows) == 1 and past.lens[0] == 1:
-        return _alone(past, window)
+    if (past.lens == 1).all() and _are_strangers(past):
+        return _apart(past, window)
     if window is None or not is_reached(past, window):
         return _Cutter(past, None).plan()
     return _Cutter(shifted(past, window), window).plan()
 
 
-def _alone(past: Past, window: int | None) -> InPlacePlan:
-    """One new token, which shares with nobody: the same, made in a third of the time."""
+def _are_strangers(past: Past) -> bool:
+    """Whether no two sequences begin in the same slot."""
+    count = len(past.rows)
+    return count == 1 or len(set(past.table[past.rows, 0].tolist())) == count
+
+
+def _apart(past: Past, window: int | None) -> InPlacePlan:
+    """Single tokens of strangers: the same, made in a third of the time."""
     ends = past.starts + 1
     firsts = np.zeros_like(ends) if window is None else np.maximum(ends - window, 0)
-    tokens, reads = np.zeros(1, np.int64), np.cumsum(ends - firsts)
+    tokens, reads = np.arange(len(ends)), np.cumsum(ends - firsts)
     return InPlacePlan((TokenPart(tokens, past.table, past.rows, firsts, ends, reads),), ())
 
 

@@ -36,8 +36,8 @@ class Inputs:
         device: torch.device,
         drawn: Tensor | None = None,
     ) -> Inputs:
-        """Bring a batch to the device, without waiting for it. drawn: what its ids may name, as in
-        `named`."""
+        """Bring a batch to the device, without waiting for it. drawn: what its ids name, as in
+        `named`; None: they name none."""
         wanted, plans = wanted_of(batch), tuple(_plans(batch, windows, attention))
         arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
         arrays += [] if wanted is None else [wanted]
@@ -47,7 +47,7 @@ class Inputs:
             small = [array.astype(np.int32, copy=False) for array in arrays]
             tensors = [tensor.long() for tensor in uploaded(small, device)]
         ids, positions, slots, *rest = tensors
-        if drawn is not None and (batch.ids < 0).any():
+        if drawn is not None:
             ids = named(ids, drawn)
         return cls(ids, positions, slots, rest[0] if rest else None, plans)
 

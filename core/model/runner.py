@@ -127,7 +127,8 @@ class ModelRunner:
             if made is not None:
                 return made
         self._ahead.use(int(batch.slots.max(initial=0)))
-        inputs = Inputs.of(batch, model.windows, self._attention, model.device, self._drawn)
+        drawn = self._drawn if num_named else None
+        inputs = Inputs.of(batch, model.windows, self._attention, model.device, drawn)
         return States(model.hidden(inputs, self._pool, self._attention))
 
     def _patient_states(self, batch: Batch) -> States:
