@@ -7,39 +7,52 @@ import pytest
 
 from forkroot.kernels import Past
 from forkroot.kernels.inplace import cut_in_place
-from forkroot.kernels.parts import InPlacePlan, TokenPart
+from forkroot.kernels.parts import TokenPart
 
 TABLE = np.arange(400, dtype=np.int32)[::-1].copy().reshape(4, 100)
 
 
-def past(*starts: int) -> Past:
-    """Single new tokens of sequences that share nothing."""
-    lens = np.ones(len(starts), np.int32)
-    return Past(TABLE, np.arange(len(starts), dtype=np.int32), np.array(starts, np.int32), lens)
+def past(*starts: int, lens: tuple[int, ...] | None = None) -> Past:
+    """New tokens, one each unless told, of sequences that share nothing."""
+    counts = np.array(lens or (1,) * len(starts), np.int32)
+    return Past(TABLE, np.arange(len(starts), dtype=np.int32), np.array(starts, np.int32), counts)
 
 
-def read_by_first(plan: InPlacePlan) -> list[int]:
-    """The slots that the first token reads."""
-    (part,) = plan.own
-    assert isinstance(part, TokenPart)
+def singles(past: Past, window: int | None) -> TokenPart:
+    """The part of the single tokens."""
+    plan = cut_in_place(past, window)
     assert not plan.runs
+    assert isinstance(plan.own[0], TokenPart)
+    return plan.own[0]
+
+
+def read_by_first(part: TokenPart) -> list[int]:
+    """The slots that the first token reads."""
     row = part.table[part.rows[0]]
     return row[part.firsts[0] : part.ends[0]].tolist()
 
 
 @pytest.mark.parametrize("window", [None, 1, 8, 31, 99])
-@pytest.mark.parametrize("start", [0, 1, 7, 8, 30, 99])
-def test_a_token_alone_reads_what_it_reads_beside_others(start: int, window: int | None) -> None:
-    alone, others = cut_in_place(past(start), window), cut_in_place(past(start, 50), window)
-    seen = TABLE[0, : start + 1].tolist()
-    assert read_by_first(alone) == read_by_first(others) == seen[-(window or len(seen)) :]
+@pytest.mark.parametrize("start", [0, 1, 7, 8, 30, 98])
+def test_a_token_reads_the_same_alone_and_beside_others(start: int, window: int | None) -> None:
+    seen = TABLE[0, : start + 1].tolist()[-(window or 100) :]
+    for batch in (past(start), past(start, 50), past(start, 50, lens=(1, 2))):
+        assert read_by_first(singles(batch, window)) == seen
 
 
 @pytest.mark.parametrize("window", [None, 8])
-def test_a_part_of_one_token_has_the_types_that_loops_want(window: int | None) -> None:
-    (one,), (two,) = (cut_in_place(it, window).own for it in (past(40), past(40, 50)))
-    assert isinstance(one, TokenPart)
-    assert isinstance(two, TokenPart)
+def test_parts_of_single_tokens_have_the_types_that_loops_want(window: int | None) -> None:
+    one, two = singles(past(40), window), singles(past(40, 50), window)
+    other = singles(past(40, 50, lens=(1, 2)), window)
     for name in ("tokens", "table", "rows", "firsts", "ends", "reads"):
-        assert getattr(one, name).dtype == getattr(two, name).dtype, name
-    assert one.reads.tolist() == two.reads[:1].tolist()
+        types = {getattr(part, name).dtype for part in (one, two, other)}
+        assert len(types) == 1, name
+    assert one.reads.tolist() == other.reads.tolist() == two.reads[:1].tolist()
+
+
+def test_what_single_tokens_share_is_read_once() -> None:
+    table = np.tile(np.arange(2000, dtype=np.int32), (40, 1))
+    starts, rows = np.full(40, 1999, np.int32), np.arange(40, dtype=np.int32)
+    table[:, 1999] = 2000 + rows
+    plan = cut_in_place(Past(table, rows, starts, np.ones(40, np.int32)))
+    assert [len(run.table[0]) for run in plan.runs] == [1999]
