@@ -170,6 +170,12 @@ class Measured:
         }
 
 
+def warm(backend: LocalBackend) -> None:
+    """Ask something, so that what a process does only once is no mode's."""
+    with dspy.context(lm=LM(backend, temperature=0, cache=False, max_tokens=8)):
+        dspy.Predict("review -> is_urgent: bool")(review="The room was clean.")
+
+
 def counted(backend: LocalBackend, recorder: Recorder) -> dict[str, float]:
     """What the engine computed, and in how many passes; and of the program's own calls."""
     counters = backend.info().counters
@@ -223,6 +229,8 @@ def main() -> None:
             mode: LocalBackend.from_folder(model, num_slots=num_slots, **pins, **settings)
             for mode, settings in MODES.items()
         }
+        for backend in backends.values():
+            warm(backend)
         for name, program in group:
             measured = Measured(backends, program, args.max_tokens)
             for _ in range(args.repeats):
