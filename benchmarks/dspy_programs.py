@@ -172,7 +172,7 @@ class Measured:
 
 def warm(backend: LocalBackend) -> None:
     """Ask something, so that what a process does only once is no mode's."""
-    with dspy.context(lm=LM(backend, temperature=0, cache=False, max_tokens=8)):
+    with dspy.context(lm=LM(backend, temperature=0, cache=False, max_tokens=64)):
         dspy.Predict("review -> is_urgent: bool")(review="The room was clean.")
 
 

@@ -11,9 +11,14 @@ from types import MappingProxyType
 from typing import Any
 
 from .nearest import did_you_mean
-from .protocol import InvalidCall
+from .protocol import InvalidCall, Sampling
 
 HOST_POLICIES = ("back", "through")
+_ELSEWHERE = {
+    **{it.name: f"; it is of a call, as in gen(..., {it.name}=...)" for it in fields(Sampling)},
+    "settings": "; each is given by its own name",
+    "api_key": "; it is for the URL of a server",
+}
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -98,7 +103,7 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                hint = did_you_mean(key, (*known, "process"), 0.8)
+                hint = _ELSEWHERE.get(key) or did_you_mean(key, (*known, "process"), 0.8)
                 allowed = f"one of the settings {', '.join(known)}, and of connect: process{hint}"
                 raise InvalidCall(key, value, allowed)
         config = cls(**settings)

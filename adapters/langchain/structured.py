@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from operator import itemgetter
 from typing import Any
 
@@ -14,10 +16,15 @@ from langchain_core.output_parsers.openai_tools import (
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
+from pydantic import TypeAdapter
 
 from ...core.protocol import InvalidCall
 
 METHODS = ("function_calling", "json_schema", "json_mode")
+_CONVERTED = ("properties", "parameters", "input_schema", "function", "toolSpec")
+_OBJECTS = (
+    "a schema of objects, as these are a tool's arguments; method='json_schema' holds to any schema"
+)
 
 
 def structured(
@@ -40,6 +47,9 @@ def structured(
         raise InvalidCall("schema", schema, "a schema or a class; None with json_mode only")
     told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
     if schema is not None and method == "function_calling":
+        found = _json_schema(schema)
+        if found.get("type", "object") != "object" or not found.keys() & {"type", *_CONVERTED}:
+            raise InvalidCall("schema", schema, _OBJECTS)
         name = convert_to_openai_tool(schema)["function"]["name"]
         bound = model.bind_tools(
             [schema],
@@ -50,10 +60,20 @@ def structured(
         return _parsed(bound, _tool_parser(schema, name), include_raw)
     asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
     if schema is not None:
-        body = {"name": "answer", "schema": convert_to_json_schema(schema), "strict": True}
+        body = {"name": "answer", "schema": _json_schema(schema), "strict": True}
         asked = {"type": "json_schema", "json_schema": body}
     bound = model.bind(response_format=asked, ls_structured_output_format=told)
     return _parsed(bound, _text_parser(schema), include_raw)
+
+
+def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:
+    """What answers are held to. LangChain's own conversion knows objects alone: of other schemas it
+    would leave the title."""
+    if isinstance(schema, Mapping) and not any(key in schema for key in _CONVERTED):
+        return dict(schema)
+    if isinstance(schema, type) and issubclass(schema, Enum):
+        return TypeAdapter(schema).json_schema()
+    return convert_to_json_schema(schema)
 
 
 def _parsed(model: Runnable[Any, Any], parser: Any, include_raw: bool) -> Runnable[Any, Any]:

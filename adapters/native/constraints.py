@@ -1,5 +1,8 @@
 """From the arguments of `gen` to the constraint that they ask for.
 
+JSON has a blank after each comma and colon, as most of the JSON has that models have read, unless a
+`JsonSchema` says otherwise.
+
 What may stand for a JSON schema: a mapping, its JSON text, a `JsonSchema`, a Pydantic model, and
 with Pydantic installed a dataclass or TypedDict. Pydantic itself is imported only when such a class
 is given.
@@ -13,6 +16,7 @@ from dataclasses import is_dataclass
 from typing import Any, TypeAlias
 
 from ...core.protocol import (
+    SPACED,
     Call,
     Constraint,
     ForkrootError,
@@ -49,7 +53,7 @@ def constraint_of(
         json_schema.check()
         return json_schema
     if json_schema is not None:
-        return JsonSchema(_schema(json_schema))
+        return JsonSchema(_schema(json_schema), SPACED)
     if isinstance(grammar, Grammar):
         return grammar
     if grammar is not None:
@@ -71,7 +75,7 @@ def _unasked(call: Call) -> Reply:
 
 def _of_dtype(dtype: type | str) -> Constraint:
     if _has_schema(dtype):
-        return JsonSchema(_class_schema(dtype, "dtype"))
+        return JsonSchema(_class_schema(dtype, "dtype"), SPACED)
     name = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", "")
     if name not in _DTYPES:
         raise InvalidCall("dtype", dtype, " | ".join((*_DTYPES, _CLASSES)))

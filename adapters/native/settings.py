@@ -65,7 +65,10 @@ _default = DefaultBackend()
 
 
 def set_default_backend(backend: Backend | None) -> None:
-    """Run programs of this process on `backend` unless a run says otherwise; None: on none."""
+    """Run programs of this process on `backend` unless a run says otherwise; None: on none. Raises
+    InvalidCall for what is no backend."""
+    if backend is not None and not hasattr(backend, "submit"):
+        raise InvalidCall("backend", backend, f"a backend, such as connect({backend!r}), or None")
     _default.backend = backend
 
 

@@ -238,6 +238,24 @@ def test_what_lies_within_a_structured_answer_is_spelled_so_too(model: ChatForkr
     assert answer["raw"].content == '{"who": {"name": "Anna", "age": 42}}'
 
 
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"title": "Colour", "type": "string", "enum": ["red", "blue"]},
+        {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 3},
+        {"anyOf": [{"type": "boolean"}, {"const": 7}]},
+        Colour,
+    ],
+)
+def test_a_schema_of_anything_is_held_to(model: ChatForkroot, schema: Any) -> None:
+    held = {"enum": [it.value for it in Colour]} if schema is Colour else schema
+    for method in ("json_schema", "json_mode"):
+        answer = model.with_structured_output(schema, method=method).invoke("Go", max_tokens=40)
+        jsonschema.validate(answer, held)
+    with pytest.raises(InvalidCall, match=r"allowed: a schema of objects, .*method='json_schema'"):
+        model.with_structured_output(schema)
+
+
 def test_structured_answers_stream_as_they_grow(model: ChatForkroot) -> None:
     schema = Everything.model_json_schema()
     *_, last = model.with_structured_output(schema, method="json_schema").stream("Go")

@@ -86,3 +86,16 @@ def test_what_is_set_stays_but_for_a_context_that_the_model_does_not_have():
 def test_a_misspelled_setting_is_told_with_the_one_that_was_meant(name: str, meant: str) -> None:
     with pytest.raises(InvalidCall, match=rf"{name}=1 .*did you mean {meant}\?"):
         EngineConfig.from_settings({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("temperature", r"it is of a call, as in gen\(..., temperature=...\)"),
+        ("settings", "each is given by its own name"),
+        ("api_key", "for the URL of a server"),
+    ],
+)
+def test_what_belongs_elsewhere_is_told_where(name: str, told: str) -> None:
+    with pytest.raises(InvalidCall, match=told):
+        EngineConfig.from_settings({name: 1})

@@ -26,7 +26,16 @@ from forkroot.adapters.native.expressions import (
     flatten,
     variable_of,
 )
-from forkroot.core.protocol import Grammar, Image, InvalidCall, JsonSchema, Regex, Video
+from forkroot.core.protocol import (
+    COMPACT,
+    SPACED,
+    Grammar,
+    Image,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Video,
+)
 
 
 def test_gen_keeps_only_what_it_was_given() -> None:
@@ -83,9 +92,9 @@ def test_log_probabilities_are_asked_for_with_or_without_rivals() -> None:
     ("given", "expected"),
     [
         ({"regex": "[ab]+"}, Regex("[ab]+")),
-        ({"json_schema": {"type": "object"}}, JsonSchema({"type": "object"})),
-        ({"json_schema": '{"type": "object"}'}, JsonSchema({"type": "object"})),
-        ({"json_schema": JsonSchema({}, (", ", ": "))}, JsonSchema({}, (", ", ": "))),
+        ({"json_schema": {"type": "object"}}, JsonSchema({"type": "object"}, SPACED)),
+        ({"json_schema": '{"type": "object"}'}, JsonSchema({"type": "object"}, SPACED)),
+        ({"json_schema": JsonSchema({})}, JsonSchema({}, COMPACT)),
         ({"grammar": 'start: "a"'}, Grammar('start: "a"')),
         ({"grammar": Grammar("root ::= x", "gbnf")}, Grammar("root ::= x", "gbnf")),
         ({"dtype": int}, Regex("[+-]?[0-9]+")),

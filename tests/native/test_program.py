@@ -29,6 +29,8 @@ def ask(s, question, mark="?"):
 @pytest.fixture
 def default():
     backend = ScriptedBackend("default")
+    with pytest.raises(InvalidCall, match=r"backend='tiny' is not allowed; .*connect\('tiny'\)"):
+        set_default_backend("tiny")
     set_default_backend(backend)
     yield backend
     set_default_backend(None)

@@ -153,8 +153,8 @@ def test_what_a_model_writes_is_one_of_the_class() -> None:
         )
     for state in states:
         assert Person.model_validate_json(state["person"]).name
-        assert state.get_meta_info("person")["forced"][0] == (0, len('{"name":"'))
-        assert re.fullmatch(r'\{"x":-?\d+(,"y":-?\d+)?\}', state["point"], re.ASCII)
+        assert state.get_meta_info("person")["forced"][0] == (0, len('{"name": "'))
+        assert re.fullmatch(r'\{"x": -?\d+(, "y": -?\d+)?\}', state["point"], re.ASCII)
 
 
 def test_a_regular_expression_or_grammar_is_text_that_can_be_encoded() -> None:
