@@ -150,10 +150,10 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert "0.0%" in rows["neither"]
     rows = {line.split("  ")[0]: line for line in forced.splitlines() if "×" in line}
     assert set(rows) == {"one essay", "its JSON only", "2 essays at once", ""}
-    assert rows["its JSON only"].split()[3:7] == ["4", "4.0×", "12", "4"]
+    assert rows["its JSON only"].split()[3:7] == ["4", "4.8×", "15", "4"]
     assert "All answers are the same." in out
     told = " ".join(out.split())
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in told
-    assert 'Grade: «D» Verdict as JSON:‹{"grade":"›«D»‹","summary":"The essay is ›' in told
+    assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in told
     assert "You judge short essays" in out
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
