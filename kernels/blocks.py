@@ -64,9 +64,7 @@ def layers(first_layer, first, last, step_at, parts):
 def end(end_at, x_at, rows, out_at, normed_at):
     """x [rows, hidden] -> norm -> matrix -> out; normed [rows, hidden] stands between these."""
     it = carray(_end_at(end_at), 1)[0]
-    shape = rows, 1, it.hidden
-    x, normed = carray(floats(x_at), shape), carray(floats(normed_at), shape)
-    _normalize(x, carray(floats(it.norm), (1, it.hidden)), it.eps, normed)
+    _norm(it, it.norm, x_at, rows, normed_at)
     _product(it.matrix, normed_at, rows, out_at, 0)
 
 
@@ -88,7 +86,7 @@ def _enter_attention(layer, step, kv):
     """norm -> queries, keys and values -> norms of heads -> turns; keys and values go into their
     slots."""
     num_turned, dim = layer.num_heads + layer.num_kv_heads, layer.dim
-    _norm(layer, layer.attention_norm, step)
+    _norm(layer, layer.attention_norm, step.x, step.rows, step.normed)
     _product(layer.qkv, step.normed, step.rows, step.qkv, 0)
     qkv = carray(floats(step.qkv), (step.rows, num_turned + layer.num_kv_heads, dim))
     turned = qkv[:, :num_turned]
@@ -129,7 +127,7 @@ def _attend_singles(layer, step, kv):
 def _feed_forward(layer, step):
     """norm -> gate and up -> silu(gate) * up -> down, added to x."""
     rows, ffn = step.rows, layer.ffn
-    _norm(layer, layer.ffn_norm, step)
+    _norm(layer, layer.ffn_norm, step.x, rows, step.normed)
     _product(layer.gate_up, step.normed, rows, step.gate_up, 0)
     gated = carray(floats(step.gated), (rows, ffn))
     _silu_mul(carray(floats(step.gate_up), (rows, 2 * ffn)), gated)
@@ -137,11 +135,11 @@ def _feed_forward(layer, step):
 
 
 @_compiled
-def _norm(layer, weight, step):
-    """x -> normed."""
-    shape = step.rows, 1, layer.hidden
-    x, normed = carray(floats(step.x), shape), carray(floats(step.normed), shape)
-    _normalize(x, carray(floats(weight), (1, layer.hidden)), layer.eps, normed)
+def _norm(sizes, weight, x_at, rows, normed_at):
+    """x -> normed, of so many rows. sizes: a record with hidden and eps."""
+    shape = rows, 1, sizes.hidden
+    x, normed = carray(floats(x_at), shape), carray(floats(normed_at), shape)
+    _normalize(x, carray(floats(weight), (1, sizes.hidden)), sizes.eps, normed)
 
 
 @_compiled

@@ -34,6 +34,7 @@ from .digits import (
     take,
     take_right,
 )
+from .parts import LONG
 from .tiles import BLOCK, LOWEST, bend, find, hide, longest, look, settle
 from .vectors import (
     exp2,
@@ -52,7 +53,7 @@ from .vectors import (
 
 DIMS = DEPTH, 2 * DEPTH  # of heads; sums of more products could overflow
 LANES = ROWS  # queries of a tile
-LEAST = 33  # queries over a block of keys from which these are worth to be split into digits
+LEAST = LONG  # queries over a block of keys from which these are worth to be split into digits
 MOST_TILES = 512 // LANES  # tiles that a block is read for, while it is in a near cache
 _FOURS = DEPTH // 4  # numbers that as many digits take
 _PART = DIGITS * TILE  # numbers that the digits of a tile take

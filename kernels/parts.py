@@ -151,6 +151,13 @@ class Narrowing(Attention, Protocol):
         others may get anything."""
 
 
+def least(attention: Attention, plan: Any, wanted: Tensor | None) -> Any:
+    """The plan, or a narrowed one where only some rows are wanted and the attention can do so."""
+    if wanted is None or not isinstance(attention, Narrowing):
+        return plan
+    return attention.narrowed(plan, wanted.numpy())
+
+
 def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:
     """As `Narrowing.narrowed`: of long sequences that share no run the last tokens alone are left,
     where no other is wanted, or none."""

@@ -28,8 +28,8 @@ _PAUSE = 0.0001  # in which torch's threads fall asleep, as they do between the 
 _PATIENCE = 0.05  # seconds after which a slow product is not tried again
 _MARGIN = 1.1  # by which a layout must win over those that are tried before it
 _PACKED_ROWS = 32  # for which oneDNN chooses its order
-FEW = 8  # rows for which a matrix is read as long as for one
-SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
+_FEW = 8  # rows for which a matrix is read as long as for one
+_SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
 
 
 class Product(Protocol):
@@ -116,7 +116,7 @@ class Paneled:
             raise ValueError(f"{sizes} have no product {list(out.shape)}")
         arrays = x.contiguous().numpy(), self.panels, out.numpy(), is_added
         num_threads = min(self._num_threads, self.num_panels)
-        if num_threads == 1 or max(len(x), FEW) * x.shape[1] * self.width < SPREAD:
+        if num_threads == 1 or not is_spread_out(len(x), x.shape[1] * self.width):
             self._multiply(*arrays, 0, self.num_panels)
             return
         borders = [self.num_panels * i // num_threads for i in range(num_threads + 1)]
@@ -218,6 +218,11 @@ def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
         panel[:, len(rows) :] = 0
         panel[:, : len(rows)] = rows.t()
     return memory
+
+
+def is_spread_out(num_rows: int, num_numbers: int) -> bool:
+    """Whether several threads multiply so many rows and a matrix of so many numbers."""
+    return max(num_rows, _FEW) * num_numbers >= _SPREAD
 
 
 def count_thirds(weight: Tensor) -> int | None:

@@ -20,8 +20,8 @@ from .addresses import address, entry
 from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 from .paged import is_spread
-from .parts import Bend, InPlacePlan, Narrowing, TokenPart
-from .products import FEW, SPREAD, Paneled
+from .parts import Bend, InPlacePlan, TokenPart, least
+from .products import Paneled, is_spread_out
 from .rows import CompiledNorm, Norm
 
 _MOST = 256  # rows above which what calls take is nothing beside the rest
@@ -56,7 +56,7 @@ class Stack:
             return False
         if not all(isinstance(plan, InPlacePlan) for plan in plans):
             return False
-        return self._num_threads == 1 or max(len(x), FEW) * self._largest < SPREAD
+        return self._num_threads == 1 or not is_spread_out(len(x), self._largest)
 
     def __call__(
         self,
@@ -80,13 +80,11 @@ class Stack:
                 return x if wanted is None else x.index_select(0, wanted)
             for i, layer in enumerate(self._layers):
                 self._run(i, i + 1, blocks.ENTER)
-                q, plan = self._room.q(len(x)), plans[layer.window]
-                is_last = i + 1 == len(self._layers)
-                if wanted is not None and is_last and isinstance(attention, Narrowing):
-                    plan = attention.narrowed(plan, wanted.numpy())
+                of_last = wanted if i + 1 == len(self._layers) else None
+                q, plan = self._room.q(len(x)), least(attention, plans[layer.window], of_last)
                 seen = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
-                if wanted is not None and is_last:
-                    x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
+                if of_last is not None:
+                    x, seen = x.index_select(0, of_last), seen.index_select(0, of_last)
                     self._step["rows"], self._step["x"] = len(x), x.data_ptr()
                 self._step["seen"] = seen.data_ptr()
                 self._run(i, i + 1, blocks.LEAVE)
@@ -168,7 +166,7 @@ class Head:
         """As `FusedHead.fits`: a second thread would not help with the product."""
         if len(x) > _MOST or x.shape[1] != self._hidden or not x.is_contiguous():
             return False
-        return self._num_threads == 1 or max(len(x), FEW) * self._hidden * self._width < SPREAD
+        return self._num_threads == 1 or not is_spread_out(len(x), self._hidden * self._width)
 
     def __call__(self, x: Tensor) -> Tensor:
         """As `FusedHead.__call__`."""

@@ -14,7 +14,7 @@ from ...kernels import Attention
 from ...kernels.devices import rows_for
 from ...kernels.fused import fused, fused_head
 from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
-from ...kernels.parts import Narrowing
+from ...kernels.parts import least
 from ...kernels.rows import PlainRows, Rows
 from .config import ModelConfig
 from .inputs import Inputs
@@ -39,9 +39,9 @@ class Step(NamedTuple):
 
     def narrowed(self, wanted: Wanted, window: int) -> Step:
         """For a layer of which only some rows are wanted, whose plan this is."""
-        if wanted is None or not isinstance(self.attention, Narrowing):
+        if wanted is None:
             return self
-        plan = self.attention.narrowed(self.plans[window], wanted.numpy())
+        plan = least(self.attention, self.plans[window], wanted)
         return self._replace(plans=(*self.plans[:window], plan, *self.plans[window + 1 :]))
 
 

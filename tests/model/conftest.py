@@ -21,6 +21,7 @@ from forkroot.core.model.load import describe, load_model
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
+from forkroot.core.model.runner import ModelRunner
 from forkroot.kernels.cpu import CpuAttention
 
 CONTEXT_LEN = 256
@@ -96,6 +97,16 @@ def plain(model: Any, ids: list[int]) -> torch.Tensor:
 def assert_near(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert ours.shape == theirs.shape
     assert (ours - theirs).abs().max() <= 1e-4
+
+
+def write(runner: ModelRunner, place: Placement, count: int) -> None:
+    """Let every sequence that was placed go on by so many greedy tokens."""
+    counts = {s: len(ids) for s, ids in enumerate(place.ids)}
+    for _ in range(count):
+        tokens = runner.run(place.batch(counts)).tokens
+        for s, token in enumerate(tokens.tolist()):
+            place.ids[s].append(token)
+        counts = dict.fromkeys(counts, 1)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from forkroot.core.model.runner import ModelRunner
 
-from .conftest import NUM_SLOTS, Machine, MakeCheckpoint, Placement, load
+from .conftest import NUM_SLOTS, Machine, MakeCheckpoint, Placement, load, write
 
 CONTEXT_LEN = 640
 SIZES: dict[str, Any] = {
@@ -202,12 +202,7 @@ def test_greedy_answers_are_those_of_generate(nasty: Nasty) -> None:
     prompts = [prompt(length, length) for length in (45, 230, 3)]
     for ids in prompts:
         place.add(ids)
-    counts = {s: len(ids) for s, ids in enumerate(prompts)}
-    for _ in range(12):
-        tokens = runner.run(place.batch(counts)).tokens
-        for s, token in enumerate(tokens.tolist()):
-            place.ids[s].append(token)
-        counts = dict.fromkeys(counts, 1)
+    write(runner, place, 12)
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     for s, ids in enumerate(prompts):
         assert place.ids[s] == nasty.plain.generate(torch.tensor([ids]), **options)[0].tolist()

@@ -24,6 +24,7 @@ from .conftest import (
     assert_near,
     load,
     plain,
+    write,
 )
 
 LLAMA3 = {
@@ -167,12 +168,7 @@ def test_greedy_answers_are_those_of_generate(pair: tuple[Model, Any]) -> None:
     prompts = [random_ids(place.random, n) for n in (40, 1, 23, 9)]
     for prompt in prompts:
         place.add(prompt)
-    counts = {s: len(prompt) for s, prompt in enumerate(prompts)}
-    for _ in range(20):
-        tokens = runner.run(place.batch(counts)).tokens
-        for s, token in enumerate(tokens.tolist()):
-            place.ids[s].append(token)
-        counts = dict.fromkeys(counts, 1)
+    write(runner, place, 20)
     for s, prompt in enumerate(prompts):
         options = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None}
         wanted = theirs.generate(torch.tensor([prompt]), pad_token_id=0, **options)
