@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -30,6 +32,8 @@ _MARGIN = 1.1  # by which a layout must win over those that are tried before it
 _PACKED_ROWS = 32  # for which oneDNN chooses its order
 _FEW = 8  # rows for which a matrix is read as long as for one
 _SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
+_WHOLE = 1 << 22  # numbers of a matrix below which it is read whole: that takes less than to choose
+_SPAN_COST = 4  # panels that are multiplied in the time that it takes to begin with a span
 
 
 class Product(Protocol):
@@ -43,6 +47,8 @@ class Product(Protocol):
 
 
 Layout: TypeAlias = Callable[[Tensor], Product]
+Bits: TypeAlias = npt.NDArray[np.int32]
+Spans: TypeAlias = Sequence[tuple[int, int]]  # panels from the first to before the last of each
 
 
 class Plain:
@@ -76,9 +82,10 @@ class Packed:
 class Paneled:
     """By compiled loops that read the matrix once, as fast as memory gives it: float32 only.
 
-    panels: flat, as the loops want them. num_thirds: of each number, where they are split into
-    some; 0 where they are whole, and where each is one: see the dtype of the panels. num_threads:
-    as torch has, if None. counted: what `count_thirds` says of the weight, where that is known.
+    panels: flat, as the loops want them; of so many columns, its lanes, each. num_thirds: of each
+    number, where they are split into some; 0 where they are whole, and where each is one: see the
+    dtype of the panels. num_threads: as torch has, if None. counted: what `count_thirds` says of
+    the weight, where that is known.
     """
 
     num_thirds = 0
@@ -90,6 +97,7 @@ class Paneled:
         self._num_threads = num_threads or torch.get_num_threads()
         self._multiply, panels = self._laid(weight, counted)
         self.num_panels, self.panels = len(panels), panels.view(-1).numpy()
+        self.lanes = _lanes(self.num_thirds)
 
     def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
         """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
@@ -108,6 +116,38 @@ class Paneled:
             self._run(x, total, True)
         else:
             total += self(x)
+
+    def spans(self, bits: Bits) -> Spans | None:
+        """The panels that have a column whose bit is set (32 a word); None where `some` of them
+        would take as long as all."""
+        if self.depth * self.width < _WHOLE:
+            return None
+        flags = _in_groups(bits, self.lanes)[: self.num_panels]
+        borders = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
+        spans = list(zip(borders[::2], borders[1::2], strict=True))
+        cost = int(np.count_nonzero(flags)) + _SPAN_COST * len(spans)
+        return spans if cost < self.num_panels else None
+
+    def some(self, x: Tensor, spans: Spans) -> Tensor:
+        """The same, to the last bit, in the columns of these panels, and zeros elsewhere. Spans are
+        shared out among threads where there is much to do."""
+        out = x.new_zeros(len(x), self.width)
+        arrays = x.contiguous().numpy(), self.panels, out.numpy(), False
+        num_columns = self.lanes * sum(last - first for first, last in spans)
+        is_shared = is_spread_out(len(x), self.depth * num_columns)
+        num_threads = max(1, min(self._num_threads, len(spans))) if is_shared else 1
+
+        def multiply(part: int) -> None:
+            for first, last in spans[part::num_threads]:
+                self._multiply(*arrays, first, last)
+
+        others = [
+            helpers(self._num_threads).submit(multiply, part) for part in range(1, num_threads)
+        ]
+        multiply(0)
+        for other in others:
+            other.result()
+        return out
 
     def _run(self, x: Tensor, out: Tensor, is_added: bool) -> None:
         """Panels are shared out among threads where there is much to do."""
@@ -218,6 +258,21 @@ def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
         panel[:, len(rows) :] = 0
         panel[:, : len(rows)] = rows.t()
     return memory
+
+
+def _lanes(num_thirds: int) -> int:
+    """Columns of a panel: a multiple of 8."""
+    from . import panels, thirds
+
+    return thirds.LANES if num_thirds else panels.LANES
+
+
+def _in_groups(bits: Bits, size: int) -> npt.NDArray[np.bool_]:
+    """[groups of so many bits, a multiple of 8] whether any of a group is set."""
+    bytes_ = np.ascontiguousarray(bits).view(np.uint8)
+    padded = np.pad(bytes_, (0, -len(bytes_) % (size // 8)))
+    flags: npt.NDArray[np.bool_] = np.logical_or.reduce(padded.reshape(-1, size // 8), axis=1)
+    return flags
 
 
 def is_spread_out(num_rows: int, num_numbers: int) -> bool:

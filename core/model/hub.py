@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...kernels import Attention
+from .batch import Ints
 from .config import check_special_tokens, read_special_tokens
 from .hub_attention import PagedSeat, seated
 from .hub_decoder import Decoder
@@ -87,8 +88,8 @@ class HubModel:
             states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """As `Model.logits`."""
+    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        """As `Model.logits`, of all tokens."""
         return self._decoder.logits(hidden).float()
 
 

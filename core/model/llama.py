@@ -15,7 +15,9 @@ from ...kernels.devices import rows_for
 from ...kernels.fused import fused, fused_head
 from ...kernels.layers import LayerSizes, LayerWeights, Matrix, Past
 from ...kernels.parts import least
+from ...kernels.products import Paneled
 from ...kernels.rows import PlainRows, Rows
+from .batch import Ints
 from .config import ModelConfig
 from .inputs import Inputs
 from .layers import Linear
@@ -165,6 +167,7 @@ class Llama:
         self._fused = fused(_sizes(config), known)
         matrix = self._head.matrix if isinstance(self._head, Linear) else None
         self._fused_head = fused_head(self._norm, matrix)
+        self._paneled = matrix.product if matrix and isinstance(matrix.product, Paneled) else None
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
@@ -194,8 +197,12 @@ class Llama:
             x = layer(x, step)
         return self._layers[-1](x, step, inputs.wanted)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
         """As `Model.logits`."""
+        if allowed is not None and self._paneled is not None:
+            spans = self._paneled.spans(allowed)
+            if spans is not None:
+                return self._paneled.some(self._norm(hidden), spans)
         if self._fused_head is not None and self._fused_head.fits(hidden):
             return self._fused_head(hidden)
         return self._head(self._norm(hidden)).float()

@@ -38,6 +38,15 @@ def _under(logits: Tensor, masks: Sequence[Ints], is_compiled: bool) -> Tensor:
     return addends.add_(logits)
 
 
+def allowed(draws: Sequence[Draw], size: int) -> Ints | None:
+    """Packed bits of the tokens, of a vocabulary of such a size, that the mask of any draw allows;
+    None where one has no mask, or wants to know more than its token."""
+    if any(it.mask is None or it.logprobs is not None or it.log_mass for it in draws):
+        return None
+    found: Ints = np.bitwise_or.reduce(_words([it.mask for it in draws], size))
+    return found
+
+
 def likeliest(logits: Tensor, draws: Sequence[Draw], loop: Masker) -> Longs:
     """[N] the likeliest token that each draw's mask allows; -1 where all of these are -inf, or the
     row has something that is no finite number."""

@@ -15,13 +15,14 @@ from ...kernels import StaticAttention
 from ...kernels.ahead import Ahead
 from ...kernels.devices import AUTO, Pool, attention_for, drawing_for
 from .answers import answer, compute_along, score
-from .batch import Answer, Batch, Copy, Draw, Floats, NoMemory, Outcome
+from .batch import Answer, Batch, Copy, Draw, Floats, Ints, NoMemory, Outcome
 from .config import ModelConfig
 from .fetch import Fetch
 from .flight import DeviceFlight
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
 from .inputs import Inputs
+from .masks import allowed
 from .model import Model
 from .parallel import Ranks
 from .pieces import pieces
@@ -188,10 +189,11 @@ class ModelRunner:
             part, rest = states.hidden[num_sampled:num_told], states.hidden[num_told:]
             scored = self._together(lambda: score(self.model, part, batch, fetch))
             answered = self._together(lambda: answer(self.model, rest, batch, fetch))
-        logits = self._together(lambda: self._sampled(states, num_sampled))
+        may_wait = self.model.device.type == "cpu" and self._ranks.size == 1
+        logits = None if may_wait else self._together(lambda: self._sampled(states, num_sampled))
 
         def begin(draws: tuple[Draw, ...]) -> Promise:
-            drawn = self._draw(logits, draws, fetch)
+            drawn = self._draw(states, logits, draws, fetch)
             fetch.seal()
 
             def outcome() -> Outcome:
@@ -215,20 +217,25 @@ class ModelRunner:
         """Do what all ranks do at once: as `_patiently` if there is one, else only once."""
         return action() if self._ranks.size > 1 else self._patiently(action)
 
-    def _sampled(self, states: States, count: int) -> Tensor | None:
-        """Logits of the first rows, after which tokens are drawn; None if there are none."""
+    def _sampled(self, states: States, count: int, allowed: Ints | None = None) -> Tensor | None:
+        """Logits of the first rows, after which tokens are drawn, as `Model.logits`; None if there
+        are none."""
         if states.logits is not None or not count:
             return states.logits
-        return self.model.logits(states.hidden[:count])
+        return self.model.logits(states.hidden[:count], allowed)
 
     @torch.inference_mode()
     def _draw(
-        self, logits: Tensor | None, draws: tuple[Draw, ...], fetch: Fetch
+        self, states: States, logits: Tensor | None, draws: tuple[Draw, ...], fetch: Fetch
     ) -> Callable[[], Drawn]:
+        """logits: None where only those are computed of which it is now known that they matter."""
         if not draws:
             return lambda: Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
-        assert logits is not None
         with self._place:
+            if logits is None:
+                bits = allowed(draws, self.model.config.vocabulary_size)
+                logits = self._patiently(lambda: self._sampled(states, len(draws), bits))
+                assert logits is not None
             return self._patiently(lambda: self._drawn_from(logits, draws, fetch))
 
     def _drawn_from(

@@ -93,7 +93,9 @@ def _asks_for_token(draw: Draw) -> bool:
 
 
 def _tokens_only(tokens: Longs) -> Drawn:
-    return Drawn(tokens, np.full(len(tokens), np.nan, np.float32), ((),) * len(tokens))
+    logprobs = np.empty(len(tokens), np.float32)
+    logprobs.fill(np.nan)
+    return Drawn(tokens, logprobs, ((),) * len(tokens))
 
 
 def can_draw(device: torch.device) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("numba")
 
-from forkroot.kernels import amx
+from forkroot.kernels import amx, products
 from forkroot.kernels.products import (
     Halved,
     InThirds,
@@ -185,3 +186,55 @@ def test_without_tiles_nothing_lies_in_thirds(monkeypatch: pytest.MonkeyPatch) -
     assert type(Products().of(weight)) is Halved
     with pytest.raises(ValueError, match="does not let tiles be multiplied"):
         InThirds(weight)
+
+
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_some_columns_are_those_of_the_whole_product(
+    layout: type[Paneled], stored: torch.dtype, num_threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_WHOLE", 0)
+    random = torch.Generator().manual_seed(3)
+    weight = torch.randn(6000, 130, generator=random).to(stored).float()
+    product, x = layout(weight, num_threads), torch.randn(21, 130, generator=random)
+    wanted = [0, 1, 700, 2047, 2048, 3333, 5999]
+    flags = np.zeros(6016, bool)
+    flags[wanted] = True
+    bits = np.packbits(flags, bitorder="little").view(np.int32)
+    spans = product.spans(bits)
+    assert spans is not None
+    panels = sorted({column // product.lanes for column in wanted})
+    assert [panel for span in spans for panel in range(*span)] == panels
+    found, is_chosen = product.some(x, spans), np.isin(np.arange(6000) // product.lanes, panels)
+    assert torch.equal(found[:, is_chosen], product(x)[:, is_chosen])
+    assert not found[:, ~is_chosen].any()
+
+
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_most_columns_are_left_to_the_whole_product(
+    layout: type[Paneled], stored: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_WHOLE", 0)
+    product = layout(torch.ones(4000, 8))
+    every_second = np.full(125, 0x55555555, np.int32)
+    assert product.spans(every_second) is None
+    assert product.spans(np.zeros(125, np.int32)) == []
+    one_in_many = np.where(np.arange(125) % 3, 0, 1).astype(np.int32)  # spans cost more than panels
+    assert product.spans(one_in_many) is None
+
+
+@pytest.mark.parametrize(("layout", "stored"), PANELED)
+def test_bits_may_be_fewer_or_more_than_columns(
+    layout: type[Paneled], stored: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_WHOLE", 0)
+    product = layout(torch.ones(4000, 8))
+    first = np.array([1], np.int32)
+    assert product.spans(first) == [(0, 1)]
+    beyond = np.zeros(140, np.int32)
+    beyond[[0, 135]] = 1  # tokens of the tokenizer that the model does not have
+    assert product.spans(beyond) == [(0, 1)]
+
+
+def test_a_small_matrix_is_read_whole() -> None:
+    assert Paneled(torch.ones(4000, 8)).spans(np.array([1], np.int32)) is None

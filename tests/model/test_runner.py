@@ -12,6 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from forkroot.core.model.batch import Batch, Draw, Query
 from forkroot.core.model.runner import ModelRunner
+from forkroot.kernels import products
+from forkroot.kernels.products import Paneled, Spans
 
 from .conftest import NUM_SLOTS, MakeCheckpoint, Placement, load, plain
 
@@ -85,6 +87,46 @@ def test_a_draw_is_the_same_alone_and_in_company(pair: tuple[ModelRunner, Any]) 
         return tokens
 
     assert answers(0) == answers(2) == answers(4)
+
+
+def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
+    make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_WHOLE", 0)
+    folder, _ = make_checkpoint(vocab_size=3000)
+    runner, columns = ModelRunner(load(folder), NUM_SLOTS), list[int]()
+    product = runner.model._paneled  # type: ignore[attr-defined]
+    if product is None:
+        pytest.skip("needs numba")
+
+    def noted(x: torch.Tensor, spans: Spans) -> torch.Tensor:
+        columns.append(product.lanes * sum(last - first for first, last in spans))
+        return Paneled.some(product, x, spans)
+
+    monkeypatch.setattr(product, "some", noted)
+    words = np.zeros((2, 94), np.int32)
+    words[0, [2, 50]], words[1, 71] = 0b1011, 0b110
+    prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
+
+    def tokens(draws: list[Draw]) -> list[int]:
+        place = Placement(5)
+        counts = {place.add(ids): len(ids) for ids in prompts[: len(draws)]}
+        return runner.run(replace(place.batch(counts), draws=tuple(draws))).tokens.tolist()
+
+    for draw in (Draw(), Draw(temperature=1.5, seed=3), Draw(repetition_penalty=1.3)):
+        used = {"generated": np.array([66, 67], np.int32)} if draw.repetition_penalty > 1 else {}
+        masked = [replace(draw, mask=mask, **used) for mask in words]
+        columns.clear()
+        found = tokens(masked)
+        assert len(columns) == 1
+        assert columns[0] <= 3 * product.lanes
+        assert [words[row, token // 32] >> token % 32 & 1 for row, token in enumerate(found)] == [
+            1,
+            1,
+        ]
+        for told in (Draw(), Draw(mask=words[0], logprobs=1), Draw(mask=words[0], log_mass=True)):
+            assert tokens([*masked, told])[:2] == found
+        assert len(columns) == 1  # where more is asked for, all are computed
 
 
 def test_numbers_that_are_not_finite_end_one_sequence_only(
