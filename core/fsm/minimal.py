@@ -50,13 +50,13 @@ class _Minimizer:
 
     def run(self, start: int) -> tuple[list[Row], list[bool], int]:
         for index, component in enumerate(components(self.rows, start)):
-            if not self._is_live(component):
+            if len(component) == 1:
+                self.number[component[0]] = self._merged(component[0])
+            elif self._is_live(component):
+                self._merge_loop(component)
+            else:
                 for state in component:
                     self.number[state] = 0
-            elif len(component) == 1:
-                self._merge_state(component[0])
-            else:
-                self._merge_loop(component)
             if index % 512 == 0:
                 self.meter.check_time()
         return self.made, self.made_accepting, self.number[start]
@@ -67,17 +67,19 @@ class _Minimizer:
             for state in component
         )
 
-    def _merge_state(self, state: int) -> None:
-        """A state in no loop but one that it makes alone, which shows as -1."""
-        key = self._key(state)
-        is_loop = any(to < 0 for _, to in key[1])
+    def _merged(self, state: int) -> int:
+        """The class of a state in no loop but one that it makes alone, which shows as -1."""
+        key = accepts, edges = self._key(state)
+        if not accepts and all(to < 0 for _, to in edges):
+            return 0
+        is_loop = any(to < 0 for _, to in edges)
         known = (self.loops if is_loop else self.keys).get(key)
         if known is None:
-            known = self._make(key[0])
-            self._fill(known, {kind: known if to < 0 else to for kind, to in key[1]})
+            known = self._make(accepts)
+            self._fill(known, {kind: known if to < 0 else to for kind, to in edges})
             if is_loop:
                 self.loops[key] = known
-        self.number[state] = known
+        return known
 
     def _key(self, state: int) -> Key:
         """What the state is known by: whether it accepts, and where its live edges lead."""
@@ -181,33 +183,32 @@ class _Minimizer:
 
 def components(rows: list[Row], start: int) -> Iterator[list[int]]:
     """Strongly connected components that `start` reaches, each after all that it leads to."""
-    index: dict[int, int] = {start: 0}
-    low: dict[int, int] = {start: 0}
-    open_states: list[int] = [start]
-    is_open = {start}
-    path = [(start, iter(set(rows[start].values())))]
+    index, low, num_met = [0] * len(rows), [0] * len(rows), 1  # 0: not met yet
+    is_open = bytearray(len(rows))
+    index[start] = low[start] = is_open[start] = 1
+    open_states, path = [start], [(start, iter(rows[start].values()))]
     while path:
         state, edges = path[-1]
-        to = next((to for to in edges if to not in index or to in is_open), None)
-        if to is None:
-            path.pop()
-            if path:
-                parent = path[-1][0]
-                low[parent] = min(low[parent], low[state])
-            if low[state] == index[state]:
-                yield _close(state, open_states, is_open)
-        elif to in index:
-            low[state] = min(low[state], index[to])
+        for to in edges:
+            if not index[to]:
+                num_met += 1
+                index[to] = low[to] = num_met
+                is_open[to] = 1
+                open_states.append(to)
+                path.append((to, iter(rows[to].values())))
+                break
+            if is_open[to] and index[to] < low[state]:
+                low[state] = index[to]
         else:
-            index[to] = low[to] = len(index)
-            open_states.append(to)
-            is_open.add(to)
-            path.append((to, iter(set(rows[to].values()))))
-
-
-def _close(state: int, open_states: list[int], is_open: set[int]) -> list[int]:
-    place = open_states.index(state) if open_states[-1] != state else len(open_states) - 1
-    component = open_states[place:]
-    del open_states[place:]
-    is_open.difference_update(component)
-    return component
+            path.pop()
+            if path and low[state] < low[path[-1][0]]:
+                low[path[-1][0]] = low[state]
+            if low[state] == index[state]:
+                place = len(open_states) - 1
+                while open_states[place] != state:
+                    place -= 1
+                component = open_states[place:]
+                del open_states[place:]
+                for member in component:
+                    is_open[member] = 0
+                yield component

@@ -19,26 +19,28 @@ _CHECK_EVERY = 4096
 class Nfa:
     """Places, built from the end of the pattern to its start.
 
-    arcs: [places] for each, the (set, place) pairs by which a character leads on.
+    kinds, targets: [places] by a character of which set each leads on, and where; -1 by none.
     empty: [places] for each, where it leads without a character.
     """
 
     def __init__(self) -> None:
-        self.arcs: list[tuple[tuple[int, int], ...]] = [()]
-        self.empty: list[list[int]] = [[]]
+        self.kinds, self.targets = [-1], [-1]  # no object for each: they may be millions
+        self.empty: list[tuple[int, ...]] = [()]
         self.end = 0
 
     def arc(self, kind: int, to: int) -> int:
         """A new place from which a character of set `kind` leads to `to`."""
-        self.arcs.append(((kind, to),))
-        self.empty.append([])
-        return len(self.arcs) - 1
+        self.kinds.append(kind)
+        self.targets.append(to)
+        self.empty.append(())
+        return len(self.kinds) - 1
 
     def fork(self, *to: int) -> int:
         """A new place that is in all of these at once."""
-        self.arcs.append(())
-        self.empty.append(list(to))
-        return len(self.arcs) - 1
+        self.kinds.append(-1)
+        self.targets.append(-1)
+        self.empty.append(to)
+        return len(self.kinds) - 1
 
 
 class Builder:
@@ -88,7 +90,7 @@ class Builder:
         place = end
         if high is None:
             place = self.nfa.fork(end)
-            self.nfa.empty[place].append(self._write(base, place))
+            self.nfa.empty[place] += (self._write(base, place),)
         for _ in range((high or low) - low):
             place = self.nfa.fork(self._write(base, place), end)
         for index in range(low):
@@ -126,12 +128,16 @@ class _Subsets:
         return rows, [self.nfa.end in places for places in self.queue]
 
     def _row(self, places: frozenset[int]) -> Row:
-        cells: dict[int, list[int]] = defaultdict(list)
-        for place in places:
-            for kind, to in self.nfa.arcs[place]:
-                for member in self.members[kind]:
-                    cells[member].append(to)
         self._spend(len(places))
+        kinds, targets = self.nfa.kinds, self.nfa.targets
+        leading = [place for place in places if kinds[place] >= 0]
+        if len(leading) == 1:  # as almost everywhere in long chains
+            (place,) = leading
+            return dict.fromkeys(self.members[kinds[place]], self._state((targets[place],)))
+        cells: dict[int, list[int]] = defaultdict(list)
+        for place in leading:
+            for member in self.members[kinds[place]]:
+                cells[member].append(targets[place])
         return {member: self._state(tuple(cells[member])) for member in sorted(cells)}
 
     def _state(self, to: tuple[int, ...]) -> int:
@@ -139,7 +145,9 @@ class _Subsets:
         if (known := self.after.get(to)) is not None:
             return known
         first, *others = to
-        places = self._closure(first).union(*map(self._closure, others))
+        places = self._closure(first)
+        if others:
+            places = places.union(*map(self._closure, others))
         state = self.states.setdefault(places, len(self.states))
         if state == len(self.queue):
             self.queue.append(places)
@@ -161,7 +169,7 @@ class _Subsets:
                 seen.update(fresh)
                 stack += fresh
             self._spend(len(seen))
-            found = frozenset(p for p in seen if self.nfa.arcs[p] or p == self.nfa.end)
+            found = frozenset(p for p in seen if self.nfa.kinds[p] >= 0 or p == self.nfa.end)
             self.closures[place] = found
         return found
 
