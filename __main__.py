@@ -25,15 +25,24 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .adapters.connection import connect, is_known
+from .adapters.connection import connect, is_known, is_url
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
+from .adapters.usage import Parser
 from .core.config import EngineConfig
 from .core.folders import is_dummy, model_folder
 from .core.model.config import DTYPE_BYTES
 from .core.model.sizes import Sizes
-from .core.protocol import Backend, Call, ForkrootError, InvalidCall, InvalidModel, Sampling
+from .core.protocol import (
+    Backend,
+    BackendInfo,
+    Call,
+    ForkrootError,
+    InvalidCall,
+    InvalidModel,
+    Sampling,
+)
 from .core.protocol import Text as Words
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .core.template import ChatTemplate
@@ -64,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
 def demo(options: argparse.Namespace) -> int:
     """Judge essays with and without cache, hints and jumps; 1 if that changed any answer."""
     from .examples import demo as tour
-    from .examples.demo_tables import figures_table, grades_table, passes_table
+    from .examples.demo_tables import HINTS_TOLD, figures_table, grades_table, passes_table
     from .examples.demo_text import show_verdict
 
     out, err = Console(highlight=False), Console(stderr=True)
@@ -94,6 +103,7 @@ def demo(options: argparse.Namespace) -> int:
     is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
     out.print("[bold]What the cache saves[/bold]")
     out.print(figures_table(batches))
+    out.print(HINTS_TOLD, style="dim")
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):
@@ -131,6 +141,9 @@ def check(options: argparse.Namespace) -> int:
                 table.add_row(name, value)
         if not is_dummy(options.model):  # that would say nothing of a model, and take its time
             with closing(load(options)) as backend:
+                if not is_known(options.model):
+                    for name, value in _told(backend.info()):
+                        table.add_row(name, value)
                 table.add_row("trial run", _trial(backend))
     except InvalidModel as error:
         out.print(table)
@@ -138,7 +151,8 @@ def check(options: argparse.Namespace) -> int:
         out.print(Text.assemble(("It cannot be run. ", "bold red"), told), soft_wrap=True)
         return 1
     out.print(table)
-    out.print("[bold green]It can be run.[/bold green]")
+    told = "It answers." if is_url(options.model) else "It can be run."
+    out.print(f"[bold green]{told}[/bold green]")
     return 0
 
 
@@ -166,7 +180,7 @@ def serve(options: argparse.Namespace) -> int:
     with obeyed_once(), closing(make()) as backend:
         if not hasattr(backend, "tokenizer"):
             raise InvalidModel(f"what loads {options.model!r} gives no `tokenizer` with it")
-        runtime = Runtime(backend, backend.tokenizer, names, limits)
+        runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
 
 
@@ -206,6 +220,19 @@ def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
     needed = weights[fit.dtype]
     if config.device == "cpu" and needed > free:
         raise InvalidModel(f"the weights take {_bytes(needed)}; free here: {_bytes(free)}")
+
+
+def _told(info: BackendInfo) -> Iterator[tuple[str, str]]:
+    """What a backend whose files are elsewhere says of itself, as a server does."""
+    yield "model", info.model
+    yield "context length", f"{info.context_len:,} tokens"
+    yield "vocabulary", f"{info.vocabulary_size:,} tokens"
+    yield "takes", ", ".join(sorted(info.features))
+    if "slots" in info.load:  # of other clients: an admin is told, or all where there are no keys
+        yield "KV tokens there", f"{info.load['slots']:,}, {info.load['free_slots']:,} of them free"
+        yield "at work", f"{info.load['running']} run, {info.load['waiting']} wait"
+    if info.version:
+        yield "forkroot there", f"{info.version} (here: {__version__})"
 
 
 def _trial(backend: Backend) -> str:
@@ -256,7 +283,7 @@ def _settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("forkroot", description=__doc__.partition("\n")[0])
+    parser = Parser("forkroot", description=__doc__.partition("\n")[0])
     parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     model = "a checkpoint folder, or 'tiny' for the embedded model"
@@ -264,7 +291,7 @@ def _parser() -> argparse.ArgumentParser:
 
     tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
     tour.set_defaults(run=demo)
-    tour.add_argument("--model", default="tiny", help=f"{model} (the default)")
+    tour.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
     tour.add_argument("--essays", type=int, default=12, metavar="N", help="how many (default 12)")
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 

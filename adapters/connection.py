@@ -5,6 +5,8 @@ It knows the protocol and where backends are made; what runs in them it never se
 
 from __future__ import annotations
 
+import functools
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ from .prefix import Prefixes
 if TYPE_CHECKING:
     from .registry import Registry
 
+_log = logging.getLogger(__name__)
 _OTHERS = ("the URL of a server", "a name that a plugin knows")
 _REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
@@ -32,7 +35,8 @@ def connect(model: str | Path = EMBEDDED, *, process: bool = False, **settings: 
 
     process: run it in a child process, so that busy threads of this one do not slow it.
     settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
-    (api_key and its like). Raises InvalidModel or InvalidCall.
+    (api_key and its like). Raises InvalidModel or InvalidCall, and BackendClosed for a URL where no
+    server of ours answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
@@ -48,7 +52,7 @@ def _started(
     model: str | Path, process: bool, settings: Mapping[str, Any], registry: Registry
 ) -> Backend:
     backend: Backend | None = None
-    if _is_url(model):
+    if is_url(model):
         return _remote(str(model), process, settings)
     if not is_known(model):
         backend = registry.load_model(str(model), {**settings, "process": process})
@@ -73,7 +77,21 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
         raise InvalidCall(unknown, settings[unknown], allowed)
     client = import_module(".http.client", __package__)
     backend: Backend = client.RemoteBackend(url, **settings)
+    try:
+        backend.info()  # where nobody answers, who connects is told, and not the first call
+    except BaseException:
+        backend.close()
+        raise
     return backend
+
+
+@functools.cache
+def unnamed() -> str:
+    """The model of who names none: the embedded one, which is told once in a process; on stderr,
+    where a program has not set up logging otherwise."""
+    told = "no model was named: %r answers, a toy in the box; name a checkpoint folder, or a URL"
+    _log.warning(f"forkroot: {told}", EMBEDDED)
+    return EMBEDDED
 
 
 def is_known(model: str | Path) -> bool:
@@ -83,7 +101,8 @@ def is_known(model: str | Path) -> bool:
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 
-def _is_url(model: str | Path) -> bool:
+def is_url(model: str | Path) -> bool:
+    """Whether this is the address of a server."""
     return str(model).lower().startswith(("http://", "https://"))
 
 
@@ -201,7 +220,7 @@ class _Place:
 def _key(model: str | Path, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """What names a backend: a folder by its resolved path, anything else as it is written."""
     name = str(model)
-    if _is_url(name):
+    if is_url(name):
         name = name.rstrip("/")
     elif not is_dummy(name) and Path(name).is_dir():
         name = str(Path(name).resolve())

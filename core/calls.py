@@ -1,4 +1,4 @@
-"""What a caller says to a runtime: prompts, sampling, constraints, hints and the call itself.
+"""What a caller says to a runtime: sampling, constraints, hints and the call itself.
 
 Frozen values of the standard library; `check` says whether each is allowed.
 """
@@ -7,76 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from .errors import InvalidCall
+from .keywords import Place, checks_fields
+from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
 HINT_VERSION = 1
 COMPACT, SPACED = (",", ":"), (", ", ": ")
+_CALLS = "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))"
 _SEPARATORS = "a tuple of a comma and a colon, each a text with at most 16 blanks beside it"
-
-
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A piece of prompt text.
-
-    ids: the tokens that wrote this text, where it is a model's own answer; a runtime with the same
-      tokenizer uses them instead of encoding the text again, any other reads the text.
-    """
-
-    text: str
-    ids: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """A piece of prompt given as token ids of the runtime's own tokenizer."""
-
-    ids: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An encoded image (PNG, JPEG, ...)."""
-
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Video:
-    """An encoded video, of which `num_frames` evenly spaced frames are shown to the model."""
-
-    data: bytes
-    num_frames: int
-
-
-Segment: TypeAlias = Text | Tokens | Image | Video
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One chat message. `role` is what the model's chat template knows, as "user"."""
-
-    role: str
-    content: tuple[Segment, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """A prompt given as messages, rendered by the model's own chat template.
-
-    open_last: the last message is not closed: the model goes on writing it. Otherwise a new
-      assistant message is opened.
-    tools: tool descriptions in JSON form, passed to the template.
-    """
-
-    messages: tuple[Message, ...]
-    open_last: bool = False
-    tools: tuple[Mapping[str, Any], ...] = ()
-
-
-Prompt: TypeAlias = tuple[Segment, ...] | Chat
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +27,7 @@ class Regex:
     pattern: str
 
 
+@checks_fields()
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
     """The answer must be JSON that this schema (in JSON form) accepts.
@@ -123,6 +65,7 @@ Scoring: TypeAlias = Literal["tokens", "exact", "canonical"]
 SCORINGS: tuple[Scoring, ...] = get_args(Scoring)
 
 
+@checks_fields()
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """How tokens are chosen; the defaults sample from the model's own distribution.
@@ -216,6 +159,7 @@ _SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
 }
 
 
+@checks_fields()
 @dataclass(frozen=True, slots=True)
 class ForkHint:
     """What the caller knows about sharing before the runtime can see it (paper, section 3).
@@ -235,6 +179,13 @@ class ForkHint:
     version: int = HINT_VERSION
 
 
+_OF_SAMPLING = Place(
+    [item.name for item in fields(Sampling)],
+    "{name} is of Sampling: Call(..., Sampling({name}=...))",
+)
+
+
+@checks_fields(_OF_SAMPLING)
 @dataclass(frozen=True, slots=True)
 class Call:
     """One generation, one scoring of options, or (with max_tokens=0) one planted prefix.
@@ -280,50 +231,11 @@ class Call:
             raise InvalidCall("scored_from", self.scored_from, "None beside options")
 
 
-def _is_segment(value: object) -> bool:
-    match value:
-        case Text(text, ids):
-            return _is_text(text) and (ids is None or _are_ids(ids))
-        case Tokens(ids):
-            return _are_ids(ids)
-        case Image(data) | Video(data):
-            return isinstance(data, bytes)
-    return False
-
-
-def _is_text(value: object) -> bool:
-    """Whether this is a string that can be encoded: one without lone surrogates."""
-    try:
-        return isinstance(value, str) and value.encode() is not None
-    except UnicodeEncodeError:
-        return False
-
-
-def _are_ids(value: object) -> bool:
-    return isinstance(value, tuple) and all(type(token) is int for token in value)
-
-
-def _are_segments(value: object) -> bool:
-    return isinstance(value, tuple) and all(map(_is_segment, value))
-
-
-def _is_message(value: object) -> bool:
-    return isinstance(value, Message) and _is_text(value.role) and _are_segments(value.content)
-
-
-def _is_chat(value: Chat) -> bool:
-    return (
-        isinstance(value.messages, tuple)
-        and len(value.messages) > 0
-        and all(map(_is_message, value.messages))
-        and isinstance(value.open_last, bool)
-        and isinstance(value.tools, tuple)
-        and all(isinstance(tool, Mapping) for tool in value.tools)
-    )
-
-
-def _is_prompt(value: object) -> bool:
-    return _is_chat(value) if isinstance(value, Chat) else _are_segments(value)
+def check_call(value: object) -> None:
+    """As `Call.check`, of what may be no call at all."""
+    if not isinstance(value, Call):
+        raise InvalidCall("call", value, _CALLS)
+    value.check()
 
 
 def _is_hint(value: object) -> bool:
@@ -341,7 +253,7 @@ def _is_bias(value: object) -> bool:
 def _is_constraint(value: object) -> bool:
     match value:
         case Regex(text) | Grammar(text):
-            return _is_text(text)
+            return is_text(text)
         case JsonSchema(schema):
             return isinstance(schema, Mapping | bool)
         case Choices(options):
@@ -361,16 +273,11 @@ def _is_separator(value: object, mark: str) -> bool:
 
 def _are_texts(value: object) -> bool:
     """Whether this is a tuple of texts that are not empty."""
-    return isinstance(value, tuple) and all(text != "" and _is_text(text) for text in value)
+    return isinstance(value, tuple) and all(text != "" and is_text(text) for text in value)
 
 
 _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "prompt": (
-        "a tuple of segments (Text, Tokens, Image, Video), or a Chat of a tuple of at least one"
-        " Message whose content is such a tuple, open_last=True or False, and tools as a tuple of"
-        " mappings; text without lone surrogates, ids as a tuple of integers",
-        _is_prompt,
-    ),
+    "prompt": (PROMPTS, is_prompt),
     "sampling": ("a Sampling", lambda v: isinstance(v, Sampling)),
     "constraint": (
         "a Regex or Grammar of a text, a JsonSchema of a mapping (of a Pydantic class, its"
@@ -387,7 +294,7 @@ _CALL_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         lambda v: v is None or _is_hint(v),
     ),
     "stream": ("True or False", lambda v: isinstance(v, bool)),
-    "namespace": ("a text", _is_text),
+    "namespace": ("a text", is_text),
     "priority": ("an integer from -100 to 100", lambda v: type(v) is int and -100 <= v <= 100),
     "deadline": (
         "a finite number of seconds > 0, or None",

@@ -22,9 +22,11 @@ from .protocol import (
     Prompt,
     Sampling,
     Segment,
+    Shown,
     Text,
     Tokens,
     UnsupportedCall,
+    check_call,
 )
 from .reply import Mailbox
 from .sequence import Job, Sequence, StopRules
@@ -57,7 +59,7 @@ class Intake:
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
         """The job of a call. Raises InvalidCall and its kin."""
-        call.check()
+        check_call(call)
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
         prompt = self.tokenizer.encode_prompt(call.prompt)
@@ -188,25 +190,29 @@ class Intake:
         """Tokens to generate at most: what was asked, as far as the context holds it."""
         room = self.context_len - prompt_len
         if room <= 0 and sampling.max_tokens != 0:
-            raise CallTooLarge(
-                "prompt", f"{prompt_len} tokens", f"at most {self.context_len - 1} tokens (context)"
-            )
+            raise self._too_long(prompt_len, self.context_len - 1)
         if sampling.max_tokens is None:
             return max(1, min(room, self.num_slots - prompt_len + 1))
         return min(sampling.max_tokens, room)
 
     def _check_size(self, prompt_len: int, max_new: int) -> None:
         if prompt_len > self.context_len:
-            raise CallTooLarge(
-                "prompt", f"{prompt_len} tokens", f"at most {self.context_len} tokens (context)"
-            )
+            raise self._too_long(prompt_len, self.context_len)
         needed = prompt_len + max(0, max_new - 1)
         if needed > self.num_slots:
             raise CallTooLarge(
                 "prompt",
-                f"{prompt_len} tokens and {max_new} to generate",
+                Shown(f"{prompt_len} tokens and {max_new} to generate"),
                 f"{self.num_slots} slots in all (num_slots), {needed} would be needed",
             )
+
+    def _too_long(self, prompt_len: int, most: int) -> CallTooLarge:
+        """The error for a prompt that the context does not hold."""
+        allowed = (
+            f"at most {most} tokens, as the context (context_len) has {self.context_len}; a shorter"
+            " prompt, fewer messages, or a model with a longer context"
+        )
+        return CallTooLarge("prompt", Shown(f"{prompt_len} tokens"), allowed)
 
     def _check_ids(self, field: str, ids: Collection[int]) -> None:
         for token in (min(ids, default=0), max(ids, default=0)):

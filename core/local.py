@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..kernels.devices import why_no_gpu
 from . import compiling
 from .advance import Advancer
 from .config import EngineConfig
@@ -371,7 +372,7 @@ def _device(name: str) -> torch.device:
     count = torch.cuda.device_count()
     here = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
     if name not in here:
-        raise InvalidCall("device", name, ", ".join(here))
+        raise InvalidCall("device", name, ", ".join(here) + ("" if count else f"; {why_no_gpu()}"))
     return torch.device(name)
 
 

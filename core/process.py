@@ -37,6 +37,7 @@ from .protocol import (
     JsonSchema,
     NodeView,
     Reply,
+    check_call,
 )
 from .reply import Mailbox
 from .tokenizer import Tokenizer
@@ -108,7 +109,7 @@ class ProcessBackend(Resident):
             mailbox.fail(self._end(BackendClosed.before()))
             return mailbox
         try:
-            call.check()
+            check_call(call)
             if isinstance(call.constraint, JsonSchema):
                 check_size(call.constraint.schema)  # the engine's process would read it whole
             self._line.send("submit", number, call)

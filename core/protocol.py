@@ -3,7 +3,7 @@
 Standard library only. Everything that crosses the door is a frozen value; it knows nothing of
 tokenizers, models, caches or frameworks. An engine in this process, one in a child process, a
 remote server, a router and an API-only model all stand behind the same `Backend`. Calls are in
-`core.calls`, errors in `core.errors`; all are imported from here.
+`core.calls`, their prompts in `core.prompts`, errors in `core.errors`; all are imported from here.
 """
 
 from __future__ import annotations
@@ -18,22 +18,15 @@ from .calls import (
     HINT_VERSION,
     SPACED,
     Call,
-    Chat,
     Choices,
     Constraint,
     ForkHint,
     Grammar,
-    Image,
     JsonSchema,
-    Message,
-    Prompt,
     Regex,
     Sampling,
     Scoring,
-    Segment,
-    Text,
-    Tokens,
-    Video,
+    check_call,
 )
 from .errors import (
     BackendClosed,
@@ -50,6 +43,7 @@ from .errors import (
     Shown,
     UnsupportedCall,
 )
+from .prompts import Chat, Image, Message, Prompt, Segment, Text, Tokens, Video
 
 __all__ = [
     "COMPACT",
@@ -96,6 +90,7 @@ __all__ = [
     "UnsupportedCall",
     "Usage",
     "Video",
+    "check_call",
 ]
 
 
@@ -211,6 +206,7 @@ class BackendInfo:
     features: of "tokens" (accepts token ids), "options", "hints", "images", "constraints".
     counters: totals since the start, such as "prompt_tokens" and "cached_tokens".
     load: what there is at this moment, such as "running" and "waiting".
+    version: of forkroot, where a server tells which one it has.
     """
 
     model: str
@@ -219,6 +215,7 @@ class BackendInfo:
     features: frozenset[str] = frozenset()
     counters: Mapping[str, int | float] = field(default_factory=dict)
     load: Mapping[str, int | float] = field(default_factory=dict)
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _PALETTE = np.zeros(BYTES, np.uint8)
 _PALETTE[0] = 1
 _PALETTE[16:32:2] = BYTES  # bytes in a row of each tile
-_PALETTE[48:56] = ROWS
+_COUNTS, _TILES_BEFORE = 48, 7
+_PALETTE[_COUNTS : _COUNTS + 8] = ROWS
 SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wants them
 
 
@@ -53,18 +54,22 @@ def _is_allowed() -> bool:
 
 
 @intrinsic
-def begin(typing):
-    """Give all tiles their shapes, and zeros. To be followed by `end` in the same thread."""
+def begin(typing, rows):
+    """Give all tiles their shapes, and zeros: those before the last one so many rows, at most 16,
+    as products take longer the more these are. To be followed by `end` in the same thread."""
 
     def emit(context, builder, signature, args):
         kind = ir.ArrayType(_LONG, len(SHAPES))
         place = builder.alloca(kind)
         builder.store(ir.Constant(kind, SHAPES), place)
         pointer = builder.bitcast(place, _BYTE.as_pointer())
+        count = builder.trunc(args[0], _BYTE)
+        for tile in range(_TILES_BEFORE):
+            builder.store(count, builder.gep(pointer, [ir.Constant(_INT, _COUNTS + tile)]))
         _call(builder, "ldtilecfg", [_BYTE.as_pointer()], [pointer])
         return context.get_dummy_value()
 
-    return types.void(), emit
+    return types.void(types.int64), emit
 
 
 @intrinsic
@@ -126,25 +131,43 @@ def split(typing, numbers, at, words, to, apart):
 
     def emit(context, builder, signature, args):
         numbers, at, words, to, apart = args
-        floats, ints = ir.VectorType(ir.FloatType(), 16), ir.VectorType(_INT, 16)
-        mask, shift = ir.Constant(ints, [_UPPER] * 16), ir.Constant(ints, [16] * 16)
-        halves = []
-        for start in (at, builder.add(at, ir.Constant(_LONG, 16))):
+        floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
+        for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
             place = _pointer(context, builder, signature.args[0], numbers, start)
             halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
-        for third in range(THIRDS):
-            first, second = (builder.bitcast(half, ints) for half in halves)
-            kept = [builder.and_(half, mask) for half in (first, second)]
-            pairs = builder.or_(builder.lshr(first, shift), kept[1])
-            place = _pointer(context, builder, signature.args[2], words, to)
-            builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
-            if third < THIRDS - 1:
-                uppers = [builder.bitcast(half, floats) for half in kept]
-                halves = [builder.fsub(*both) for both in zip(halves, uppers, strict=True)]
-                to = builder.add(to, apart)
+        place = functools.partial(_pointer, context, builder, signature.args[2], words)
+        _split(builder, halves, place, to, apart)
         return context.get_dummy_value()
 
     return types.void(numbers, types.intp, words, types.intp, types.intp), emit
+
+
+@intrinsic
+def split_both(typing, first, second, words, to, apart):
+    """The same of two vectors of 16 lanes (`vectors`)."""
+
+    def emit(context, builder, signature, args):
+        first, second, words, to, apart = args
+        place = functools.partial(_pointer, context, builder, signature.args[2], words)
+        _split(builder, [first, second], place, to, apart)
+        return context.get_dummy_value()
+
+    return types.void(first, second, words, types.intp, types.intp), emit
+
+
+def _split(builder, halves, place, to, apart):
+    """Two vectors of 16 lanes as thirds; place: of an index."""
+    floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
+    mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
+    for third in range(THIRDS):
+        first, second = (builder.bitcast(half, ints) for half in halves)
+        kept = [builder.and_(half, mask) for half in (first, second)]
+        pairs = builder.or_(builder.lshr(first, shift), kept[1])
+        builder.store(pairs, builder.bitcast(place(to), ints.as_pointer()), align=2)
+        if third < THIRDS - 1:
+            uppers = [builder.bitcast(half, floats) for half in kept]
+            halves = [builder.fsub(*both) for both in zip(halves, uppers, strict=True)]
+            to = builder.add(to, apart)
 
 
 def _call(builder, name, kinds, args):

@@ -14,31 +14,34 @@ from numba import carray, njit  # type: ignore[attr-defined]
 
 from . import gates, norms, singles, slots, turns
 from .addresses import enter, floats, ints, longs, record, records
+from .chains import CHAIN, LEAST
 from .entries import MATRIX
 
-# One layer. Norms and matrices (`entries.MATRIX`) are addresses; head_norm: 0 for none. read: which
+# One layer. Norms and matrices (`entries.MATRIX`) are addresses; head_norm: 0 for none. feed: the
+# address of a CHAIN of all that stands behind the attention, for many rows; 0 for none. read: which
 # READ is its own.
 LAYER = record(
-    "attention_norm head_norm ffn_norm qkv out gate_up down"
+    "attention_norm head_norm ffn_norm qkv out gate_up down feed"
     " hidden num_heads num_kv_heads dim ffn read",
     "eps scale",
 )
 # A step: x [rows, hidden], which is changed; turns [num_turns, dim]; positions and slots [rows];
 # keys and values of the first layer [2, kv_heads, num_slots, dim] and how many bytes further on
-# those of the next are; room for what stands between products, and for turns [rows, dim]; and the
-# step's READs, one for each window.
+# those of the next are; room for turns [rows, dim], for what stands between products and attention,
+# and, of MOST rows, for what stands between products; and the step's READs, one for each window.
 STEP = record(
     "rows x turns num_turns positions slots kv kv_step num_slots"
-    " angles normed qkv seen total gate_up gated reads"
+    " angles qkv seen total normed gate_up gated reads"
 )
 # What single tokens read, see `parts.TokenPart`.
 READ = record("tokens table num_rows width rows firsts ends")
 # A norm and the matrix behind it, by their addresses; hidden: numbers of a row.
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
+MOST = 128  # rows that go from product to product while they are in near caches
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
-_matrix_at, _end_at = records(MATRIX), records(END)
+_matrix_at, _chain_at, _end_at = records(MATRIX), records(CHAIN), records(END)
 _normalize, _turn = _compiled(norms.normalize), _compiled(turns.turn)
 _write, _attend, _silu_mul = (_compiled(f) for f in (slots.write, singles.attend, gates.silu_mul))
 
@@ -53,12 +56,13 @@ def layers(first_layer, first, last, step_at, parts):
         layer = all_layers[i]
         kv = step.kv + i * step.kv_step
         if parts & ENTER:
-            _enter_attention(layer, step, kv)
+            for start in range(0, step.rows, MOST):
+                _enter_attention(layer, step, kv, start, min(MOST, step.rows - start))
         if parts & ATTEND:
             _attend_singles(layer, step, kv)
         if parts & LEAVE:
-            _product(layer.out, step.seen, step.rows, step.x, 1)
-            _feed_forward(layer, step)
+            for start in range(0, step.rows, MOST):
+                _leave_attention(layer, step, start, min(MOST, step.rows - start))
 
 
 def end(end_at, x_at, rows, out_at, normed_at):
@@ -82,20 +86,23 @@ def _collect_turns(step, dim):
 
 
 @_compiled
-def _enter_attention(layer, step, kv):
+def _enter_attention(layer, step, kv, start, rows):
     """norm -> queries, keys and values -> norms of heads -> turns; keys and values go into their
-    slots."""
+    slots. For so many rows from `start` on."""
     num_turned, dim = layer.num_heads + layer.num_kv_heads, layer.dim
-    _norm(layer, layer.attention_norm, step.x, step.rows, step.normed)
-    _product(layer.qkv, step.normed, step.rows, step.qkv, 0)
-    qkv = carray(floats(step.qkv), (step.rows, num_turned + layer.num_kv_heads, dim))
+    num_heads = num_turned + layer.num_kv_heads
+    qkv_at = _row(step.qkv, start, num_heads * dim)
+    _norm(layer, layer.attention_norm, _row(step.x, start, layer.hidden), rows, step.normed)
+    _product(layer.qkv, step.normed, rows, qkv_at, 0)
+    qkv = carray(floats(qkv_at), (rows, num_heads, dim))
     turned = qkv[:, :num_turned]
     if layer.head_norm:
         weight = carray(floats(layer.head_norm), (num_turned, dim))
         _normalize(turned, weight, layer.eps, turned)
-    _turn(turned, carray(floats(step.angles), (step.rows, dim)))
+    _turn(turned, carray(floats(step.angles), (step.rows, dim))[start : start + rows])
     pool = carray(floats(kv), (2 * layer.num_kv_heads, step.num_slots, dim))
-    _write(pool, carray(longs(step.slots), step.rows), qkv[:, layer.num_heads :])
+    places = carray(longs(step.slots), step.rows)[start : start + rows]
+    _write(pool, places, qkv[:, layer.num_heads :])
 
 
 @_compiled
@@ -124,14 +131,26 @@ def _attend_singles(layer, step, kv):
 
 
 @_compiled
-def _feed_forward(layer, step):
-    """norm -> gate and up -> silu(gate) * up -> down, added to x."""
-    rows, ffn = step.rows, layer.ffn
-    _norm(layer, layer.ffn_norm, step.x, rows, step.normed)
+def _leave_attention(layer, step, start, rows):
+    """What was attended to -> out, and norm -> gate and up -> silu(gate) * up -> down, each added
+    to x. For so many rows from `start` on."""
+    ffn, x = layer.ffn, _row(step.x, start, layer.hidden)
+    seen = _row(step.seen, start, layer.num_heads * layer.dim)
+    _product(layer.out, seen, rows, x, 1)
+    if layer.feed and rows >= LEAST:
+        enter(carray(_chain_at(layer.feed), 1)[0].entry, layer.feed, x, rows, x, 1)
+        return
+    _norm(layer, layer.ffn_norm, x, rows, step.normed)
     _product(layer.gate_up, step.normed, rows, step.gate_up, 0)
     gated = carray(floats(step.gated), (rows, ffn))
     _silu_mul(carray(floats(step.gate_up), (rows, 2 * ffn)), gated)
-    _product(layer.down, step.gated, rows, step.x, 1)
+    _product(layer.down, step.gated, rows, x, 1)
+
+
+@_compiled
+def _row(at, row, width):
+    """The address of a row of so many float32 numbers."""
+    return at + 4 * row * width
 
 
 @_compiled

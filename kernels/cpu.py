@@ -16,7 +16,7 @@ from torch import Tensor
 
 from . import Past
 from .cuts import cut, first_rows
-from .inplace import cut_in_place
+from .inplace import cut_in_place, stranger_loop
 from .paged import PagedReader, can_compile
 from .parts import (
     Bend,
@@ -61,6 +61,8 @@ class CpuAttention:
         is_wanted = can_compile() if is_compiled is None else is_compiled
         reads_in_place = is_wanted and dtype is torch.float32
         self._readers = (PagedReader(), ChunkReader()) if reads_in_place else None
+        if reads_in_place:
+            stranger_loop()  # now, not in a call's time
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
         self._scratch: dict[torch.dtype, Tensor] = {}

@@ -171,3 +171,11 @@ def _is_here(kind: str, device: torch.device) -> bool:
         can_run = device.type == "cuda" or (kind == "triton" and is_interpreted())
         return can_run and find_spec(_NEEDS[kind]) is not None
     return kind == "plain" or device.type == "cpu"
+
+
+def why_no_gpu() -> str:
+    """Why torch sees none, for who asked for one."""
+    version = f"torch {torch.__version__}"
+    if torch.version.cuda is None:
+        return f"{version} was built without CUDA: for a GPU install a build that has it"
+    return f"{version} has CUDA {torch.version.cuda} and sees no GPU (nvidia-smi shows those here)"

@@ -84,7 +84,7 @@ def attend(
     lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
     places, of_block = np.empty((2, BLOCK), np.int64), np.empty((2, BLOCK), np.float32)
     of_tile, of_sums, count = (units, lows, highs), (mixed, peaks, sums), 0
-    begin()
+    begin(ROWS)
     for s in range(len(rows)):
         slots, num_tokens = table[rows[s]], bounds[s + 1] - bounds[s]
         if not least <= num_tokens < least_not:

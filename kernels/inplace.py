@@ -5,11 +5,15 @@ Made once a step and read by every layer. Knows slots and positions; computes no
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from . import Past
+from .paged import compiled
 from .parts import ChunkPart, Indices, InPlacePart, InPlacePlan, TokenPart
 from .sharing import Run, find_runs
 from .windows import is_reached, shifted
@@ -19,25 +23,32 @@ JOINED = 32  # new tokens up to which a sequence has others join it in reading a
 
 def cut_in_place(past: Past, window: int | None = None) -> InPlacePlan:
     """Cut a step into parts."""
-    if (past.lens == 1).all() and _are_strangers(past):
-        return _apart(past, window)
+    apart = _apart(past, window)
+    if apart is not None:
+        return apart
     if window is None or not is_reached(past, window):
         return _Cutter(past, None).plan()
     return _Cutter(shifted(past, window), window).plan()
 
 
-def _are_strangers(past: Past) -> bool:
-    """Whether no two sequences begin in the same slot."""
-    count = len(past.rows)
-    return count == 1 or len(set(past.table[past.rows, 0].tolist())) == count
+def _apart(past: Past, window: int | None) -> InPlacePlan | None:
+    """The same for single tokens of sequences that share nothing, made in a third of the time;
+    None for others."""
+    table, count = past.table, len(past.rows)
+    of_tokens, of_rows = np.empty((2, count), np.int64), np.empty((3, count), np.int32)
+    given = table, past.rows, past.starts, past.lens, window or 0
+    if not stranger_loop()(*given, of_tokens, of_rows):
+        return None
+    (tokens, reads), (rows, firsts, ends) = of_tokens, of_rows
+    return InPlacePlan((TokenPart(tokens, table, rows, firsts, ends, reads),), ())
 
 
-def _apart(past: Past, window: int | None) -> InPlacePlan:
-    """Single tokens of strangers: the same, made in a third of the time."""
-    ends = past.starts + 1
-    firsts = np.zeros_like(ends) if window is None else np.maximum(ends - window, 0)
-    tokens, reads = np.arange(len(ends)), np.cumsum(ends - firsts)
-    return InPlacePlan((TokenPart(tokens, past.table, past.rows, firsts, ends, reads),), ())
+@functools.cache
+def stranger_loop() -> Callable[..., Any]:
+    """The loop of `strangers`, compiled the first time."""
+    from . import strangers
+
+    return compiled(strangers.plan, strangers.SIGNATURE, is_reordered=False)
 
 
 class _Cutter:

@@ -39,9 +39,13 @@ def normalize(x, weight, eps, out):
         for head in range(heads):
             at = token * (x.strides[0] // size) + head * (x.strides[1] // size)
             to = token * (out.strides[0] // size) + head * (out.strides[1] // size)
-            mean = _squares(x, at, dim) / np.float32(dim)
-            scale = np.float32(1) / np.sqrt(mean + eps)
-            _scale(x, at, dim, scale, weights, head * dim, out, to)
+            _scale(x, at, dim, scale_of(x, at, dim, eps), weights, head * dim, out, to)
+
+
+@_compiled
+def scale_of(x, at, dim, eps):
+    """What brings dim numbers from place `at` of x on to root mean square 1."""
+    return np.float32(1) / np.sqrt(_squares(x, at, dim) / np.float32(dim) + eps)
 
 
 @_compiled

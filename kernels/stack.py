@@ -1,5 +1,6 @@
-"""The layers of a decoder by one call, or by two calls a layer where attention takes several: for
-rows so few that calling takes longer than computing. Float32 on a CPU; needs numba.
+"""The layers of a decoder by one call, or by two calls a layer where attention takes several: few
+rows are computed in less time than calling would take, and many stay in near caches from product to
+product. Float32 on a CPU; needs numba.
 
 Gives what the same layers give that call their parts one by one, to the last bit: the loops are the
 same. Knows where everything is; `blocks` computes.
@@ -9,23 +10,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from itertools import accumulate
+from struct import Struct
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from . import Attention, blocks, entries
+from . import Attention, blocks, chains, entries
 from .addresses import address, entry
 from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 from .paged import is_spread
+from .pages import roomy
 from .parts import Bend, InPlacePlan, TokenPart, least
 from .products import Paneled, is_spread_out
 from .rows import CompiledNorm, Norm
 
-_MOST = 256  # rows above which what calls take is nothing beside the rest
+_MOST = 4096  # rows above which room for all of them is too much to keep
+_MOST_OF_HEAD = 256  # above which what calls take is nothing beside the rest
 _LINE = 16  # numbers after which a cache's next line begins
+_LARGE = 1 << 21  # bytes of a large page
+_STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
 
 
 class Stack:
@@ -43,6 +50,7 @@ class Stack:
         num_heads = sizes.num_heads + 2 * sizes.num_kv_heads
         self._largest = sizes.hidden * max(2 * sizes.ffn, num_heads * sizes.dim)
         self._memory = _Memory()
+        _gather([matrix.product for weights in layers for matrix in _matrices(weights)])
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
         self._lock = threading.Lock()
@@ -97,7 +105,9 @@ class Stack:
     def _begin(self, x: Tensor, past: Past, arrays: Sequence[tuple[Tensor, ...]]) -> None:
         """Write down where all of a step is."""
         storage = past.storage
-        self._step[0] = (
+        _STEP.pack_into(
+            self._step.data,
+            0,
             len(x),
             x.data_ptr(),
             past.turns.data_ptr(),
@@ -113,7 +123,8 @@ class Stack:
         for i, (tokens, table, spans) in enumerate(arrays):
             first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
             places = first, first + step, first + 2 * step
-            self._reads[i] = (tokens.data_ptr(), table.data_ptr(), *table.shape, *places)
+            read = tokens.data_ptr(), table.data_ptr(), *table.shape, *places
+            _READ.pack_into(self._reads.data, i * _READ.size, *read)
 
     def _singles(self, plans: Sequence[InPlacePlan]) -> list[TokenPart] | None:
         """What single tokens read, for each window; None where a step has others, or so much to
@@ -130,13 +141,15 @@ class Stack:
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
         """A layer's record."""
         sizes, keep = self._sizes, self._memory
+        norms = [keep.norm(norm) for norm in weights[:3]]
         seen, kv = sizes.num_heads * sizes.dim, sizes.num_kv_heads * sizes.dim
         return (
-            *(keep.norm(norm) for norm in weights[:3]),
+            *norms,
             keep.matrix(weights.qkv, sizes.hidden, seen + 2 * kv),
             keep.matrix(weights.out, seen, sizes.hidden),
-            keep.matrix(weights.gate_up, sizes.hidden, 2 * sizes.ffn),
-            keep.matrix(weights.down, sizes.ffn, sizes.hidden),
+            up := keep.matrix(weights.gate_up, sizes.hidden, 2 * sizes.ffn),
+            down := keep.matrix(weights.down, sizes.ffn, sizes.hidden),
+            keep.chain(weights, (norms[2], up, down, sizes.eps)),
             sizes.hidden,
             sizes.num_heads,
             sizes.num_kv_heads,
@@ -164,7 +177,7 @@ class Head:
 
     def fits(self, x: Tensor) -> bool:
         """As `FusedHead.fits`: a second thread would not help with the product."""
-        if len(x) > _MOST or x.shape[1] != self._hidden or not x.is_contiguous():
+        if len(x) > _MOST_OF_HEAD or x.shape[1] != self._hidden or not x.is_contiguous():
             return False
         return self._num_threads == 1 or not is_spread_out(len(x), self._hidden * self._width)
 
@@ -200,13 +213,28 @@ class _Memory:
         if (product.depth, product.width) != (depth, width):
             found = [product.depth, product.width]
             raise ValueError(f"a layer has a matrix {found}; its sizes want {[depth, width]}")
-        self._held += [product, record]
         panels, bias = product.panels, self.tensor(matrix.bias)
+        self._held += [panels, record]
         function = entries.paneled if panels.dtype == np.float32 else entries.halved
         if product.num_thirds:
             function = entries.in_thirds
         shape = depth, product.width, address(panels), len(panels), product.num_panels
         record[0] = (entry(function).address, *shape, product.num_thirds, bias)
+        return address(record)
+
+    def chain(self, weights: LayerWeights, parts: tuple[int, int, int, float]) -> int:
+        """The address of a record of a layer's norm, gates and ups, and matrix behind these, which
+        are `parts`; 0 where they cannot be computed in one piece."""
+        up, down = weights.gate_up.product, weights.down.product
+        assert isinstance(up, Paneled)
+        assert isinstance(down, Paneled)
+        has_bias = weights.gate_up.bias is not None or weights.down.bias is not None
+        if has_bias or not up.num_thirds or not down.num_thirds:
+            return 0
+        if not chains.fits(up.depth, up.width, down.depth):
+            return 0
+        self._held.append(record := np.zeros(1, chains.CHAIN))
+        record[0] = (entry(chains.feed_forward).address, *parts)
         return address(record)
 
 
@@ -217,22 +245,42 @@ class _Room:
         heads, kv_heads, dim, ffn = sizes.num_heads, sizes.num_kv_heads, sizes.dim, sizes.ffn
         self._num_heads, self._dim = heads, dim
         qkv, seen = (heads + 2 * kv_heads) * dim, heads * dim
-        self._widths = dim, sizes.hidden, qkv, seen, heads, 2 * ffn, ffn
-        self._most, self.places, self._qkv = 0, (0,) * len(self._widths), _floats(0)
+        self._widths, self._passing = (dim, qkv, seen, heads), (sizes.hidden, 2 * ffn, ffn)
+        self._most, self.places, self._qkv = 0, (0,) * 7, _floats(0)
 
     def grow(self, num_rows: int) -> None:
-        """places: the addresses of angles, normed, qkv, seen, total, gate_up and gated."""
+        """places: the addresses of angles, qkv, seen and total, and of normed, gate_up and gated,
+        which are of some rows at a time."""
         if num_rows <= self._most:
             return
-        lens = [-(-num_rows * width // _LINE) * _LINE for width in self._widths]
+        counts = [num_rows * width for width in self._widths]
+        counts += [min(num_rows, blocks.MOST) * width for width in self._passing]
+        lens = [-(-count // _LINE) * _LINE for count in counts]
         parts = _floats(sum(lens)).split(lens)
-        self._most, self._qkv = num_rows, parts[2]
+        self._most, self._qkv = num_rows, parts[1]
         self.places = tuple(part.data_ptr() for part in parts)
 
     def q(self, num_rows: int) -> Tensor:
         """Queries [rows, heads, dim]."""
-        qkv = self._qkv[: num_rows * self._widths[2]].view(num_rows, -1, self._dim)
+        qkv = self._qkv[: num_rows * self._widths[1]].view(num_rows, -1, self._dim)
         return qkv[:, : self._num_heads]
+
+
+def _matrices(weights: LayerWeights) -> tuple[Matrix, ...]:
+    """In the order in which a step reads them."""
+    return weights.qkv, weights.out, weights.gate_up, weights.down
+
+
+def _gather(products: Sequence[Any]) -> None:
+    """Let panels too small for large pages of their own share some, one behind another, so that
+    fewer addresses are looked up; what is fetched ahead at the end of one is the next."""
+    small = [it for it in products if isinstance(it, Paneled) and it.panels.nbytes < _LARGE]
+    ends = list(accumulate(-(-it.panels.nbytes // 64) * 64 for it in small))
+    memory = roomy((ends[-1] if ends else 0,), torch.uint8).numpy()
+    for it, start in zip(small, [0, *ends], strict=False):
+        place = memory[start : start + it.panels.nbytes].view(it.panels.dtype)
+        place[:] = it.panels
+        it.panels = place
 
 
 def _floats(count: int) -> Tensor:

@@ -21,15 +21,15 @@ from .vectors import fetch, fetch_far, load, plus, single, store
 
 LANES = 64  # columns of a panel: four tiles
 TILES = LANES // ROWS
-_HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and two of a panel
+HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and two of a panel
 MOST = 2  # thirds of a matrix's number
 _LINE = BYTES // 2  # words that a cache fetches at a time
-_TILE = ROWS * DEPTH  # words of a third of a tile
-_PART = THIRDS * _TILE  # words of a tile of rows
+TILE = ROWS * DEPTH  # words of a third of a tile
+PART = THIRDS * TILE  # words of a tile of rows
 _MOST_BYTES = 5 << 18  # of the thirds of rows that a panel is read for
 _LEAST_ROWS, _MOST_ROWS = 64, 128
-_FEW = 64  # rows up to which a panel is read only once
-_PANELS, _STEPS = 8, 6  # of panels: for so many rows these stay in the nearest caches, and sums
+FEW = 64  # rows up to which a panel is read only once
+PANELS, _STEPS = 8, 6  # of panels: for so many rows these stay in the nearest caches, and sums
 _SOON, _LATER = 1, 4  # steps: how far ahead panels go into the nearest cache, the second further on
 _AHEAD = 2 * DEPTH  # numbers of a row that are fetched before they are split
 SIGNATURE = "void(int64, float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
@@ -42,29 +42,48 @@ def multiply(num, x, panels, out, is_added, first, last):
     (rows, depth), numbers = x.shape, x.reshape(-1)
     width, written = out.shape[1], out.reshape(-1)
     steps = (depth + DEPTH - 1) // DEPTH
-    most = _MOST_BYTES // (2 * DEPTH * THIRDS * steps) // (2 * ROWS) * (2 * ROWS)
-    most = min(max(most, _LEAST_ROWS), _MOST_ROWS)
-    tiles = (min(rows, most) + ROWS - 1) // ROWS
-    span, part = (_PANELS, min(_STEPS, steps)) if rows > _FEW else (1, steps)
-    words = np.empty(tiles * steps * _PART + BYTES, np.uint16)  # and room for DEPTH behind them
+    most, is_once = rows_at_once(steps), rows <= FEW
+    tiles, span = (min(rows, most) + ROWS - 1) // ROWS, 1 if is_once else PANELS
+    words = np.empty(tiles * steps * PART + BYTES, np.uint16)  # and room for DEPTH behind them
     sums = np.empty(span * tiles * ROWS * LANES + BYTES, np.float32)
-    packed, total = _aligned(words.ctypes.data) // 2, _aligned(sums.ctypes.data) // 4
-    begin()
+    packed, total = aligned(words.ctypes.data) // 2, aligned(sums.ctypes.data) // 4
+    begin(max(min(rows, ROWS), 1))
     for start in range(0, rows, most):
         used = min(most, rows - start)
         _pack(numbers[start * depth :], used, depth, steps, words, packed)
+        of_rows = words, packed, used, steps, is_once
         for panel in range(first, last, span):
-            of_panels = panel, min(span, last - panel)
-            of_out = written, start * width, width, is_added
-            for step in range(0, steps, part):
-                of_steps = step, min(part, steps - step), steps
-                _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of_out)
-            _unpack(sums, total, used, of_panels, of_out)
+            of_panels, of_out = (panel, min(span, last - panel)), (written, start * width, width)
+            add_up(num, of_rows, panels, of_panels, sums, total, (*of_out, is_added))
+            unpack(sums, total, used, of_panels, (*of_out, is_added))
     end()
 
 
 @_compiled
-def _aligned(address):
+def rows_at_once(steps):
+    """Rows of such a depth that a panel is read for."""
+    most = _MOST_BYTES // (2 * DEPTH * THIRDS * steps) // (2 * ROWS) * (2 * ROWS)
+    return min(max(most, _LEAST_ROWS), _MOST_ROWS)
+
+
+@_compiled
+def add_up(num, of_rows, panels, of_panels, sums, total, of_out):
+    """Sums of packed rows and some panels, from place `total` of the sums on: [panels, num_sums].
+    Those that go into the out as they are, in the place of what was, are there already.
+
+    of_rows: their thirds, as `_pack` puts them, from a place on, how many they are, steps, and
+    whether each panel is read only once. of_out: the flat out, the place of the first row, its
+    width, and whether sums are added to what was.
+    """
+    words, packed, used, steps, is_once = of_rows
+    part = steps if is_once else min(_STEPS, steps)
+    for step in range(0, steps, part):
+        of_steps = step, min(part, steps - step), steps
+        _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of_out)
+
+
+@_compiled
+def aligned(address):
     """Bytes from an address to the next row of a tile."""
     return -address % BYTES
 
@@ -78,20 +97,20 @@ def _pack(x, used, depth, steps, words, packed):
         num = min(ROWS, used - first)
         for step in range(steps):
             at = first * depth + step * DEPTH
-            to = packed + (first // ROWS * steps + step) * _PART
+            to = packed + (first // ROWS * steps + step) * PART
             for _ in range(num):
                 if step < whole:
                     fetch(x, at + _AHEAD)
                     fetch(x, at + _AHEAD + ROWS)
-                    split(x, at, words, to, _TILE)
+                    split(x, at, words, to, TILE)
                 else:
                     rest[: depth - whole * DEPTH] = x[at : at + depth - whole * DEPTH]
-                    split(rest, 0, words, to, _TILE)
+                    split(rest, 0, words, to, TILE)
                 at += depth
                 to += DEPTH
             rest[:] = 0
-            for _ in range(num, ROWS):
-                split(rest, 0, words, to, _TILE)
+            for _ in range(num, ROWS if used > ROWS else num):  # tiles have no more rows
+                split(rest, 0, words, to, TILE)
                 to += DEPTH
 
 
@@ -102,9 +121,9 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
     into the out."""
     (first, num_steps, steps), (panel, count) = of_steps, of_panels
     written, base, width, is_added = of_out
-    tiles, step_size, size = (used + ROWS - 1) // ROWS, TILES * num * _TILE, _size(used)
-    half, at = TILES // 2 * num * _TILE, (panel * steps + first) * step_size
-    row, apart, later = packed + first * _PART, steps * _PART, _LATER * step_size
+    tiles, step_size, size = (used + ROWS - 1) // ROWS, TILES * num * TILE, num_sums(used)
+    half, at = TILES // 2 * num * TILE, (panel * steps + first) * step_size
+    row, apart, later = packed + first * PART, steps * PART, _LATER * step_size
     for pair in range(tiles // 2):
         for i in range(count):
             left, column = at + i * steps * step_size, (panel + i) * LANES
@@ -123,7 +142,7 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
                 else:
                     _keep(sums, inner)
                 left += half
-                inner += _HALF
+                inner += HALF
                 outer += LANES // 2
         row += 2 * apart
         later = 0  # other rows have brought it near
@@ -139,7 +158,7 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
 
 
 @_compiled
-def _size(used):
+def num_sums(used):
     """Sums of so many rows and a panel."""
     return (used + ROWS - 1) // ROWS * ROWS * LANES
 
@@ -159,28 +178,28 @@ def _meet_half(num, words, upper, lower, count, panels, at, there, later):
     these: each time 800 cycles would be lost. A sum a step, of which nothing is wanted, keeps them
     awake.
     """
-    step_size, lines = TILES * num * _TILE, _share(num, TILES // 2)
+    step_size, lines = TILES * num * TILE, _share(num, TILES // 2)
     awake = load(panels, at, few())
     for step in range(count):
         awake = plus(awake, awake)
-        first, second = upper + step * _PART, lower + step * _PART
+        first, second = upper + step * PART, lower + step * PART
         left = at + step * step_size
-        right, ahead = left + num * _TILE, left + _SOON * step_size if step + 1 < count else there
+        right, ahead = left + num * TILE, left + _SOON * step_size if step + 1 < count else there
         _take_panel(panels, left, right)
-        _take_rows(words, first + 2 * _TILE, second + 2 * _TILE)
+        _take_rows(words, first + 2 * TILE, second + 2 * TILE)
         _add_four()
         ahead = _fetch(panels, ahead, later, lines)
-        _take_rows(words, first + _TILE, second + _TILE)
+        _take_rows(words, first + TILE, second + TILE)
         _add_four()
         ahead = _fetch(panels, ahead, later, lines)
         _take_rows(words, first, second)
         _add_four()
         ahead = _fetch(panels, ahead, later, lines)
         if num > 1:
-            _take_panel(panels, left + _TILE, right + _TILE)
+            _take_panel(panels, left + TILE, right + TILE)
             _add_four()
             ahead = _fetch(panels, ahead, later, lines)
-            _take_rows(words, first + _TILE, second + _TILE)
+            _take_rows(words, first + TILE, second + TILE)
             _add_four()
             _fetch(panels, ahead, later, lines)
     store(words, len(words) - DEPTH, awake)
@@ -189,27 +208,23 @@ def _meet_half(num, words, upper, lower, count, panels, at, there, later):
 @_compiled
 def _meet_whole(num, words, row, count, panels, at):
     """A tile of rows and a whole panel; stays awake as `_meet_half`."""
-    step_size, lines = TILES * num * _TILE, _share(num, TILES)
-    later = _LATER * step_size
+    step_size, size = TILES * num * TILE, num * TILE
+    ahead, later = _SOON * step_size, _LATER * step_size
     awake = load(panels, at, few())
     for step in range(count):
         awake = plus(awake, awake)
-        start, here = row + step * _PART, at + step * step_size
-        ahead = here + _SOON * step_size
+        start, here = row + step * PART, at + step * step_size
         read(4, words, start, BYTES)
-        read(5, words, start + _TILE, BYTES)
-        read(6, words, start + 2 * _TILE, BYTES)
-        _add_third(panels, here, num)
-        ahead = _fetch(panels, ahead, later, lines)
-        _add_second(panels, here, num)
-        ahead = _fetch(panels, ahead, later, lines)
-        _add_first(panels, here, num)
-        ahead = _fetch(panels, ahead, later, lines)
-        if num > 1:
-            _add_first(panels, here + _TILE, num)
-            ahead = _fetch(panels, ahead, later, lines)
-            _add_second(panels, here + _TILE, num)
-            _fetch(panels, ahead, later, lines)
+        read(5, words, start + TILE, BYTES)
+        read(6, words, start + 2 * TILE, BYTES)
+        _add_to_first(num, panels, here)
+        _fetch(panels, here + ahead, later, num * ROWS)
+        _add_to_second(num, panels, here + size)
+        _fetch(panels, here + size + ahead, later, num * ROWS)
+        _add_to_third(num, panels, here + 2 * size)
+        _fetch(panels, here + 2 * size + ahead, later, num * ROWS)
+        _add_to_fourth(num, panels, here + 3 * size)
+        _fetch(panels, here + 3 * size + ahead, later, num * ROWS)
     store(words, len(words) - DEPTH, awake)
 
 
@@ -252,25 +267,25 @@ def _add_four():
     add_product(3, 5, 7)
 
 
-def _adding(third):
-    left = 4 + third
-
+def _adding_to(sums):
     @_compiled
-    def add(panels, at, num):
-        """Four tiles of a panel and a third of rows."""
+    def add(num, panels, at):
+        """A tile of a panel, which is read once, and all thirds of rows."""
         read(7, panels, at, BYTES)
-        add_product(0, left, 7)
-        read(7, panels, at + num * _TILE, BYTES)
-        add_product(1, left, 7)
-        read(7, panels, at + 2 * num * _TILE, BYTES)
-        add_product(2, left, 7)
-        read(7, panels, at + 3 * num * _TILE, BYTES)
-        add_product(3, left, 7)
+        add_product(sums, 6, 7)
+        add_product(sums, 5, 7)
+        add_product(sums, 4, 7)
+        if num > 1:
+            read(7, panels, at + TILE, BYTES)
+            add_product(sums, 4, 7)
+            add_product(sums, 5, 7)
 
     return add
 
 
-_add_first, _add_second, _add_third = (_adding(third) for third in range(THIRDS))
+_add_to_first, _add_to_second, _add_to_third, _add_to_fourth = (
+    _adding_to(tile) for tile in range(TILES)
+)
 
 
 @_compiled
@@ -309,21 +324,26 @@ def _write_half(out, to, width):
 
 
 @_compiled
-def _unpack(sums, total, used, of_panels, of_out):
+def sums_of(start, tile, tiles):
+    """Where those of a tile of rows and a panel begin, of the panel's that begin at a place: two
+    [16, 16] beside each other, and how far behind these two more."""
+    if tile + 1 == tiles and tiles % 2:
+        return start + tile * ROWS * LANES, 2 * ROWS * ROWS
+    return start + tile // 2 * 2 * HALF + tile % 2 * 2 * ROWS * ROWS, HALF
+
+
+@_compiled
+def unpack(sums, total, used, of_panels, of_out):
     """Sums of which not all numbers are wanted, or which are added, into the flat out."""
     (written, base, width, is_added), (panel, count) = of_out, of_panels
     tiles = (used + ROWS - 1) // ROWS
     for i in range(count):
-        column, start = (panel + i) * LANES, total + i * _size(used)
+        column, start = (panel + i) * LANES, total + i * num_sums(used)
         num = min(LANES, width - column)
         for tile in range(tiles):
             if _is_direct(tile // 2, column, used, width, is_added):
                 continue
-            at, beside, right = start + tile // 2 * _HALF * 2, ROWS * ROWS, _HALF
-            if tile + 1 < tiles or tiles % 2 == 0:
-                at += tile % 2 * 2 * ROWS * ROWS
-            else:
-                right = 2 * ROWS * ROWS
+            (at, right), beside = sums_of(start, tile, tiles), ROWS * ROWS
             to = base + tile * ROWS * width + column
             for _ in range(min(ROWS, used - tile * ROWS)):
                 if num == LANES:

@@ -34,6 +34,41 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
     assert "COMMAND" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("typed", "command", "told"),
+    [
+        ("srve", "forkroot", "invalid choice: 'srve'"),
+        ("srve", "forkroot", "; did you mean serve?"),
+        ("serve --prot 80", "forkroot serve", "arguments: --prot; did you mean --port?"),
+        ("chat --temprature=1", "forkroot chat", "--temprature=1; did you mean --temperature?"),
+        ("serve --model tiny", "forkroot serve", "; model is given without a name before it"),
+        ("serve --on-engine-death restrt", "forkroot serve", "; did you mean restart?"),
+        ("bench http://a --colour 1", "forkroot bench", "unrecognized arguments: --colour 1\n"),
+        ("plugins all", "forkroot plugins", "unrecognized arguments: all\n"),
+    ],
+)
+def test_what_the_command_line_does_not_know_is_told_with_what_was_meant(
+    typed: str, command: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(typed.split())
+    said = capsys.readouterr().err
+    assert stop.value.code == 2
+    assert said.startswith(f"usage: {command} [-h]")
+    assert said.splitlines()[-1].startswith(f"{command}: error: ")
+    assert told in said
+
+
+@pytest.mark.parametrize("command", ["demo", "chat", "check"])
+def test_a_misspelled_model_is_told_with_the_one_that_was_meant(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "tinny"]) in (1, 2)
+    said = " ".join("".join(capsys.readouterr()).split())
+    assert "model='tinny' is not a folder here" in said
+    assert said.endswith("did you mean 'tiny'?")
+
+
 def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "tiny", *SMALL]) == 0
     out = capsys.readouterr().out

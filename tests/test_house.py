@@ -34,6 +34,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/watch.py", "core/beats.py", "core/inbox.py"),
         *("core/nearest.py", "core/compiling.py"),
     ),
+    ("core/keywords.py",),
+    ("core/prompts.py",),
     ("core/calls.py",),
     ("core/protocol.py",),
     (
@@ -78,7 +80,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
     "core/radix/": ("core/protocol.py", "core/model/batch.py"),
-    "core/fsm/": ("core/protocol.py", "core/counters.py"),
+    "core/fsm/": ("core/protocol.py", "core/counters.py", "core/nearest.py"),
     "kernels/": ("core/protocol.py",),
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
     "core/model/": (
@@ -88,13 +90,13 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": (
         *("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
-        *("core/owner.py", "core/nearest.py"),
+        *("core/owner.py", "core/nearest.py", "core/keywords.py"),
     ),
     **dict.fromkeys(
         FRAMEWORKS,
         (
             *("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py"),
-            *("core/owner.py", "core/nearest.py", "adapters/"),
+            *("core/owner.py", "core/nearest.py", "core/keywords.py", "adapters/"),
         ),
     ),
     "__init__.py": ("core/protocol.py", "core/nearest.py", "adapters/", "adapters/native/"),

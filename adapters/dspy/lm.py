@@ -10,6 +10,7 @@ import dspy
 from dspy import lm15
 
 from ...core.protocol import Backend
+from ..connection import unnamed
 from .engine import AsyncEngine, Engine
 from .errors import shown
 from .keywords import check_keywords
@@ -25,7 +26,7 @@ class LM(dspy.LM):  # type: ignore[misc]
     """A model on our runtime, with the prefixes of its calls shared and its answers parseable.
 
     where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server;
-      `model` is taken for it where it is not given, as `dspy.LM` has it, and else "tiny".
+      `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, and told.
     temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution, and as many
       tokens as the context holds. hints: calls say what they share. constrain: answers are held to
       the format and the types of their signature. timeout: seconds after which a call ends in
@@ -51,7 +52,7 @@ class LM(dspy.LM):  # type: ignore[misc]
         async_engine: Any = None,
         **keywords: Any,
     ) -> None:
-        asked = where if where is not None else model or "tiny"
+        asked = where if where is not None else model or ("tiny" if engine else unnamed())
         with shown(str(asked) if isinstance(asked, str | Path) else "forkroot"):
             keywords = moved(keywords)
             check_keywords(keywords, _OWN)  # before a model is loaded

@@ -14,7 +14,7 @@ from guidance.chat import ChatTemplate
 from guidance.models import Model
 
 from ...core.protocol import Backend, InvalidCall, Usage
-from ..connection import shared
+from ..connection import shared, unnamed
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
 from .state import ForkrootState
@@ -48,7 +48,7 @@ class Forkroot(Model):
         namespace: str = "",
         **settings: Any,
     ) -> None:
-        where = where if where is not None else "tiny" if model is None else model
+        where = where if where is not None else unnamed() if model is None else model
         _check(settings)
         connection = shared(where, **settings)
         folder = Path(tokenizer) if tokenizer else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -82,8 +82,9 @@ def routes(runtime: Runtime) -> APIRouter:
         ticket: Any = getattr(request.state, "ticket", None)
         sees_all = ticket is None or ticket.client.is_admin
         counters, load = (told.counters, told.load) if sees_all else ({}, {})  # of other clients
-        sizes = told.context_len, told.vocabulary_size
-        found = BackendInfo(runtime.name, *sizes, told.features, dict(counters), dict(load))
+        found = replace(
+            told, model=runtime.name, counters=counters, load=load, version=runtime.version
+        )
         shown: dict[str, Any] = plain(found)
         return shown
 

@@ -96,6 +96,7 @@ def plain_error(error: ForkrootError) -> dict[str, Any]:
     if not isinstance(error, InvalidCall):
         return {"kind": kind, "message": str(error)}
     is_plain = error.value is None or isinstance(error.value, bool | int | float | str)
+    is_plain = is_plain and not isinstance(error.value, Shown)
     shown = error.value if is_plain else _shown(error.value)
     told = {"field": error.field, "value": plain(shown), "allowed": error.allowed}
     return {"kind": kind, **told, "is_shown": not is_plain}
@@ -140,6 +141,8 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
     if kind is None:
         raise InvalidCall("type", name, ", ".join((*_KINDS, *_SPELLED)))
     known = _DEFAULTS[str(name)].keys()
+    if name in _TOLD:  # by a server that may be younger than this client
+        data = {key: item for key, item in data.items() if key in known}
     for field in data.keys() - known - {"type"}:
         raise InvalidCall(field, data[field], f"the fields of {name}: {', '.join(sorted(known))}")
     try:

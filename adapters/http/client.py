@@ -23,10 +23,11 @@ from ...core.protocol import (
     ForkrootError,
     InvalidCall,
     Reply,
+    check_call,
 )
 from ...core.reply import Mailbox
 from .callwire import INFO_PATH, SILENCE, plain, value_of
-from .client_exchange import Exchange, refused, unreachable
+from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_pools import Pools
 
 
@@ -69,7 +70,7 @@ class RemoteBackend(Uncopied):
         mailbox = Mailbox(call, self.cancel)
         try:
             self._owner.check()
-            call.check()
+            check_call(call)
             body = json.dumps(plain(call), allow_nan=False).encode()
         except ForkrootError as error:
             mailbox.fail(error)
@@ -95,7 +96,7 @@ class RemoteBackend(Uncopied):
 
     def info(self) -> BackendInfo:
         """What the server runs, and its counters where this client may see them. Raises
-        BackendClosed where there is no server."""
+        BackendClosed where there is no server, or none of ours; and as the server refuses."""
         if self._is_closed:
             raise BackendClosed.before()
         try:
@@ -103,12 +104,20 @@ class RemoteBackend(Uncopied):
                 base_url=self._url, headers=self._headers, timeout=self._timeout
             ) as http:
                 response = http.get(INFO_PATH)
+        except (httpx.RemoteProtocolError, httpx.ReadError) as error:
+            if self._url.scheme == "https":
+                raise unreachable(self._url, error) from error
+            meant = shown(self._url, "https")
+            raise no_server(self._url, f"{error!r:.200}; did you mean {meant}?") from error
         except httpx.HTTPError as error:
             raise unreachable(self._url, error) from error
         if response.status_code != httpx.codes.OK:
-            raise refused(response.status_code, response.content)
-        found: BackendInfo = value_of(response.json())
-        return replace(found, features=frozenset(found.features))
+            raise refused(self._url, response, response.content)
+        try:
+            found: BackendInfo = value_of(response.json())
+            return replace(found, features=frozenset(found.features))
+        except (ValueError, TypeError, AttributeError) as error:
+            raise no_server(self._url, f"its answer cannot be read ({error!r:.100})") from error
 
     def close(self) -> None:
         """Stop; open calls end in BackendClosed here, and are cancelled there. Nothing in a fork of

@@ -94,7 +94,7 @@ class Exchange:
         async with self._http.stream("POST", PATH, content=self._body, headers=headers) as response:
             self._has_begun = True
             if response.status_code != httpx.codes.OK:
-                raise refused(response.status_code, await response.aread())
+                raise refused(self._http.base_url, response, await response.aread())
             async for line in response.aiter_lines():
                 if line.startswith("data:"):
                     self._take(json.loads(line[5:]))
@@ -144,13 +144,33 @@ class Exchange:
 
 def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
     """The error of a server that cannot be reached, or fell silent."""
-    told = BackendClosed(f"the server at {url} cannot be reached: {error!r:.200}")
+    what_to_do = ""
+    if "[SSL" in str(error) and "CERTIFICATE" not in str(error):
+        what_to_do = f"; did you mean {shown(url, 'http')}?"
+    elif isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        what_to_do = "; allowed: one that runs, as `forkroot serve` starts it"
+    told = BackendClosed(
+        f"the server at {shown(url)} cannot be reached: {error!r:.200}{what_to_do}"
+    )
     told.__cause__ = error
     return told
 
 
-def refused(status: int, data: bytes) -> ForkrootError:
+def no_server(url: httpx.URL, reason: str) -> BackendClosed:
+    """The error of what answers at a URL, and is no server of ours."""
+    allowed = "one that `forkroot serve` started"
+    told = f"{shown(url)} is no server for calls of forkroot: {reason}; allowed: {allowed}"
+    return BackendClosed(told)
+
+
+def shown(url: httpx.URL, scheme: str | None = None) -> str:
+    """A URL as users write it. scheme: in place of its own."""
+    return str(url.copy_with(scheme=scheme or url.scheme)).rstrip("/")
+
+
+def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
     """The error that a refusal tells: a value of the door, or what its status and code mean."""
+    status = response.status_code
     try:
         body: Any = json.loads(data)
         if "forkroot" in body:
@@ -159,6 +179,9 @@ def refused(status: int, data: bytes) -> ForkrootError:
         message, code, field = str(error["message"]), error.get("code"), error.get("param")
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         message, code, field = f"the server answered with status {status}", None, None
+    if response.has_redirect_location:
+        meant = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
+        return no_server(url, f"it sends on to {meant}")
     match status:
         case 400:
             return InvalidCall(str(field or "call"), "...", message)
@@ -173,7 +196,7 @@ def refused(status: int, data: bytes) -> ForkrootError:
         case 503 if code == "engine_dead":
             return EngineDied(message)
         case 404 | 405:
-            return BackendClosed(f"this is no server for calls of forkroot: {message}")
+            return no_server(url, message)
         case 503:
             return BackendClosed(message)
     return CallFailed(message)

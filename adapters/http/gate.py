@@ -64,7 +64,7 @@ class Gate:
             await self._fail(error, scope, receive, answer)
         finally:
             ticket.cancel()
-            self._note(scope, ticket, answer.status, time.perf_counter() - start)
+            self._note(scope, ticket, answer, time.perf_counter() - start)
 
     @contextlib.contextmanager
     def _place(self, scope: Scope, ticket: Ticket) -> Iterator[None]:
@@ -141,9 +141,10 @@ class Gate:
             with contextlib.suppress(OSError):
                 await error_response(error)(scope, receive, answer.send)
 
-    def _note(self, scope: Scope, ticket: Ticket, status: int, seconds: float) -> None:
+    def _note(self, scope: Scope, ticket: Ticket, answer: _Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
-        self._metrics.requests.labels(route, str(status or 499)).inc()
+        status = answer.status or 499
+        self._metrics.requests.labels(route, str(status)).inc()
         if ticket.reason is not None:
             self._metrics.refused.labels(ticket.reason).inc()
         self._metrics.duration.labels(route).observe(seconds)
@@ -152,12 +153,15 @@ class Gate:
             "id": ticket.id,
             "method": scope["method"],
             "route": ticket.route,
-            "status": status or 499,
+            "status": status,
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
             "completion_tokens": usage.completion_tokens,
             "seconds": round(seconds, 6),
         }
+        error = ticket.reason or (None if answer.is_whole else "client_left")
+        if error is not None:
+            line["error"] = error
         _log.info("%s", json.dumps(line))
 
 
@@ -166,18 +170,22 @@ class _Gone(Exception):
 
 
 class _Answer:
-    """What is sent back, with the request's id. status: 0 until the answer has begun."""
+    """What is sent back, with the request's id. status: 0 until the answer has begun. is_whole: all
+    of it was sent."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
         self._id = request_id.encode()
         self.status = 0
+        self.is_whole = False
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._id)]
         await self._send(message)
+        if message["type"] == "http.response.body":
+            self.is_whole = not message.get("more_body", False)
 
 
 def _request_id(given: str | None) -> str:

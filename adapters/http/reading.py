@@ -229,7 +229,8 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise InvalidCall(field, given, "a JSON schema, or its JSON text") from error
+            allowed = f"a JSON schema, or its JSON text; this text is no JSON ({error})"
+            raise InvalidCall(field, given, allowed) from error
     if not isinstance(given, Mapping | bool):
         raise InvalidCall(field, given, "a JSON schema: an object, true or false")
     return given

@@ -71,7 +71,7 @@ class Runtime:
     """One served model.
 
     names: the model's names; the first is the one that replies bear. limits: see there.
-    passes_on: the backend's `submit` only sends a call to another process.
+    passes_on: the backend's `submit` only sends a call to another process. version: of forkroot.
     """
 
     backend: Backend
@@ -79,6 +79,7 @@ class Runtime:
     names: tuple[str, ...]
     limits: Limits = field(default_factory=Limits)
     passes_on: bool = False
+    version: str = ""
 
     @property
     def name(self) -> str:

@@ -32,9 +32,6 @@ def format_of(texts: Texts) -> ToolFormat:
 def specs_of(tools: Sequence[Tool], within: str) -> tuple[ToolSpec, ...]:
     """The tools of a request. within: as in `check_tools`. Raises InvalidCall for one that cannot
     be called."""
-    for place, tool in enumerate(tools):
-        if tool.type != "function":
-            raise InvalidCall(f"tools[{place}].type", tool.type, "function")
     functions = [tool.function for tool in tools]
     specs = tuple(ToolSpec(it.name, it.description or "", it.parameters) for it in functions)
     check_tools(specs, within)

@@ -6,7 +6,7 @@ What values are allowed is for the door to judge, except where a limit of the se
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -134,7 +134,7 @@ class Function(BaseModel):
 class Tool(BaseModel):
     """A tool that the model may use."""
 
-    type: str
+    type: Literal["function"]
     function: Function
 
 

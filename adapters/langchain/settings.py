@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.protocol import Backend, ForkrootError, InvalidCall, Sampling
-from ..connection import Connection, shared
+from ..connection import Connection, shared, unnamed
 from ..meant import hint
 from ..surrogates import check_texts
 from .counting import num_text_tokens, token_ids
@@ -132,6 +132,8 @@ class Settings(BaseModel):
                 raise InvalidCall("max_retries", self.max_retries, "0 or more")
         except InvalidCall as error:
             raise ValueError(str(error)) from error
+        if "model" not in self.model_fields_set and self.backend is None:
+            unnamed()
         return self
 
     def connection(self, model: str | None = None) -> Connection:

@@ -7,6 +7,7 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any
 
+from langchain_core.exceptions import OutputParserException
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.output_parsers import BaseOutputParser, JsonOutputParser, PydanticOutputParser
 from langchain_core.output_parsers.openai_tools import (
@@ -16,9 +17,10 @@ from langchain_core.output_parsers.openai_tools import (
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...core.protocol import InvalidCall
+from ..classes import differs, schema_of
 
 METHODS = ("function_calling", "json_schema", "json_mode")
 _CONVERTED = ("properties", "parameters", "input_schema", "function", "toolSpec")
@@ -46,13 +48,14 @@ def structured(
     if schema is None and method != "json_mode":
         raise InvalidCall("schema", schema, "a schema or a class; None with json_mode only")
     told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
+    held = _held(schema)
     if schema is not None and method == "function_calling":
-        found = _json_schema(schema)
+        found = _json_schema(held)
         if found.get("type", "object") != "object" or not found.keys() & {"type", *_CONVERTED}:
             raise InvalidCall("schema", schema, _OBJECTS)
-        name = convert_to_openai_tool(schema)["function"]["name"]
+        name = convert_to_openai_tool(held)["function"]["name"]
         bound = model.bind_tools(
-            [schema],
+            [held],
             tool_choice=name,
             parallel_tool_calls=False,
             ls_structured_output_format=told,
@@ -60,10 +63,17 @@ def structured(
         return _parsed(bound, _tool_parser(schema, name), include_raw)
     asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
     if schema is not None:
-        body = {"name": "answer", "schema": _json_schema(schema), "strict": True}
+        body = {"name": "answer", "schema": _json_schema(held), "strict": True}
         asked = {"type": "json_schema", "json_schema": body}
     bound = model.bind(response_format=asked, ls_structured_output_format=told)
     return _parsed(bound, _text_parser(schema), include_raw)
+
+
+def _held(schema: Any) -> Any:
+    """What LangChain is given to convert: the class, but where Pydantic's schema of it takes texts
+    that it does not."""
+    is_model = isinstance(schema, type) and issubclass(schema, BaseModel)
+    return schema_of(schema) if is_model and differs(schema) else schema
 
 
 def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:
@@ -97,4 +107,20 @@ def _tool_parser(schema: dict[str, Any] | type, name: str) -> BaseOutputParser[A
 def _text_parser(schema: dict[str, Any] | type | None) -> BaseOutputParser[Any]:
     if isinstance(schema, type) and is_basemodel_subclass(schema):
         return PydanticOutputParser(pydantic_object=schema)
+    if isinstance(schema, type) and issubclass(schema, Enum):
+        return MemberParser(kind=schema)
     return JsonOutputParser()
+
+
+class MemberParser(BaseOutputParser[Enum]):
+    """The member of an enum whose value an answer is, as JSON."""
+
+    kind: type[Enum]
+
+    def parse(self, text: str) -> Enum:
+        """Raises OutputParserException where an answer was cut."""
+        try:
+            return TypeAdapter[Enum](self.kind).validate_json(text)
+        except ValidationError as error:
+            told = f"{text!r:.100} is no value of {self.kind.__name__}"
+            raise OutputParserException(told, llm_output=text) from error

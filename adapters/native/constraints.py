@@ -90,8 +90,9 @@ def _schema(schema: Mapping[str, Any] | str | bool | type) -> Mapping[str, Any] 
     if isinstance(schema, str):
         try:
             parsed = json.loads(schema)
-        except ValueError as error:
-            raise InvalidCall("json_schema", schema, allowed) from error
+        except (ValueError, RecursionError) as error:
+            told = f"{allowed}; this text is no JSON ({error})"
+            raise InvalidCall("json_schema", schema, told) from error
     if not isinstance(parsed, Mapping | bool):
         raise InvalidCall("json_schema", schema, allowed)
     return parsed
@@ -112,22 +113,14 @@ def _class_schema(kind: Any, field: str) -> Mapping[str, Any]:
     Raises InvalidCall where neither can.
     """
     try:
-        schema: Mapping[str, Any] = (
-            kind.model_json_schema()
-            if hasattr(kind, "model_json_schema")
-            else _pydantic_schema(kind)
-        )
+        from ..classes import schema_of
+
+        schema: Mapping[str, Any] = schema_of(kind)
     except Exception as error:
         told = str(error).partition("\n")[0]
         allowed = f"a class that has a JSON schema ({type(error).__name__}: {told})"
         raise InvalidCall(field, kind, allowed) from error
     return schema
-
-
-def _pydantic_schema(kind: Any) -> Mapping[str, Any]:
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(kind).json_schema()
 
 
 def _checked(value: object, field: str, allowed: str) -> str:

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ...core.keywords import ENGINE, Place, checks_keywords
 from ...core.protocol import Backend, Grammar, Image, InvalidCall, Video
 from .choices import find_method
 from .constraints import Schema, constraint_of
@@ -22,13 +23,16 @@ from .expressions import (
     as_expression,
     flatten,
 )
-from .keywords import checks_keywords
 from .sampling import SAMPLING_FIELDS, sampling_fields
 
+_OF_RUNS = Place(
+    ("backends", "deadline", "hints", "namespace", "priority"),
+    "{name} is of a whole run: program.run(..., {name}=...)",
+)
 _LIMITS = ("dtype", "regex", "json_schema", "grammar", "choices")
 
 
-@checks_keywords
+@checks_keywords(_OF_RUNS, ENGINE)
 def gen(
     name: str | None = None,
     max_tokens: int | None = None,
@@ -98,7 +102,7 @@ def gen_string(
     return gen(name, max_tokens, dtype=str, **settings)
 
 
-@checks_keywords
+@checks_keywords(_OF_RUNS, ENGINE)
 def select(
     name: str | None = None,
     choices: Sequence[str] = (),

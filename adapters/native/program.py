@@ -9,11 +9,11 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
 from typing import Any, Literal, overload
 
+from ...core.keywords import Parameters
 from ...core.owner import Uncopied
 from ...core.protocol import InvalidCall, NotPicklable
 from .background import in_thread
 from .batch import Batch
-from .keywords import Parameters
 from .run import run_apart, run_async, run_here
 from .settings import Settings, split_settings
 from .state import ProgramState

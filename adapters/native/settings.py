@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from ...core.keywords import ENGINE, Parameters
 from ...core.protocol import Backend, InvalidCall
-from .keywords import Parameters
 from .sampling import SAMPLING_FIELDS, sampling_fields
 
 
@@ -87,7 +87,7 @@ def split_settings(
       keyword that is neither, InvalidCall for a setting whose value is not allowed.
     """
     names = {entry.name for entry in fields(Settings)} - {"sampling"}
-    parameters.check(keywords, {*names, *SAMPLING_FIELDS, *others})
+    parameters.check(keywords, {*names, *SAMPLING_FIELDS, *others}, ENGINE)
     chosen, sampling, arguments = {}, {}, {}
     for name, value in keywords.items():
         if name in parameters.names:

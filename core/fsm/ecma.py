@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from . import chars
 from .chars import Ranges
-from .refusals import Unreadable
+from .escapes import HEX
+from .refusals import Unreadable, beyond, faulty
 from .spelling import SURROGATES, common
 from .strings import ANY_CHAR, ANYTHING, Chars, Either, Repeat, Row, Texts
 
@@ -50,7 +51,7 @@ def read_pattern(source: str) -> Texts:
     reader = _Reader(source)
     variants = reader.either(0)
     if reader.position < len(source):
-        raise reader.fault("an unopened )")
+        raise reader.fault(reader.position, "a ) without a group")
     return Either(tuple(map(_searched, variants)))
 
 
@@ -70,36 +71,42 @@ class _Reader:
     def either(self, depth: int) -> list[Variant]:
         """Read alternatives up to a closing parenthesis or the end."""
         if depth > MAX_DEPTH:
-            raise self.fault(f"a group deeper than {MAX_DEPTH}")
+            raise self.unsupported(self.position, f"a group deeper than {MAX_DEPTH}")
         variants = self._row(depth)
         while self._skip("|"):
             variants += self._row(depth)
         return variants
 
-    def fault(self, what: str) -> Unreadable:
-        """The error for what stands here."""
-        return Unreadable(f"regular expressions without {what} (position {self.position})")
+    def fault(self, position: int, what: str) -> Unreadable:
+        """The error for what is no regular expression at all."""
+        return Unreadable(faulty(self.source, position, what, "`re` and ECMA-262 know"))
+
+    def unsupported(self, position: int, what: str) -> Unreadable:
+        """The error for what these can do and an automaton cannot."""
+        return Unreadable(beyond(self.source, position, what))
 
     def _row(self, depth: int) -> list[Variant]:
         rows = [Variant()]
         while self._peek() not in ("", "|", ")"):
-            rows = self._after(rows, self._item(depth))
+            start = self.position
+            rows = self._after(rows, self._item(depth), start)
         return rows
 
-    def _after(self, rows: list[Variant], items: list[Variant]) -> list[Variant]:
-        """Each of these followed by each of those; anchors inside a row find nothing."""
+    def _after(self, rows: list[Variant], items: list[Variant], start: int) -> list[Variant]:
+        """Each of these followed by each of those, which stand at `start`; anchors inside a row
+        find nothing."""
         if len(rows) * len(items) > MAX_VARIANTS:
-            raise self.fault(f"more than {MAX_VARIANTS} anchored alternatives")
+            raise self.unsupported(start, f"more than {MAX_VARIANTS} anchored alternatives")
         joined = []
         for row, item in product(rows, items):
             if (item.at_start and row.texts) or (row.at_end and item.texts):
-                raise self.fault("an anchor inside")
+                raise self.unsupported(start, "an anchor inside")
             texts = row.texts + item.texts
             joined.append(Variant(texts, row.at_start or item.at_start, row.at_end or item.at_end))
         return joined
 
     def _item(self, depth: int) -> list[Variant]:
-        char = self._take()
+        start, char = self.position, self._take()
         if char == "^":
             return [Variant(at_start=True)]
         if char == "$":
@@ -109,7 +116,7 @@ class _Reader:
         if counts is None and any(v.at_start or v.at_end for v in variants):
             return variants
         if any(v.at_start or v.at_end for v in variants):
-            raise self.fault("an anchor in a repeat")
+            raise self.unsupported(start, "an anchor in a repeated group")
         whole = (
             variants[0].texts if len(variants) == 1 else (Either(tuple(map(_row_of, variants))),)
         )
@@ -118,18 +125,19 @@ class _Reader:
         return [Variant((Repeat(whole[0] if len(whole) == 1 else Row(whole), *counts),))]
 
     def _group(self, depth: int) -> list[Variant]:
+        start = self.position - 1
         for opening, name in _GROUPS.items():
             if self.source.startswith(opening, self.position):
-                raise self.fault(name)
+                raise self.unsupported(start, name)
         if self._skip("?") and not self._skip(":"):
             self._skip("P")
             name, found, _ = self.source[self.position :].partition(">")
             if not (found and name[:1] == "<" and name[1:].isidentifier()):
-                raise self.fault("special groups")
+                raise self.unsupported(start, "special groups")
             self.position += len(name) + 1
         variants = self.either(depth + 1)
         if not self._skip(")"):
-            raise self.fault("an unclosed (")
+            raise self.fault(start, "an unclosed group")
         return variants
 
     def _atom(self, char: str) -> Texts:
@@ -139,69 +147,70 @@ class _Reader:
             ends = chars.union(pair for end in LINE_ENDS for pair in chars.single(end))
             return Chars(common(chars.complement(ends), ANY_CHAR.ranges))
         if char in "*+?":
-            raise self.fault("a repeat of nothing")
-        return self._chars(self._escape() if char == "\\" else chars.single(char))
+            raise self.fault(self.position - 1, "nothing to repeat")
+        start = self.position - 1
+        return self._chars(self._escape() if char == "\\" else chars.single(char), start)
 
-    def _chars(self, ranges: Ranges) -> Chars:
+    def _chars(self, ranges: Ranges, start: int) -> Chars:
         ranges = common(ranges, ANY_CHAR.ranges)
         if not ranges:
-            raise self.fault("a class of nothing")
+            raise self.unsupported(start, "a class of nothing")
         return Chars(ranges)
 
     def _class(self) -> Chars:
-        is_negated = self._skip("^")
+        start, is_negated = self.position - 1, self._skip("^")
         if self._peek() == "]":
-            raise self.fault("an empty class")
+            raise self.unsupported(start, "an empty class")
         parts: list[tuple[int, int]] = []
         while not self._skip("]"):
-            low = self._member(is_negated)
+            low = self._member(start, is_negated)
             if self._peek() == "-" and self.source[self.position + 1 :][:1] not in ("]", ""):
                 self._take()
-                high = self._member(is_negated)
+                high = self._member(start, is_negated)
                 if not (_is_single(low) and _is_single(high)) or low[0][0] > high[0][0]:
-                    raise self.fault("a bad range")
+                    raise self.fault(start, "a bad range in a class")
                 low = ((low[0][0], high[0][1]),)
             parts.extend(low)
         ranges = chars.union(parts)
-        return self._chars(chars.complement(ranges) if is_negated else ranges)
+        return self._chars(chars.complement(ranges) if is_negated else ranges, start)
 
-    def _member(self, is_negated: bool) -> Ranges:
+    def _member(self, start: int, is_negated: bool) -> Ranges:
         char = self._take()
         if not char:
-            raise self.fault("an unclosed class")
+            raise self.fault(start, "an unclosed class")
         if char != "\\":
             return chars.single(char)
         return chars.single("\b") if self._skip("b") else self._escape(is_negated)
 
     def _escape(self, is_negated: bool = False) -> Ranges:
-        char = self._take()
+        start, char = self.position - 1, self._take()
         if char and char in "dDwWsS":
             return _category(char, is_negated)
         if char in _NUM_HEX:
-            digits = self.source[self.position : self.position + _NUM_HEX[char]]
-            if len(digits) < _NUM_HEX[char] or not digits.isalnum() or not digits.isascii():
-                raise self.fault("an unfinished escape")
-            self.position += len(digits)
-            return self._code(digits)
+            return self._code(start, _NUM_HEX[char])
         if char in _CONTROL and not self._peek().isdigit():
             return chars.single(_CONTROL[char])
         if not char or char.isalnum() or not char.isascii():
-            raise self.fault(_NAMED.get(char, "backreferences" if char.isdigit() else f"\\{char}"))
+            name = "backreferences" if char.isdigit() else _NAMED.get(char)
+            if name is not None:
+                raise self.unsupported(start, name)
+            raise self.fault(start, "an escape that `re` does not know")
         return chars.single(char)
 
-    def _code(self, digits: str) -> Ranges:
-        try:
-            code = int(digits, 16)
-        except ValueError:
-            raise self.fault("a bad escape") from None
+    def _code(self, start: int, num_digits: int) -> Ranges:
+        digits = self.source[self.position : self.position + num_digits]
+        if len(digits) < num_digits or not set(digits) <= set(HEX):
+            raise self.fault(start, f"an escape that needs {num_digits} hexadecimal digits")
+        self.position += num_digits
+        code = int(digits, 16)
         if common(((code, code + 1),), SURROGATES):
-            raise self.fault("surrogates")
+            raise self.unsupported(start, "surrogates")
         return ((code, code + 1),)
 
     def _counts(self) -> tuple[int, int | None] | None:
         """Read `*`, `+`, `?` or `{m,n}`, with what says that it is lazy; None: there is none."""
         simple = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-        char = self._peek()
+        start, char = self.position, self._peek()
         counts: tuple[int, int | None] | None = simple.get(char)
         if counts is not None:
             self._take()
@@ -209,22 +218,25 @@ class _Reader:
             counts = self._braces()
         if counts is None:
             return None
+        if self._peek() == "+":
+            raise self.unsupported(start, "possessive repeats")
         self._skip("?")
-        if self._peek() in ("*", "+", "?"):
-            raise self.fault("possessive or doubled repeats")
+        if self._peek() and self._peek() in "*+?":
+            raise self.fault(self.position, "nothing to repeat")
         return counts
 
     def _braces(self) -> tuple[int, int | None] | None:
-        inside, found, _ = self.source[self.position + 1 : self.position + 14].partition("}")
+        start = self.position
+        inside, found, _ = self.source[start + 1 : start + 14].partition("}")
         low, comma, high = inside.partition(",")
         if not (found and low.isdecimal() and (high.isdecimal() or not high)):
-            raise self.fault("a bare {")
+            raise self.unsupported(start, "a bare {")
         self.position += len(inside) + 2
         counts = int(low), (int(high) if high else None) if comma else int(low)
         if max(counts[0], counts[1] or 0) > MAX_COUNT:
-            raise self.fault(f"counts over {MAX_COUNT}")
+            raise self.unsupported(start, f"counts over {MAX_COUNT}")
         if counts[1] is not None and counts[0] > counts[1]:
-            raise self.fault("a count that ends before it begins")
+            raise self.fault(start, "a count that ends before it begins")
         return counts
 
     def _peek(self) -> str:

@@ -8,6 +8,7 @@ from ..protocol import InvalidCall
 from . import chars
 from .chars import Ranges
 from .limits import Meter
+from .refusals import beyond, faulty
 
 OCTAL = "01234567"
 DIGITS = "0123456789"
@@ -99,14 +100,11 @@ class Reader:
 
     def fault(self, position: int, what: str) -> InvalidCall:
         """The error for what is no regular expression at all."""
-        return self.meter.refuse(f"patterns that `re` knows; at {self._place(position)} is {what}")
+        return self.meter.refuse(faulty(self.pattern, position, what))
 
     def unsupported(self, position: int, what: str) -> InvalidCall:
         """The error for what `re` can do and an automaton cannot."""
-        return self.meter.refuse(f"patterns without {what}; one has it at {self._place(position)}")
-
-    def _place(self, position: int) -> str:
-        return f"position {position} ({self.pattern[position : position + 12]!r})"
+        return self.meter.refuse(beyond(self.pattern, position, what))
 
 
 def read_escape(reader: Reader, is_ascii: bool, in_class: bool = False) -> Escape:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from ..nearest import did_you_mean
 from .ecma import read_pattern
 from .facts import (
     TYPES,
@@ -139,7 +140,8 @@ def _check_known(place: Place, keyword: object) -> None:
     ):
         raise place.refuse(keyword, "one document: an identifier at its root alone")
     if keyword not in KNOWN | ANNOTATIONS and not keyword.startswith("x-"):
-        raise place.refuse(keyword, f"schemas of the keywords {', '.join(sorted(KNOWN))}")
+        known = f"schemas of the keywords {', '.join(sorted(KNOWN))}"
+        raise place.refuse(keyword, f"{known}{did_you_mean(keyword, KNOWN | ANNOTATIONS)}")
 
 
 def _types(place: Place) -> tuple[str, ...]:

@@ -29,6 +29,20 @@ class Unreadable(Exception):
     """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
 
 
+def faulty(pattern: str, position: int, what: str, readers: str = "`re` knows") -> str:
+    """What is allowed instead of a pattern that is none. what: stands at this position."""
+    return f"patterns that {readers}; at {_place(pattern, position)} is {what}"
+
+
+def beyond(pattern: str, position: int, what: str) -> str:
+    """What is allowed instead of a pattern that has, at this position, what no automaton can."""
+    return f"patterns without {what}; one has it at {_place(pattern, position)}"
+
+
+def _place(pattern: str, position: int) -> str:
+    return f"position {position} ({pattern[position : position + 12]!r})"
+
+
 def value_at(schema: Any, pointer: str) -> Any:
     """What stands in a schema at a JSON pointer, from `#`. Raises LookupError for nothing."""
     value = schema

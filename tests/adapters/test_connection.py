@@ -243,7 +243,7 @@ def test_copies_of_what_holds_a_backend_hold_the_same_one(starts: Starts) -> Non
 
 
 def test_a_connection_to_a_server_can_be_sent_to_another_process_and_no_other_can() -> None:
-    remote = shared("http://127.0.0.1:9", silence=3.0)
+    remote = shared(RemoteBackend("http://127.0.0.1:9", silence=3.0))
     for thing in (remote, remote.backend):
         sent = pickle.loads(pickle.dumps(thing))
         backend = sent.backend if isinstance(sent, Connection) else sent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
 
@@ -206,6 +207,21 @@ def test_a_structured_answer_is_always_valid(local: LocalBackend, method: str, s
     jsonschema.validate(raw["parsed"], schema)
 
 
+class Price(BaseModel):
+    """A price."""
+
+    amount: Decimal
+
+
+@pytest.mark.parametrize("method", ["function_calling", "json_schema", "json_mode"])
+def test_a_decimal_is_always_one(local: LocalBackend, method: str) -> None:
+    for seed in range(3):
+        model = ChatForkroot(model=local, temperature=2, seed=seed, max_tokens=60)
+        answer = model.with_structured_output(Price, method=method).invoke("Go")
+        assert isinstance(answer, Price)
+        assert answer.amount.is_finite()
+
+
 def test_a_structured_answer_is_spelled_as_models_learn_to_write(model: ChatForkroot) -> None:
     class Person(BaseModel):
         """A person."""
@@ -251,9 +267,22 @@ def test_a_schema_of_anything_is_held_to(model: ChatForkroot, schema: Any) -> No
     held = {"enum": [it.value for it in Colour]} if schema is Colour else schema
     for method in ("json_schema", "json_mode"):
         answer = model.with_structured_output(schema, method=method).invoke("Go", max_tokens=40)
-        jsonschema.validate(answer, held)
+        jsonschema.validate(answer.value if schema is Colour else answer, held)
     with pytest.raises(InvalidCall, match=r"allowed: a schema of objects, .*method='json_schema'"):
         model.with_structured_output(schema)
+
+
+def test_an_enum_gives_its_members_also_in_a_stream() -> None:
+    model = ChatForkroot(model=ScriptedBackend('"red"'))
+    found = model.with_structured_output(Colour, method="json_schema")
+    assert found.invoke("Go") is Colour.RED
+    assert [*found.stream("Go")] == [Colour.RED]
+    cut = ChatForkroot(model=ScriptedBackend('"re')).with_structured_output(
+        Colour, method="json_schema", include_raw=True
+    )
+    answer = cut.invoke("Go")
+    assert answer["parsed"] is None
+    assert "is no value of Colour" in str(answer["parsing_error"])
 
 
 def test_structured_answers_stream_as_they_grow(model: ChatForkroot) -> None:

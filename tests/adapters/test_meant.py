@@ -6,8 +6,9 @@ from dataclasses import fields
 
 import pytest
 
-from forkroot.adapters.meant import ENGINE_SETTINGS, hint
+from forkroot.adapters.meant import hint
 from forkroot.core.config import EngineConfig
+from forkroot.core.keywords import ENGINE_SETTINGS
 
 KNOWN = ("temperature", "max_tokens", "stop", "num_retries")
 

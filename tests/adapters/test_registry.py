@@ -23,7 +23,7 @@ from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.plugin_table import plugins_table
 from forkroot.adapters.registry import BUILT_IN, Registry, registry
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.protocol import InvalidModel
+from forkroot.core.protocol import BackendClosed, InvalidModel
 from forkroot.core.testing import byte_tokenizer
 
 
@@ -294,7 +294,8 @@ def test_connect_asks_plugins_for_what_it_does_not_know_and_for_nothing_else(
         connection.connect("nonesuch")
     with pytest.raises(InvalidModel):
         connection.connect(tmp_path)  # a folder, if not a checkpoint
-    connection.connect("http://127.0.0.1:1").close()
+    with pytest.raises(BackendClosed, match="cannot be reached"):
+        connection.connect("http://127.0.0.1:1")
     assert [ref for ref, _ in loader.asked] == ["lab/model", "nonesuch"]
 
 

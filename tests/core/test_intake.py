@@ -90,20 +90,29 @@ def prompts(job) -> list[bytes]:
             "token ids 0 to 256",
         ),
         (Call("hello"), InvalidCall, "prompt", "hello", None),
+        (
+            "hello",
+            InvalidCall,
+            "call",
+            "hello",
+            "a Call, as Call((Text('Once upon a time'),), Sampling(max_tokens=16))",
+        ),
         (Call(HELLO, options="ab"), InvalidCall, "options", "ab", "a tuple of non-empty texts"),
         (
             Call((Text("x" * 100),)),
             CallTooLarge,
             "prompt",
             "100 tokens",
-            "at most 99 tokens (context)",
+            "at most 99 tokens, as the context (context_len) has 100; a shorter prompt, fewer"
+            " messages, or a model with a longer context",
         ),
         (
             Call((Text("x" * 101),), Sampling(max_tokens=0)),
             CallTooLarge,
             "prompt",
             "101 tokens",
-            "at most 100 tokens (context)",
+            "at most 100 tokens, as the context (context_len) has 100; a shorter prompt, fewer"
+            " messages, or a model with a longer context",
         ),
         (
             Call((Text("x" * 90),), Sampling(max_tokens=1)),

@@ -480,3 +480,17 @@ def test_a_bad_setting_is_named_before_anything_is_loaded():
         LocalBackend.from_folder("tiny", num_slotz=3)
     with pytest.raises(InvalidCall, match="device='abacus' is not allowed; allowed: cpu"):
         LocalBackend.from_folder("tiny", device="abacus")
+
+
+@pytest.mark.parametrize(
+    ("cuda", "why"),
+    [(None, "was built without CUDA: for a GPU"), ("12.8", "has CUDA 12.8 and sees no GPU")],
+)
+def test_a_gpu_that_is_not_there_is_told_with_the_reason(
+    cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("torch.version.cuda", cuda)
+    told = f"device='cuda' is not allowed; allowed: cpu; torch .* {why}"
+    with pytest.raises(InvalidCall, match=told):
+        LocalBackend.from_folder("tiny", device="cuda")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
+from typing import Any
 
 import pytest
 
@@ -245,3 +246,26 @@ def test_an_options_probability_is_that_of_its_tokens():
 
 def test_the_text_of_a_completion_is_that_of_its_first_output():
     assert protocol.Completion((Output("one"), Output("two"))).text == "one"
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"name": SURROGATE},
+        {"function": {"parameters": {"enum": ["a", SURROGATE]}}},
+        types.MappingProxyType({"deep": {SURROGATE: 1}}),
+    ],
+)
+def test_a_tool_whose_texts_no_encoding_holds_is_refused(tool: Any) -> None:
+    messages = (Message("user", PROMPT),)
+    with pytest.raises(InvalidCall, match="text without lone surrogates") as caught:
+        Call(Chat(messages, tools=(tool,))).check()
+    assert caught.value.field == "prompt"
+    Call(Chat(messages, tools=({"name": "λ", "of no JSON": object()},))).check()
+
+
+@pytest.mark.parametrize("value", ["Once upon a time", None, PROMPT])
+def test_what_is_no_call_is_told_what_one_is(value: object) -> None:
+    with pytest.raises(InvalidCall, match=r"^call=.*; allowed: a Call, as Call\(\(Text\("):
+        protocol.check_call(value)
+    protocol.check_call(Call(PROMPT))

@@ -11,9 +11,10 @@ import pytest
 
 from forkroot.core.fsm.formats import read_format
 from forkroot.core.fsm.refusals import NotRegular
+from forkroot.core.fsm.regular import automaton
 from forkroot.core.fsm.schema import schema_pattern
 from forkroot.core.fsm.strings import lengths, squeezed
-from forkroot.core.protocol import InvalidCall, UnsupportedCall
+from forkroot.core.protocol import InvalidCall, Regex, UnsupportedCall
 
 TEXT = {"type": "string"}
 WHOLE = {"type": "integer"}
@@ -346,3 +347,52 @@ def test_patterns_that_make_others_backtrack_are_only_walked() -> None:
         "patternProperties": {"^(a+)+$": WHOLE},
     }
     assert accepted(schema, {"aa": 1, "b": "x"}, {"b": "x", "aa": 1}) == [{"b": "x", "aa": 1}]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "(ab",
+        "a**",
+        "*",
+        "a{3,1}",
+        "ab[z-a]",
+        "[ab",
+        "a)",
+        "a\\",
+        "\\q",
+        "\\x4",
+        "a(?=b)",
+        "(a)\\1",
+        "a++",
+    ],
+)
+def test_a_pattern_in_a_schema_is_refused_as_one_alone_is(source: str) -> None:
+    with pytest.raises(InvalidCall) as alone:
+        automaton(Regex(source))
+    with pytest.raises(InvalidCall) as within:
+        schema_pattern({"type": "object", "properties": {"a": {"pattern": source}}})
+    assert "position " in alone.value.allowed
+    said = within.value.allowed.replace("`re` and ECMA-262 know;", "`re` knows;")
+    assert said == alone.value.allowed
+    assert within.value.value == "#/properties/a/pattern"
+
+
+@pytest.mark.parametrize(
+    ("schema", "meant"),
+    [
+        ({"type": "object", "proprties": {}}, "properties"),
+        ({"requird": []}, "required"),
+        ({"maxlength": 4}, "maxLength"),
+        ({"discription": "a name"}, "description"),
+        ({"colour": "red"}, None),
+    ],
+)
+def test_a_keyword_that_nobody_knows_is_told_with_the_one_that_was_meant(
+    schema: dict[str, Any], meant: str | None
+) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        schema_pattern({"anyOf": [schema, {"const": 1}]})
+    assert "schemas of the keywords $ref, " in caught.value.allowed
+    told = caught.value.allowed.partition("; ")[2]
+    assert told == (f"did you mean {meant}?" if meant else "")

@@ -2,9 +2,31 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
 import pytest
 
 import forkroot
+from forkroot.__main__ import main
+from forkroot.adapters.http.callwire import value_of
+from forkroot.adapters.http.client import RemoteBackend
+from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.settings import Settings
+from forkroot.core.protocol import BackendInfo
+
+from ..serving import serving
+
+
+@pytest.fixture
+def keyed(runtime: Runtime) -> Iterator[str]:
+    """A server for who has the right key."""
+    with serving(runtime, Settings(("right",))) as url:
+        yield url
 
 
 def test_a_url_gives_the_backend_behind_it(server: str) -> None:
@@ -27,8 +49,116 @@ def test_what_a_url_does_not_take_is_refused_by_name() -> None:
         forkroot.connect("tiny", process=2)  # type: ignore[arg-type]
 
 
-def test_no_server_is_a_typed_error() -> None:
-    with forkroot.connect("http://127.0.0.1:1", connect_timeout=1.0) as backend:
-        call = forkroot.Call((forkroot.Text("Hello"),))
-        with pytest.raises(forkroot.BackendClosed, match="cannot be reached"):
-            backend.submit(call).result(30)
+@pytest.mark.parametrize("connect", [forkroot.connect, RemoteBackend])
+def test_no_server_is_told_at_once_or_by_the_first_call(
+    connect: Callable[..., forkroot.Backend],
+) -> None:
+    told = r"the server at http://127.0.0.1:1 cannot be reached: .* `forkroot serve` starts it"
+    with pytest.raises(forkroot.BackendClosed, match=told):
+        backend = connect("http://127.0.0.1:1", connect_timeout=1.0)
+        with closing(backend):
+            backend.submit(forkroot.Call((forkroot.Text("Hello"),))).result(30)
+
+
+def test_a_connection_that_fails_leaves_no_thread() -> None:
+    before = threading.active_count()
+    with pytest.raises(forkroot.BackendClosed):
+        forkroot.connect("http://127.0.0.1:1")
+    assert threading.active_count() == before
+
+
+class Site(BaseHTTPRequestHandler):
+    """Any site: it says no JSON, or something else, sends on, or has nothing."""
+
+    def do_GET(self) -> None:
+        status = {"a": 404, "b": 200, "c": 200, "d": 301}[self.path[1]]
+        self.send_response(status)
+        if status == 301:
+            self.send_header("Location", f"https://secure{self.path}")
+        self.end_headers()
+        self.wfile.write(b"<html>" if self.path[1] == "b" else b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/a", "the server answered with status 404; allowed: one that `forkroot serve` started"),
+        ("/b", r"its answer cannot be read \(JSONDecodeError"),
+        ("/c", "its answer cannot be read"),
+        ("/d", "it sends on to https://secure/d;"),
+    ],
+)
+def test_a_site_that_is_no_server_of_ours_is_told_as_such(path: str, told: str) -> None:
+    with HTTPServer(("127.0.0.1", 0), Site) as site:
+        threading.Thread(target=site.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{site.server_port}{path}"
+        with pytest.raises(forkroot.BackendClosed, match=f"^{url} is no server .*{told}"):
+            forkroot.connect(url)
+        site.shutdown()
+
+
+def test_https_where_http_is_spoken_is_told(server: str) -> None:
+    with pytest.raises(forkroot.BackendClosed, match=rf"; did you mean {server}\?$"):
+        forkroot.connect(server.replace("http://", "https://"))
+
+
+def test_http_where_nothing_is_said_may_be_https() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def hang_up() -> None:
+            taken, _ = listener.accept()
+            taken.recv(1024)
+            taken.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        with pytest.raises(forkroot.BackendClosed, match=f"did you mean https://127.0.0.1:{port}"):
+            forkroot.connect(f"http://127.0.0.1:{port}")
+
+
+def test_check_tells_what_a_server_says_of_itself(
+    runtime: Runtime, server: str, keyed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", server]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert told.startswith("model tiny context length 2,048 tokens vocabulary 4,096 tokens takes ")
+    assert "KV tokens there 20,000, " in told
+    assert "at work 0 run, 0 wait trial run 8 tokens written in " in told  # no version: no command
+    assert told.endswith("It answers.")
+    assert main(["check", keyed, "--set", "api_key=right"]) == 0
+    assert "KV tokens" not in capsys.readouterr().out  # what concerns all clients
+    with serving(replace(runtime, version="1.2.3")) as url:
+        assert main(["check", url]) == 0
+    here = forkroot.__version__
+    assert f"forkroot there 1.2.3 (here: {here})" in " ".join(capsys.readouterr().out.split())
+
+
+def test_check_of_a_url_without_a_server_says_what_to_start(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["check", "http://127.0.0.1:1"]) == 2
+    assert "cannot be reached" in (told := capsys.readouterr().err)
+    assert "`forkroot serve` starts it" in told
+
+
+def test_a_server_may_tell_more_than_this_client_knows() -> None:
+    told = {"type": "BackendInfo", "model": "m", "context_len": 8, "colour": "red"}
+    assert value_of(told) == BackendInfo("m", 8)
+
+
+def test_a_wrong_key_is_refused_when_connecting(keyed: str) -> None:
+    with pytest.raises(forkroot.InvalidCall, match=r"^api_key="):
+        forkroot.connect(keyed, api_key="wrong")
+    forkroot.connect(keyed, api_key="right").close()
+
+
+def test_a_text_is_no_call(server: str) -> None:
+    with forkroot.connect(server) as backend:
+        error = backend.submit("Once upon a time").error()  # type: ignore[arg-type]
+    assert type(error) is forkroot.InvalidCall
+    assert str(error).startswith(
+        "call='Once upon a time' is not allowed; allowed: a Call, as Call("
+    )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import logging
+import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
@@ -82,3 +85,37 @@ def test_the_error_of_a_response_is_an_event_with_a_number(url: str) -> None:
     numbers = told.split('"sequence_number":')[1:]
     assert data.startswith('data: {"type":"error","code":"engine_dead","message":')
     assert int(numbers[-1].rstrip("}\n")) == len(numbers) - 1
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """The line of the one request."""
+    for _ in range(1000):
+        if lines := [it.getMessage() for it in caplog.records if it.name == "forkroot.http"]:
+            line: dict[str, Any] = json.loads(lines[-1])
+            return line
+        time.sleep(0.01)
+    raise AssertionError("nothing was logged")
+
+
+def test_the_log_tells_how_a_stream_ended(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    body = {"model": "tiny", "stream": True, "prompt": "Hello"}
+    with caplog.at_level(logging.INFO, "forkroot.http"):
+        httpx.post(f"{url}/v1/completions", json=body)
+        line = logged(caplog)
+    assert (line["status"], line["error"]) == (200, "engine_dead")
+
+
+def test_the_log_tells_of_a_client_that_left_and_of_no_error_where_all_is_well(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    backend = ScriptedBackend("Hello", is_held=True)
+    with (
+        serving(Runtime(backend, Letters(), ("tiny",))) as url,
+        caplog.at_level(logging.INFO, "forkroot.http"),
+    ):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{url}/v1/completions", json={"prompt": "Hello"}, timeout=0.3)
+        assert (logged(caplog)["status"], logged(caplog)["error"]) == (499, "client_left")
+        caplog.clear()
+        httpx.get(f"{url}/v1/models")
+        assert "error" not in logged(caplog)

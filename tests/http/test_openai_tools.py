@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import jsonschema
 import openai
 import pytest
@@ -299,3 +300,17 @@ def test_the_format_is_found_in_what_the_template_says(shown: str, gap: str) -> 
             return []
 
     assert format_of(Template()).gap == gap
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [({}, " is missing"), ({"type": "functon"}, "='functon' is not allowed")],
+)
+def test_a_tool_without_its_type_is_told_the_one_that_there_is(
+    server: str, given: dict[str, str], told: str
+) -> None:
+    tool = {**given, "function": {"name": "square"}}
+    body = {"messages": [{"role": "user", "content": "Square 12."}], "tools": [tool]}
+    answer = httpx.post(f"{server}/v1/chat/completions", json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == f"tools[0].type{told}; allowed: 'function'"

@@ -43,7 +43,7 @@ def split(numbers, found, is_signed):  # type: ignore[no-untyped-def]
 
 @njit(error_model="numpy")
 def multiply(left, right, sums, is_signed):  # type: ignore[no-untyped-def]
-    amx.begin()
+    amx.begin(amx.ROWS)
     amx.clear(0)
     amx.read(1, left, 0, amx.BYTES)
     amx.read(2, right, 0, amx.BYTES)

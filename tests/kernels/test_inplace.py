@@ -50,6 +50,16 @@ def test_parts_of_single_tokens_have_the_types_that_loops_want(window: int | Non
     assert one.reads.tolist() == other.reads.tolist() == two.reads[:1].tolist()
 
 
+def test_sequences_may_have_any_rows_of_the_table() -> None:
+    rows, starts, lens = (np.array(each, np.int32) for each in ((2, 0), (5, 9), (1, 1)))
+    part = singles(Past(TABLE, rows, starts, lens), 8)
+    assert part.tokens.tolist() == [0, 1]
+    assert part.rows.tolist() == [2, 0]
+    assert part.firsts.tolist() == [0, 2]
+    assert part.ends.tolist() == [6, 10]
+    assert part.reads.tolist() == [6, 14]
+
+
 def test_what_single_tokens_share_is_read_once() -> None:
     table = np.tile(np.arange(2000, dtype=np.int32), (40, 1))
     starts, rows = np.full(40, 1999, np.int32), np.arange(40, dtype=np.int32)

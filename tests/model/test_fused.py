@@ -24,6 +24,7 @@ from forkroot.kernels.fused import fused, fused_head
 from forkroot.kernels.layers import Fused, LayerSizes, Matrix, Past
 from forkroot.kernels.products import Products
 from forkroot.kernels.rows import PlainNorm, PlainRows
+from forkroot.kernels.stack import Stack
 
 from .conftest import NUM_SLOTS, Placement
 
@@ -48,6 +49,7 @@ PLAIN = ModelConfig(
 BIASED = replace(PLAIN, has_qkv_bias=True, has_output_bias=True, has_mlp_bias=True)
 NORMED = replace(PLAIN, head_dim=34, num_heads=3, num_kv_heads=1, has_head_norms=True)
 WINDOWED = replace(PLAIN, windows=(None, 24, 24), hidden_size=70)
+CHAINED = replace(PLAIN, hidden_size=64, ffn_size=192)
 CPU = torch.device("cpu")
 
 
@@ -78,9 +80,11 @@ class Decoder:
         ]
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         sizes = LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)
-        found = fused(sizes, [layer.weights for layer in self.layers])
+        weights = [layer.weights for layer in self.layers]
+        found = fused(sizes, weights)
         assert found is not None
         self.fused: Fused = found
+        self.alone = Stack(sizes, [it for it in weights if it is not None], num_threads=1)
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, CPU)
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
         for pool in self.pools:
@@ -188,13 +192,28 @@ def test_layers_that_loops_do_not_know_are_left_as_they_are() -> None:
         fused(sizes._replace(num_heads=3), [layer.weights])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype) -> None:
+    decoder, placement = Decoder(CHAINED, dtype), Placement()
+    decoder.fused = decoder.alone  # threads would share so many rows out
+    root, ids = placement.add([1] * 200), list(range(150))
+    decoder.run(placement.batch({root: 180}))
+    other, third = placement.add(ids), placement.add(ids)
+    batch = placement.batch({root: 1, other: 101, third: 150})
+    decoder.run(batch, wanted=[0, 101, 251])
+    decoder.run(placement.batch({root: 1, other: 40}))
+
+
 def test_a_step_of_many_rows_is_left_to_threads() -> None:
+    parts = Parts(PLAIN, RandomWeights(PLAIN), Ranks(), PlainRows())
+    sizes = LayerSizes(4, 2, 12, 48, 80, 1e-5)
+    layers = Stack(sizes, [Layer(parts, 0, 0, MLP(parts, 0)).weights], num_threads=2)
     decoder, placement = Decoder(PLAIN), Placement()
-    batch = placement.batch({placement.add([1] * 200): 200, placement.add([1] * 200): 200})
+    batch = placement.batch({placement.add([1] * 250): 250, placement.add([1] * 250): 250})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
-    x = torch.zeros(400, PLAIN.hidden_size)
-    assert not decoder.fused.fits(x, inputs.plans, decoder.pools[0].storage)
-    assert decoder.fused.fits(x[:9], inputs.plans, decoder.pools[0].storage)
+    x, storage = torch.zeros(1000, PLAIN.hidden_size), decoder.pools[0].storage
+    assert not layers.fits(x, inputs.plans, storage)
+    assert layers.fits(x[:9], inputs.plans, storage)
 
 
 @torch.inference_mode()

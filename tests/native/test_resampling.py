@@ -10,9 +10,9 @@ from collections import Counter
 import pytest
 
 from forkroot.adapters.native import function, gen
-from forkroot.adapters.native.keywords import UnknownKeyword
 from forkroot.adapters.native.resampling import effective_sample_size, relative_weights, resampled
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.keywords import UnknownKeyword
 from forkroot.core.local import LocalBackend
 from forkroot.core.protocol import Completion, Output, Text, UnsupportedCall, Usage
 

@@ -181,3 +181,38 @@ def test_a_fault_in_a_schema_is_told_with_its_place_and_value(is_streamed: bool)
     error = caught.value
     assert (error.field, error.value) == ("json_schema#/properties/size/type", "strin")
     assert error.allowed == "one of object, array"
+
+
+def test_a_decimal_is_written_as_one() -> None:
+    class Price(BaseModel):
+        amount: Annotated[Decimal, Field(ge=0)]
+        least: Decimal | None
+
+    @dataclass
+    class Bare:
+        amount: Decimal
+
+    for kind in (Price, Bare):
+        node = gen("x", json_schema=kind)
+        assert isinstance(node.constraint, JsonSchema)
+        amount = node.constraint.schema["properties"]["amount"]
+        assert ("anyOf" in amount) == (kind is Bare)  # a text cannot be held to bounds
+        assert gen("x", dtype=kind) == node
+        written = schema_pattern(node.constraint.schema)
+        texts = [f'{{"amount":{value}}}' for value in ("1.5", '"1.50"', '"many"', '""', '"1.5.0"')]
+        taken = [text for text in texts if re.fullmatch(written, text)]
+        assert taken == (texts[:2] if kind is Bare else [])  # where `least` is wanted, too
+
+    @function
+    def price(s):
+        s += "The price is" + gen("x", dtype=Price, max_tokens=60)
+
+    with LocalBackend.from_folder("tiny", num_slots=512, dtype="float32") as backend:
+        for seed in range(4):
+            told = price.run(backend=backend, temperature=2.0, seed=seed)["x"]
+            assert Price.model_validate_json(told).amount >= 0
+
+
+def test_a_schema_as_text_that_is_no_json_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidCall, match=r"this text is no JSON \(Expecting property name .* 2 "):
+        gen("x", json_schema="{bad json")

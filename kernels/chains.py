@@ -1,0 +1,139 @@
+"""A norm, products by tiles and the gates between them in one piece: compiled loops.
+
+What one of them gives goes into the next one as thirds (`thirds`), from caches into caches: rows of
+float32 that stand between two products would be written to memory and read twice. Gives what the
+same parts give one by one, to the last bit. Only for float32 on a CPU that multiplies tiles; needs
+numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="call-arg, var-annotated"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import carray, njit  # type: ignore[attr-defined]
+
+from .addresses import floats, record, records
+from .addresses import words as shorts
+from .amx import BYTES, DEPTH, ROWS, begin, end, split_both
+from .attention_lanes import few
+from .entries import MATRIX
+from .gates import gated
+from .norms import scale_of
+from .thirds import (
+    LANES,
+    PANELS,
+    PART,
+    TILE,
+    add_up,
+    aligned,
+    num_sums,
+    rows_at_once,
+    sums_of,
+    unpack,
+)
+from .vectors import load, spread, times
+
+# A norm's weight [depth] and the MATRIX behind it; last: the one behind gates. All are addresses.
+# entry: what computes them.
+CHAIN = record("entry norm matrix last", "eps")
+LEAST = 65  # rows from which this is quicker than one by one
+_compiled = njit(error_model="numpy", nogil=True)
+_chain_at, _matrix_at = records(CHAIN), records(MATRIX)
+
+
+def fits(depth: int, width: int, last_depth: int) -> bool:
+    """Whether `feed_forward` can do matrices of these sizes: no step of a tile holds gates of two
+    panels, or is filled up."""
+    return depth % DEPTH == 0 and last_depth % LANES == 0 and width == 2 * last_depth
+
+
+def feed_forward(chain_at, x_at, rows, out_at, is_added):
+    """norm -> gate and up -> silu(gate) * up -> down: from x [rows, depth] into out [rows, width],
+    which may be x; or what it was before is added. The matrices `fits`, and have no bias."""
+    it = carray(_chain_at(chain_at), 1)[0]
+    up, down = carray(_matrix_at(it.matrix), 1)[0], carray(_matrix_at(it.last), 1)[0]
+    x, weights = carray(floats(x_at), rows * up.depth), carray(floats(it.norm), up.depth)
+    out = carray(floats(out_at), rows * down.width)
+    of_up = up.thirds, carray(shorts(up.panels), up.num_numbers)
+    of_down = down.thirds, carray(shorts(down.panels), down.num_numbers)
+    steps, last_steps = up.depth // DEPTH, down.depth // DEPTH
+    most = rows_at_once(steps)
+    tiles = (min(rows, most) + ROWS - 1) // ROWS
+    words = np.empty(tiles * steps * PART + BYTES, np.uint16)  # as in `thirds.multiply`
+    gates = np.empty(tiles * last_steps * PART + BYTES, np.uint16)
+    sums = np.empty(PANELS * tiles * ROWS * LANES + BYTES, np.float32)
+    packed, to = aligned(words.ctypes.data) // 2, aligned(gates.ctypes.data) // 2
+    total = aligned(sums.ctypes.data) // 4
+    begin(ROWS)
+    for start in range(0, rows, most):
+        used = min(most, rows - start)
+        _pack_normed(x[start * up.depth :], used, weights, it.eps, words, packed)
+        of_rows = words, packed, used, steps, False
+        _gate_all(of_rows, of_up, down.depth // LANES, sums, total, gates, to)
+        of_rows = gates, to, used, last_steps, False
+        of_out = out, start * down.width, down.width, is_added != 0
+        for panel in range(0, down.num_panels, PANELS):
+            of_panels = panel, min(PANELS, down.num_panels - panel)
+            add_up(of_down[0], of_rows, of_down[1], of_panels, sums, total, of_out)
+            unpack(sums, total, used, of_panels, of_out)
+    end()
+
+
+@_compiled
+def _pack_normed(x, used, weights, eps, words, packed):
+    """Thirds of rows of the flat x, normed, as `thirds` packs them."""
+    depth = len(weights)
+    steps = depth // DEPTH
+    for row in range((used + ROWS - 1) // ROWS * ROWS):
+        at, to = row * depth, packed + row // ROWS * steps * PART + row % ROWS * DEPTH
+        scale = spread(scale_of(x, at, depth, eps) if row < used else np.float32(0), few())
+        for i in range(0, depth, DEPTH):
+            if row < used:
+                first = times(times(load(x, at + i, few()), scale), load(weights, i, few()))
+                second = times(load(x, at + i + ROWS, few()), scale)
+                second = times(second, load(weights, i + ROWS, few()))
+                split_both(first, second, words, to, TILE)
+            else:
+                split_both(few(), few(), words, to, TILE)
+            to += PART
+
+
+@_compiled
+def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
+    """Thirds of silu(gate) * up for packed rows and a matrix of so many panels of gates, and as
+    many of ups."""
+    (_, _, used, _, _), (num, panels) = of_rows, of_up
+    span, nowhere = PANELS // 2, (sums, 0, 0, True)  # sums are kept
+    apart = span * num_sums(used)
+    for panel in range(0, num_panels, span):
+        count = min(span, num_panels - panel)
+        for part in range(2):
+            of_panels = part * num_panels + panel, count
+            add_up(num, of_rows, panels, of_panels, sums, total + part * apart, nowhere)
+        for i in range(count):
+            at, step = total + i * num_sums(used), 2 * (panel + i)
+            _pack_gated(sums, at, apart, used, gates, to + step * PART, 2 * num_panels)
+
+
+@_compiled
+def _pack_gated(sums, start, apart, used, gates, to, steps):
+    """Thirds of silu(gate) * up for sums of a panel of gates, and of ups so far behind: two steps
+    of those that are thirds' rows."""
+    tiles = (used + ROWS - 1) // ROWS
+    for tile in range(tiles):
+        at, right = sums_of(start, tile, tiles)
+        for step in range(2):
+            place, source = to + (tile * steps + step) * PART, at + step * right
+            for _ in range(ROWS):
+                first = _gated_some(sums, source, apart)
+                second = _gated_some(sums, source + ROWS * ROWS, apart)
+                split_both(first, second, gates, place, TILE)
+                place += DEPTH
+                source += ROWS
+
+
+@_compiled
+def _gated_some(sums, at, apart):
+    return gated(load(sums, at, few()), load(sums, at + apart, few()), few())
