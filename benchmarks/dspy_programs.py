@@ -125,9 +125,12 @@ class Measured:
         self._shares = dict[str, float]()
         self._counts = dict[str, dict[str, float]]()
 
-    def round(self, now: Callable[[], float]) -> None:
-        """Run it in each mode once."""
-        for mode, backend in self._backends.items():
+    def round(self, now: Callable[[], float], turn: int = 0) -> None:
+        """Run it in each mode once, from another one on in each turn: the first one bears what a
+        process does only once."""
+        modes = list(self._backends)
+        for mode in modes[turn % len(modes) :] + modes[: turn % len(modes)]:
+            backend = self._backends[mode]
             if mode == COUNTED_ONLY and not self._program.has_siblings:
                 continue
             backend.clear_cache()
@@ -233,8 +236,8 @@ def main() -> None:
             warm(backend)
         for name, program in group:
             measured = Measured(backends, program, args.max_tokens)
-            for _ in range(args.repeats):
-                measured.round(now)
+            for turn in range(args.repeats):
+                measured.round(now, turn)
             figures[name] = measured.figures()
             print(name, figures[name]["seconds"], file=sys.stderr)
         for backend in backends.values():
