@@ -14,8 +14,9 @@ import threading
 
 from torch import Tensor
 
+from .pages import LARGE
+
 _POPULATE = 23  # Linux: MADV_POPULATE_WRITE
-_LARGE = 1 << 21  # bytes of a large page
 _LEAST = 4  # pages of slots in a pool for which this is worth a thread
 
 
@@ -28,7 +29,7 @@ class Ahead:
 
     def __init__(self, storage: Tensor) -> None:
         self._storage = storage
-        self._num_slots = _LARGE // (storage.shape[-1] * storage.element_size())  # of a page
+        self._num_slots = LARGE // (storage.shape[-1] * storage.element_size())  # of a page
         is_large = storage.shape[-2] > _LEAST * self._num_slots
         is_here = storage.is_cpu and storage.is_contiguous() and sys.platform == "linux"
         self._known = 0 if is_large and is_here else storage.shape[-2]

@@ -9,16 +9,16 @@ import mmap
 import torch
 from torch import Tensor
 
-_LARGE = 1 << 21  # bytes of a large page
+LARGE = 1 << 21  # bytes of a large page
 
 
 def roomy(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """A new tensor on the CPU, of any numbers."""
     size = math.prod(shape) * dtype.itemsize
-    if size < _LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+    if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(shape, dtype=dtype)
-    memory = mmap.mmap(-1, size + _LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = mmap.mmap(-1, size + LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     numbers = torch.frombuffer(memory, dtype=torch.uint8)
-    start = -numbers.data_ptr() % _LARGE
+    start = -numbers.data_ptr() % LARGE
     return numbers[start : start + size].view(dtype).view(shape)

@@ -136,17 +136,7 @@ class Paneled:
         num_columns = self.lanes * sum(last - first for first, last in spans)
         is_shared = is_spread_out(len(x), self.depth * num_columns)
         num_threads = max(1, min(self._num_threads, len(spans))) if is_shared else 1
-
-        def multiply(part: int) -> None:
-            for first, last in spans[part::num_threads]:
-                self._multiply(*arrays, first, last)
-
-        others = [
-            helpers(self._num_threads).submit(multiply, part) for part in range(1, num_threads)
-        ]
-        multiply(0)
-        for other in others:
-            other.result()
+        self._share_out(arrays, [spans[part::num_threads] for part in range(num_threads)])
         return out
 
     def _run(self, x: Tensor, out: Tensor, is_added: bool) -> None:
@@ -160,11 +150,17 @@ class Paneled:
             self._multiply(*arrays, 0, self.num_panels)
             return
         borders = [self.num_panels * i // num_threads for i in range(num_threads + 1)]
-        others: list[Any] = [
-            helpers(self._num_threads).submit(self._multiply, *arrays, first, last)
-            for first, last in itertools.pairwise(borders[1:])
-        ]
-        self._multiply(*arrays, 0, borders[1])
+        self._share_out(arrays, [[span] for span in itertools.pairwise(borders)])
+
+    def _share_out(self, arrays: tuple[Any, ...], parts: Sequence[Spans]) -> None:
+        """Each thread multiplies a part of the panels: this one the first."""
+
+        def multiply(spans: Spans) -> None:
+            for first, last in spans:
+                self._multiply(*arrays, first, last)
+
+        others = [helpers(self._num_threads).submit(multiply, part) for part in parts[1:]]
+        multiply(parts[0])
         for other in others:
             other.result()
 

@@ -23,7 +23,7 @@ from .addresses import address, entry
 from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 from .paged import is_spread
-from .pages import roomy
+from .pages import LARGE, roomy
 from .parts import Bend, InPlacePlan, TokenPart, least
 from .products import Paneled, is_spread_out
 from .rows import CompiledNorm, Norm
@@ -31,7 +31,6 @@ from .rows import CompiledNorm, Norm
 _MOST = 4096  # rows above which room for all of them is too much to keep
 _MOST_OF_HEAD = 256  # above which what calls take is nothing beside the rest
 _LINE = 16  # numbers after which a cache's next line begins
-_LARGE = 1 << 21  # bytes of a large page
 _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
 
 
@@ -274,7 +273,7 @@ def _matrices(weights: LayerWeights) -> tuple[Matrix, ...]:
 def _gather(products: Sequence[Any]) -> None:
     """Let panels too small for large pages of their own share some, one behind another, so that
     fewer addresses are looked up; what is fetched ahead at the end of one is the next."""
-    small = [it for it in products if isinstance(it, Paneled) and it.panels.nbytes < _LARGE]
+    small = [it for it in products if isinstance(it, Paneled) and it.panels.nbytes < LARGE]
     ends = list(accumulate(-(-it.panels.nbytes // 64) * 64 for it in small))
     memory = roomy((ends[-1] if ends else 0,), torch.uint8).numpy()
     for it, start in zip(small, [0, *ends], strict=False):
