@@ -153,12 +153,18 @@ def sampling(row: Row) -> Lines:
 
 def busy(row: Row) -> Lines:
     """What busy threads of the caller cost."""
-    head = ["time", "alone", "beside a stranger's threads", "beside the caller's threads"]
-    titles = {"steps": "the engine's steps", "wall": "from the caller's first call to the last end"}
-    of = row["figures"]["in a child process"]
+    head = ["streams", "", "alone", "beside a stranger's threads", "beside the caller's threads"]
+    titles = {
+        "step": "a step of the engine",
+        "wall": "from the caller's first call to the last end",
+    }
     lines = []
-    for key, title in titles.items():
-        times = [f"{of[key][f'{name}_s']:.2f} s" for name in ("alone", "stranger", "busy")]
-        ratios = [f"{of[key][name]:.2f}×" for name in ("busy/alone", "busy/stranger")]
-        lines.append([title, *times, *ratios])
+    for shape, of in row["figures"]["in a child process"].items():
+        for key, title in titles.items():
+            names = ("alone", "stranger", "busy")
+            times = [f"{of[key][name] * 1e3:,.3g} ms" for name in names]
+            ratios = [f"{of[key][name]:.2f}×" for name in ("busy/alone", "busy/stranger")]
+            lines.append([shape, title, *times, *ratios])
+        counts = [f"{of['steps'][name]:.0f}" for name in ("alone", "stranger", "busy")]
+        lines.append([shape, "steps", *counts, "", ""])
     return [[*head, "caller's / alone", "caller's / stranger's"], *lines]

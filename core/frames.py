@@ -7,6 +7,7 @@ gone and another process still holds the line.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import queue
@@ -25,6 +26,9 @@ _LENGTH = struct.Struct("<Q")
 _MOST = 2**31
 _CHUNK = 1 << 20
 _SECONDS_BETWEEN_LOOKS = 1.0
+_send = ctypes.PyDLL(None).send  # unlike `socket.send`, does not let go of the interpreter
+_send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+_send.restype = ctypes.c_ssize_t
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     "from importlib import import_module; import_module(sys.argv[2]).main(int(sys.argv[3]))"
@@ -67,7 +71,8 @@ class Line:
     wait; whoever sends is never held up by the other end.
 
     is_prompt: what need not wait is sent by the caller's own thread. A message is then there
-    sooner, and many take longer to send.
+    sooner, and many take longer to send. The thread keeps the interpreter meanwhile: where others
+    compute, it would wait for each of them after every message.
     """
 
     def __init__(self, connection: socket.socket, is_prompt: bool = False) -> None:
@@ -122,14 +127,14 @@ class Line:
             self._sender.join(timeout=5)
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
+        with self._lock:  # nobody sends to what has this number next
+            self._connection.close()
 
     def _sent_now(self, data: bytes) -> int:
-        """How many of these bytes the other end had room for."""
-        try:
-            return self._connection.send(data, socket.MSG_DONTWAIT)
-        except OSError:  # no room; or it is gone, as the line's own thread will find
-            return 0
+        """How many of these bytes the other end had room for; 0 too where it is gone, as the line's
+        own thread will find."""
+        count: int = _send(self._connection.fileno(), data, len(data), socket.MSG_DONTWAIT)
+        return max(0, count)
 
     def _send_all(self) -> None:
         while (data := self._waiting.get()) is not None:
