@@ -7,6 +7,7 @@ that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
 from __future__ import annotations
 
 import argparse
+import ast
 import io
 import json
 import os
@@ -29,7 +30,8 @@ from .adapters.connection import connect, is_known, is_url
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
-from .adapters.usage import Parser
+from .adapters.surrogates import check_text
+from .adapters.usage import Parser, no_server, number
 from .core.config import EngineConfig
 from .core.folders import is_dummy, model_folder
 from .core.model.config import DTYPE_BYTES
@@ -47,6 +49,9 @@ from .core.protocol import Text as Words
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .core.template import ChatTemplate
 from .examples.chat import Conversation, talk, visible
+
+_LINE = 96  # characters of a line that is read with ease
+_TEXTS = ("api_key", "host_file")  # settings whose values are texts, also where they look otherwise
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -103,7 +108,7 @@ def demo(options: argparse.Namespace) -> int:
     is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
     out.print("[bold]What the cache saves[/bold]")
     out.print(figures_table(batches))
-    out.print(HINTS_TOLD, style="dim")
+    out.print(HINTS_TOLD, style="dim", width=min(out.width, _LINE))
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):
@@ -119,12 +124,13 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Talk to a model, line by line."""
+    """Talk to a model, line by line; 2 if a line of a pipe or a file was not answered."""
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature)
     sampling.check()
+    check_text(options.system, "system")
     with closing(load(options)) as backend:
-        talk(Conversation(backend, sampling, options.system))
-    return 0
+        is_well = talk(Conversation(backend, sampling, options.system))
+    return 0 if is_well or sys.stdin.isatty() else 2
 
 
 def check(options: argparse.Namespace) -> int:
@@ -160,6 +166,7 @@ def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.interrupts import obeyed_once
     from .adapters.http.runtime import Limits, Runtime
+    from .adapters.http.serve import check_place
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.settings import Settings, tokenizer_info
     from .core.restarts import RestartingBackend
@@ -175,6 +182,7 @@ def serve(options: argparse.Namespace) -> int:
     if is_restarted and (options.in_process or folder is None):
         allowed = "exit, with --in-process and for what a plugin loads"
         raise InvalidCall("on_engine_death", "restart", allowed)
+    check_place(options.host, options.port)  # before a model is loaded, which may take minutes
     start = partial(load, options, process=not options.in_process)
     make = partial(RestartingBackend, start) if is_restarted else start
     with obeyed_once(), closing(make()) as backend:
@@ -270,16 +278,22 @@ def _painted(line: Line) -> Text:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The engine's settings; their values are read as JSON where they are, else as text."""
+    """The engine's settings, or those of a URL."""
     found: dict[str, Any] = {}
     for item in options.set:
-        name, mark, value = item.partition("=")
+        name, mark, text = item.partition("=")
         if not mark:
             raise InvalidCall("set", item, "NAME=VALUE, such as chunk_tokens=256")
-        found[name] = value
-        with suppress(ValueError):
-            found[name] = json.loads(value)
+        found[name] = text if name in _TEXTS else _value(text)
     return found
+
+
+def _value(text: str) -> Any:
+    """A value as JSON or Python writes it; what neither does is a text."""
+    for read in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError):
+            return read(text)
+    return text
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -291,16 +305,21 @@ def _parser() -> argparse.ArgumentParser:
 
     tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
     tour.set_defaults(run=demo)
-    tour.add_argument("model", nargs="?", default="tiny", help=f"{model} (the default)")
-    tour.add_argument("--essays", type=int, default=12, metavar="N", help="how many (default 12)")
+    name = no_server("is a server, and the demo looks into engines that it starts itself")
+    text = f"{model} (the default)"
+    tour.add_argument("model", nargs="?", type=name, default="tiny", help=text)
+    text, many = "how many (default 12)", number(int)
+    tour.add_argument("--essays", type=many, default=12, metavar="N", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
     talking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
     talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
-    talking.add_argument("--temperature", type=float, default=0.0, help="0 (the default): greedy")
-    talking.add_argument("--max-tokens", type=int, default=512, help="of an answer (default 512)")
+    text, heat = "0 (the default): greedy", number(float, 0.0)
+    talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
+    text, count = "of an answer (default 512)", number(int, 1)
+    talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
     serving = commands.add_parser("serve", help="serve a model to OpenAI's and SGLang's clients")
     serving.set_defaults(run=serve)

@@ -6,9 +6,11 @@ It knows the protocol and where backends are made; what runs in them it never se
 from __future__ import annotations
 
 import functools
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -16,9 +18,18 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
 from ..core.exits import close_at_exit
-from ..core.folders import EMBEDDED, is_dummy, no_model
+from ..core.folders import EMBEDDED, is_dummy, model_folder, no_model
+from ..core.keywords import ENGINE_SETTINGS, Place, meant
 from ..core.owner import Uncopied
-from ..core.protocol import Backend, BackendClosed, BackendInfo, Call, InvalidCall, Reply
+from ..core.protocol import (
+    Backend,
+    BackendClosed,
+    BackendInfo,
+    Call,
+    ForkrootError,
+    InvalidCall,
+    Reply,
+)
 from .prefix import Prefixes
 
 if TYPE_CHECKING:
@@ -26,7 +37,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _OTHERS = ("the URL of a server", "a name that a plugin knows")
-_REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
+_OF_SERVERS = Place(
+    ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
+)
+REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
 def connect(model: str | Path = EMBEDDED, *, process: bool = False, **settings: Any) -> Backend:
@@ -71,10 +85,11 @@ def _started(
 def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     if process:
         raise InvalidCall("process", process, "False for a server: it is a process already")
-    unknown = next((name for name in settings if name not in _REMOTE_SETTINGS), None)
+    unknown = next((name for name in settings if name not in REMOTE_SETTINGS), None)
     if unknown is not None:
-        allowed = "of a URL: " + ", ".join(_REMOTE_SETTINGS)
-        raise InvalidCall(unknown, settings[unknown], allowed)
+        allowed = "of a URL: " + ", ".join(REMOTE_SETTINGS)
+        hint = meant(unknown, REMOTE_SETTINGS, _OF_SERVERS)
+        raise InvalidCall(unknown, settings[unknown], allowed + hint)
     client = import_module(".http.client", __package__)
     backend: Backend = client.RemoteBackend(url, **settings)
     try:
@@ -99,6 +114,17 @@ def is_known(model: str | Path) -> bool:
     if not isinstance(model, str | Path) or not str(model).strip():
         return True  # whose error is ours
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
+
+
+def trained_len(model: str | Path) -> int | None:
+    """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
+    if is_dummy(model) or not (str(model) == EMBEDDED or Path(model).is_dir()):
+        return None
+    with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
+        told = json.loads((model_folder(model) / "config.json").read_text("utf-8"))
+        found = told.get("max_position_embeddings")
+        return found if isinstance(found, int) else None
+    return None
 
 
 def is_url(model: str | Path) -> bool:

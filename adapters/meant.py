@@ -16,9 +16,9 @@ _ENGINE = Place(
 )
 
 
-def hint(name: str, known: Iterable[str]) -> str:
+def hint(name: str, known: Iterable[str], *places: Place) -> str:
     """What the refusal of a name that is none of `known` ends with: "; did you mean ...?", or where
-    else it goes; "" where nothing is like it."""
+    else it goes; "" where nothing is like it. places: where else that may be."""
     if name in _URLS:
         return "; the URL of a server is given in the place of the model"
-    return meant(name, known, _ENGINE)
+    return meant(name, known, *places, _ENGINE)

@@ -1,13 +1,48 @@
 """The parser of the command line: what it does not know is told with what was probably meant, and
-with the usage of the command that was given it.
+with the usage of the command that was given it; numbers are told with what is allowed.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
 
 from ..core.nearest import did_you_mean, nearest
+from .connection import is_url
+
+T = TypeVar("T", int, float)
+
+
+def number(kind: type[T], low: T | None = None, high: T | None = None) -> Callable[[str], T]:
+    """What reads the value of an option: a number from `low` to `high`, both allowed; None: there
+    is no such bound. It raises argparse.ArgumentTypeError, with what is allowed."""
+    told = "an integer" if kind is int else "a number"
+    if low is not None:
+        told += f", {low:,g} or more" if high is None else f" from {low:,g} to {high:,g}"
+
+    def read(text: str) -> T:
+        with suppress(ValueError):
+            value = kind(text)
+            if (low is None or value >= low) and (high is None or value <= high):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {told}")
+
+    return read
+
+
+def no_server(told: str) -> Callable[[str], str]:
+    """What reads the name of a model where the URL of a server is none. told: why not, as what goes
+    on behind the URL. It raises argparse.ArgumentTypeError."""
+
+    def read(text: str) -> str:
+        if not is_url(text):
+            return text
+        allowed = "a checkpoint folder, or the name of a model"
+        raise argparse.ArgumentTypeError(f"{text} {told}; allowed: {allowed}")
+
+    return read
 
 
 class Parser(argparse.ArgumentParser):

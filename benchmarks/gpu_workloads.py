@@ -89,7 +89,8 @@ class Engines:
     def __getitem__(self, name: str) -> LocalBackend:
         if name not in self.made:
             num_slots = 16_384 if self.bench.is_tiny else 65_536
-            settings = self.bench.engine(num_slots=num_slots, context_len=4096, **ENGINES[name])
+            context = None if self.bench.is_tiny else 4096  # no more than the model has
+            settings = self.bench.engine(num_slots=num_slots, context_len=context, **ENGINES[name])
             model = EMBEDDED if self.bench.is_tiny else self.bench.shape(MODEL)
             self.made[name] = LocalBackend.from_folder(model, **settings)
             if self.bench.is_cuda:

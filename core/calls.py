@@ -126,12 +126,20 @@ _SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
     "max_tokens": ((int, _NONE), "an integer >= 0, or None", lambda v: v is None or v >= 0),
     "min_tokens": (int, "an integer >= 0", lambda v: v >= 0),
     "temperature": ((int, float), "a finite number >= 0", lambda v: 0 <= v <= _LARGEST),
-    "top_p": ((int, float), "0 < top_p <= 1", lambda v: 0 < v <= 1),
-    "top_k": (int, "1 to 2**31-1, or -1 for off", lambda v: v == -1 or 1 <= v < 2**31),
-    "min_p": ((int, float), "0 <= min_p <= 1", lambda v: 0 <= v <= 1),
-    "frequency_penalty": ((int, float), "-2 to 2", lambda v: -2 <= v <= 2),
-    "presence_penalty": ((int, float), "-2 to 2", lambda v: -2 <= v <= 2),
-    "repetition_penalty": ((int, float), "0 < repetition_penalty <= 10", lambda v: 0 < v <= 10),
+    "top_p": ((int, float), "a number, 0 < top_p <= 1", lambda v: 0 < v <= 1),
+    "top_k": (
+        int,
+        "an integer from 1 to 2**31-1, or -1 for off",
+        lambda v: v == -1 or 1 <= v < 2**31,
+    ),
+    "min_p": ((int, float), "a number, 0 <= min_p <= 1", lambda v: 0 <= v <= 1),
+    "frequency_penalty": ((int, float), "a number from -2 to 2", lambda v: -2 <= v <= 2),
+    "presence_penalty": ((int, float), "a number from -2 to 2", lambda v: -2 <= v <= 2),
+    "repetition_penalty": (
+        (int, float),
+        "a number, 0 < repetition_penalty <= 10",
+        lambda v: 0 < v <= 10,
+    ),
     "logit_bias": (
         Mapping,
         "a mapping of token ids (integers >= 0) to -100..100",
@@ -139,7 +147,7 @@ _SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
     ),
     "seed": (
         (int, _NONE),
-        "an integer in 0..2**63-1, or None",
+        "an integer from 0 to 2**63-1, or None",
         lambda v: v is None or 0 <= v < 2**63,
     ),
     "stop": (
@@ -153,8 +161,12 @@ _SAMPLING_RULES: dict[str, tuple[Any, str, Any]] = {
         lambda v: all(type(i) is int and i >= 0 for i in v),
     ),
     "ignore_eos": (bool, "True or False", lambda v: True),
-    "n": (int, "1 to 128", lambda v: 1 <= v <= 128),
-    "logprobs": ((int, _NONE), "0 to 64, or None", lambda v: v is None or 0 <= v <= 64),
+    "n": (int, "an integer from 1 to 128", lambda v: 1 <= v <= 128),
+    "logprobs": (
+        (int, _NONE),
+        "an integer from 0 to 64, or None",
+        lambda v: v is None or 0 <= v <= 64,
+    ),
     "log_mass": (bool, "True or False", lambda v: True),
 }
 

@@ -5,13 +5,16 @@ Read only by the composition root and the command line, which hand each room the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 from .nearest import did_you_mean
 from .protocol import InvalidCall, Sampling
+
+_Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
 
 HOST_POLICIES = ("back", "through")
 _ELSEWHERE = {
@@ -50,7 +53,8 @@ class EngineConfig:
     max_running: sequences in one batch at most.
     max_waiting: calls that may wait; one more ends in Overloaded.
     chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
-    context_len: tokens of one sequence at most; None: what the model was trained for.
+    context_len: tokens of one sequence at most, no more than the model was trained for; None: as
+      many.
     order: of the waiting calls: "lpm" (longest matched prefix first), "dfs" (of the radix tree that
       the waiting calls form), "fcfs", or "random" (for ablation).
     ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
@@ -112,37 +116,16 @@ class EngineConfig:
 
     def check(self) -> None:
         """Raise InvalidCall for the first setting whose value is not allowed."""
-        for name, low in _LEAST.items():
+        for name, (allowed, is_allowed) in _RULES.items():
             value = getattr(self, name)
-            if value is None and name in ("num_slots", "context_len"):
-                continue
-            if isinstance(value, bool) or not isinstance(value, int) or value < low:
-                raise InvalidCall(name, value, f"an integer >= {low}")
-        if self.order not in ORDERS:
-            raise InvalidCall("order", self.order, ", ".join(ORDERS))
-        if self.host_policy not in HOST_POLICIES:
-            raise InvalidCall("host_policy", self.host_policy, ", ".join(HOST_POLICIES))
-        if not isinstance(self.host_file, str | None):
-            raise InvalidCall("host_file", self.host_file, "the name of a new file, or None")
-        if self.dtype not in DTYPES:
-            raise InvalidCall("dtype", self.dtype, ", ".join(DTYPES))
-        for name, own in PARTS.items():
+            if not is_allowed(value):
+                raise InvalidCall(name, value, allowed)
+        for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in own and not _is_place(value):
-                raise InvalidCall(name, value, ", ".join((*own, "'module:Factory'")))
-        for name in ("cache", "graphs", "hints", "jumps", "plain_content"):
-            if not isinstance(getattr(self, name), bool):
-                raise InvalidCall(name, getattr(self, name), "True or False")
-        if not isinstance(self.overlap, bool) and self.overlap != "auto":
-            raise InvalidCall("overlap", self.overlap, "True, False or auto")
-        if not isinstance(self.device, str):
-            raise InvalidCall("device", self.device, "the name of a device, such as cpu or cuda:0")
-        timeout: float | None = self.root_timeout
-        if not (isinstance(timeout, int | float) and 0 < timeout < float("inf")):
-            raise InvalidCall("root_timeout", timeout, "a finite number of seconds > 0")
-        timeout = self.hang_timeout
-        if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < 1e9):
-            raise InvalidCall("hang_timeout", timeout, "a number of seconds > 0, or None")
+            if value not in choices and not (name in PARTS and _is_place(value)):
+                places = ("'module:Factory'",) if name in PARTS else ()
+                hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+                raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
 
     @property
     def has_overlap(self) -> bool:
@@ -150,12 +133,16 @@ class EngineConfig:
         return not self.device.startswith("cpu") if self.overlap == "auto" else bool(self.overlap)
 
     def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
-        """A new config with every size set.
+        """A new config with every size set. Raises InvalidCall for a context that the model has
+        not.
 
         model_context: the model's own context length. kv_bytes_per_token: over all layers.
         memory: bytes that the pool may take where `num_slots` is unset.
         """
-        context = min(self.context_len or model_context, model_context)
+        context = self.context_len or model_context
+        if context > model_context:
+            allowed = f"an integer from 2 to {model_context}, which is what the model has, or None"
+            raise InvalidCall("context_len", context, allowed)
         slots = self.num_slots or min(
             max(memory // kv_bytes_per_token, context), self.max_running * context
         )
@@ -168,16 +155,53 @@ def _is_place(value: object) -> bool:
     return bool(module and attribute)
 
 
-_LEAST = {
-    "num_slots": 1,
-    "host_slots": 0,
-    "ranks": 1,
-    "max_running": 1,
-    "max_waiting": 1,
-    "chunk_tokens": 1,
-    "context_len": 2,
-    "ageing": 1,
-    "hold_min": 1,
-    "exact_nodes": 1,
-    "seed": 0,
+def _is_whole(value: object, low: int, most: int) -> bool:
+    return type(value) is int and low <= value <= most
+
+
+def _whole(low: int, most: int = 2**31 - 1, told: str = "2**31-1") -> _Rule:
+    return f"an integer from {low} to {told}", lambda v: _is_whole(v, low, most)
+
+
+def _size(low: int) -> _Rule:
+    """Of what `resolve` can fill in."""
+    allowed, is_allowed = _whole(low)
+    return f"{allowed}, or None", lambda v: v is None or is_allowed(v)
+
+
+def _is_span(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and 0 < value < most
+
+
+_SWITCH: _Rule = "True or False", lambda v: isinstance(v, bool)
+_RULES: dict[str, _Rule] = {
+    "num_slots": _size(1),
+    "host_slots": _whole(0),
+    "ranks": _whole(1),
+    "max_running": _whole(1),
+    "max_waiting": _whole(1),
+    "chunk_tokens": _whole(1),
+    "context_len": _size(2),
+    "ageing": _whole(1),
+    "hold_min": _whole(1),
+    "exact_nodes": _whole(1),
+    "seed": _whole(0, 2**63 - 1, "2**63-1"),
+    "host_file": ("the name of a new file, or None", lambda v: isinstance(v, str | None)),
+    "device": (
+        "the name of a device, such as cpu or cuda:0",
+        lambda v: isinstance(v, str) and v.strip() != "",
+    ),
+    **dict.fromkeys(("cache", "graphs", "hints", "jumps", "plain_content"), _SWITCH),
+    "overlap": ("True, False or auto", lambda v: isinstance(v, bool) or v == "auto"),
+    "root_timeout": ("a finite number of seconds > 0", lambda v: _is_span(v, math.inf)),
+    "hang_timeout": (
+        "a number of seconds > 0, or None",
+        lambda v: v is None or _is_span(v, 1e9),
+    ),
+}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "order": ORDERS,
+    "host_policy": HOST_POLICIES,
+    "dtype": DTYPES,
+    **PARTS,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -9,7 +10,18 @@ from unicodedata import category
 
 from rich.console import Console
 
-from .. import Backend, Call, CallFailed, Chat, Completion, InvalidCall, Message, Sampling, Text
+from .. import (
+    Backend,
+    BackendClosed,
+    Call,
+    Chat,
+    Completion,
+    ForkrootError,
+    InvalidCall,
+    Message,
+    Sampling,
+    Text,
+)
 
 
 class Conversation:
@@ -46,30 +58,47 @@ class Conversation:
         return completion
 
 
-def talk(conversation: Conversation) -> None:
-    """Turns from standard input until it ends or says /quit. On a terminal an error ends its turn
-    only; otherwise it is raised."""
-    is_terminal = sys.stdin.isatty()
+def talk(conversation: Conversation) -> bool:
+    """Turns from standard input until it ends or says /quit; whether all of its lines were obeyed
+    or answered. One that is not is told on standard error. Raises BackendClosed."""
+    is_terminal, is_well = sys.stdin.isatty(), True
     if is_terminal:
         print("Ctrl-C stops an answer, /clear forgets, /quit or Ctrl-D leaves.", file=sys.stderr)
-    for line in _lines("> " if is_terminal else ""):
-        if line == "/quit":
-            return
-        if line == "/clear":
-            conversation.clear()
-        elif line.startswith("/"):
-            print(f"forkroot: {line} is not a command; allowed: /clear, /quit", file=sys.stderr)
-        elif line:
-            try:
-                completion = conversation.say(line, _write)
-            except (InvalidCall, CallFailed) as error:
-                if not is_terminal:
-                    raise
-                print(f"forkroot: {error}", file=sys.stderr)
-            else:
-                _write("\n")
-                if is_terminal:
-                    Console(stderr=True).print(_cost(completion), style="dim", highlight=False)
+    for number, line in enumerate(_lines("> " if is_terminal else ""), 1):
+        try:
+            if line == "/quit":
+                break
+            completion = _turn(conversation, line)
+        except BackendClosed:
+            raise
+        except ForkrootError as error:
+            is_well = False
+            place = "" if is_terminal else f"line {number}: "
+            print(f"forkroot: {place}{visible(str(error))}", file=sys.stderr)
+        else:
+            if is_terminal and completion is not None:
+                Console(stderr=True).print(_cost(completion), style="dim", highlight=False)
+    return is_well
+
+
+def _turn(conversation: Conversation, line: str) -> Completion | None:
+    """What a line asks for, with the answer written; None where there is none. Raises as
+    `Conversation.say`, and InvalidCall."""
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        encoding = sys.stdin.encoding
+        given = line.encode(encoding, "surrogateescape")
+        raise InvalidCall("input", given, f"text in {encoding.upper()}") from error
+    if line == "/clear":
+        conversation.clear()
+    elif line.startswith("/"):
+        raise InvalidCall("command", line, "/clear, /quit")
+    elif line:
+        completion = conversation.say(line, _write)
+        _write("\n")
+        return completion
+    return None
 
 
 def visible(text: str) -> str:
@@ -78,7 +107,10 @@ def visible(text: str) -> str:
 
 
 def _lines(prompt: str) -> Iterator[str]:
-    """What the user types, line by line; Ctrl-C drops a line."""
+    """What the user types, line by line; Ctrl-C drops a line. Bytes that are no text stay in it, as
+    lone surrogates."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")
     with suppress(ImportError):
         import readline  # noqa: F401  (input() then edits lines and knows those before)
     while True:

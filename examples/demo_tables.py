@@ -13,9 +13,9 @@ from .essay_judge import DIMENSIONS, GRADES
 
 RIGHT, WRONG = "green", "bold red"
 HINTS_TOLD = (
-    "(hints change little here: branches are asked for at once, and what waiting calls share is\n"
-    "computed once either way; they pay where calls of one root come one after another, or where\n"
-    "others would push the root out of a full pool: docs/performance.md)"
+    "(hints change little here: branches are asked for at once, and what waiting calls share is"
+    " computed once either way; they pay where calls of one root come one after another, or where"
+    " others would push the root out of a full pool: docs/performance.md)"
 )
 
 

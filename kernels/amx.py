@@ -125,6 +125,24 @@ def add_product(typing, sums, left, right):
 
 
 @intrinsic
+def copy_row(typing, words, at, others, to):
+    """A row of a tile from one flat uint16 array into another."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.VectorType(_INT, ROWS)
+        source, target = (
+            builder.bitcast(
+                _pointer(context, builder, signature.args[i], *args[i : i + 2]), kind.as_pointer()
+            )
+            for i in (0, 2)
+        )
+        builder.store(builder.load(source, align=2), target, align=2)
+        return context.get_dummy_value()
+
+    return types.void(words, types.intp, others, types.intp), emit
+
+
+@intrinsic
 def split(typing, numbers, at, words, to, apart):
     """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
     uint16 array from `to` on, so many words apart: 0, 16, 1, 17, ..."""

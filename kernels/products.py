@@ -80,7 +80,7 @@ class Packed:
 
 
 class Paneled:
-    """By compiled loops that read the matrix once, as fast as memory gives it: float32 only.
+    """By compiled loops that read the matrix once, as fast as memory gives it: float32 rows.
 
     panels: flat, as the loops want them; of so many columns, its lanes, each. num_thirds: of each
     number, where they are split into some; 0 where they are whole, and where each is one: see the
@@ -89,6 +89,7 @@ class Paneled:
     """
 
     num_thirds = 0
+    lanes: int
 
     def __init__(
         self, weight: Tensor, num_threads: int | None = None, counted: int | None = None
@@ -97,11 +98,13 @@ class Paneled:
         self._num_threads = num_threads or torch.get_num_threads()
         self._multiply, panels = self._laid(weight, counted)
         self.num_panels, self.panels = len(panels), panels.view(-1).numpy()
-        self.lanes = _lanes(self.num_thirds)
 
     def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
-        """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]."""
+        """The loop, and the panels of a weight [out, in] as it wants them: [panels, ...]; sets
+        `lanes`."""
         from . import panels
+
+        self.lanes = panels.LANES
 
         loop = compiled(panels.multiply, panels.SIGNATURE, is_reordered=False)
         return loop, _in_panels(weight, panels.LANES, torch.float32)
@@ -132,7 +135,7 @@ class Paneled:
         """The same, to the last bit, in the columns of these panels, and zeros elsewhere. Spans are
         shared out among threads where there is much to do."""
         out = x.new_zeros(len(x), self.width)
-        arrays = x.contiguous().numpy(), self.panels, out.numpy(), False
+        arrays = self._bits(x.contiguous()), self.panels, self._bits(out), False
         num_columns = self.lanes * sum(last - first for first, last in spans)
         is_shared = is_spread_out(len(x), self.depth * num_columns)
         num_threads = max(1, min(self._num_threads, len(spans))) if is_shared else 1
@@ -144,13 +147,18 @@ class Paneled:
         if (x.shape[1], out.shape) != (self.depth, (len(x), self.width)):  # loops look at nothing
             sizes = f"{list(x.shape)} and a matrix {[self.depth, self.width]}"
             raise ValueError(f"{sizes} have no product {list(out.shape)}")
-        arrays = x.contiguous().numpy(), self.panels, out.numpy(), is_added
+        arrays = self._bits(x.contiguous()), self.panels, self._bits(out), is_added
         num_threads = min(self._num_threads, self.num_panels)
         if num_threads == 1 or not is_spread_out(len(x), x.shape[1] * self.width):
             self._multiply(*arrays, 0, self.num_panels)
             return
         borders = [self.num_panels * i // num_threads for i in range(num_threads + 1)]
         self._share_out(arrays, [[span] for span in itertools.pairwise(borders)])
+
+    @staticmethod
+    def _bits(x: Tensor) -> npt.NDArray[Any]:
+        """Numbers as the loops take them."""
+        return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
 
     def _share_out(self, arrays: tuple[Any, ...], parts: Sequence[Spans]) -> None:
         """Each thread multiplies a part of the panels: this one the first."""
@@ -174,6 +182,7 @@ class Halved(Paneled):
 
         if (counted or count_thirds(weight)) != 1:
             raise ValueError("a weight has numbers that are not bfloat16")
+        self.lanes = panels.LANES
         loop = compiled(panels.multiply, panels.HALVED_SIGNATURE, is_reordered=False)
         return loop, _in_panels(weight, panels.LANES, torch.bfloat16).view(torch.uint16)
 
@@ -190,7 +199,7 @@ class InThirds(Paneled):
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
         if not amx.can_multiply():  # asks the system for leave, too
             raise ValueError("this processor, or its system, does not let tiles be multiplied")
-        self.num_thirds = num
+        self.num_thirds, self.lanes = num, thirds.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
         shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2
@@ -207,6 +216,30 @@ class InThirds(Paneled):
         return functools.partial(multiply, num), memory.view(torch.uint16)
 
 
+class InTiles(Paneled):
+    """By loops for processors that multiply tiles, for bfloat16 rows and matrices."""
+
+    num_thirds = 1
+
+    def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
+        from . import amx, bfloats
+
+        if not amx.can_multiply():  # asks the system for leave, too
+            raise ValueError("this processor, or its system, does not let tiles be multiplied")
+        self.lanes = bfloats.LANES
+        width, depth = weight.shape
+        steps = -(-depth // amx.DEPTH)
+        shape = -(-width // bfloats.LANES), steps, bfloats.TILES, amx.ROWS, amx.ROWS, 2
+        memory = roomy(shape, torch.bfloat16)
+        for panel, rows in zip(memory, weight.split(bfloats.LANES), strict=True):
+            rest = weight.new_zeros(bfloats.LANES, steps * amx.DEPTH)
+            rest[: len(rows), :depth] = rows
+            parts = rest.view(bfloats.TILES, amx.ROWS, steps, amx.ROWS, 2)
+            panel.copy_(parts.permute(2, 0, 3, 1, 4))
+        loop = compiled(bfloats.multiply, bfloats.SIGNATURE, is_reordered=False)
+        return loop, memory.view(torch.uint16)
+
+
 class Products:
     """Makes products; remembers which layout won for a shape."""
 
@@ -217,6 +250,8 @@ class Products:
         """The product with a weight [out, in], which is copied where that is quicker."""
         if weight.is_cpu and weight.dtype is torch.float32 and can_compile():
             return _own(weight)
+        if weight.is_cpu and weight.dtype is torch.bfloat16 and _has_tiles():
+            return InTiles(weight)
         key = weight.shape, weight.dtype
         if key not in self._winners:
             self._winners[key] = _layout(weight)
@@ -232,6 +267,15 @@ def _own(weight: Tensor) -> Paneled:
     if counted is not None and amx.can_multiply():
         return InThirds(weight, counted=counted)
     return Halved(weight, counted=counted) if counted == 1 else Paneled(weight)
+
+
+def _has_tiles() -> bool:
+    """Whether our loops can multiply tiles on this machine."""
+    if not can_compile():
+        return False
+    from . import amx
+
+    return amx.can_multiply()
 
 
 def _layout(weight: Tensor) -> Layout:
@@ -254,13 +298,6 @@ def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
         panel[:, len(rows) :] = 0
         panel[:, : len(rows)] = rows.t()
     return memory
-
-
-def _lanes(num_thirds: int) -> int:
-    """Columns of a panel: a multiple of 8."""
-    from . import panels, thirds
-
-    return thirds.LANES if num_thirds else panels.LANES
 
 
 def _in_groups(bits: Bits, size: int) -> npt.NDArray[np.bool_]:

@@ -3,14 +3,15 @@ rows are computed in less time than calling would take, and many stay in near ca
 product. Float32 on a CPU; needs numba.
 
 Gives what the same layers give that call their parts one by one, to the last bit: the loops are the
-same. Knows where everything is; `blocks` computes.
+same. Many rows are shared out among threads, each of which takes its own through all that stands
+between two readings of the past. Knows where everything is; `blocks` computes.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Any
 
@@ -22,7 +23,7 @@ from . import Attention, blocks, chains, entries
 from .addresses import address, entry
 from .cpu import CpuAttention
 from .layers import LayerSizes, LayerWeights, Matrix, Past
-from .paged import is_spread
+from .paged import helpers, is_spread
 from .pages import LARGE, roomy
 from .parts import Bend, InPlacePlan, TokenPart, least
 from .products import Paneled, is_spread_out
@@ -30,6 +31,8 @@ from .rows import CompiledNorm, Norm
 
 _MOST = 4096  # rows above which room for all of them is too much to keep
 _MOST_OF_HEAD = 256  # above which what calls take is nothing beside the rest
+_LEAST_SHARE = 64  # rows for which a thread reads all matrices, rather than a part of each for all
+_TILE = 16  # rows that are multiplied in about the time of one
 _LINE = 16  # numbers after which a cache's next line begins
 _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
 
@@ -53,17 +56,19 @@ class Stack:
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
         self._lock = threading.Lock()
-        self._step, self._room = np.zeros(1, blocks.STEP), _Room(sizes)
+        self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
+        self._room = _Room(sizes)
         self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
-        self._places = tuple(address(array) for array in (self._records, self._step, self._reads))
+        self._places = tuple(address(array) for array in (self._records, self._steps, self._reads))
 
     def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
-        """As `Fused.fits`: a second thread would help with no product."""
+        """As `Fused.fits`: there are rows for every thread, or too few for a second one."""
         if len(x) > _MOST or not x.is_contiguous() or not storage.is_contiguous():
             return False
         if not all(isinstance(plan, InPlacePlan) for plan in plans):
             return False
-        return self._num_threads == 1 or not is_spread_out(len(x), self._largest)
+        has_few = not is_spread_out(len(x), self._largest)
+        return has_few or self._most_shares(len(x)) == self._num_threads
 
     def __call__(
         self,
@@ -77,53 +82,82 @@ class Stack:
         past = Past(*(each.contiguous() for each in past))
         with self._lock:
             is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
-            parts = self._singles(plans) if is_known else None
+            shares = _shares(len(x), self._most_shares(len(x)))
+            parts = self._singles(plans) if is_known and len(shares) == 1 else None
             arrays = [_arrays(part) for part in parts or ()]
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
-            self._room.grow(max(len(x), num_wanted))
-            self._begin(x, past, arrays)
+            self._room.grow(max(len(x), num_wanted), len(shares))
+            self._begin(x, past, arrays, shares)
             if parts is not None:
                 self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
                 return x if wanted is None else x.index_select(0, wanted)
             for i, layer in enumerate(self._layers):
-                self._run(i, i + 1, blocks.ENTER)
+                self._run(i, i + 1, blocks.ENTER, len(shares))
                 of_last = wanted if i + 1 == len(self._layers) else None
                 q, plan = self._room.q(len(x)), least(attention, plans[layer.window], of_last)
                 seen = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
                 if of_last is not None:
                     x, seen = x.index_select(0, of_last), seen.index_select(0, of_last)
-                    self._step["rows"], self._step["x"] = len(x), x.data_ptr()
-                self._step["seen"] = seen.data_ptr()
-                self._run(i, i + 1, blocks.LEAVE)
+                    shares = _shares(len(x), len(shares))
+                self._place(x, seen, shares)
+                self._run(i, i + 1, blocks.LEAVE, len(shares))
             return x
 
-    def _run(self, first: int, last: int, parts: int) -> None:
-        layers, step, _ = self._places
-        self._enter(layers, first, last, step, parts)
+    def _most_shares(self, num_rows: int) -> int:
+        """One for each thread, or one in all."""
+        is_worth_it = num_rows >= _LEAST_SHARE * self._num_threads
+        is_worth_it = is_worth_it and is_spread_out(num_rows, self._largest)
+        return self._num_threads if is_worth_it else 1
 
-    def _begin(self, x: Tensor, past: Past, arrays: Sequence[tuple[Tensor, ...]]) -> None:
+    def _run(self, first: int, last: int, parts: int, num_shares: int = 1) -> None:
+        """Some parts of some layers, for each share by a thread: the first one by this."""
+        layers, step, _ = self._places
+        size = blocks.STEP.itemsize
+        others = [
+            helpers(self._num_threads).submit(
+                self._enter, layers, first, last, step + i * size, parts
+            )
+            for i in range(1, num_shares)
+        ]
+        self._enter(layers, first, last, step, parts)
+        for other in others:
+            other.result()
+
+    def _begin(
+        self,
+        x: Tensor,
+        past: Past,
+        arrays: Sequence[tuple[Tensor, ...]],
+        shares: Sequence[tuple[int, int]],
+    ) -> None:
         """Write down where all of a step is."""
         storage = past.storage
-        _STEP.pack_into(
-            self._step.data,
-            0,
-            len(x),
-            x.data_ptr(),
-            past.turns.data_ptr(),
-            len(past.turns),
-            past.positions.data_ptr(),
-            past.slots.data_ptr(),
-            storage.data_ptr(),
-            storage.stride(0) * storage.itemsize,
-            storage.shape[3],
-            *self._room.places,
-            self._places[2],
-        )
+        for i, (first, last) in enumerate(shares):
+            _STEP.pack_into(
+                self._steps.data,
+                i * _STEP.size,
+                last - first,
+                _row(x, first),
+                past.turns.data_ptr(),
+                len(past.turns),
+                _row(past.positions, first),
+                _row(past.slots, first),
+                storage.data_ptr(),
+                storage.stride(0) * storage.itemsize,
+                storage.shape[3],
+                *self._room.places(first, i),
+                self._places[2],
+            )
         for i, (tokens, table, spans) in enumerate(arrays):
             first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
             places = first, first + step, first + 2 * step
             read = tokens.data_ptr(), table.data_ptr(), *table.shape, *places
             _READ.pack_into(self._reads.data, i * _READ.size, *read)
+
+    def _place(self, x: Tensor, seen: Tensor, shares: Sequence[tuple[int, int]]) -> None:
+        """Write down where rows and what they have seen are now."""
+        for step, (first, last) in zip(self._steps, shares, strict=False):
+            step["rows"], step["x"], step["seen"] = last - first, _row(x, first), _row(seen, first)
 
     def _singles(self, plans: Sequence[InPlacePlan]) -> list[TokenPart] | None:
         """What single tokens read, for each window; None where a step has others, or so much to
@@ -245,19 +279,29 @@ class _Room:
         self._num_heads, self._dim = heads, dim
         qkv, seen = (heads + 2 * kv_heads) * dim, heads * dim
         self._widths, self._passing = (dim, qkv, seen, heads), (sizes.hidden, 2 * ffn, ffn)
-        self._most, self.places, self._qkv = 0, (0,) * 7, _floats(0)
+        self._steps = [4 * width for width in (*self._widths, *self._passing)]  # bytes of a row
+        self._sizes, self._starts, self._qkv = (0, 0), [0] * len(self._steps), _floats(0)
 
-    def grow(self, num_rows: int) -> None:
-        """places: the addresses of angles, qkv, seen and total, and of normed, gate_up and gated,
-        which are of some rows at a time."""
-        if num_rows <= self._most:
+    def grow(self, num_rows: int, num_shares: int) -> None:
+        """Let it do for so many rows, in so many shares."""
+        if num_rows <= self._sizes[0] and num_shares <= self._sizes[1]:
             return
+        num_rows, num_shares = max(num_rows, self._sizes[0]), max(num_shares, self._sizes[1])
         counts = [num_rows * width for width in self._widths]
-        counts += [min(num_rows, blocks.MOST) * width for width in self._passing]
+        passing = min(num_rows, blocks.MOST) * num_shares
+        counts += [passing * width for width in self._passing]
         lens = [-(-count // _LINE) * _LINE for count in counts]
         parts = _floats(sum(lens)).split(lens)
-        self._most, self._qkv = num_rows, parts[1]
-        self.places = tuple(part.data_ptr() for part in parts)
+        self._sizes, self._qkv = (num_rows, num_shares), parts[1]
+        self._starts = [part.data_ptr() for part in parts]
+
+    def places(self, first: int, share: int) -> list[int]:
+        """The addresses of angles, qkv, seen and total from a row on, and of normed, gate_up and
+        gated, which are of some rows of a share at a time."""
+        if first == share == 0:
+            return self._starts
+        rows = [first] * len(self._widths) + [share * blocks.MOST] * len(self._passing)
+        return [at + n * step for at, n, step in zip(self._starts, rows, self._steps, strict=True)]
 
     def q(self, num_rows: int) -> Tensor:
         """Queries [rows, heads, dim]."""
@@ -280,6 +324,18 @@ def _gather(products: Sequence[Any]) -> None:
         place = memory[start : start + it.panels.nbytes].view(it.panels.dtype)
         place[:] = it.panels
         it.panels = place
+
+
+def _shares(num_rows: int, most: int) -> list[tuple[int, int]]:
+    """At most so many shares of rows, as even as tiles are: from the first to before the last."""
+    num = max(1, min(most, num_rows // _LEAST_SHARE))
+    tiles = -(-num_rows // _TILE)
+    return list(pairwise(min(num_rows, tiles * i // num * _TILE) for i in range(num + 1)))
+
+
+def _row(x: Tensor, row: int) -> int:
+    """The address of a row of a contiguous tensor."""
+    return x.data_ptr() + row * x.stride(0) * x.itemsize
 
 
 def _floats(count: int) -> Tensor:

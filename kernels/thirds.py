@@ -15,15 +15,15 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .amx import BYTES, DEPTH, ROWS, THIRDS, add_product, begin, clear, end, read, split, write
+from .amx import BYTES, DEPTH, ROWS, THIRDS, add_product, begin, end, read, split, write
 from .attention_lanes import few
-from .vectors import fetch, fetch_far, load, plus, single, store
+from .fours import add_four, clear_sums, fetch_lines, keep_sums, take_panel, take_rows, take_sums
+from .vectors import fetch, load, plus, single, store
 
 LANES = 64  # columns of a panel: four tiles
 TILES = LANES // ROWS
 HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and two of a panel
 MOST = 2  # thirds of a matrix's number
-_LINE = BYTES // 2  # words that a cache fetches at a time
 TILE = ROWS * DEPTH  # words of a third of a tile
 PART = THIRDS * TILE  # words of a tile of rows
 _MOST_BYTES = 5 << 18  # of the thirds of rows that a panel is read for
@@ -133,14 +133,14 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
             outer = base + pair * 2 * ROWS * width + column
             for there in (left + half, following):
                 if first:
-                    _take(sums, inner)
+                    take_sums(sums, inner)
                 else:
-                    _clear()
+                    clear_sums()
                 _meet_half(num, words, row, row + apart, num_steps, panels, left, there, later)
                 if is_direct and first + num_steps == steps:
                     _write_half(written, outer, width)
                 else:
-                    _keep(sums, inner)
+                    keep_sums(sums, inner)
                 left += half
                 inner += HALF
                 outer += LANES // 2
@@ -150,11 +150,11 @@ def _meet(num, words, packed, of_steps, used, panels, of_panels, sums, total, of
         for i in range(count):
             left, to = at + i * steps * step_size, total + i * size + (tiles - 1) * ROWS * LANES
             if first:
-                _take(sums, to)
+                take_sums(sums, to)
             else:
-                _clear()
+                clear_sums()
             _meet_whole(num, words, row, num_steps, panels, left)
-            _keep(sums, to)
+            keep_sums(sums, to)
 
 
 @_compiled
@@ -185,23 +185,23 @@ def _meet_half(num, words, upper, lower, count, panels, at, there, later):
         first, second = upper + step * PART, lower + step * PART
         left = at + step * step_size
         right, ahead = left + num * TILE, left + _SOON * step_size if step + 1 < count else there
-        _take_panel(panels, left, right)
-        _take_rows(words, first + 2 * TILE, second + 2 * TILE)
-        _add_four()
-        ahead = _fetch(panels, ahead, later, lines)
-        _take_rows(words, first + TILE, second + TILE)
-        _add_four()
-        ahead = _fetch(panels, ahead, later, lines)
-        _take_rows(words, first, second)
-        _add_four()
-        ahead = _fetch(panels, ahead, later, lines)
+        take_panel(panels, left, right)
+        take_rows(words, first + 2 * TILE, second + 2 * TILE)
+        add_four()
+        ahead = fetch_lines(panels, ahead, later, lines)
+        take_rows(words, first + TILE, second + TILE)
+        add_four()
+        ahead = fetch_lines(panels, ahead, later, lines)
+        take_rows(words, first, second)
+        add_four()
+        ahead = fetch_lines(panels, ahead, later, lines)
         if num > 1:
-            _take_panel(panels, left + TILE, right + TILE)
-            _add_four()
-            ahead = _fetch(panels, ahead, later, lines)
-            _take_rows(words, first + TILE, second + TILE)
-            _add_four()
-            _fetch(panels, ahead, later, lines)
+            take_panel(panels, left + TILE, right + TILE)
+            add_four()
+            ahead = fetch_lines(panels, ahead, later, lines)
+            take_rows(words, first + TILE, second + TILE)
+            add_four()
+            fetch_lines(panels, ahead, later, lines)
     store(words, len(words) - DEPTH, awake)
 
 
@@ -218,13 +218,13 @@ def _meet_whole(num, words, row, count, panels, at):
         read(5, words, start + TILE, BYTES)
         read(6, words, start + 2 * TILE, BYTES)
         _add_to_first(num, panels, here)
-        _fetch(panels, here + ahead, later, num * ROWS)
+        fetch_lines(panels, here + ahead, later, num * ROWS)
         _add_to_second(num, panels, here + size)
-        _fetch(panels, here + size + ahead, later, num * ROWS)
+        fetch_lines(panels, here + size + ahead, later, num * ROWS)
         _add_to_third(num, panels, here + 2 * size)
-        _fetch(panels, here + 2 * size + ahead, later, num * ROWS)
+        fetch_lines(panels, here + 2 * size + ahead, later, num * ROWS)
         _add_to_fourth(num, panels, here + 3 * size)
-        _fetch(panels, here + 3 * size + ahead, later, num * ROWS)
+        fetch_lines(panels, here + 3 * size + ahead, later, num * ROWS)
     store(words, len(words) - DEPTH, awake)
 
 
@@ -233,38 +233,6 @@ def _share(num, tiles):
     """Lines of a step that are fetched after each of its products of thirds."""
     num_products = THIRDS if num == 1 else THIRDS + 2
     return (tiles * num * ROWS + num_products - 1) // num_products
-
-
-@_compiled
-def _fetch(panels, at, later, lines):
-    """From one place on what comes soon, from so far behind it what comes later, if that is not 0.
-    Products wait for lines that are fetched all at once."""
-    for line in range(lines):
-        fetch(panels, at + line * _LINE)
-    if later:
-        for line in range(lines):
-            fetch_far(panels, at + later + line * _LINE)
-    return at + lines * _LINE
-
-
-@_compiled
-def _take_rows(words, first, second):
-    read(4, words, first, BYTES)
-    read(5, words, second, BYTES)
-
-
-@_compiled
-def _take_panel(panels, left, right):
-    read(6, panels, left, BYTES)
-    read(7, panels, right, BYTES)
-
-
-@_compiled
-def _add_four():
-    add_product(0, 4, 6)
-    add_product(1, 4, 7)
-    add_product(2, 5, 6)
-    add_product(3, 5, 7)
 
 
 def _adding_to(sums):
@@ -286,31 +254,6 @@ def _adding_to(sums):
 _add_to_first, _add_to_second, _add_to_third, _add_to_fourth = (
     _adding_to(tile) for tile in range(TILES)
 )
-
-
-@_compiled
-def _clear():
-    clear(0)
-    clear(1)
-    clear(2)
-    clear(3)
-
-
-@_compiled
-def _take(sums, to):
-    read(0, sums, to, BYTES)
-    read(1, sums, to + ROWS * ROWS, BYTES)
-    read(2, sums, to + 2 * ROWS * ROWS, BYTES)
-    read(3, sums, to + 3 * ROWS * ROWS, BYTES)
-
-
-@_compiled
-def _keep(sums, to):
-    """[4, 16, 16]: two of rows by two of a panel, or one of rows by four."""
-    write(0, sums, to, BYTES)
-    write(1, sums, to + ROWS * ROWS, BYTES)
-    write(2, sums, to + 2 * ROWS * ROWS, BYTES)
-    write(3, sums, to + 3 * ROWS * ROWS, BYTES)
 
 
 @_compiled

@@ -27,6 +27,7 @@ NARROW = 8
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
+_HALF, _NAN = 0x7FFF, 0x7FC0  # just below half of bfloat16's last bit; its bits of no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
 _LEAST = -126.0  # below, powers of two are no normal numbers
 _POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
@@ -91,6 +92,26 @@ def store(typing, array, at, x):
     def emit(context, builder, signature, args):
         place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
         builder.store(args[2], place, align=4)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, x), emit
+
+
+@intrinsic
+def store_rounded(typing, array, at, x):
+    """The same, as the bits of the nearest bfloat16 numbers (the even ones of two), in uint16."""
+
+    def emit(context, builder, signature, args):
+        x = args[2]
+        ints = ir.VectorType(_INT, x.type.count)
+        shorts = ir.VectorType(ir.IntType(16), x.type.count)
+        bits, shift = builder.bitcast(x, ints), _filled(ints, 16)
+        is_odd = builder.and_(builder.lshr(bits, shift), _filled(ints, 1))
+        rounded = builder.add(builder.add(bits, _filled(ints, _HALF)), is_odd)
+        is_none = builder.fcmp_unordered("uno", x, x)
+        upper = builder.select(is_none, _filled(ints, _NAN), builder.lshr(rounded, shift))
+        place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
+        builder.store(builder.trunc(upper, shorts), place, align=2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), emit

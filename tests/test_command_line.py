@@ -145,6 +145,14 @@ def test_an_unknown_setting_is_named_with_what_is_allowed(
     assert "chunk_tokens" in said
 
 
+def test_a_system_text_that_is_none_is_told_before_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("forkroot.__main__.connect", None)
+    assert main(["chat", "--system", "\udcff"]) == 2
+    assert capsys.readouterr().err.startswith("forkroot: system=")
+
+
 def test_a_setting_without_a_value_is_told_how_it_is_written(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -164,13 +172,70 @@ def test_a_piped_chat_answers_each_line_and_can_forget(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     question = "What is the capital of France?"
-    type_lines(monkeypatch, question, "/nonsense", "/clear", question, "/quit", "not said")
+    type_lines(monkeypatch, question, "", "/clear", question, "/quit", "not said")
     assert main(["chat", "--max-tokens", "12", *SMALL]) == 0
+    answers = capsys.readouterr().out.splitlines()
+    assert len(answers) == 2
+    assert answers[0] == answers[1] != ""
+
+
+def test_a_line_of_a_pipe_that_cannot_be_answered_is_told_and_the_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    typed = b"What is the capital of France?\n\xff\xfe?\n/nonsense\n" + b"a b " * 900 + b"\n"
+    typed += b"/clear\nWhat is the capital of France?\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(typed), "utf-8"))
+    assert main(["chat", "--max-tokens", "12", *SMALL]) == 2
     out, err = capsys.readouterr()
     answers = out.splitlines()
     assert len(answers) == 2
     assert answers[0] == answers[1] != ""
-    assert "/nonsense is not a command; allowed: /clear, /quit" in err
+    told = [line for line in err.splitlines() if line.startswith("forkroot: ")]
+    allowed = [line.partition("; allowed: ") for line in told]
+    assert allowed[0][0] == r"forkroot: line 2: input=b'\xff\xfe?' is not allowed"
+    assert allowed[0][2] == "text in UTF-8"
+    assert allowed[1][0] == "forkroot: line 3: command='/nonsense' is not allowed"
+    assert allowed[1][2] == "/clear, /quit"
+    assert allowed[2][0].startswith("forkroot: line 4: prompt=")
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("chat --max-tokens 0", "--max-tokens: '0' is not allowed; allowed: an integer, 1 or more"),
+        ("chat --temperature hot", "'hot' is not allowed; allowed: a number, 0 or more"),
+        ("demo --essays many", "'many' is not allowed; allowed: an integer"),
+        ("bench http://a --rate much", "'much' is not allowed; allowed: a number"),
+        ("demo http://a", "argument model: http://a is a server, and the demo looks into engines"),
+    ],
+)
+def test_values_of_options_are_told_with_what_is_allowed(
+    options: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(options.split())
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("num_slots=+0", "num_slots=0 is not allowed"),
+        ("cache=1", "cache=1 is not allowed"),
+        ("overlap=None", "overlap=None is not allowed"),
+        ("order=['a']", "order=['a'] is not allowed"),
+        ("order=int", "order='int' is not allowed"),
+        ("host_file=7", "dtype='no'"),  # a text, and so allowed: the last one is told
+        ("cache=True", "dtype='no'"),
+        ("jumps=false", "dtype='no'"),
+    ],
+)
+def test_settings_are_read_as_json_or_python_writes_them(
+    setting: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", "--set", setting, "--set", "dtype=no"]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
@@ -187,6 +252,9 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert set(rows) == {"one essay", "its JSON only", "2 essays at once", ""}
     assert rows["its JSON only"].split()[3:7] == ["4", "4.8×", "15", "4"]
     assert "All answers are the same." in out
+    start = out.index("(hints change little here")
+    note = out[start : out.index(")", start) + 1].splitlines()
+    assert all(60 < len(line.rstrip()) <= 80 for line in note[:-1])  # of a console of 80
     told = " ".join(out.split())
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in told
     assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in told

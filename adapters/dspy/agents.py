@@ -7,6 +7,7 @@ what they take, is read from the module that asks, and from the inputs of the pr
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
@@ -57,9 +58,20 @@ def tools_in(signature: type[dspy.Signature], inputs: Mapping[str, Any]) -> tupl
     return tuple(dict.fromkeys(Named(it.name, _schema(it)) for it in tools))
 
 
-def with_calls(fields: Mapping[str, Any], given: Sequence[Named]) -> dict[str, Any]:
+def chosen(tools: tuple[Named, ...], choice: Any) -> tuple[tuple[Named, ...], bool]:
+    """Of these tools, those that a `tool_choice` leaves, and whether it demands a call."""
+    if isinstance(choice, Mapping):
+        name = (choice.get("function") or choice).get("name")
+        named = tuple(tool for tool in tools if tool.name == name)
+        return named or tools, bool(named)
+    return tools, choice in ("required", "any")
+
+
+def with_calls(
+    fields: Mapping[str, Any], given: Sequence[Named], is_demanded: bool = False
+) -> dict[str, Any]:
     """These output fields, by name and annotation; calls in them are of these tools, if there are
-    any."""
+    any. is_demanded: there is one at least."""
     if not given:
         return dict(fields)
     calls = [
@@ -70,13 +82,24 @@ def with_calls(fields: Mapping[str, Any], given: Sequence[Named]) -> dict[str, A
         }
         for name, schema in given
     ]
-    listed = {"tool_calls": {"type": "array", "items": {"anyOf": calls}}}
+    least = {"minItems": 1} if is_demanded else {}
+    listed = {"tool_calls": {"type": "array", "items": {"anyOf": calls}, **least}}
     told = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
     return {name: told if it is dspy.ToolCalls else it for name, it in fields.items()}
 
 
 def _schema(tool: dspy.Tool) -> str:
-    """An object of all arguments; of a tool that takes any, any."""
-    properties = {} if tool.has_kwargs else tool.args or {}
-    schema = {"type": "object", "properties": properties, "additionalProperties": tool.has_kwargs}
+    """An object of all arguments that the tool declares; of one that takes any and declares none,
+    any. What takes the others (`**kwargs`) is no argument, though DSPy lists it."""
+    properties = dict(tool.args or {})
+    if tool.has_kwargs:
+        properties.pop(_catch_all(tool.func), None)
+    takes_any = tool.has_kwargs and not properties
+    schema = {"type": "object", "properties": properties, "additionalProperties": takes_any}
     return json.dumps(schema, default=str)
+
+
+def _catch_all(function: Any) -> str | None:
+    named = function if inspect.isroutine(function) else type(function).__call__
+    parameters = inspect.signature(named).parameters.values()
+    return next((it.name for it in parameters if it.kind == it.VAR_KEYWORD), None)

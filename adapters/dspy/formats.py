@@ -41,23 +41,24 @@ class Formats:
         signature: type[Signature],
         tools: tuple[Named, ...] = (),
         given: tuple[Named, ...] = (),
+        is_demanded: bool = False,
     ) -> str | None:
         """Of the answers that the adapter parses without an error. None: nothing is known; empty:
         there are no fields, for all that is wanted are calls of tools.
 
         tools: those that the answer may name in its fields, with arguments that they take. given:
-        those that a field of calls may hold.
+        those that a field of calls may hold; is_demanded: it holds one at least.
         """
         style = style_of(adapter)
         fields = {name: info.annotation for name, info in signature.output_fields.items()}
         if style is None or not fields:
             return None if style is None else ""
-        key = (style, tools, given, *fields.items())
+        key = (style, tools, given, is_demanded, *fields.items())
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
                 return self._kept[key]
-        found = _written(style, fields, tools, given)
+        found = _written(style, fields, tools, given, is_demanded)
         with self._lock:
             self._kept[key] = found
             if len(self._kept) > MOST_KEPT:
@@ -115,12 +116,16 @@ def _header(name: str) -> str:
 
 
 def _written(
-    style: Style, fields: Mapping[str, Any], tools: tuple[Named, ...], given: tuple[Named, ...]
+    style: Style,
+    fields: Mapping[str, Any],
+    tools: tuple[Named, ...],
+    given: tuple[Named, ...],
+    is_demanded: bool,
 ) -> str | None:
     """The pattern; without what tools take, where that cannot be said."""
     if tools or given:
         with contextlib.suppress(Unsayable):
-            return answer_pattern(style, with_calls(fields, given), calls_of(tools))
+            return answer_pattern(style, with_calls(fields, given, is_demanded), calls_of(tools))
     try:
         return answer_pattern(style, fields)
     except Unsayable as error:

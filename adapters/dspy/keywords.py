@@ -24,6 +24,19 @@ _CARRIED = frozenset(
         *("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"),
     }
 )
+_READ = (_CARRIED | {"temperature", "max_tokens"}) - {"logit_bias"}  # which we read ourselves
+_ALLOWED = {  # where DSPy says less
+    "temperature": "a number >= 0",
+    "max_tokens": "an integer > 0",
+    "max_completion_tokens": "an integer > 0",
+    "top_p": "a number from 0 to 1",
+    "frequency_penalty": "a number from -2 to 2",
+    "presence_penalty": "a number from -2 to 2",
+    "seed": "an integer",
+    "stop": "a text, or a list of texts",
+    "logprobs": "True or False",
+    "top_logprobs": "an integer, with logprobs=True",
+}
 _CONSTRUCTED = frozenset(signature(dspy.LM.__init__).parameters) - {"self", "kwargs"}
 _KNOWN = NAMES | _OF_DSPY | _CARRIED | _CONSTRUCTED
 
@@ -38,11 +51,32 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
             raise InvalidCall(name, value, allowed)
 
 
+def check_values(keywords: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for the first value that DSPy would refuse with a bare error. None stands
+    for not given."""
+    for name, value in keywords.items():
+        if value is None or name not in _READ:
+            continue
+        try:
+            _asked(name, value)
+        except lm15.UnsupportedFeatureError:
+            continue
+        except (TypeError, ValueError) as error:
+            said = str(error)
+            if not said.startswith(f"{name} requires"):  # another keyword, which may be there
+                raise InvalidCall(name, value, _ALLOWED.get(name, said)) from error
+
+
+def _asked(name: str, value: Any) -> None:
+    """Have DSPy make a request that says this."""
+    asked = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
+    lm15.request_from_openai_chat(asked)
+
+
 def _is_carried(name: str, value: Any) -> bool:
     """Whether DSPy has a place for it in a request."""
-    asked = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
     try:
-        lm15.request_from_openai_chat(asked)
+        _asked(name, value)
     except lm15.UnsupportedFeatureError:
         return False
     except (TypeError, ValueError):  # of its value, or of what it needs beside it

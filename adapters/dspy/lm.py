@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dspy
 from dspy import lm15
 
-from ...core.protocol import Backend
+from ...core.protocol import Backend, InvalidCall
 from ..connection import unnamed
 from .engine import AsyncEngine, Engine
 from .errors import shown
-from .keywords import check_keywords
+from .keywords import check_keywords, check_values
 from .options import found, moved
 from .running import running
 from .runtime import Runtime
@@ -56,6 +57,10 @@ class LM(dspy.LM):  # type: ignore[misc]
         with shown(str(asked) if isinstance(asked, str | Path) else "forkroot"):
             keywords = moved(keywords)
             check_keywords(keywords, _OWN)  # before a model is loaded
+            check_values(keywords)
+            for name, value in (("hints", hints), ("constrain", constrain)):
+                if not isinstance(value, bool):
+                    raise InvalidCall(name, value, "True or False")
             if engine is None:
                 options = {"hints": hints, "constrain": constrain, "timeout": timeout}
                 engine = Engine(asked, settings=settings, api_key=api_key, **options)
@@ -86,13 +91,13 @@ class LM(dspy.LM):  # type: ignore[misc]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
         keywords = self._told(prompt, keywords)
-        with running(self._num_answers(keywords), messages):
+        with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return super().__call__(prompt, messages=messages, **keywords)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
         keywords = self._told(prompt, keywords)
-        with running(self._num_answers(keywords), messages):
+        with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return await super().acall(prompt, messages=messages, **keywords)
 
     def copy(self, **keywords: Any) -> LM:
@@ -100,6 +105,7 @@ class LM(dspy.LM):  # type: ignore[misc]
         with shown(self.model):
             keywords = moved(keywords, self.kwargs.get("metadata"))
             check_keywords({name: it for name, it in keywords.items() if not hasattr(self, name)})
+            check_values(keywords)
         copied: LM = super().copy(**keywords)
         return copied
 
@@ -111,6 +117,18 @@ class LM(dspy.LM):  # type: ignore[misc]
         with shown(self.model):
             check_keywords(keywords)
             return moved(keywords, self.kwargs.get("metadata"))
+
+    @contextmanager
+    def _blaming(self, keywords: Mapping[str, Any]) -> Iterator[None]:
+        """A bare error of DSPy's, told with the keyword and the value that it is about, where there
+        are such."""
+        try:
+            yield
+        except (TypeError, ValueError) as error:
+            if type(error) in (TypeError, ValueError):
+                with shown(self.model):
+                    check_values(keywords)
+            raise
 
     def _num_answers(self, keywords: Mapping[str, Any]) -> int:
         n = keywords.get("n", self.kwargs.get("n"))

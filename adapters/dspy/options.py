@@ -124,4 +124,4 @@ def _section(values: Any) -> Mapping[str, Any]:
 
 
 def _plain(ours: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if name == "choices" else value for name, value in ours.items()}
+    return {name: list(it) if isinstance(it, tuple) else it for name, it in ours.items()}

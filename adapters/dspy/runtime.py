@@ -184,7 +184,9 @@ class Runtime:
         formatted = running.formatted
         ways = ((tools_of(formatted.agent), formatted.tools), ((), ()))  # the first may be refused
         for tools, given in dict.fromkeys(ways):
-            found = self._formats.pattern(formatted.adapter, formatted.signature, tools, given)
+            found = self._formats.pattern(
+                formatted.adapter, formatted.signature, tools, given, formatted.is_demanded
+            )
             if found not in self._refused:
                 return found
         return None

@@ -6,6 +6,10 @@ DSPy keeps callbacks in its settings; `watch` puts this one there.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
@@ -13,11 +17,13 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from ...core.protocol import Chat, Message, Text
-from .agents import agent_in, tools_in
+from .agents import agent_in, chosen, tools_in
 from .ahead import Step
 from .engine import Engine
 from .returning import current_run, run_begins, run_ends
 from .running import Formatted, format_begins, format_ends, last_formatted
+
+_choice: ContextVar[Any] = ContextVar("forkroot_dspy_tool_choice", default=None)
 
 
 class Watcher(BaseCallback):  # type: ignore[misc]
@@ -26,7 +32,10 @@ class Watcher(BaseCallback):  # type: ignore[misc]
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that asks once only."""
-        if not isinstance(instance, dspy.Predict):
+        if isinstance(instance, dspy.Predict):  # DSPy drops it where tools are called in text
+            told = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
+            _choice.set(told.get("tool_choice"))
+        else:
             run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
 
     def on_module_end(
@@ -40,7 +49,8 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         signature = _argument(inputs, "signature")
         agent = agent_in(signature, dspy.settings.caller_modules or ())
         given = _argument(inputs, "inputs", 2) or {}
-        begun = Formatted(call_id, instance, signature, tools=tools_in(signature, given))
+        tools, is_demanded = chosen(tools_in(signature, given), _choice.get())
+        begun = Formatted(call_id, instance, signature, tools=tools, is_demanded=is_demanded)
         if agent is not None:
             demos = _argument(inputs, "demos", 1) or ()
             begun = replace(begun, agent=agent, demos=demos, inputs=given)
@@ -84,9 +94,36 @@ class Watcher(BaseCallback):  # type: ignore[misc]
 
 def watch() -> None:
     """Let a watcher see what is done under the present settings."""
+    _watch_threads()
     callbacks = dspy.settings.callbacks
     if not any(isinstance(callback, Watcher) for callback in callbacks):
         callbacks.append(Watcher())
+
+
+def _watch_threads() -> None:
+    """Send ahead what `dspy.Parallel`, and with it `batch`, is about to ask: DSPy tells no callback
+    before their threads start. What they answer is theirs."""
+    theirs = dspy.Parallel.forward
+    if hasattr(theirs, "is_watched"):
+        return
+
+    @functools.wraps(theirs)
+    def forward(self: Any, exec_pairs: Any, *args: Any, **keywords: Any) -> Any:
+        if any(isinstance(callback, Watcher) for callback in dspy.settings.callbacks):
+            with suppress(Exception):  # it would only have saved time
+                plant_all([pair[0] for pair in exec_pairs])
+        return theirs(self, exec_pairs, *args, **keywords)
+
+    forward.is_watched = True  # type: ignore[attr-defined]
+    dspy.Parallel.forward = forward
+
+
+def plant_all(modules: Sequence[Any]) -> None:
+    """`plant` each program that several of these runs are of."""
+    for program in {id(module): module for module in modules}.values():
+        count = sum(module is program for module in modules)
+        if count > 1 and isinstance(program, dspy.Module):
+            plant(program, count)
 
 
 def plant(program: dspy.Module, num_examples: int | None = None) -> None:

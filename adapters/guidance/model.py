@@ -13,15 +13,26 @@ from guidance._schema import SamplingParams
 from guidance.chat import ChatTemplate
 from guidance.models import Model
 
+from ...core.keywords import ENGINE_SETTINGS, Place
 from ...core.protocol import Backend, InvalidCall, Usage
-from ..connection import shared, unnamed
+from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
+from ..meant import hint
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
 from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")
-_SAMPLING = tuple(SamplingParams.__annotations__)
+_PLACES = (
+    Place(_OF_GEN, "{name} is given in a program: gen(..., {name}=...)"),
+    Place(
+        tuple(SamplingParams.__annotations__),
+        "{name} is given beside them: sampling_params={{'{name}': ...}}",
+    ),
+)
+_OWN = ("tokenizer", "echo", "chat_template", "sampling_params", "namespace", "model")
+_KNOWN = frozenset((*_OWN, *ENGINE_SETTINGS, *REMOTE_SETTINGS))
+_ALLOWED = f"{', '.join(_OWN)}, and settings of the runtime as `forkroot.connect` takes them"
 
 
 class Forkroot(Model):
@@ -49,9 +60,11 @@ class Forkroot(Model):
         **settings: Any,
     ) -> None:
         where = where if where is not None else unnamed() if model is None else model
-        _check(settings)
+        _check(where, settings)
+        folder = _folder(tokenizer)
+        if not isinstance(sampling_params, Mapping | None):
+            raise InvalidCall("sampling_params", sampling_params, "a mapping, or None")
         connection = shared(where, **settings)
-        folder = Path(tokenizer) if tokenizer else None
         folder = folder or tokenizer_folder(where, connection.backend.info().model)
         engine = ForkrootEngine(
             connection,
@@ -73,10 +86,18 @@ class Forkroot(Model):
         return state.used if isinstance(state, ForkrootState) else Usage()
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    """Raise InvalidCall for what is no setting of a runtime, but has its place elsewhere."""
+def _check(where: Any, settings: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for what is no setting of a runtime of ours, but has its place elsewhere or
+    is nearly one; what is like nothing is for the runtime to refuse, or for a plugin to know."""
+    if not (is_known(where) or is_url(where)):
+        return
     for name, value in settings.items():
-        if name in _OF_GEN:
-            raise InvalidCall(name, value, f"in a program, as gen(..., {name}=...)")
-        if name in _SAMPLING:
-            raise InvalidCall(name, value, f"sampling_params={{{name!r}: ...}}")
+        near = "" if name in _KNOWN else hint(name, _KNOWN, *_PLACES)
+        if near:
+            raise InvalidCall(name, value, f"{_ALLOWED}{near}")
+
+
+def _folder(tokenizer: Any) -> Path | None:
+    if not isinstance(tokenizer, str | Path | None):
+        raise InvalidCall("tokenizer", tokenizer, "the folder of a checkpoint's tokenizer, or None")
+    return Path(tokenizer) if tokenizer else None

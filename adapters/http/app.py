@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,7 +17,8 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Scope
 
 from ...core.nearest import did_you_mean
 from ..registry import registry
@@ -33,6 +35,7 @@ from .settings import Settings
 from .straight import TOLD, Straight
 from .texts import CheckedTexts
 
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 _MOST_CHARS = 100  # of a path that is compared with those of routes
 _NUM_THREADS = 32  # in which calls are tokenized and compiled
 
@@ -53,7 +56,9 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     routers += [operation.routes(served, desk, metrics), page.routes(runtime)]
     for router in routers:
         app.include_router(router)
-    app.state.paths = dict(pair for it in routers for pair in map(_path_of, it.routes))
+    app.state.paths = defaultdict(set)
+    for path, methods in (pair for it in routers for pair in map(_path_of, it.routes)):
+        app.state.paths[path] |= methods
     bodies = [it for router in quick for it in router.routes if isinstance(it, BodyRoute)]
     app.add_middleware(Straight, routes=bodies, tell=_tell)
     registry().add_routes(app, served)
@@ -75,9 +80,10 @@ async def _tell(request: Request, error: Exception) -> Response:
             text += _meant(request)
             error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
         case HTTPException(status_code=405):
-            allowed = (error.headers or {}).get("Allow", "another method")
+            allowed = ", ".join(_methods(request))
             text = f"{request.method} is not allowed for {request.url.path}; allowed: {allowed}"
-            error = Refused(text, Fault(405, "invalid_request_error", "method_not_allowed"))
+            fault = Fault(405, "invalid_request_error", "method_not_allowed", allowed=allowed)
+            error = Refused(text, fault)
         case HTTPException():
             fault = Fault(error.status_code, "invalid_request_error", "invalid_value")
             text = f"{error.detail}: {error.__cause__}" if error.__cause__ else str(error.detail)
@@ -90,6 +96,17 @@ def _body_kind(request: Request) -> Any:
     """What the body of this request should be."""
     field = getattr(request.scope.get("route"), "body_field", None)
     return Any if field is None else field.field_info.annotation
+
+
+def _methods(request: Request) -> list[str]:
+    """The methods that some route takes for the path of this request."""
+    routes: list[BaseRoute] = request.app.routes
+    asked = [(method, {**request.scope, "method": method}) for method in _METHODS]
+    return [it for it, scope in asked if any(_takes(route, scope) for route in routes)]
+
+
+def _takes(route: BaseRoute, scope: Scope) -> bool:
+    return route.matches(scope)[0] is Match.FULL
 
 
 def _path_of(route: BaseRoute) -> tuple[str, set[str]]:

@@ -23,6 +23,7 @@ from ...core.protocol import (
     ForkrootError,
     InvalidCall,
     Reply,
+    Shown,
     check_call,
 )
 from ...core.reply import Mailbox
@@ -33,10 +34,11 @@ from .client_pools import Pools
 
 class RemoteBackend(Uncopied):
     """As `Backend`, over a server at `url`, which is asked when the first call comes. Raises
-    InvalidCall for what is no URL.
+    InvalidCall for what is no URL, no key, or no time.
 
     api_key: sent with each call. connect_timeout: seconds in which the server must be there.
-    silence: seconds without a word of the server after which a call ends in BackendClosed.
+    silence: seconds without a word of the server after which a call ends in BackendClosed. None: as
+      many as it takes.
 
     Pickled, it is another one over the same server; the pickle holds the key.
     """
@@ -46,9 +48,15 @@ class RemoteBackend(Uncopied):
         url: str,
         api_key: str | None = None,
         *,
-        connect_timeout: float = 5.0,
-        silence: float = 6 * SILENCE,
+        connect_timeout: float | None = 5.0,
+        silence: float | None = 6 * SILENCE,
     ) -> None:
+        for name, seconds in (("connect_timeout", connect_timeout), ("silence", silence)):
+            if not _is_span(seconds):
+                raise InvalidCall(name, seconds, "a number of seconds > 0, or None for any")
+        if api_key is not None and not _is_key(api_key):
+            told = Shown("...") if isinstance(api_key, str) and api_key else api_key
+            raise InvalidCall("api_key", told, "a text of visible ASCII characters, or None")
         self._owner = Owner()
         self._given = url, api_key, connect_timeout, silence
         self._url = _url(url)
@@ -169,7 +177,11 @@ class RemoteBackend(Uncopied):
 
 
 def _remote(
-    kind: type[RemoteBackend], url: str, api_key: str | None, connect_timeout: float, silence: float
+    kind: type[RemoteBackend],
+    url: str,
+    api_key: str | None,
+    connect_timeout: float | None,
+    silence: float | None,
 ) -> RemoteBackend:
     return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)
 
@@ -180,12 +192,25 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
+def _is_span(value: Any) -> bool:
+    """Whether this is a time that can be waited, or None."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value is None or (is_number and 0 < value < 1e9)
+
+
+def _is_key(value: Any) -> bool:
+    """Whether this can be sent in a header."""
+    is_text = isinstance(value, str) and value.strip() != ""
+    return is_text and value.isascii() and value.isprintable()
+
+
 def _url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
     except (httpx.InvalidURL, TypeError):
         url = httpx.URL()
-    if url.scheme not in ("http", "https") or not url.host:
+    is_port = url.port is None or 0 < url.port < 2**16
+    if url.scheme not in ("http", "https") or not url.host or not is_port:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
     path = url.path.rstrip("/")
     return url.copy_with(path=path.removesuffix("/v1") or "/")  # as clients of OpenAI's API say it

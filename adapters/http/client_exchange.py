@@ -25,6 +25,7 @@ from ...core.protocol import (
     Output,
     Overloaded,
     Segment,
+    Shown,
     Text,
 )
 from ...core.reply import Mailbox
@@ -168,6 +169,16 @@ def shown(url: httpx.URL, scheme: str | None = None) -> str:
     return str(url.copy_with(scheme=scheme or url.scheme)).rstrip("/")
 
 
+def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
+    """The error for a key that opens nothing, or for none; no key is shown in it."""
+    is_given = "authorization" in response.request.headers
+    allowed = (
+        "one that the server knows, given as connect(URL, api_key=...), or on the command line as"
+        f" --set api_key=... (the server: {message})"
+    )
+    return InvalidCall("api_key", Shown("...") if is_given else None, allowed)
+
+
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
     """The error that a refusal tells: a value of the door, or what its status and code mean."""
     status = response.status_code
@@ -186,7 +197,7 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 400:
             return InvalidCall(str(field or "call"), "...", message)
         case 401 | 403:
-            return InvalidCall("api_key", "...", message)
+            return _no_entry(response, message)
         case 413:
             return CallTooLarge("prompt", "...", message)
         case 408 if code == "deadline_exceeded":
@@ -196,7 +207,9 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 503 if code == "engine_dead":
             return EngineDied(message)
         case 404 | 405:
-            return no_server(url, message)
+            is_below = url.path != "/" and code is not None  # of what may be a server of ours
+            meant = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
+            return no_server(url, f"{message}{meant}")
         case 503:
             return BackendClosed(message)
     return CallFailed(message)

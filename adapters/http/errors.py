@@ -21,13 +21,15 @@ from ...core.protocol import (
 
 
 class Fault(NamedTuple):
-    """What a client is told of an error. retry_after: seconds, where trying again may help."""
+    """What a client is told of an error. retry_after: seconds, where trying again may help.
+    allowed: the methods that the path takes, where another was used."""
 
     status: int
     kind: str
     code: str | None = None
     param: str | None = None
     retry_after: int | None = None
+    allowed: str | None = None
 
 
 class Refused(Exception):
@@ -93,6 +95,8 @@ def error_response(error: BaseException) -> Response:
     """The whole answer to a failed request."""
     fault = fault_of(error)
     headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    if fault.allowed is not None:
+        headers["Allow"] = fault.allowed
     if fault.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     body = json.dumps(error_body(message_of(error), fault))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.protocol import Chat, InvalidCall, Message, Text, UnsupportedCall
 from ..tools import Invocation, ToolFormat
-from .wire import ROLES, ChatMessage, Tool, ToolCall
+from .wire import ROLES, ChatMessage, Tool, ToolCall, check_role
 
 TEXT_PARTS = ("text", "input_text", "output_text")
 _CONTENT = "a text, or a list of at least one part"
@@ -40,8 +40,7 @@ def _shown(tool: Tool) -> dict[str, Any]:
 
 
 def _turn(message: ChatMessage, place: int, form: ToolFormat) -> Message:
-    if message.role not in ROLES:
-        raise InvalidCall(f"messages[{place}].role", message.role, ", ".join(ROLES))
+    check_role(message.role, f"messages[{place}].role")
     if message.content is None or message.content == []:
         _check_may_lack_content(message, f"messages[{place}].content")
     text = text_of(message.content, f"messages[{place}].content")

@@ -20,6 +20,7 @@ _ONE = {
     NoneType: "null",
 }
 _MANY = {str: "texts", int: "integers", float: "numbers", bool: "booleans", NoneType: "nulls"}
+_BOUNDS = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<"}  # of numbers, as pydantic names them
 _OUTSIDE = ("body", "query", "path")
 _MOST_CHARS = 80
 _JSON = "application/json (of curl: -H 'Content-Type: application/json')"
@@ -54,6 +55,9 @@ def misfit(
         return Refused(message, Fault(400, "invalid_request_error", code, place.name or None))
     if "min_length" in (first.get("ctx") or {}):
         allowed = f"{allowed} of length {first['ctx']['min_length']} or more"
+    for name, sign in _BOUNDS.items():
+        if name in (first.get("ctx") or {}):
+            allowed += f", {sign} {first['ctx'][name]:,g}"
     return InvalidCall(place.name or "body", _cut(place.value), allowed)
 
 

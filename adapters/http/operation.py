@@ -8,20 +8,20 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import Response
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
 
 from ...core.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
 from .desk import Desk
 from .errors import Fault, Refused
 from .metrics import Metrics
 from .runtime import Runtime
+from .wire import Body
 from .work import Work, complete
 
 _SECONDS_FOR_A_TOKEN = 20.0
 _SECONDS_TO_ANSWER = 5.0
 
 
-class AbortRequest(BaseModel):
+class AbortRequest(Body):
     """POST /abort_request. rid: of a request, as its X-Request-Id says. abort_all: of the client's
     requests; of all, for an admin."""
 

@@ -37,7 +37,7 @@ from .reading import check_model
 from .runtime import Runtime
 from .together import begun, completed
 from .toolformat import format_of
-from .wire import ChatMessage, Tool
+from .wire import Body, ChatMessage, Tool
 
 MOST_KNOWN = 4096
 LONGEST = 86400.0
@@ -45,7 +45,7 @@ KEEP = 3.0  # seconds after which a prefix that is kept is planted again, for no
 PLANT = Sampling(max_tokens=0)
 
 
-class PrefixBody(BaseModel):
+class PrefixBody(Body):
     """A prompt (text or token ids) or messages, and what the client knows of its forks.
 
     root: the name that hints will bear; null: the id of the prefix. branches: after so many calls

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from ...core.nearest import did_you_mean
 from ...core.protocol import (
     SPACED,
     Choices,
@@ -54,7 +55,8 @@ class Asked(NamedTuple):
 def check_model(runtime: Runtime, name: str | None) -> None:
     """Raise Refused for a model that is not served here; none is the one that is."""
     if name is not None and name not in runtime.names:
-        message = f"the model {name!r:.200} is not served here; allowed: {', '.join(runtime.names)}"
+        allowed = f"{', '.join(runtime.names)}{did_you_mean(name[:200], runtime.names)}"
+        message = f"the model {name!r:.200} is not served here; allowed: {allowed}"
         raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
 
 
@@ -220,7 +222,9 @@ def _format(given: Mapping[str, Any]) -> Constraint | None:
         case {"type": "json_schema"}:
             allowed = "an object with a schema"
             raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)
-    raise UnsupportedCall("response_format.type", given.get("type"), FORMATS)
+    kind = given.get("type")
+    hint = did_you_mean(kind[:200], FORMATS.split(" | ")) if isinstance(kind, str) else ""
+    raise UnsupportedCall("response_format.type", kind, f"{FORMATS}{hint}")
 
 
 def _schema(given: object, field: str) -> Mapping[str, Any] | bool:

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import ConfigDict
 
 from ...core.protocol import InvalidCall, UnsupportedCall
 from .messages import text_of
-from .wire import ROLES, ChatMessage, ChatRequest, Function, FunctionCall, Tool, ToolCall
+from .wire import Body, ChatMessage, ChatRequest, Function, FunctionCall, Tool, ToolCall, check_role
 
 
-class ResponsesRequest(BaseModel):
+class ResponsesRequest(Body):
     """POST /v1/responses. input: a text, or messages, calls and their outputs."""
 
     model_config = ConfigDict(extra="ignore")
@@ -40,7 +40,7 @@ class ResponsesRequest(BaseModel):
     # beyond OpenAI
     seed: int | None = None
     stop: str | list[str] | None = None
-    json_separators: tuple[str, str] | None = None
+    json_separators: list[str] | None = None
     cache_salt: str | None = None
     priority: int | None = None
     deadline: float | None = None
@@ -101,9 +101,8 @@ def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
     """An item of the input as a message; None for what says nothing to this model."""
     match item.get("type") or "message":
         case "message":
-            role = item.get("role")
-            if role not in ROLES:
-                raise InvalidCall(f"{field}.role", role, ", ".join(ROLES))
+            role: Any = item.get("role")
+            check_role(role, f"{field}.role")
             return ChatMessage(role=role, content=_text(item.get("content"), f"{field}.content"))
         case "function_call":
             function = FunctionCall(

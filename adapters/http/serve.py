@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import ipaddress
 import logging
@@ -13,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
 import uvicorn
@@ -27,6 +29,12 @@ from .settings import Settings
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
+_ALLOWED = {
+    errno.EADDRINUSE: "another --port, or --port 0 for any free one (`lsof -i :{port}` tells who"
+    " has this one)",
+    errno.EACCES: "a --port of 1024 or more, or --port 0 for any free one",
+}
+_HOSTS = "a --host of this machine, as 127.0.0.1 for itself alone, or 0.0.0.0 for all networks"
 _log = logging.getLogger("forkroot.http")
 
 
@@ -43,10 +51,12 @@ def serve(
     port: 0 for any that is free. on_start: called with the URL; None: it is printed. Raises OSError
     where it cannot listen.
     """
+    check_place(host, port)
     with _logging_to_stderr():
         if warning := exposure(host, settings):
             _log.warning("warning: %s", warning)
-        server = server_of(runtime, settings, host, port, on_start or _print)
+        tell = on_start or partial(_announce, runtime.name)
+        server = server_of(runtime, settings, host, port, tell)
         try:
             return int(_run(server, runtime.backend))
         except SystemExit as error:
@@ -202,8 +212,27 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def _print(url: str) -> None:
+def check_place(host: str, port: int) -> None:
+    """Raise OSError, with what is allowed, where a server could not listen as things are now."""
+    where = f"the server cannot listen at host={host}, port={port}"
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        for family, kind, protocol, _, address in places:
+            with socket.socket(family, kind, protocol) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                trial.bind(address)
+    except OSError as error:
+        told = _ALLOWED.get(error.errno or 0, _HOSTS).format(port=port)
+        raise OSError(f"{where}: {error.strerror}; allowed: {told}") from error
+
+
+def _announce(name: str, url: str) -> None:
+    """Where the server is: for programs on stdout, for people in the log."""
     print(url, flush=True)
+    told = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
+    _log.info(told, name, url, url)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

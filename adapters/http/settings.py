@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core.protocol import InvalidModel
+from ...core.protocol import InvalidCall, InvalidModel, Shown
+
+_KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +22,20 @@ class Settings:
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
+
+    Raises InvalidCall for a key that no header could bear, or that every request without one would.
     """
 
     keys: tuple[str, ...] = ()
     admin_keys: tuple[str, ...] = ()
     shares_cache: bool = False
     tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):
+            for key in keys:
+                if not (key.isascii() and key.isprintable() and key and key == key.strip()):
+                    raise InvalidCall(name, Shown("...") if key else key, _KEYS)
 
 
 def tokenizer_info(folder: Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from ...core.protocol import (
 from .reading import separated
 from .runtime import Limits
 from .sglang_body import GenerateBody, SamplingBody
-from .unknown import check_spelling
+from .unknown import check_spelling, no_field
 
 ANY_OBJECT = "$$ANY$$"
 GREEDY_BELOW = 1e-6
@@ -224,10 +224,16 @@ def _schema(field: str, text: str) -> dict[str, Any] | bool:
 
 
 def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
-    """What would change an answer and is not served, and what is misspelled; nulls and empty things
-    say nothing."""
+    """Raise for what would change an answer and is not served, for what is misspelled, and for a
+    sampling parameter by another server's name or in another place that is not said in its own
+    place as well; nulls and empty things say nothing."""
     extra = body.model_extra or {}
+    asked = body.sampling_params if isinstance(body, GenerateBody) else [body]
+    said = {name for params in asked for name in params.model_fields_set}
     for name in extra:
+        meant = _SERVED_NAMES.get(name, name)
+        if meant in SamplingBody.model_fields and meant not in said and extra[name] is not None:
+            raise no_field(prefix + name, "/generate", f"sampling_params.{meant}")
         if name not in NOT_SERVED:
             check_spelling(name, type(body).model_fields, "/generate", prefix)
     for name in NOT_SERVED:

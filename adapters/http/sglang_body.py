@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
+
+from .wire import Body
 
 
-class SamplingBody(BaseModel):
+class SamplingBody(Body):
     """SGLang's sampling parameters. Nulls are defaults."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
@@ -54,21 +56,21 @@ SamplingBodies: TypeAlias = Annotated[
 ]
 
 
-class ConcatenateBody(BaseModel):
+class ConcatenateBody(Body):
     """A request to put what some states of a frontend's program wrote behind another one."""
 
     src_rids: list[str]
     dst_rid: str
 
 
-class GenerateBody(BaseModel):
+class GenerateBody(Body):
     """A request of `/generate`: one prompt, or a list of them."""
 
-    model_config = ConfigDict(extra="allow", strict=True)
+    model_config = ConfigDict(extra="allow")
 
     text: str | list[str] | None = None
     input_ids: list[int] | list[list[int]] | None = None
-    sampling_params: SamplingBodies = [SamplingBody()]
+    sampling_params: SamplingBodies = Field(default_factory=lambda: [SamplingBody()])
     return_logprob: bool | list[bool] | None = None
     logprob_start_len: int | list[int | None] | None = None
     top_logprobs_num: int | list[int | None] | None = None

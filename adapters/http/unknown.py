@@ -55,7 +55,7 @@ class Unknown:
         unknown = [str(name) for name in body if name not in self._known]
         for name in unknown:
             if name in REPLACED and body[name] and REPLACED[name] in self._known:
-                raise _no_field(name, self._path, REPLACED[name])
+                raise no_field(name, self._path, REPLACED[name])
             if name not in self._ignored:
                 self._judge(name)
         return unknown
@@ -85,10 +85,11 @@ def check_spelling(name: str, known: Collection[str], where: str, prefix: str = 
     fields. prefix: what they lie in, as in "sampling_params."."""
     meant = next((it for it in known if is_misspelled(name, it)), None)
     if meant is not None:
-        raise _no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
+        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
 
 
-def _no_field(field: str, where: str, meant: str) -> Refused:
+def no_field(field: str, where: str, meant: str) -> Refused:
+    """The error for a field that is none of `where`, with the one that was meant."""
     message = f"{field} is no field of {where}; did you mean {meant}?"
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 

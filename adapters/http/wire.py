@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ...core.nearest import did_you_mean
+from ...core.protocol import InvalidCall
+
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -20,19 +23,33 @@ ROLES = {
 }
 
 
+def check_role(role: object, field: str) -> None:
+    """Raise InvalidCall for what is none of ROLES, with the one that was probably meant."""
+    if not isinstance(role, str) or role not in ROLES:
+        hint = did_you_mean(role, ROLES) if isinstance(role, str) else ""
+        raise InvalidCall(field, role, ", ".join(ROLES) + hint)
+
+
 def _told(**facts: Any) -> Any:
     """A field that may be null. facts: what its description says of values; the door judges."""
     return Field(None, json_schema_extra=facts)
 
 
-class StreamOptions(BaseModel):
+class Body(BaseModel):
+    """What lies in a request: no text is taken for a number, and no number for true or false, as
+    OpenAI's API has it."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class StreamOptions(Body):
     """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
-class StructuredOutputs(BaseModel):
+class StructuredOutputs(Body):
     """A constraint as vLLM's clients send it. What is not known is kept, to be refused by name."""
 
     model_config = ConfigDict(extra="allow")
@@ -44,7 +61,7 @@ class StructuredOutputs(BaseModel):
     json_object: bool | None = None
 
 
-class Generation(BaseModel):
+class Generation(Body):
     """What all requests share that generate text. structured_outputs, guided_*: as vLLM's clients,
     new and old, send constraints."""
 
@@ -71,7 +88,7 @@ class Generation(BaseModel):
     stop_token_ids: list[int] | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | bool | None = None
-    json_separators: tuple[str, str] | None = None
+    json_separators: list[str] | None = None
     choices: list[str] | None = None
     grammar: str | None = None
     ebnf: str | None = None
@@ -97,14 +114,14 @@ class CompletionRequest(Generation):
     best_of: int | None = None
 
 
-class FunctionCall(BaseModel):
+class FunctionCall(Body):
     """A function's name, and its arguments as JSON text."""
 
     name: str
     arguments: str | dict[str, Any] | None = None
 
 
-class ToolCall(BaseModel):
+class ToolCall(Body):
     """A call that the assistant made in an earlier turn."""
 
     id: str | None = None
@@ -112,7 +129,7 @@ class ToolCall(BaseModel):
     function: FunctionCall
 
 
-class ChatMessage(BaseModel):
+class ChatMessage(Body):
     """One message. content: a text or a list of parts; may be null beside tool_calls only."""
 
     role: str = Field(json_schema_extra={"enum": list(ROLES)})
@@ -122,7 +139,7 @@ class ChatMessage(BaseModel):
     name: str | None = None
 
 
-class Function(BaseModel):
+class Function(Body):
     """A function that may be called. parameters: its JSON schema; null: no parameters."""
 
     name: str
@@ -131,7 +148,7 @@ class Function(BaseModel):
     strict: bool | None = None
 
 
-class Tool(BaseModel):
+class Tool(Body):
     """A tool that the model may use."""
 
     type: Literal["function"]
@@ -152,7 +169,7 @@ class ChatRequest(Generation):
     continue_final_message: bool | None = None
 
 
-class TokenizeRequest(BaseModel):
+class TokenizeRequest(Body):
     """POST /tokenize: a prompt, or messages."""
 
     model: str | None = None
@@ -164,7 +181,7 @@ class TokenizeRequest(BaseModel):
     continue_final_message: bool | None = None
 
 
-class DetokenizeRequest(BaseModel):
+class DetokenizeRequest(Body):
     """POST /detokenize."""
 
     model: str | None = None

@@ -11,11 +11,11 @@ from typing import Any
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
+from langchain_core.language_models.model_profile import ModelProfile
 from langchain_core.messages import AIMessage, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
-from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import ConfigDict, PrivateAttr
 
 from ...core.protocol import Call, ForkrootError, InvalidCall
@@ -29,8 +29,9 @@ from .errors import as_langchain
 from .messages import chat_of, has_calls
 from .place import Place, place_of
 from .settings import OPTIONS, Settings, check_options
+from .shown import shown_tools
 from .structured import structured
-from .toolbox import CONSTRAINTS, Toolbox, choice_of, specs_of, toolbox_of
+from .toolbox import CONSTRAINTS, Toolbox, choice_of, spec_of, specs_of, toolbox_of
 
 _TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "strict", "response_format")
 KNOWN = (*OPTIONS, *CONSTRAINTS, *_TOOL_OPTIONS)
@@ -63,6 +64,23 @@ class ChatForkroot(Settings, BatchedChatModel):
         params["ls_provider"] = "forkroot"
         return params
 
+    def _resolve_model_profile(self) -> ModelProfile:
+        """What agents and their middleware ask of a model before they call it; of the context, what
+        is known without starting an engine or asking a server."""
+        found = ModelProfile(
+            text_inputs=True,
+            text_outputs=True,
+            tool_calling=True,
+            tool_choice=True,
+            tool_call_streaming=True,
+            structured_output=True,
+            temperature=True,
+        )
+        size = self.context_len()
+        if size:
+            found["max_input_tokens"] = found["max_output_tokens"] = size - 1
+        return found
+
     def bind_tools(
         self,
         tools: Sequence[dict[str, Any] | type | Callable[..., Any] | BaseTool],
@@ -77,8 +95,8 @@ class ChatForkroot(Settings, BatchedChatModel):
         parallel_tool_calls: False allows one call at most.
         Raises InvalidCall, which is a ValueError.
         """
-        shown = [convert_to_openai_tool(tool) for tool in tools]
-        choice_of(tool_choice, [tool["function"]["name"] for tool in shown])
+        shown = shown_tools(tools)
+        choice_of(tool_choice, [spec_of(tool, place).name for place, tool in enumerate(shown)])
         return self.bind(tools=shown, tool_choice=tool_choice, **kwargs)
 
     def with_structured_output(

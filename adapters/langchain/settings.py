@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.protocol import Backend, ForkrootError, InvalidCall, Sampling
-from ..connection import Connection, shared, unnamed
+from ..connection import Connection, shared, trained_len, unnamed
 from ..meant import hint
 from ..surrogates import check_texts
 from .counting import num_text_tokens, token_ids
@@ -130,11 +131,22 @@ class Settings(BaseModel):
             self.deadline({})
             if self.max_retries < 0:
                 raise InvalidCall("max_retries", self.max_retries, "0 or more")
+            if self.backend is not None and self.settings:
+                allowed = "none beside a backend, which has its own"
+                raise InvalidCall("settings", self.settings, allowed)
         except InvalidCall as error:
             raise ValueError(str(error)) from error
         if "model" not in self.model_fields_set and self.backend is None:
             unnamed()
         return self
+
+    def context_len(self) -> int | None:
+        """Tokens that prompt and answer may be together, where a backend or a folder tells."""
+        if self.backend is not None:
+            with suppress(ForkrootError):  # its first use will tell
+                return int(self.backend.info().context_len)
+            return None
+        return self.settings.get("context_len") or trained_len(self.model)
 
     def connection(self, model: str | None = None) -> Connection:
         """The running runtime, started at the first use. model: another one than the model's own.
@@ -208,7 +220,11 @@ class Settings(BaseModel):
     def _top(self, options: Mapping[str, Any]) -> int | None:
         wanted = options.get("logprobs", self.logprobs)
         top = options.get("top_logprobs", self.top_logprobs)
-        return int(top or 0) if wanted or top else None
+        if not isinstance(wanted, bool | None):
+            raise InvalidCall("logprobs", wanted, "True or False; top_logprobs says how many")
+        if top is not None and not (type(top) is int and 0 <= top <= 64):
+            raise InvalidCall("top_logprobs", top, "an integer from 0 to 64, or None")
+        return top or 0 if wanted or top else None
 
 
 def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -15,15 +15,18 @@ from langchain_core.output_parsers.openai_tools import (
     PydanticToolsParser,
 )
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
-from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
+from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from ...core.nearest import did_you_mean
 from ...core.protocol import InvalidCall
 from ..classes import differs, schema_of
+from .shown import WRAPPED, reason, shown_tool
 
 METHODS = ("function_calling", "json_schema", "json_mode")
-_CONVERTED = ("properties", "parameters", "input_schema", "function", "toolSpec")
+_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
+_SCHEMAS = "a Pydantic class, a TypedDict, an enum, or a JSON schema"
 _OBJECTS = (
     "a schema of objects, as these are a tool's arguments; method='json_schema' holds to any schema"
 )
@@ -48,14 +51,12 @@ def structured(
     if schema is None and method != "json_mode":
         raise InvalidCall("schema", schema, "a schema or a class; None with json_mode only")
     told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
-    held = _held(schema)
     if schema is not None and method == "function_calling":
-        found = _json_schema(held)
-        if found.get("type", "object") != "object" or not found.keys() & {"type", *_CONVERTED}:
-            raise InvalidCall("schema", schema, _OBJECTS)
-        name = convert_to_openai_tool(held)["function"]["name"]
+        _check_object(schema)
+        tool = shown_tool(schema, "schema")
+        name = tool["function"]["name"]
         bound = model.bind_tools(
-            [held],
+            [tool],
             tool_choice=name,
             parallel_tool_calls=False,
             ls_structured_output_format=told,
@@ -63,27 +64,35 @@ def structured(
         return _parsed(bound, _tool_parser(schema, name), include_raw)
     asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
     if schema is not None:
-        body = {"name": "answer", "schema": _json_schema(held), "strict": True}
+        body = {"name": "answer", "schema": _json_schema(schema), "strict": True}
         asked = {"type": "json_schema", "json_schema": body}
     bound = model.bind(response_format=asked, ls_structured_output_format=told)
     return _parsed(bound, _text_parser(schema), include_raw)
 
 
-def _held(schema: Any) -> Any:
-    """What LangChain is given to convert: the class, but where Pydantic's schema of it takes texts
-    that it does not."""
-    is_model = isinstance(schema, type) and issubclass(schema, BaseModel)
-    return schema_of(schema) if is_model and differs(schema) else schema
+def _check_object(schema: dict[str, Any] | type) -> None:
+    """Raise InvalidCall for a schema of anything but objects."""
+    found = _json_schema(schema)
+    kind = found.get("type", "object")
+    if kind not in _TYPES:
+        raise InvalidCall("schema.type", kind, f"object{did_you_mean(str(kind), _TYPES)}")
+    if kind != "object" or not found.keys() & {"type", "properties", *WRAPPED}:
+        raise InvalidCall("schema", schema, _OBJECTS)
 
 
 def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:
     """What answers are held to. LangChain's own conversion knows objects alone: of other schemas it
     would leave the title."""
-    if isinstance(schema, Mapping) and not any(key in schema for key in _CONVERTED):
+    if isinstance(schema, Mapping) and not any(key in schema for key in WRAPPED):
         return dict(schema)
     if isinstance(schema, type) and issubclass(schema, Enum):
         return TypeAdapter(schema).json_schema()
-    return convert_to_json_schema(schema)
+    if isinstance(schema, type) and issubclass(schema, BaseModel) and differs(schema):
+        return schema_of(schema)
+    try:
+        return convert_to_json_schema(schema)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidCall("schema", schema, f"{_SCHEMAS} ({reason(error)})") from error
 
 
 def _parsed(model: Runnable[Any, Any], parser: Any, include_raw: bool) -> Runnable[Any, Any]:

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langchain_core.utils.function_calling import convert_to_openai_tool
-
+from ...core.nearest import did_you_mean
 from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from ..surrogates import check_texts
 from ..tools import ToolFormat, ToolSpec, check_tools
+from .shown import shown_tools
 
 _CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"
+_NO_TOOLS = "none or auto, where there are no tools"
 _FORMATS = "{'type': 'text'}, {'type': 'json_object'}, or {'type': 'json_schema', ...}"
 _KINDS = {
     "regex": "a regular expression as text",
@@ -45,24 +46,30 @@ def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
             return "required"
         case str(name) | {"function": {"name": str(name)}} | {"name": str(name)}:
             if name not in names:
-                raise InvalidCall("tool_choice", name, f"one of the tools: {', '.join(names)}")
+                told = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
+                raise InvalidCall("tool_choice", name, f"{told}{did_you_mean(name, names)}")
             return f"={name}"
     raise InvalidCall("tool_choice", tool_choice, _CHOICES)
 
 
-def specs_of(tools: Sequence[Any]) -> tuple[ToolSpec, ...]:
+def specs_of(tools: Any) -> tuple[ToolSpec, ...]:
     """Tools in any form that LangChain takes, each one once. Raises InvalidCall."""
-    specs = [_spec(convert_to_openai_tool(tool), place) for place, tool in enumerate(tools)]
+    specs = [spec_of(tool, place) for place, tool in enumerate(shown_tools(tools))]
     found = tuple(spec for place, spec in enumerate(specs) if spec not in specs[:place])
     check_tools(found)
     return found
 
 
-def _spec(tool: Mapping[str, Any], place: int) -> ToolSpec:
-    function = tool.get("function")
-    if tool.get("type") != "function" or not isinstance(function, Mapping):
-        raise InvalidCall(f"tools[{place}].type", tool.get("type"), "function")
-    check_texts(function, f"tools[{place}]")
+def spec_of(tool: Mapping[str, Any], place: int) -> ToolSpec:
+    """A tool in OpenAI's form, and its place among others. Raises InvalidCall."""
+    function, field = tool.get("function"), f"tools[{place}]"
+    if tool.get("type") != "function":
+        raise InvalidCall(f"{field}.type", tool.get("type"), "function")
+    if not isinstance(function, Mapping):
+        raise InvalidCall(f"{field}.function", function, "a dict of name, description, parameters")
+    if not isinstance(function.get("name"), str):
+        raise InvalidCall(f"{field}.name", function.get("name"), "a text")
+    check_texts(function, field)
     given = function.get("parameters")
     return ToolSpec(function["name"], function.get("description") or "", given)
 
@@ -73,8 +80,7 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     asked = _asked(options)
     choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
     if not tools and choice not in ("auto", "none"):
-        told = options["tool_choice"]
-        raise InvalidCall("tool_choice", told, "none or auto, where there are no tools")
+        raise InvalidCall("tool_choice", options["tool_choice"], _NO_TOOLS)
     schemas: dict[str, Any] = {
         f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
     }

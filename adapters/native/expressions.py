@@ -10,7 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...core.nearest import nearest
 from ...core.protocol import Backend, Constraint, Image, InvalidCall, Video
+from ..surrogates import check_text
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_COMMON = "system, user, assistant, and tool or others where it has them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +84,14 @@ class Select(Expression):
 
 @dataclass(frozen=True, slots=True)
 class RoleBegin(Expression):
-    """From here on the prompt is a chat message of this role."""
+    """From here on the prompt is a chat message of this role. Raises InvalidCall for no role, and
+    for a common one misspelled."""
 
     role: str
+
+    def __post_init__(self) -> None:
+        if self.role not in _ROLES:
+            _check_role(self.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +133,15 @@ def flatten(expression: Expression) -> Iterator[Expression]:
 def variable_of(node: Expression) -> str | None:
     """The variable that a node sets, if any."""
     return node.name if isinstance(node, Gen | Select | ScopeEnd) else None
+
+
+def _check_role(name: Any) -> None:
+    """A role that only some templates know may have any name, but for one that is nearly a common
+    one: what goes on behind it, as "tools", is another."""
+    is_name = isinstance(name, str) and name.strip() != ""
+    meant = nearest(name, _ROLES, 0.8) if is_name else None
+    is_misspelled = meant is not None and not name.startswith(meant)
+    if not is_name or is_misspelled:
+        hint = f"; did you mean {meant}?" if is_misspelled else ""
+        raise InvalidCall("role", name, f"what the model's template knows: {_COMMON}{hint}")
+    check_text(name, "role")

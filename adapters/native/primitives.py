@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -24,6 +24,7 @@ from .expressions import (
     flatten,
 )
 from .sampling import SAMPLING_FIELDS, sampling_fields
+from .settings import checked_backend
 
 _OF_RUNS = Place(
     ("backends", "deadline", "hints", "namespace", "priority"),
@@ -75,11 +76,13 @@ def gen(
     """
     given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}
     _check_together(given)
+    _check_switches(given)
+    backend = checked_backend(backend)
     if choices is not None:
         return select(name, choices, choices_method=choices_method, backend=backend)
     asked = {key: value for key, value in given.items() if key in SAMPLING_FIELDS}
     if return_logprob or top_logprobs_num:
-        asked["logprobs"] = top_logprobs_num
+        asked["logprobs"] = _checked_rivals(top_logprobs_num)
     if resample:
         asked["log_mass"] = True
     constraint = constraint_of(dtype=dtype, regex=regex, json_schema=json_schema, grammar=grammar)
@@ -114,10 +117,12 @@ def select(
 
     choices_method: see `choices.py`. The scores of all options are in the meta information.
     """
-    options = choices if isinstance(choices, str) else tuple(choices)
-    if isinstance(options, str) or not options or not all(_is_text(text) for text in options):
+    is_list = isinstance(choices, Iterable) and not isinstance(choices, str)
+    options = tuple(choices) if is_list else ()
+    if not options or not all(_is_text(text) for text in options):
         raise InvalidCall("choices", choices, "a list of one or more non-empty texts")
-    return Select(_checked_name(name), options, find_method(choices_method).name, backend)
+    method = find_method(choices_method).name
+    return Select(_checked_name(name), options, method, checked_backend(backend))
 
 
 def image(source: bytes | str | PathLike[str]) -> Expression:
@@ -148,7 +153,8 @@ def assistant(content: Expression | str) -> Expression:
 
 
 def role(name: str, content: Expression | str) -> Expression:
-    """A chat message of any role that the model's chat template knows."""
+    """A chat message of any role that the model's chat template knows. Raises InvalidCall for no
+    role, and for one of those that all templates know, misspelled."""
     return Row((RoleBegin(name), *flatten(as_expression(content)), RoleEnd()))
 
 
@@ -157,16 +163,32 @@ def _check_together(given: Mapping[str, Any]) -> None:
     names = [name for name in given if name not in ("name", "choices_method", "backend")]
     limits = [name for name in names if name in _LIMITS]
     if len(limits) > 1:
-        raise InvalidCall("gen", " and ".join(limits), f"at most one of {', '.join(_LIMITS)}")
+        allowed = f"None beside {limits[0]}: at most one of {', '.join(_LIMITS)}"
+        raise InvalidCall(limits[1], given[limits[1]], allowed)
     if "choices" in given and len(names) > 1:
-        others = ", ".join(name for name in names if name != "choices")
-        raise InvalidCall("gen", others, "choices beside name, choices_method and backend only")
+        other = next(name for name in names if name != "choices")
+        allowed = "none beside choices, with which go name, choices_method and backend only"
+        raise InvalidCall(other, given[other], allowed)
     if "resample" not in given:
         return
     n = given.get("n")
     if given["resample"] is not True or not limits or type(n) is not int or n < 2:
         allowed = f"False, or True beside n >= 2 and one of {', '.join(_LIMITS[:-1])}"
         raise InvalidCall("resample", given["resample"], allowed)
+
+
+def _check_switches(given: Mapping[str, Any]) -> None:
+    for name in ("return_logprob", "stream"):
+        if not isinstance(given.get(name), bool | None):
+            raise InvalidCall(name, given[name], "True or False")
+
+
+def _checked_rivals(number: int) -> int:
+    try:
+        sampling_fields({"logprobs": number})
+    except InvalidCall as error:
+        raise InvalidCall("top_logprobs_num", number, error.allowed) from None
+    return number
 
 
 def _checked_name(name: str | None) -> str | None:

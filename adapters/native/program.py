@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -130,6 +130,8 @@ class Program(Uncopied):
         keywords: Mapping[str, Any],
     ) -> Batch:
         settings, common = split_settings(keywords, self._parameters, _BATCH_KEYWORDS)
+        if not isinstance(items, Iterable) or isinstance(items, str | Mapping):
+            raise InvalidCall("items", items, "a list of mappings, the program's keyword arguments")
         bound = {**self.bound, **common}
         return Batch(
             self.body,

@@ -6,8 +6,12 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from ...core.protocol import Sampling
+from ...core.protocol import InvalidCall, Sampling
 
+_LISTED = {  # what programs may give as a list
+    "stop": "a non-empty text, or a list of at most 64 of them",
+    "stop_token_ids": "a list of integers >= 0",
+}
 SAMPLING_FIELDS = frozenset(field.name for field in fields(Sampling))
 
 
@@ -17,7 +21,11 @@ def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises InvalidCall for the first value that is not allowed, here and not only when it is used.
     """
     found = {name: _as_field(name, value) for name, value in given.items()}
-    Sampling(**{"max_tokens": None, **found}).check()
+    try:
+        Sampling(**{"max_tokens": None, **found}).check()
+    except InvalidCall as error:
+        allowed = _LISTED.get(error.field, error.allowed)
+        raise InvalidCall(error.field, given.get(error.field, error.value), allowed) from None
     return found
 
 

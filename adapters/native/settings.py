@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from ...core.keywords import ENGINE, Parameters
-from ...core.protocol import Backend, InvalidCall
+from ...core.protocol import Backend, InvalidCall, InvalidModel
+from ..connection import shared
 from .sampling import SAMPLING_FIELDS, sampling_fields
 
 
@@ -15,8 +16,9 @@ from .sampling import SAMPLING_FIELDS, sampling_fields
 class Settings:
     """Everything about a run that is not an argument of the program.
 
-    backend: the backend of every `gen` and `select` that names none, or its name in `backends`;
-      None: the first of `backends`, else the process-wide default.
+    backend: the backend of every `gen` and `select` that names none, its name in `backends`, or
+      one as `connect` takes it, which all adapters of the process share; None: the first of
+      `backends`, else the process-wide default.
     backends: backends by the names that `gen(..., backend="name")` uses.
     sampling: fields of `Sampling` for every `gen` that does not set them itself.
     hints: tell the runtime what calls are about to share; never changes an answer.
@@ -33,16 +35,20 @@ class Settings:
     priority: int = 0
     deadline: float | None = None
 
+    def __post_init__(self) -> None:
+        checked_backend(self.backend)
+        for name in ("hints", "stream"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidCall(name, getattr(self, name), "True or False")
+        is_mapping = isinstance(self.backends, Mapping)
+        if not (is_mapping and all(hasattr(it, "submit") for it in self.backends.values())):
+            raise InvalidCall("backends", self.backends, "a mapping of names to backends")
+
     def find(self, backend: Backend | str | None = None) -> Backend:
         """The backend that is meant. Raises InvalidCall if there is none."""
         if isinstance(backend, str):
-            if backend not in self.backends:
-                names = f"a backend, such as connect({backend!r}), or a name in backends="
-                raise InvalidCall("backend", backend, f"{names} ({sorted(self.backends)})")
-            return self.backends[backend]
+            return self._named(backend)
         if backend is not None:
-            if not hasattr(backend, "submit"):
-                raise InvalidCall("backend", backend, "a backend, or its name in backends=")
             return backend
         if self.backend is not None:
             return self.find(self.backend)
@@ -52,6 +58,23 @@ class Settings:
         if found is None:
             raise InvalidCall("backend", None, "a backend; pass one or call set_default_backend")
         return found
+
+    def _named(self, name: str) -> Backend:
+        """One of `backends`, else the one that all adapters of this process share by this name."""
+        if name in self.backends:
+            return self.backends[name]
+        try:
+            return shared(name).backend
+        except InvalidModel as error:
+            allowed = f"a name in backends= ({sorted(self.backends)}), or a model: {error}"
+            raise InvalidCall("backend", name, allowed) from error
+
+
+def checked_backend(backend: Backend | str | None) -> Backend | str | None:
+    """A backend, or the name of one that a run is given, or None. Raises InvalidCall."""
+    if not (backend is None or isinstance(backend, str) or hasattr(backend, "submit")):
+        raise InvalidCall("backend", backend, "a backend, or its name in backends=")
+    return backend
 
 
 class DefaultBackend:
@@ -64,9 +87,12 @@ class DefaultBackend:
 _default = DefaultBackend()
 
 
-def set_default_backend(backend: Backend | None) -> None:
-    """Run programs of this process on `backend` unless a run says otherwise; None: on none. Raises
-    InvalidCall for what is no backend."""
+def set_default_backend(backend: Backend | str | None) -> None:
+    """Run programs of this process on `backend` unless a run says otherwise; None: on none. A name
+    as `connect` takes it is the backend that all adapters share by it. Raises InvalidCall for what
+    is no backend, and as `connect` does."""
+    if isinstance(backend, str):
+        backend = shared(backend).backend
     if backend is not None and not hasattr(backend, "submit"):
         raise InvalidCall("backend", backend, f"a backend, such as connect({backend!r}), or None")
     _default.backend = backend

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...kernels import Attention
+from ..protocol import InvalidModel
 from .batch import Ints
 from .config import check_special_tokens, read_special_tokens
 from .hub_attention import PagedSeat, seated
@@ -20,18 +22,19 @@ from .hub_decoder import Decoder
 from .hub_library import (
     build,
     class_of,
+    computes_itself,
     context_len,
     eos_ids,
-    is_caught,
     is_length_assumed,
     load_weights,
     quiet,
     read_config,
     settle_rope,
     stored_dtype,
+    ways_to_ask,
 )
 from .hub_proof import prove
-from .hub_trial import layers_of
+from .hub_trial import Layers, layers_of
 from .inputs import Inputs
 from .keys import Keys
 from .pool import KVPool
@@ -98,11 +101,10 @@ def describe(folder: str | Path) -> HubConfig:
     InvalidModel for what cannot be run on paged KV."""
     keys = Keys.read(Path(folder) / "config.json")
     config, kind = read_config(keys), class_of(keys)
-    length, dtype, caught = context_len(config), stored_dtype(config), is_caught(kind)
+    length, dtype = context_len(config), stored_dtype(config)
     settle_rope(config, length)
     with quiet():
-        decoder = Decoder(build(kind, config, caught))
-        layers = layers_of(decoder, caught)
+        decoder, layers, caught = _tried(kind, config)
     bos_id, ends = read_special_tokens(keys)
     sizes = HubConfig(
         architecture=decoder.name,
@@ -121,6 +123,22 @@ def describe(folder: str | Path) -> HubConfig:
     )
     check_special_tokens(keys, sizes)
     return sizes
+
+
+def _tried(kind: Any, config: Any) -> tuple[Decoder, Layers, bool]:
+    """A decoder without data, its layers, and whether its calls of attention are caught: the first
+    way in which it can be run. Raises InvalidModel, of the last way."""
+    fault = computes_itself(kind)
+    for caught in ways_to_ask(kind):
+        try:
+            decoder = Decoder(build(kind, config, caught))
+            layers = layers_of(decoder, caught)
+        except InvalidModel as error:
+            fault = error
+        else:
+            if layers is not None:
+                return decoder, layers, caught
+    raise fault
 
 
 def load(

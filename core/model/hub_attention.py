@@ -21,7 +21,8 @@ from ...kernels import Attention
 from .inputs import Inputs
 from .pool import KVPool
 
-NAME = "forkroot"  # of our attention, in transformers
+NAME = "forkroot"  # of our attention, in transformers; its layers are given no masks
+TRIAL = "forkroot_trial"  # the same while a model is tried; masks say what they hide
 
 
 class Asked(NamedTuple):

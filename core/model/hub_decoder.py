@@ -19,7 +19,9 @@ class Decoder:
         self.name = type(whole).__name__
         self.num_layers = int(whole.config.get_text_config().num_hidden_layers)
         self.whole = whole
-        self._body = getattr(whole, whole.base_model_prefix, whole)
+        places = whole.base_model_prefix, "model"  # some name the one and have the other
+        self._place = next((name for name in places if name in whole._modules), "")
+        self._body = whole._modules.get(self._place, whole)
         self._given = _Given()
         self._check()
 
@@ -38,12 +40,12 @@ class Decoder:
     def logits(self, states: Tensor) -> Tensor:
         """Logits [rows, vocabulary] of states [rows, hidden]."""
         self._given.states = states[None]
-        self.whole._modules[self.whole.base_model_prefix] = self._given
+        self.whole._modules[self._place] = self._given
         try:
             ids = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
             logits: Tensor = self.whole(input_ids=ids, use_cache=False).logits[0]
         finally:
-            self.whole._modules[self.whole.base_model_prefix] = self._body
+            self.whole._modules[self._place] = self._body
         return logits
 
     def alone(self, ids: Tensor, attention: str) -> Tensor:

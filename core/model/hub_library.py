@@ -17,12 +17,15 @@ import torch
 from ..extras import how_to_install
 from ..protocol import InvalidModel
 from .config import read_architecture
-from .hub_attention import NAME, answer
+from .hub_attention import NAME, TRIAL, answer
+from .hub_masks import tell
 from .keys import Keys
 from .sizes import DTYPE_BYTES
 from .weights import some
 
 _DEFAULT_CONTEXT = 2048
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+_WARNING = "warn_if_padding_and_no_attention_mask"
 _SAFE = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -39,10 +42,19 @@ def read_config(keys: Keys) -> Any:
     if config.is_encoder_decoder:
         raise InvalidModel(f"{keys.path}: {name} has an encoder; allowed: decoders of text")
     text = config.get_text_config()
+    if text is config:
+        _check_told(keys, config)
     if getattr(text, "alibi", False):
         raise keys.refuse("alibi", "false: no biases by distance")
-    text.pad_token_id = None  # else every pass looks for it in its tokens, to warn
     return config
+
+
+def _check_told(keys: Keys, config: Any) -> None:
+    """A size that is missing would silently be that of the first model of its kind."""
+    for name in _SIZES:
+        stored = config.attribute_map.get(name, name)
+        if hasattr(config, stored) and not {name, stored} & keys.values.keys():
+            keys.count(stored)
 
 
 def context_len(config: Any) -> int:
@@ -69,7 +81,7 @@ def stored_dtype(config: Any) -> str:
 
 def eos_ids(config: Any) -> tuple[int, ...]:
     """Tokens that end an answer."""
-    ids = config.get_text_config().eos_token_id
+    ids = getattr(config.get_text_config(), "eos_token_id", None)
     return () if ids is None else tuple(ids) if isinstance(ids, list) else (int(ids),)
 
 
@@ -102,32 +114,40 @@ def class_of(keys: Keys) -> Any:
     return getattr(library, name)
 
 
-def is_caught(kind: Any) -> bool:
-    """How a class asks for attention, see `hub_attention`. Raises InvalidModel if it does not."""
+def ways_to_ask(kind: Any) -> tuple[bool, ...]:
+    """How a class may ask for attention, see `hub_attention`: whether its calls are to be caught,
+    the better way first. Classes that do not say that they take any function may do so all the
+    same. Raises InvalidModel for classes that ask nobody."""
     name = kind.__name__
     if getattr(kind, "_is_stateful", False):
         raise InvalidModel(f"{name} keeps a state beside its KV; allowed: attention only")
-    if kind._supports_attention_backend and kind._supports_flash_attn:
-        return False
-    if kind._supports_attention_backend or not kind._supports_sdpa:
-        raise InvalidModel(f"{name} computes its attention itself; allowed: by a given function")
-    return True
+    if kind._supports_attention_backend:
+        return (False,)
+    if kind._supports_sdpa:
+        return (False, True)
+    raise computes_itself(kind)
+
+
+def computes_itself(kind: Any) -> InvalidModel:
+    """What is raised for a class that asks nobody for attention."""
+    name = kind.__name__
+    return InvalidModel(f"{name} computes its attention itself; allowed: by a given function")
 
 
 def attention_name(is_caught: bool) -> str:
-    """The attention that a model is built with."""
+    """The attention that a model is loaded with."""
     return "sdpa" if is_caught else NAME
 
 
 def build(kind: Any, config: Any, is_caught: bool) -> Any:
-    """A model without data, in bfloat16: some grouped products know no other type."""
-    attention = attention_name(is_caught)
+    """A model without data to be tried, in bfloat16: some grouped products know no other type."""
+    attention = "sdpa" if is_caught else TRIAL
     try:
         with torch.device("meta"):
             whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
     except Exception as error:  # whatever foreign code may raise
         raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
-    return whole.eval()
+    return _ready(whole)
 
 
 def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, is_caught: bool) -> Any:
@@ -157,7 +177,19 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, is_ca
     for fault, names in faults.items():
         if names:
             raise InvalidModel(f"{folder} {fault} {some(names)}")
+    return _ready(whole)
+
+
+def _ready(whole: Any) -> Any:
+    """For passes without padding: some models look for it in the tokens of each, to warn."""
+    for part in whole.modules():
+        if hasattr(part, _WARNING):
+            setattr(part, _WARNING, _say_nothing)
     return whole.eval()
+
+
+def _say_nothing(*_: Any) -> None:
+    """In place of a warning."""
 
 
 @contextlib.contextmanager
@@ -184,5 +216,7 @@ def _transformers() -> Any:
             "this architecture is run by transformers, which is not installed; "
             f"allowed: {how_to_install('hub')}"
         ) from error
-    transformers.AttentionInterface.register(NAME, answer)
+    for name in (NAME, TRIAL):
+        transformers.AttentionInterface.register(name, answer)
+    transformers.AttentionMaskInterface.register(TRIAL, tell)
     return transformers

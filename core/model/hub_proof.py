@@ -33,7 +33,17 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
         tensors = [torch.from_numpy(ids)[None].to(model.device) for ids in sequences]
         alone = [decoder.alone(ids, attention).float() for ids in tensors]
     except Exception as fault:  # whatever foreign code may raise
-        raise InvalidModel(f"{decoder.name} cannot be proved on paged KV: {fault!r}") from fault
+        told = str(fault).strip().partition("\n")[0][:200]
+        raise InvalidModel(
+            f"{decoder.name} cannot be proved on paged KV ({type(fault).__name__}: {told}): "
+            "it does not run here"
+        ) from fault
+    if not all(logits.isfinite().all() for logits in alone):
+        advice = "" if model.dtype is torch.float32 else ", or try dtype=float32"
+        raise InvalidModel(
+            f"{decoder.name} gives logits that are no numbers, in transformers too: copy its "
+            f"weights again{advice}"
+        )
     for mine, theirs in zip(ours, alone, strict=True):
         error = float((mine - theirs).norm() / (theirs - theirs.mean(-1, keepdim=True)).norm())
         if not error <= _TOLERANCE[model.dtype]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..protocol import InvalidModel
 from .hub_attention import Asked, seated
+from .hub_masks import told
 
 _HONOURED = {"sliding_window", "softcap"}
 _IDLE = {"position_ids", "use_cache", "dropout", "output_attentions", "deterministic"}
@@ -51,20 +52,30 @@ class TrialSeat:
         if not asked.is_causal:
             raise InvalidModel(f"{where} looks ahead; allowed: causal attention")
         if asked.mask is not None and asked.mask is not self.mask:
-            raise InvalidModel(f"{where} has a mask or bias of its own; allowed: sliding windows")
+            asked = _read(asked, where)
         self.asked.append(asked)
         num_heads, num_tokens = asked.q.shape[:2]
         return asked.v.new_empty(num_tokens, num_heads, asked.v.shape[-1])
 
 
-def layers_of(model: Any, is_caught: bool) -> Layers:
-    """Run a model without data once. Raises InvalidModel if it cannot be run on paged KV."""
-    mask = torch.empty(1, 1, _NUM_TRIED, _NUM_TRIED, device="meta", dtype=model.dtype)
+def _read(asked: Asked, where: str) -> Asked:
+    """The window is the mask's: code that honours masks obeys these, whatever else is said."""
+    mask = told(asked.mask)
+    if mask is None or not mask.is_known:
+        raise InvalidModel(f"{where} has a mask or bias of its own; allowed: sliding windows")
+    return asked._replace(options={**asked.options, "sliding_window": mask.window})
+
+
+def layers_of(model: Any, is_caught: bool) -> Layers | None:
+    """Run a model without data once; None: it does not ask for attention in this way. Raises
+    InvalidModel if it cannot be run on paged KV."""
+    shape = (1, 1, _NUM_TRIED, _NUM_TRIED) if is_caught else (1, _NUM_TRIED)
+    mask = torch.empty(shape, device="meta", dtype=model.dtype)  # nothing is hidden by padding
     seat = TrialSeat(mask if is_caught else None)
     ids = torch.empty(1, _NUM_TRIED, dtype=torch.int64, device="meta")
     try:
         with seated(seat, is_caught), torch.inference_mode(), torch.device("meta"):
-            states = model.states(ids, ids, seat.mask)
+            states = model.states(ids, ids, mask)
             logits = model.logits(states)
     except InvalidModel:
         raise
@@ -72,6 +83,8 @@ def layers_of(model: Any, is_caught: bool) -> Layers:
         raise InvalidModel(
             f"{model.name} of transformers cannot be tried without weights: {error!r}"
         ) from error
+    if not seat.asked:
+        return None
     return _layers(seat.asked, model.num_layers, logits.shape[-1])
 
 

@@ -202,7 +202,7 @@ class Llama:
         if allowed is not None and self._paneled is not None:
             spans = self._paneled.spans(allowed)
             if spans is not None:
-                return self._paneled.some(self._norm(hidden), spans)
+                return self._paneled.some(self._norm(hidden), spans).float()
         if self._fused_head is not None and self._fused_head.fits(hidden):
             return self._fused_head(hidden)
         return self._head(self._norm(hidden)).float()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
@@ -423,3 +424,41 @@ def test_an_lm_with_a_name_is_saved_without_secrets_and_comes_back() -> None:
     assert again.runtime.state() == lm.runtime.state()
     assert pickle.loads(pickle.dumps(lm.engine)).runtime.state() == lm.runtime.state()
     lm.runtime.connection().backend.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("temperature", "hot", "a number >= 0"),
+        ("max_tokens", "3", "an integer > 0"),
+        ("max_tokens", -1, "an integer > 0"),
+        ("stop", 3, "a text, or a list of texts"),
+        ("top_p", 3, "a number from 0 to 1"),
+        ("tool_choice", "x", "tool_choice must be none, auto, required, or an object"),
+        ("choices", "ab", "a list of texts"),
+    ],
+)
+def test_a_value_that_dspy_would_refuse_with_a_bare_error_is_told_with_its_keyword(
+    name: str, value: Any, allowed: str
+) -> None:
+    told = re.escape(f"{name}={value!r} is not allowed; allowed: {allowed}")
+    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+        LM(ScriptedBackend("yes"), **{name: value})
+    lm = LM(ScriptedBackend("yes"), cache=False)
+    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+        lm("Hello", **{name: value})
+    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+        asyncio.run(lm.acall("Hello", **{name: value}))
+    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+        lm.copy(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["hints", "constrain"])
+def test_a_switch_is_true_or_false(name: str) -> None:
+    with pytest.raises(dspy.LMInvalidRequestError, match=f"{name}='no' is not allowed"):
+        LM(ScriptedBackend("yes"), **{name: "no"})
+
+
+def test_an_error_of_dspy_that_no_keyword_made_stays_as_it_is() -> None:
+    with pytest.raises(TypeError, match="content must be a string"):
+        LM(ScriptedBackend("yes"), temperature=0.5, cache=False)(3)

@@ -132,6 +132,34 @@ def test_an_evaluation_sends_its_prefix_ahead() -> None:
     assert {call.hint.root for call in calls if call.hint is not None} == {planted.hint.root}
 
 
+@pytest.mark.parametrize("way", ["Parallel", "batch"])
+def test_what_runs_in_threads_sends_its_prefix_ahead(way: str) -> None:
+    backend = ScriptedBackend("[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]")
+    program = dspy.Predict("question -> answer")
+    examples = [dspy.Example(question=f"{n}?").with_inputs("question") for n in range(6)]
+    with dspy.context(lm=lm_of(backend)):
+        if way == "batch":
+            found = program.batch(examples, num_threads=3)
+        else:
+            found = dspy.Parallel(num_threads=3)([(program, example) for example in examples])
+    assert [it.answer for it in found] == ["x"] * 6
+    planted, *calls = backend.calls
+    assert planted.sampling.max_tokens == 0
+    assert planted.hint is not None
+    assert planted.hint.branches == 6
+    assert {call.hint.root for call in calls if call.hint is not None} == {planted.hint.root}
+
+
+def test_programs_that_run_once_each_send_nothing_ahead() -> None:
+    backend = ScriptedBackend("[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]")
+    programs = dspy.Predict("question -> answer"), dspy.Predict("topic -> answer")
+    with dspy.context(lm=lm_of(backend)):
+        dspy.Parallel(num_threads=2)(
+            [(programs[0], {"question": "a"}), (programs[1], {"topic": "b"})]
+        )
+    assert all(call.sampling.max_tokens != 0 for call in backend.calls)
+
+
 def test_a_watcher_that_was_taken_away_comes_back() -> None:
     backend = ScriptedBackend("[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]")
     lm = lm_of(backend)

@@ -351,18 +351,24 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("temperature", r"^temperature=0 .* gen\(\.\.\., temperature=\.\.\.\)$"),
-        ("max_tokens", r"^max_tokens=0 .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
+        ("temperature", r"^temperature=3 .* gen\(\.\.\., temperature=\.\.\.\)$"),
+        ("max_tokens", r"^max_tokens=3 .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
         ("top_p", r"sampling_params=\{'top_p': \.\.\.\}$"),
+        ("temprature", r"; temperature is given in a program: gen\(\.\.\., temperature=\.\.\.\)$"),
         ("num_slot", r"did you mean num_slots\?"),
+        ("tokeniser", r"did you mean tokenizer\?"),
+        ("base_url", "the URL of a server is given in the place of the model$"),
+        ("zzz", "one of the settings dtype, "),
+        ("tokenizer", "the folder of a checkpoint's tokenizer, or None$"),
+        ("sampling_params", "a mapping, or None$"),
     ],
 )
 def test_what_is_no_setting_is_refused_with_where_it_goes(name: str, told: str) -> None:
     from forkroot.adapters.guidance import Forkroot
 
     with pytest.raises(InvalidCall, match=told) as caught:
-        Forkroot("tiny", **{name: 0})
-    assert (caught.value.field, caught.value.value) == (name, 0)
+        Forkroot("tiny", **{name: 3})
+    assert (caught.value.field, caught.value.value) == (name, 3)
 
 
 def test_a_model_may_be_named_as_guidances_own_have_it(local: LocalBackend) -> None:

@@ -398,3 +398,15 @@ def test_token_ids_are_told_where_the_tokenizer_is_at_hand(local: LocalBackend) 
     assert (own.get_token_ids("a b"), own.get_num_tokens("a b")) == ([7], 1)
     with pytest.raises(UnsupportedCall, match="get_num_tokens"):
         ChatForkroot(model=ScriptedBackend("x")).get_token_ids("a")
+
+
+def test_settings_beside_a_backend_are_refused() -> None:
+    with pytest.raises(ValidationError, match=r"settings=\{'cache': False\} is not allowed"):
+        ChatForkroot(model=ScriptedBackend("yes"), settings={"cache": False})
+
+
+@pytest.mark.parametrize("options", [{"top_logprobs": "x"}, {"top_logprobs": 100}, {"logprobs": 3}])
+def test_numbers_of_logprobs_that_are_none_are_named(options: dict[str, Any]) -> None:
+    (name,) = options
+    with pytest.raises(InvalidCall, match=f"^{name}="):
+        ChatForkroot(model=ScriptedBackend("yes")).invoke("a", **options)

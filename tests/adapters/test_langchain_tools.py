@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
@@ -400,3 +401,99 @@ def test_a_fault_in_one_of_several_tools_names_that_tool(model: ChatForkroot, ch
 def test_a_fault_in_a_grammar_of_the_users_own_is_told_as_it_was(model: ChatForkroot) -> None:
     with pytest.raises(InvalidCall, match="grammar=%json #/type='strng'"):
         model.bind_tools([lookup]).invoke("Go", grammar='start: %json {"type": "strng"}')
+
+
+class Payment(BaseModel):
+    """Pay somebody."""
+
+    amount: Decimal
+
+
+@dataclass
+class Fee:
+    """Pay somebody."""
+
+    amount: Decimal
+
+
+def pay(amount: Decimal) -> str:
+    """Pay somebody."""
+    return f"paid {amount}"
+
+
+@pytest.mark.parametrize("kind", [Payment, Fee, pay, tool(pay)])
+def test_a_decimal_among_the_arguments_of_a_tool_is_always_one(
+    local: LocalBackend, kind: Any
+) -> None:
+    model = ChatForkroot(model=local, temperature=1.5, max_tokens=60)
+    bound = model.bind_tools([kind], tool_choice="any", parallel_tool_calls=False)
+    shown = bound.kwargs["tools"][0]["function"]["parameters"]
+    assert shown["properties"]["amount"]["anyOf"][1]["pattern"].startswith("^-?[0-9]")
+    assert "title" not in str(shown)
+    for seed in range(4):
+        calls = bound.invoke("Pay 12.50.", seed=seed).tool_calls
+        assert Payment.model_validate(calls[0]["args"]).amount.is_finite()
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "told"),
+    [
+        ({"title": "A", "type": "objct"}, "schema.type", "did you mean object"),
+        ({"title": "A", "type": "array"}, "schema", "method='json_schema' holds to any schema"),
+        ({"type": "object", "properties": {}}, "schema", "a JSON schema with a title"),
+        ({"title": 3, "type": "object", "properties": {}}, "tools[0].name", "a text"),
+        (3, "schema", "a Pydantic class, a TypedDict, an enum, or a JSON schema"),
+        (int, "schema", "a Pydantic class, a TypedDict, an enum, or a JSON schema"),
+    ],
+)
+def test_what_is_no_schema_of_a_tool_is_refused_with_what_is(
+    model: ChatForkroot, schema: Any, field: str, told: str
+) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        model.with_structured_output(schema)
+    assert caught.value.field == field
+    assert told in str(caught.value)
+
+
+def test_a_misspelled_keyword_of_a_users_own_schema_is_told(model: ChatForkroot) -> None:
+    schema = {"title": "A", "type": "object", "propertes": {"a": {"type": "integer"}}}
+    told = r"tools\[0\]\.parameters#/propertes=.*; did you mean properties\?$"
+    with pytest.raises(InvalidCall, match=told):
+        model.with_structured_output(schema).invoke("a")
+    with pytest.raises(InvalidCall, match=told):
+        model.bind_tools([schema]).invoke("a")
+
+
+def test_a_schema_that_is_asked_for_whole_needs_no_title(model: ChatForkroot) -> None:
+    schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
+    assert model.with_structured_output(schema, method="json_schema").invoke("a") == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("tools", "field"),
+    [
+        (3, "tools"),
+        (None, "tools"),
+        ({"a": 1}, "tools"),
+        ([3], "tools[0]"),
+        (["lookup"], "tools[0]"),
+        ([lookup, {"type": "function"}], "tools[1].function"),
+        ([{"type": "function", "function": {}}], "tools[0].name"),
+        ([{"type": "web_search"}], "tools[0].type"),
+    ],
+)
+def test_what_is_no_tool_is_refused_where_it_is_bound(
+    model: ChatForkroot, tools: Any, field: str
+) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        model.bind_tools(tools)
+    assert caught.value.field == field
+
+
+def test_a_misspelled_choice_of_a_tool_is_told_with_the_one_that_was_meant(
+    model: ChatForkroot,
+) -> None:
+    with pytest.raises(InvalidCall, match=r"lookup, timer; did you mean lookup\?$"):
+        model.bind_tools([lookup, timer], tool_choice="look_up")
+    with pytest.raises(InvalidCall, match="allowed: none or auto, where there are no tools"):
+        model.invoke("a", tool_choice="lookup")

@@ -23,26 +23,41 @@ def test_an_unknown_setting_is_refused_with_all_that_are_known():
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("num_slots", 0, "an integer >= 1"),
-        ("num_slots", 2.5, "an integer >= 1"),
-        ("max_running", True, "an integer >= 1"),
-        ("max_running", None, "an integer >= 1"),
-        ("max_waiting", 0, "an integer >= 1"),
-        ("chunk_tokens", "64", "an integer >= 1"),
-        ("context_len", 1, "an integer >= 2"),
-        ("ageing", 0, "an integer >= 1"),
-        ("hold_min", -1, "an integer >= 1"),
-        ("seed", -1, "an integer >= 0"),
+        ("num_slots", 0, "an integer from 1 to 2**31-1, or None"),
+        ("num_slots", 2.5, "an integer from 1 to 2**31-1, or None"),
+        ("num_slots", 2**31, "an integer from 1 to 2**31-1, or None"),
+        ("max_running", True, "an integer from 1 to 2**31-1"),
+        ("max_running", None, "an integer from 1 to 2**31-1"),
+        ("max_waiting", 0, "an integer from 1 to 2**31-1"),
+        ("chunk_tokens", "64", "an integer from 1 to 2**31-1"),
+        ("context_len", 1, "an integer from 2 to 2**31-1, or None"),
+        ("ageing", 0, "an integer from 1 to 2**31-1"),
+        ("hold_min", -1, "an integer from 1 to 2**31-1"),
+        ("host_slots", int, "an integer from 0 to 2**31-1"),
+        ("seed", -1, "an integer from 0 to 2**63-1"),
+        ("seed", 2**63, "an integer from 0 to 2**63-1"),
         ("order", "lifo", "lpm, dfs, fcfs, random"),
+        ("order", "lmp", "lpm, dfs, fcfs, random"),
+        ("order", "rand", "lpm, dfs, fcfs, random; did you mean random?"),
         ("order", ["lpm"], "lpm, dfs, fcfs, random"),
+        ("host_policy", "trough", "back, through; did you mean through?"),
         ("dtype", "int8", "auto, float32, bfloat16, float16"),
+        ("dtype", int, "auto, float32, bfloat16, float16"),
+        ("dtype", "BFloat16", "auto, float32, bfloat16, float16; did you mean bfloat16?"),
+        ("attention", "module:", "auto, triton, flashinfer, plain, cpu, 'module:Factory'"),
         ("device", 0, "the name of a device, such as cpu or cuda:0"),
+        ("device", " ", "the name of a device, such as cpu or cuda:0"),
         ("cache", 1, "True or False"),
         ("hints", "no", "True or False"),
+        ("overlap", "yes", "True, False or auto"),
+        ("host_file", 3, "the name of a new file, or None"),
         ("root_timeout", 0, "a finite number of seconds > 0"),
+        ("root_timeout", True, "a finite number of seconds > 0"),
         ("root_timeout", math.nan, "a finite number of seconds > 0"),
         ("root_timeout", math.inf, "a finite number of seconds > 0"),
         ("root_timeout", "10", "a finite number of seconds > 0"),
+        ("hang_timeout", True, "a number of seconds > 0, or None"),
+        ("hang_timeout", -1, "a number of seconds > 0, or None"),
     ],
 )
 def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed):
@@ -73,10 +88,23 @@ def test_no_more_slots_are_taken_than_can_be_used_and_no_fewer_than_one_sequence
     assert config.resolve(100, 8, 0).num_slots == 100
 
 
-def test_what_is_set_stays_but_for_a_context_that_the_model_does_not_have():
+def test_what_is_set_stays():
     config = EngineConfig(num_slots=7, context_len=500)
-    assert config.resolve(1000, 8, 10**9) == EngineConfig(num_slots=7, context_len=500)
-    assert config.resolve(100, 8, 10**9) == EngineConfig(num_slots=7, context_len=100)
+    assert config.resolve(1000, 8, 10**9) == config
+    assert config.resolve(500, 8, 10**9) == config
+
+
+def test_a_context_that_the_model_does_not_have_is_refused_with_the_one_that_it_has():
+    with pytest.raises(InvalidCall) as caught:
+        EngineConfig(context_len=500).resolve(499, 8, 10**9)
+    allowed = "an integer from 2 to 499, which is what the model has, or None"
+    assert str(caught.value) == f"context_len=500 is not allowed; allowed: {allowed}"
+
+
+@pytest.mark.parametrize("field", dataclasses.fields(EngineConfig), ids=lambda field: field.name)
+def test_every_setting_is_checked(field):
+    with pytest.raises(InvalidCall, match=f"^{field.name}="):
+        EngineConfig.from_settings({field.name: object()})
 
 
 @pytest.mark.parametrize(

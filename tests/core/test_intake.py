@@ -60,7 +60,13 @@ def prompts(job) -> list[bytes]:
         (Call((Text(""), Tokens(()))), InvalidCall, "prompt", "", "at least one token"),
         (Call((Tokens((5, 257)),)), InvalidCall, "prompt", 257, "token ids 0 to 256"),
         (Call((Tokens((-1, 5)),)), InvalidCall, "prompt", -1, "token ids 0 to 256"),
-        (Call(HELLO, Sampling(top_k=0)), InvalidCall, "top_k", 0, "1 to 2**31-1, or -1 for off"),
+        (
+            Call(HELLO, Sampling(top_k=0)),
+            InvalidCall,
+            "top_k",
+            0,
+            "an integer from 1 to 2**31-1, or -1 for off",
+        ),
         (
             Call(HELLO, Sampling(max_tokens=-1)),
             InvalidCall,

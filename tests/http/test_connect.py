@@ -162,3 +162,71 @@ def test_a_text_is_no_call(server: str) -> None:
     assert str(error).startswith(
         "call='Once upon a time' is not allowed; allowed: a Call, as Call("
     )
+
+
+@pytest.mark.parametrize("command", ["check", "chat"])
+@pytest.mark.parametrize(("given", "shown"), [((), "None"), (("--set", "api_key=no"), "...")])
+def test_who_has_no_key_is_told_how_to_give_one(
+    keyed: str,
+    command: str,
+    given: tuple[str, ...],
+    shown: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([command, keyed, *given]) == 2
+    said = capsys.readouterr().err
+    assert f"api_key={shown} is not allowed; allowed: " in said
+    assert "connect(URL, api_key=...)" in said
+    assert "--set api_key=..." in said
+    assert "api_key=no" not in said
+
+
+def test_a_key_that_looks_like_a_number_is_still_a_text(runtime: Runtime) -> None:
+    with serving(runtime, Settings(("1e5",))) as url:
+        assert main(["check", url, "--set", "api_key=1e5"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("api_key", 3),
+        ("api_key", ""),
+        ("api_key", "schlüssel"),
+        ("api_key", "a\nb"),
+        ("connect_timeout", "x"),
+        ("connect_timeout", -1),
+        ("connect_timeout", True),
+        ("silence", 0),
+        ("silence", "x"),
+    ],
+)
+def test_a_setting_of_a_url_whose_value_is_not_allowed_is_named(name: str, value: object) -> None:
+    with pytest.raises(forkroot.InvalidCall) as caught:
+        forkroot.connect("http://127.0.0.1:1", **{name: value})  # type: ignore[arg-type]
+    assert caught.value.field == name
+    assert (
+        name != "api_key" or not value or str(value) == "3" or str(value) not in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("apikey", r"did you mean api_key\?$"),
+        ("conect_timeout", r"did you mean connect_timeout\?$"),
+        ("num_slots", "num_slots is of the engine there: forkroot serve --set num_slots=...$"),
+    ],
+)
+def test_a_misspelled_setting_of_a_url_is_asked_back(name: str, told: str) -> None:
+    with pytest.raises(forkroot.InvalidCall, match=told):
+        forkroot.connect("http://127.0.0.1:1", **{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_port_that_there_is_not_is_refused() -> None:
+    with pytest.raises(forkroot.InvalidCall, match=r"url='http://127\.0\.0\.1:99999'"):
+        forkroot.connect("http://127.0.0.1:99999")
+
+
+def test_a_url_of_one_of_a_servers_routes_is_told_with_the_servers(server: str) -> None:
+    with pytest.raises(forkroot.BackendClosed, match=rf"did you mean {server}\?"):
+        forkroot.connect(f"{server}/v1/models")

@@ -191,3 +191,90 @@ def test_a_method_that_a_route_has_not_is_told_with_those_that_it_has(server: st
     told = httpx.get(server + CHAT)
     assert told.status_code == 405
     assert told.json()["error"]["message"] == f"GET is not allowed for {CHAT}; allowed: POST"
+    assert told.headers["Allow"] == "POST"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [("/generate", "POST, PUT"), ("/v1/models", "GET"), ("/v1/prefixes/a", "DELETE")],
+)
+def test_all_methods_of_a_path_are_told_whichever_routes_have_them(
+    server: str, path: str, allowed: str
+) -> None:
+    told = httpx.patch(server + path)
+    assert (told.status_code, told.headers["Allow"]) == (405, allowed)
+    assert told.json()["error"]["message"].endswith(f"; allowed: {allowed}")
+
+
+@pytest.mark.parametrize("path", ["/generat", "/Generate"])
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_route_of_two_methods_is_meant_by_either(server: str, path: str, method: str) -> None:
+    told = httpx.request(method, server + path)
+    assert told.json()["error"]["message"].endswith("; did you mean /generate?")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "told"),
+    [
+        ("/v1/completions", {"max_tokens": "3"}, "max_tokens='3'"),
+        ("/v1/completions", {"max_tokens": 3.0}, "max_tokens=3.0"),
+        ("/v1/completions", {"max_tokens": True}, "max_tokens=True"),
+        ("/v1/completions", {"temperature": "0"}, "temperature='0'"),
+        ("/v1/completions", {"stream": "true"}, "stream='true'"),
+        ("/v1/completions", {"logit_bias": {"5": "1"}}, "logit_bias.5='1'"),
+        ("/v1/completions", {"json_separators": ",:"}, "json_separators=',:'"),
+        ("/v1/responses", {"max_output_tokens": "3", "input": "a"}, "max_output_tokens='3'"),
+        ("/v1/prefixes", {"ttl": "5"}, "ttl='5'"),
+        ("/generate", {"sampling_params": {"n": "2"}, "text": "a"}, "sampling_params.n='2'"),
+    ],
+)
+def test_no_text_is_taken_for_a_number_nor_a_number_for_a_truth(
+    server: str, path: str, fields: dict[str, Any], told: str
+) -> None:
+    response = httpx.post(server + path, json={"prompt": "a", **fields})
+    assert response.status_code == 400
+    assert response.json()["error"]["message"].startswith(f"{told} is not allowed; allowed: ")
+
+
+def test_a_whole_number_may_stand_where_any_number_may(server: str) -> None:
+    body = {"prompt": "a", "max_tokens": 1, "temperature": 0, "top_p": 1}
+    assert httpx.post(f"{server}/v1/completions", json=body).status_code == 200
+
+
+def test_a_bound_of_a_number_is_told(server: str) -> None:
+    told = httpx.post(f"{server}/v1/prefixes", json={"prompt": "a", "branches": 0})
+    allowed = "an integer or null, >= 1"
+    message = f"branches=0 is not allowed; allowed: {allowed}"
+    assert told.json()["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "meant"),
+    [
+        (CHAT, {"messages": [{"role": "usr", "content": "a"}]}, "user"),
+        ("/v1/responses", {"input": [{"role": "usr", "content": "a"}]}, "user"),
+        (
+            "/v1/completions",
+            {"prompt": "a", "response_format": {"type": "jsn_schema"}},
+            "json_schema",
+        ),
+        ("/generate", {"text": "a", "max_new_tokens": 3}, "sampling_params.max_new_tokens"),
+        (
+            "/generate",
+            {"text": "a", "sampling_params": {"max_tokens": 3}},
+            "sampling_params.max_new_tokens",
+        ),
+    ],
+)
+def test_a_value_or_a_field_of_another_place_is_asked_back(
+    server: str, path: str, body: dict[str, Any], meant: str
+) -> None:
+    told = httpx.post(server + path, json=body)
+    assert told.status_code == 400
+    assert told.json()["error"]["message"].endswith(f"; did you mean {meant}?")
+
+
+def test_a_misspelled_model_is_asked_back(server: str) -> None:
+    told = httpx.post(f"{server}/v1/completions", json={"prompt": "a", "model": "tinny"})
+    assert told.status_code == 404
+    assert told.json()["error"]["message"].endswith("; did you mean tiny?")

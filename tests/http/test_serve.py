@@ -19,7 +19,7 @@ import pytest
 
 from forkroot.__main__ import main
 from forkroot.adapters.http.runtime import Limits, Runtime
-from forkroot.adapters.http.serve import exposure, serve
+from forkroot.adapters.http.serve import check_place, exposure, serve
 from forkroot.adapters.http.settings import Settings, tokenizer_info
 from forkroot.core.protocol import InvalidModel
 
@@ -131,12 +131,21 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(options: tuple[str,
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
             code, log = ended(process)
-            told = "open requests: 1; they have 30 s, Ctrl-C ends them at once\n"
-            assert (code, log) == (130, told)
+            told = "open requests: 1; they have 30 s, Ctrl-C ends them at once"
+            assert (code, log.splitlines()[1:]) == (130, [told])
     end = time.monotonic() + 20
     while engine is not None and cmdline(engine):
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_a_server_says_where_it_is_to_programs_and_to_people() -> None:
+    with forkroot_serve("--in-process", "--served-name", "mine") as (process, url):
+        assert httpx.get(f"{url}/health").json() == {"status": "ok"}
+        process.send_signal(signal.SIGINT)
+        _, log = ended(process)
+    told = f"mine is served at {url} (to OpenAI's clients: base_url={url}/v1); Ctrl-C stops the"
+    assert log.splitlines()[0] == f"{told} server"
 
 
 def test_the_first_ctrl_c_lets_open_streams_end() -> None:
@@ -193,13 +202,36 @@ def test_a_model_that_cannot_be_run_is_told_in_one_line(
     assert "is not a folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--port=99999", "--port=x", "--max-streams=0", "--drain=0"])
-def test_an_option_that_is_not_allowed_is_named(
-    option: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("option", "allowed"),
+    [
+        ("--port=99999", "an integer from 0 to 65,535"),
+        ("--port=x", "an integer from 0 to 65,535"),
+        ("--max-streams=0", "an integer, 1 or more"),
+        ("--drain=0", "a number from 1 to 86,400"),
+        ("--drain=nan", "a number from 1 to 86,400"),
+    ],
+)
+def test_an_option_that_is_not_allowed_is_named_with_what_is(
+    option: str, allowed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["serve", option])
-    assert option.partition("=")[0] in capsys.readouterr().err
+    name, _, value = option.partition("=")
+    told = f"error: argument {name}: {value!r} is not allowed; allowed: {allowed}\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
+@pytest.mark.parametrize("option", ["--api-key", "--admin-key"])
+@pytest.mark.parametrize("key", ["", " ", " k1", "schlüssel", "a\nb"])
+def test_a_key_that_opens_to_all_or_to_nobody_is_refused(
+    option: str, key: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--port", "0", option, key]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"forkroot: {option[2:].replace('-', '_')}=")
+    assert "allowed: a text of visible ASCII characters" in said
+    assert not key.strip() or key not in said
 
 
 def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,8 +242,21 @@ def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[st
 
 def test_a_port_that_is_taken_is_told(runtime: Runtime, server: str) -> None:
     taken = int(server.rpartition(":")[2])
-    with pytest.raises(OSError, match=f"port={taken}"):
+    with pytest.raises(OSError, match=f"port={taken}: Address .*; allowed: .* --port 0 for any"):
         serve(runtime, Settings(), "127.0.0.1", taken)
+
+
+def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(
+    server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("forkroot.__main__.connect", None)
+    assert main(["serve", "--port", server.rpartition(":")[2]]) == 2
+    assert "Address already in use; allowed: another --port" in capsys.readouterr().err
+
+
+def test_a_host_that_is_not_here_is_told() -> None:
+    with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; allowed: a --host of this machine"):
+        check_place("192.0.2.1", 0)
 
 
 def test_the_tokenizer_is_told_from_the_checkpoint(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from forkroot.kernels import amx, products
 from forkroot.kernels.products import (
     Halved,
     InThirds,
+    InTiles,
     Layout,
     Packed,
     Paneled,
@@ -38,6 +39,7 @@ PANELED = [
         (Paneled, torch.float32, 1e-5),
         (Plain, torch.bfloat16, 0.2),
         (Packed, torch.bfloat16, 0.2),
+        pytest.param(InTiles, torch.bfloat16, 0.2, marks=needs_tiles),
     ],
 )
 def test_a_layout_multiplies_and_adds(
@@ -238,3 +240,62 @@ def test_bits_may_be_fewer_or_more_than_columns(
 
 def test_a_small_matrix_is_read_whole() -> None:
     assert Paneled(torch.ones(4000, 8)).spans(np.array([1], np.int32)) is None
+
+
+@needs_tiles
+@pytest.mark.parametrize("rows", [1, 4, 15, 16, 17, 32, 33, 49, 300])
+@pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (200, 4100)])
+def test_tiles_of_bfloat16_are_rounded_once_whatever_the_sizes(
+    rows: int, width: int, depth: int
+) -> None:
+    random = torch.Generator().manual_seed(rows)
+    weight = torch.randn(width, depth, generator=random).bfloat16()
+    x = torch.randn(rows, depth + 3, generator=random).bfloat16()[:, 1:-2]
+    total = torch.randn(rows, width, generator=random).bfloat16()
+    wanted = x.double() @ weight.double().T
+    product = InTiles(weight)
+    found = product(x)
+    assert found.dtype is torch.bfloat16
+    assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max() + 1e-5 * depth
+    assert torch.equal(found[rows // 2], product(x[rows // 2 : rows // 2 + 1])[0])
+    wanted += total
+    product.add_to(total, x)
+    assert (total - wanted).abs().max() <= 2**-8 * wanted.abs().max() + 1e-5 * depth
+
+
+@needs_tiles
+def test_sums_of_tiles_are_rounded_to_the_nearest_bfloat16_number() -> None:
+    random = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 2, generator=random).mul(torch.tensor([1.0, 1 / 64])).bfloat16()
+    sums = x.float().sum(1)
+    assert (sums.view(torch.int32) & 0xFFFF == 0x8000).any()  # ties are among them
+    product = InTiles(torch.ones(33, 2).bfloat16())
+    assert torch.equal(product(x), sums.bfloat16()[:, None].expand(-1, 33))
+
+
+@needs_tiles
+def test_tiles_of_bfloat16_share_panels_out_and_give_some_of_them() -> None:
+    random = torch.Generator().manual_seed(0)
+    weight = torch.randn(70_000, 64, generator=random).bfloat16()
+    x = torch.randn(40, 64, generator=random).bfloat16()
+    wanted = InTiles(weight, num_threads=1)(x)
+    shared = InTiles(weight, num_threads=3)
+    assert torch.equal(shared(x), wanted)
+    bits = np.zeros(-(-70_000 // 32), np.int32)
+    bits[7] = 1 << 3
+    spans = shared.spans(bits)
+    assert spans is not None
+    some = shared.some(x, spans)
+    assert torch.equal(some[:, 224:256], wanted[:, 224:256])
+    assert not some[:, :192].any()
+
+
+@needs_tiles
+def test_a_row_of_bfloat16_that_is_no_number_harms_no_other() -> None:
+    weight, x = torch.ones(70, 40).bfloat16(), torch.ones(20, 40).bfloat16()
+    x[3, 2], x[5, 39] = torch.nan, torch.inf
+    product = InTiles(weight)(x)
+    assert product[3].isnan().all()
+    assert product[5].isinf().all()
+    others = [row for row in range(20) if row not in (3, 5)]
+    assert torch.equal(product[others], torch.full((18, 70), 40.0, dtype=torch.bfloat16))

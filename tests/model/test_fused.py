@@ -84,7 +84,7 @@ class Decoder:
         found = fused(sizes, weights)
         assert found is not None
         self.fused: Fused = found
-        self.alone = Stack(sizes, [it for it in weights if it is not None], num_threads=1)
+        self._parts = sizes, [it for it in weights if it is not None]
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, CPU)
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
         for pool in self.pools:
@@ -92,6 +92,10 @@ class Decoder:
         self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, torch.float32)
         self.random = torch.Generator().manual_seed(1)
         self.hidden_size = config.hidden_size
+
+    def with_threads(self, num_threads: int) -> Stack:
+        """The layers in one call, whatever torch has."""
+        return Stack(*self._parts, num_threads)
 
     @torch.inference_mode()
     def run(self, batch: Any, wanted: list[int] | None = None) -> torch.Tensor:
@@ -192,28 +196,32 @@ def test_layers_that_loops_do_not_know_are_left_as_they_are() -> None:
         fused(sizes._replace(num_heads=3), [layer.weights])
 
 
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype) -> None:
+def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype, num_threads: int) -> None:
     decoder, placement = Decoder(CHAINED, dtype), Placement()
-    decoder.fused = decoder.alone  # threads would share so many rows out
-    root, ids = placement.add([1] * 200), list(range(150))
-    decoder.run(placement.batch({root: 180}))
+    decoder.fused = decoder.with_threads(num_threads)
+    root, ids = placement.add([1] * 220), list(range(150))
+    decoder.run(placement.batch({root: 200}))
     other, third = placement.add(ids), placement.add(ids)
     batch = placement.batch({root: 1, other: 101, third: 150})
     decoder.run(batch, wanted=[0, 101, 251])
-    decoder.run(placement.batch({root: 1, other: 40}))
+    decoder.run(placement.batch({root: 1, other: 49}))  # one share
+    placement = Placement()
+    fourth, fifth = placement.add(ids), placement.add(ids)
+    batch = placement.batch({fourth: 150, fifth: 149})
+    decoder.run(batch, wanted=[*range(298), *range(100)])  # more than there are
 
 
-def test_a_step_of_many_rows_is_left_to_threads() -> None:
-    parts = Parts(PLAIN, RandomWeights(PLAIN), Ranks(), PlainRows())
-    sizes = LayerSizes(4, 2, 12, 48, 80, 1e-5)
-    layers = Stack(sizes, [Layer(parts, 0, 0, MLP(parts, 0)).weights], num_threads=2)
+def test_a_step_is_left_to_threads_that_have_few_rows_each() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
+    layers = decoder.with_threads(12)
     batch = placement.batch({placement.add([1] * 250): 250, placement.add([1] * 250): 250})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
     x, storage = torch.zeros(1000, PLAIN.hidden_size), decoder.pools[0].storage
-    assert not layers.fits(x, inputs.plans, storage)
-    assert layers.fits(x[:9], inputs.plans, storage)
+    assert not layers.fits(x[:600], inputs.plans, storage)
+    assert layers.fits(x[:9], inputs.plans, storage)  # nor would a second thread do better
+    assert layers.fits(x, inputs.plans, storage)
 
 
 @torch.inference_mode()

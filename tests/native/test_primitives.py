@@ -126,11 +126,11 @@ def test_gen_with_choices_is_a_select() -> None:
         (lambda: gen("x", n=0), "n"),
         (lambda: gen("x", 3, min_tokens=4), "min_tokens"),
         (lambda: gen(""), "name"),
-        (lambda: gen("x", regex="a", dtype=int), "gen"),
-        (lambda: gen("x", choices=["a"], temperature=0.5), "gen"),
-        (lambda: gen("x", choices=["a"], regex="a"), "gen"),
+        (lambda: gen("x", regex="a", dtype=int), "regex"),
+        (lambda: gen("x", choices=["a"], temperature=0.5), "temperature"),
+        (lambda: gen("x", choices=["a"], regex="a"), "regex"),
         (lambda: gen("x", dtype=dict), "dtype"),
-        (lambda: gen("x", choices=["a"], stream=True), "gen"),
+        (lambda: gen("x", choices=["a"], stream=True), "stream"),
         (lambda: gen("x", json_schema="{"), "json_schema"),
         (lambda: gen("x", json_schema="[1]"), "json_schema"),
         (lambda: gen("x", json_schema=3), "json_schema"),
@@ -140,7 +140,14 @@ def test_gen_with_choices_is_a_select() -> None:
         (lambda: gen("x", resample=True, regex="a"), "resample"),
         (lambda: gen("x", resample=True, regex="a", n=1), "resample"),
         (lambda: gen("x", resample=3, regex="a", n=2), "resample"),
-        (lambda: gen("x", resample=True, choices=["a"]), "gen"),
+        (lambda: gen("x", resample=True, choices=["a"]), "resample"),
+        (lambda: gen("x", choices=["a"], max_tokens="3"), "max_tokens"),
+        (lambda: gen("x", top_logprobs_num="3"), "top_logprobs_num"),
+        (lambda: gen("x", top_logprobs_num=100), "top_logprobs_num"),
+        (lambda: gen("x", return_logprob="yes"), "return_logprob"),
+        (lambda: gen("x", stream="yes"), "stream"),
+        (lambda: gen("x", backend=3), "backend"),
+        (lambda: gen("x", stop=[1]), "stop"),
         (lambda: gen("x", log_mass=1), "log_mass"),
         (lambda: gen("x", temprature=1), "temprature"),
         (lambda: gen_int("x", temprature=1), "temprature"),
@@ -148,6 +155,13 @@ def test_gen_with_choices_is_a_select() -> None:
         (lambda: select("x", []), "choices"),
         (lambda: select("x", ["a", ""]), "choices"),
         (lambda: select("x", "ab"), "choices"),
+        (lambda: select("x", 3), "choices"),
+        (lambda: select("x", None), "choices"),
+        (lambda: select("x", ["a"], backend=3), "backend"),
+        (lambda: role("", "a"), "role"),
+        (lambda: role(" ", "a"), "role"),
+        (lambda: role(None, "a"), "role"),
+        (lambda: role("\ud800", "a"), "role"),
         (lambda: select("x", ["a"], choices_method="best"), "choices_method"),
         (lambda: video(b"v", 0), "num_frames"),
         (lambda: image("no/such/file.png"), "source"),
@@ -165,11 +179,28 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
     with pytest.raises(InvalidCall) as caught:
         gen("x", regex="a", dtype=int)
     assert str(caught.value) == (
-        "gen='dtype and regex' is not allowed; allowed: at most one of dtype, regex, json_schema,"
-        " grammar, choices"
+        "regex='a' is not allowed; allowed: None beside dtype: at most one of dtype, regex,"
+        " json_schema, grammar, choices"
     )
-    with pytest.raises(InvalidCall, match="gen='stop, temperature' is not allowed"):
+    allowed = "none beside choices, with which go name, choices_method and backend only"
+    with pytest.raises(InvalidCall, match=f"stop='b' is not allowed; allowed: {allowed}"):
         gen("x", choices=["a"], temperature=0, stop="b", backend="other")
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
+)
+def test_a_misspelled_role_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
+    with pytest.raises(InvalidCall, match=rf"^role={name!r} .*; did you mean {meant}\?$"):
+        role(name, "hi")
+
+
+@pytest.mark.parametrize(
+    "name", ["developer", "tool", "tools", "ipython", "model", "observation", "assistant_2"]
+)
+def test_a_role_that_only_some_templates_know_is_taken(name: str) -> None:
+    assert role(name, "hi") == Row((RoleBegin(name), Constant("hi"), RoleEnd()))
 
 
 def test_a_misspelled_keyword_is_refused_with_the_one_that_was_meant() -> None:

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from forkroot.adapters.connection import shared
 from forkroot.adapters.native import (
     Program,
     function,
@@ -14,7 +15,7 @@ from forkroot.adapters.native import (
     set_default_backend,
 )
 from forkroot.adapters.testing import ScriptedBackend, prompt_text
-from forkroot.core.protocol import InvalidCall, NotPicklable
+from forkroot.core.protocol import InvalidCall, InvalidModel, NotPicklable
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -29,8 +30,10 @@ def ask(s, question, mark="?"):
 @pytest.fixture
 def default():
     backend = ScriptedBackend("default")
-    with pytest.raises(InvalidCall, match=r"backend='tiny' is not allowed; .*connect\('tiny'\)"):
-        set_default_backend("tiny")
+    with pytest.raises(InvalidModel, match="no-such-model"):
+        set_default_backend("no-such-model")
+    with pytest.raises(InvalidCall, match="backend=3 is not allowed"):
+        set_default_backend(3)
     set_default_backend(backend)
     yield backend
     set_default_backend(None)
@@ -200,6 +203,16 @@ def test_a_generator_function_would_never_run_and_is_no_program() -> None:
             function(wrong)
 
 
+def test_a_model_is_named_as_connect_takes_it() -> None:
+    with pytest.raises(InvalidCall, match=r"backend=.no-such-model. .*; allowed: a name"):
+        ask.run("a", backend="no-such-model")
+    try:
+        set_default_backend("tiny")
+        assert get_default_backend() is shared("tiny").backend
+    finally:
+        set_default_backend(None)
+
+
 def test_the_default_backend_is_used_where_none_is_named(default):
     assert get_default_backend() is default
     assert ask.run("a").ret_value == "default"
@@ -251,3 +264,39 @@ def test_a_program_that_its_module_does_not_have_is_not_pickled() -> None:
     other = function(name="other")(inner.body)
     with pytest.raises(TypeError, match=r"<program other> is not .*test_program\.ask; allowed: a"):
         pickle.dumps(other)
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("backend", 3),
+        ("backends", [1]),
+        ("backends", {"one": 1}),
+        ("hints", 3),
+        ("stream", "yes"),
+        ("max_tokens", "3"),
+        ("stop", [1]),
+    ],
+)
+def test_a_setting_whose_value_is_not_allowed_is_refused_before_the_program_runs(
+    setting: str, value: object
+) -> None:
+    ran = []
+
+    @function
+    def body(s):
+        ran.append(s)
+
+    with pytest.raises(InvalidCall) as caught:
+        body.run(**{"backend": ScriptedBackend(), setting: value})
+    assert (caught.value.field, caught.value.value, ran) == (setting, value, [])
+
+
+@pytest.mark.parametrize("items", [3, "ab", {"a": 1}, [3]])
+def test_items_that_are_no_list_of_arguments_are_refused(items) -> None:
+    @function
+    def body(s, a):
+        pass
+
+    with pytest.raises(InvalidCall, match=r"^items="):
+        body.run_batch(items, backend=ScriptedBackend())

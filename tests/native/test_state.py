@@ -274,6 +274,15 @@ def test_what_cannot_be_appended_is_refused_at_once() -> None:
         run(body)
 
 
+def test_a_misspelled_role_of_a_block_is_refused_where_it_begins() -> None:
+    def body(s):
+        with s.role("usr"):
+            s += "never"
+
+    with pytest.raises(InvalidCall, match=r"role='usr' .*did you mean user\?"):
+        run(body)
+
+
 def test_appending_never_waits() -> None:
     backend = ScriptedBackend("ok", is_held=True)
     reached = []
