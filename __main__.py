@@ -40,6 +40,7 @@ from .core.protocol import (
     Backend,
     BackendInfo,
     Call,
+    CallFailed,
     ForkrootError,
     InvalidCall,
     InvalidModel,
@@ -151,7 +152,7 @@ def check(options: argparse.Namespace) -> int:
                     for name, value in _told(backend.info()):
                         table.add_row(name, value)
                 table.add_row("trial run", _trial(backend))
-    except InvalidModel as error:
+    except (InvalidModel, CallFailed) as error:
         out.print(table)
         told = f"{type(error).__name__}: {visible(str(error))}"
         out.print(Text.assemble(("It cannot be run. ", "bold red"), told), soft_wrap=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,31 +22,19 @@ from ..core.protocol import (
     Reply,
     Sampling,
     Text,
-    Usage,
 )
 from .grouping import Group, groups
 from .outline import Outline
+from .savings import Saving, Savings, Traced
 from .seen import Seen
 
 LEAST = 100  # characters from which on a beginning in common is worth a name
 MOST_CHARS = 1 << 22
-MOST_ROOTS = 1024
 PINNED_FOR = 5.0  # seconds for which a runtime keeps what was sent ahead, at least
 KEPT_SHARE = 0.5  # of a pool: what programs come back to holds no more
 AMPLE = 0.5  # of that: what may as well be kept holds no more, all that is kept counted
 
 _PLANT = Sampling(max_tokens=0)
-
-
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """What one root saved: of the prompt tokens of so many calls, the cached ones were not
-    computed again."""
-
-    root: str
-    calls: int
-    prompt_tokens: int
-    cached_tokens: int
 
 
 @dataclass(slots=True)
@@ -70,7 +57,7 @@ class Prefixes:
         self._backend = backend
         self._lock = threading.Lock()
         self._seen: Seen[_Root] = Seen(MOST_CHARS)
-        self._savings: OrderedDict[tuple[str, str], Saving] = OrderedDict()
+        self._savings = Savings()
         self._wanted: dict[tuple[str, str], int] = {}
         self._kept: set[tuple[str, str]] = set()
         self._follows_hints = True
@@ -130,7 +117,7 @@ class Prefixes:
             call, size = reply.call, reply.result(0).usage.prompt_tokens
             if self._is_heard() and self._can_keep((call.namespace, root), size):
                 hint = ForkHint(root)
-                self._backend.submit(Call(call.prompt, _PLANT, hint=hint, namespace=call.namespace))
+                self._send_ahead(call.prompt, hint, call.namespace)
                 return True
         return False
 
@@ -142,7 +129,7 @@ class Prefixes:
         with suppress(Exception):
             if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
                 hint = ForkHint(root)
-                self._backend.submit(Call(prompt, _PLANT, hint=hint, namespace=namespace))
+                self._send_ahead(prompt, hint, namespace)
                 return True
         return False
 
@@ -157,8 +144,12 @@ class Prefixes:
     @property
     def savings(self) -> tuple[Saving, ...]:
         """What each root saved, the most recently used last."""
-        with self._lock:
-            return tuple(self._savings.values())
+        return self._savings.roots
+
+    @property
+    def trace(self) -> tuple[Traced, ...]:
+        """What the latest calls with a hint used, and what was sent ahead."""
+        return self._savings.trace
 
     @property
     def num_chars(self) -> int:
@@ -167,14 +158,7 @@ class Prefixes:
 
     def report(self) -> str:
         """The savings as a few lines of text."""
-        found = self.savings
-        total = Saving(
-            f"{len(found)} roots",
-            sum(saving.calls for saving in found),
-            sum(saving.prompt_tokens for saving in found),
-            sum(saving.cached_tokens for saving in found),
-        )
-        return "\n".join(map(_line, (*found, total)))
+        return self._savings.report()
 
     # --- roots -------------------------------------------------------------------------------
 
@@ -242,7 +226,7 @@ class Prefixes:
     def _plant(self, namespace: str, prompt: Prompt | None, root: _Root, hint: ForkHint) -> None:
         """Send a root ahead, where the backend makes use of it and does not hold it already."""
         if self._pins(root, hint) and prompt is not None and self._is_heard():
-            self._backend.submit(Call(prompt, _PLANT, hint=hint, namespace=namespace))
+            self._send_ahead(prompt, hint, namespace)
 
     def _pins(self, root: _Root, hint: ForkHint) -> bool:
         """Whether a pin by this hint is called for: not again and again, where nothing ends it."""
@@ -292,26 +276,14 @@ class Prefixes:
             if "slots" in info.load:
                 self.most_kept = KEPT_SHARE * info.load["slots"]
 
-    # --- savings -----------------------------------------------------------------------------
+    # --- sending -----------------------------------------------------------------------------
 
     def _counted(self, call: Call) -> Reply:
-        reply = self._backend.submit(call)
-        if call.hint is not None and call.hint.root:
-            reply.when_done(self._count)
-        return reply
+        return self._savings.follow(self._backend.submit(call))
 
-    def _count(self, reply: Reply) -> None:
-        """In the runtime's thread: add what a call used to its root's savings."""
-        hint = reply.call.hint
-        if hint is None or reply.error() is not None:
-            return
-        usage = reply.result(0).usage
-        with self._lock:
-            key = (reply.call.namespace, hint.root)
-            before = self._savings.pop(key, Saving(hint.root, 0, 0, 0))
-            self._savings[key] = _added(before, usage)
-            if len(self._savings) > MOST_ROOTS:
-                self._savings.popitem(last=False)
+    def _send_ahead(self, prompt: Prompt, hint: ForkHint, namespace: str) -> None:
+        call = Call(prompt, _PLANT, hint=hint, namespace=namespace)
+        self._savings.follow(self._backend.submit(call), is_ahead=True)
 
 
 def _is_bare(call: Call) -> bool:
@@ -326,20 +298,3 @@ def _opened(prompt: Prompt) -> Prompt:
     if prompt.messages[-1].role not in ("system", "developer", "assistant"):
         return prompt  # the assistant comes next, and a closed chat opens its message
     return replace(prompt, messages=(*prompt.messages, Message("user", ())), open_last=True)
-
-
-def _added(saving: Saving, usage: Usage) -> Saving:
-    return Saving(
-        saving.root,
-        saving.calls + 1,
-        saving.prompt_tokens + usage.prompt_tokens,
-        saving.cached_tokens + usage.cached_tokens,
-    )
-
-
-def _line(saving: Saving) -> str:
-    share = saving.cached_tokens / saving.prompt_tokens if saving.prompt_tokens else 0.0
-    return (
-        f"{saving.root[:12]:12}  {saving.calls:6,} calls  "
-        f"{saving.cached_tokens:9,} of {saving.prompt_tokens:9,} prompt tokens cached ({share:.0%})"
-    )

@@ -127,10 +127,12 @@ def _ms(seconds: float) -> float:
     return round(seconds * 1000, 2)
 
 
+EVERY: dict[str, Shape] = SHAPES | {f"{num} at once": shape for num, shape in STEPS.items()}
+
+
 def chosen(names: Iterable[str]) -> dict[str, Shape]:
     """Shapes by name; all of them where none is named."""
-    every = SHAPES | {f"{num} at once": shape for num, shape in STEPS.items()}
-    return {name: every[name] for name in names or SHAPES}
+    return {name: EVERY[name] for name in names or SHAPES}
 
 
 def main() -> None:
@@ -142,7 +144,7 @@ def main() -> None:
     options.add_argument("--model", required=True, help="the checkpoint's folder")
     options.add_argument("--process", action="store_true", help="ours in a child process")
     options.add_argument("--dialect", choices=DIALECTS, default="vllm", help="of the server")
-    options.add_argument("--shape", action="append", default=[], help="of shapes.py; else all")
+    options.add_argument("--shape", action="append", choices=EVERY, default=[], help="else all")
     options.add_argument("--concurrency", type=int, default=8, help="programs at a time")
     options.add_argument("--scale", type=float, default=1.0, help="of the number of programs")
     options.add_argument("--no-hints", action="store_true")

@@ -47,7 +47,8 @@ class Counters:
     """Totals of an engine since its start. Seconds are of wall time; the rest counts what its name
     says.
 
-    prompt_tokens counts those of every sequence; cached_tokens of these were not computed.
+    prompt_tokens counts those of every sequence; cached_tokens of these were not computed,
+    root_tokens of which are of roots that the calls' hints name.
     forced_tokens of the completion_tokens were appended without a pass of their own.
     sampled_tokens were drawn, told step by step. evicted_tokens made room for others.
     queue_seconds: of each call, from its submission to the step in which it first ran.
@@ -58,6 +59,7 @@ class Counters:
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    root_tokens: int = 0
     completion_tokens: int = 0
     forced_tokens: int = 0
     computed_tokens: int = 0

@@ -19,11 +19,11 @@ from .flights import Launcher, Runner, Trip, attempt
 from .forks import Roots
 from .fsm.tokenizations import Tokenizations
 from .model.batch import GREEDY, Answer, Draw, Outcome
+from .pins import Pins
 from .protocol import (
     CallFailed,
     CallTooLarge,
     DeadlineExceeded,
-    ForkHint,
     ForkrootError,
     Overloaded,
 )
@@ -61,7 +61,7 @@ class Engine:
         self._roots = roots
         self._advancer = advancer
         self._max_waiting = max_waiting
-        self._hints = hints
+        self._pins = Pins(cache, roots, hints)
         self._launcher = runner if overlap and isinstance(runner, Launcher) else None
         self._away: Trip | None = None
         self._is_grounded = False
@@ -204,6 +204,8 @@ class Engine:
             sequence, count = part.sequence, len(part.scored)
             if part.is_live:
                 self.counters.computed_tokens += part.count
+                if sequence.rooted_len is None:
+                    sequence.rooted_len = self._pins.owed(sequence)
                 sequence.scores += outcome.scores[scored : scored + count].tolist()
                 sequence.score_tops += outcome.score_tops[scored : scored + count]
             scored += count
@@ -324,9 +326,10 @@ class Engine:
             self._note_start(sequence.job)
             self.counters.prompt_tokens += sequence.prompt_len
             self.counters.cached_tokens += sequence.cached_len
+            self.counters.root_tokens += sequence.rooted_len or 0
             self.counters.completion_tokens += sequence.num_new
             self.counters.forced_tokens += sequence.num_forced
-            self._pin(sequence)
+            self._pins.pin(sequence, self._clock())
         if sequence.job.search is not None and not sequence.is_aborted:
             self._grow(sequence, sequence.job.search)
 
@@ -347,7 +350,7 @@ class Engine:
 
     def _complete(self, job: Job) -> None:
         del self._jobs[job]
-        self._leave(job)
+        self._pins.leave(job, self._clock())
         job.mailbox.finish(self._advancer.completion(job))
 
     def _fail(self, job: Job, error: BaseException) -> None:
@@ -355,7 +358,7 @@ class Engine:
         self.counters.failed_calls += 1
         for sequence in job.sequences:
             self._scheduler.finish(sequence)
-        self._leave(job)
+        self._pins.leave(job, self._clock())
         job.mailbox.fail(error)
 
     def _overload(self, job: Job) -> ForkrootError:
@@ -376,25 +379,3 @@ class Engine:
         self._roots.expire(now)
         for job in [j for j in self._jobs if j.expires is not None and j.expires <= now]:
             self._fail(job, DeadlineExceeded(f"deadline={job.call.deadline} s is over"))
-
-    # --- forks -------------------------------------------------------------------------------
-
-    def _hint(self, job: Job) -> ForkHint | None:
-        return job.call.hint if self._hints else None
-
-    def _pin(self, sequence: Sequence) -> None:
-        """Pin what this sequence leaves in the cache, if it is a root that branches wait for."""
-        job = sequence.job
-        hint = self._hint(job)
-        length = sequence.prompt_len if job.is_plant else job.root_len
-        if hint is None or not length or sequence.index or sequence.is_aborted:
-            return
-        namespace = job.call.namespace
-        if job.is_plant or not self._roots.has(namespace, hint.root):
-            lease = self._cache.acquire(namespace, sequence.ids[:length], length)
-            self._roots.pin(namespace, hint.root, lease, hint.branches, self._clock())
-
-    def _leave(self, job: Job) -> None:
-        hint = self._hint(job)
-        if hint is not None and not job.is_plant:
-            self._roots.leave(job.call.namespace, hint.root, self._clock())

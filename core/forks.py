@@ -46,6 +46,11 @@ class Roots:
         """Whether this root is pinned."""
         return (namespace, root) in self._roots
 
+    def length(self, namespace: str, root: str) -> int:
+        """Tokens of this root; 0 where it is not pinned."""
+        entry = self._roots.get((namespace, root))
+        return 0 if entry is None else entry.lease.length
+
     def leave(self, namespace: str, root: str, now: float) -> None:
         """A branch of this root is done; the last one releases it. Unknown roots are ignored."""
         entry = self._roots.get((namespace, root))

@@ -108,17 +108,20 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call. `cached_tokens` of the `prompt_tokens` were not computed again."""
+    """Tokens of one call. `cached_tokens` of the `prompt_tokens` were not computed again;
+    `root_tokens` of these are of the root that the call's hint names: what the hint saved."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    root_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.cached_tokens + other.cached_tokens,
             self.completion_tokens + other.completion_tokens,
+            self.root_tokens + other.root_tokens,
         )
 
 

@@ -66,7 +66,8 @@ class Sequence:
       to be computed again, whose slots it still has.
     draw_index: which draw of its last batch was its own.
     row: of the slot table, while it runs.
-    cached_len: tokens that the cache gave when it first ran; None before.
+    cached_len: tokens that the cache gave when it first ran; None before. rooted_len: of these, how
+      many are of the root that its hint names.
     arrival: the scheduler's count of admissions when it came.
     cursor: where its answer stands in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
@@ -93,6 +94,7 @@ class Sequence:
     row: int = -1
     lease: Lease | None = None
     cached_len: int | None = None
+    rooted_len: int | None = None
     arrival: int = 0
     match_len: int = 0
     match_node: int = -1
@@ -286,6 +288,7 @@ class Job:
             prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
             cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
             completion_tokens=sum(sequence.num_new for sequence in self.sequences),
+            root_tokens=sum(sequence.rooted_len or 0 for sequence in sequences),
         )
 
 

@@ -9,6 +9,8 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import forkroot
 from forkroot.__main__ import main
@@ -114,6 +116,19 @@ def test_check_says_over_how_many_ranks_a_model_can_be_shared_out(
     assert "num_attention_heads is 32, on 3 ranks; allowed: 1, 2, 4, 8, 16, 32" in out
     main([*dummy, "ranks=2"])
     assert "weights of 2 ranks" in capsys.readouterr().out
+
+
+def test_check_says_that_a_checkpoint_gives_no_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(Path(forkroot.__file__).parent / "models" / "tiny", tmp_path / "bad")
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"].fill_(torch.nan)
+    save_file(tensors, folder / "model.safetensors")
+    assert main(["check", str(folder), *SMALL]) == 1
+    said = capsys.readouterr().out
+    assert "It cannot be run. CallFailed: " in said
+    assert "logits that are no numbers" in said
 
 
 def test_check_says_why_a_checkpoint_cannot_be_run(

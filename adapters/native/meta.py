@@ -61,5 +61,6 @@ def _usage(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "cached_tokens": usage.cached_tokens,
+        "root_tokens": usage.root_tokens,
         "completion_tokens": usage.completion_tokens,
     }

@@ -29,7 +29,8 @@ class Keys:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            raise InvalidModel(f"{path} is missing; a checkpoint folder holds it") from None
+            told = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
+            raise InvalidModel(told) from None
         except (OSError, ValueError) as error:
             raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
         if not isinstance(values, dict):
@@ -88,3 +89,15 @@ class Keys:
         """A nested object; empty where it is missing."""
         found = self.get(key, {}, (dict,), "a JSON object")
         return Keys(self.path, found)
+
+
+def _instead(folder: Path) -> str:
+    """What lies in a folder that is no checkpoint, if it is something that we know."""
+    if (folder / "adapter_config.json").exists():
+        return "; this is an adapter (LoRA): merge it into its model first, and save that"
+    if (folder / "model_index.json").exists():
+        return "; this is a pipeline of diffusers, which makes pictures"
+    if any(folder.glob("*.gguf")):
+        return "; this has weights as GGUF: take the checkpoint with safetensors instead"
+    found = sorted(folder.glob("snapshots/*/config.json"))
+    return f"; did you mean {str(found[-1].parent)!r}?" if found else ""

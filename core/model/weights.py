@@ -20,14 +20,15 @@ from .config import Shape
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+_NUMBERS = ("F32", "BF16", "F16", "F64")
 
 
 class Checkpoint:
     """The weights of a folder, open for reading; a context manager.
 
     shapes: what it must hold. ignored: name endings that it may hold and nobody needs.
-    Raises InvalidModel, before any tensor is read, if files are missing or damaged, or if names or
-    shapes differ from these.
+    Raises InvalidModel, before any tensor is read, if files are missing or damaged, if names or
+    shapes differ from these, a name is in two files, or numbers are not of a floating type.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Checkpoint:
         self._device = device
         self._files = ExitStack()
         self._homes: dict[str, Any] = {}
+        self._paths: dict[str, Path] = {}
         try:
             for path in weight_files(folder):
                 self._open(path)
@@ -83,7 +85,12 @@ class Checkpoint:
 
     def _open(self, path: Path) -> None:
         file = self._files.enter_context(opened(path))
-        self._homes.update(dict.fromkeys(file.keys(), file))
+        names = file.keys()
+        if twice := self._homes.keys() & names:
+            other = self._paths[min(twice)].name
+            raise InvalidModel(f"{path} holds {some(twice)}, which {other} holds, too")
+        self._homes.update(dict.fromkeys(names, file))
+        self._paths.update(dict.fromkeys(names, path))
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
         found = {name for name in self._homes if not name.endswith(ignored)}
@@ -94,7 +101,13 @@ class Checkpoint:
                 f"{folder} holds tensors that the model has no use for: {some(extra)}"
             )
         for name, shape in shapes.items():
-            actual = tuple(self._homes[name].get_slice(name).get_shape())
+            stored = self._homes[name].get_slice(name)
+            actual, kind = tuple(stored.get_shape()), str(stored.get_dtype())
+            if kind not in _NUMBERS:
+                raise InvalidModel(
+                    f"{self._paths[name]}: {name} is stored as {kind}; allowed: "
+                    f"{', '.join(_NUMBERS)}. Take the checkpoint that is not quantized"
+                )
             if actual != shape:
                 raise InvalidModel(
                     f"{folder}: {name} has shape {actual}; config.json wants {shape}"
@@ -124,7 +137,9 @@ def weight_files(folder: str | Path) -> list[Path]:
             f"{folder} holds only pickled weights ({some(pickles)}), which can run code when they "
             f"are read; allowed: safetensors. Convert them with save_pretrained of transformers"
         )
-    raise InvalidModel(f"{folder} holds neither {SINGLE} nor {INDEX}")
+    others = sorted(path.name for path in folder.glob("*.safetensors"))
+    hint = f"; it has {some(others)}: call one {SINGLE}, or write an index" if others else ""
+    raise InvalidModel(f"{folder} holds neither {SINGLE} nor {INDEX}{hint}")
 
 
 def _sharded_files(index: Path) -> list[Path]:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from forkroot.adapters import prefix
 from forkroot.adapters.connection import Lent
 from forkroot.adapters.grouping import groups
-from forkroot.adapters.prefix import KEPT_SHARE, LEAST, MOST_ROOTS, Prefixes, Saving
+from forkroot.adapters.prefix import KEPT_SHARE, LEAST, Prefixes
+from forkroot.adapters.savings import MOST_ROOTS, MOST_TRACED, Saving
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.config import EngineConfig
 from forkroot.core.local import LocalBackend
@@ -609,30 +610,74 @@ def test_threads_may_call_at_once() -> None:
 # --- savings -----------------------------------------------------------------------------------
 
 
-def used(prompt_tokens: int, cached_tokens: int) -> Completion:
-    return Completion((Output("a"),), Usage(prompt_tokens, cached_tokens, 1))
+def used(prompt_tokens: int, cached_tokens: int, root_tokens: int = 0) -> Completion:
+    return Completion((Output("a"),), Usage(prompt_tokens, cached_tokens, 1, root_tokens))
 
 
 def test_savings_are_the_usage_of_the_calls_of_each_root() -> None:
-    backend = ScriptedBackend([used(100, 90), used(110, 95), used(50, 0), used(30, 20)])
+    answers = [used(100, 90, 80), used(110, 95, 80), used(50, 0), used(30, 20)]
+    backend = ScriptedBackend(answers)
     prefixes = Prefixes(backend)
     hint = ForkHint("mine")
     prefixes.submit(text_call("a", hint=hint))
     prefixes.submit(text_call("b", hint=hint))
     prefixes.submit(text_call("nobody's"))
     prefixes.submit(text_call("c", hint=hint, namespace="n"))
-    assert prefixes.savings == (Saving("mine", 2, 210, 185), Saving("mine", 1, 30, 20))
-    assert prefixes.report().splitlines() == [
-        "mine               2 calls        185 of       210 prompt tokens cached (88%)",
-        "mine               1 calls         20 of        30 prompt tokens cached (67%)",
-        "2 roots            3 calls        205 of       240 prompt tokens cached (85%)",
+    assert prefixes.savings == (Saving("mine", 2, 210, 185, 160), Saving("mine", 1, 30, 20))
+    ends = [
+        "mine               2 calls        185 of       210 prompt tokens cached (88%),       160",
+        "mine               1 calls         20 of        30 prompt tokens cached (67%),         0",
+        "2 roots            3 calls        205 of       240 prompt tokens cached (85%),       160",
+    ]
+    assert prefixes.report().splitlines() == [f"{end} of the root" for end in ends]
+    usages = [answer.usage for answer in (answers[0], answers[1], answers[3])]
+    assert [it.usage for it in prefixes.trace] == usages
+    assert [(it.root, it.namespace) for it in prefixes.trace] == [
+        ("mine", ""),
+        ("mine", ""),
+        ("mine", "n"),
     ]
     backend.close()
 
 
+def test_a_hint_saves_what_its_root_has_and_no_more() -> None:
+    backend, _ = start()
+    with backend:
+        prefixes = Prefixes(backend)
+        root = long_text("root")
+        hint = prefixes.plant((Text(root),), branches=3)
+        replies = [prefixes.submit(text_call(f"{root} {n}", hint=hint)) for n in range(3)]
+        usages = [reply.result(60).usage for reply in replies]
+        assert [it.root_tokens for it in usages] == [len(root)] * 3
+        late = prefixes.submit(text_call(f"{root} 0", hint=hint)).result(60).usage
+        assert (late.root_tokens, late.cached_tokens) == (0, len(root) + 1)  # the pin has ended
+        other = prefixes.submit(text_call(f"{root} 1", hint=ForkHint("nobody's"))).result(60).usage
+        assert (other.root_tokens, other.cached_tokens) == (0, len(root) + 1)
+        found = prefixes.trace
+        assert [it.is_ahead for it in found] == [True, False, False, False, False, False]
+        assert found[0].usage.prompt_tokens == len(root)
+        assert [it.usage for it in found[1:4]] == usages
+        assert backend.info().counters["root_tokens"] == 3 * len(root)
+        backend.check()
+
+
+def test_without_hints_none_saves_anything() -> None:
+    backend, _ = start(hints=False)
+    with backend:
+        prefixes = Prefixes(backend)
+        root = long_text("root")
+        for n in range(3):
+            prefixes.submit(text_call(f"{root} {n}", hint=ForkHint("root", prefix_end=1))).result(
+                60
+            )
+        assert [it.usage.root_tokens for it in prefixes.trace] == [0, 0, 0]
+        assert prefixes.trace[2].usage.cached_tokens >= len(root)
+
+
 def test_nothing_saved_is_reported_as_that(scripted: ScriptedBackend) -> None:
     assert Prefixes(scripted).report() == (
-        "0 roots            0 calls          0 of         0 prompt tokens cached (0%)"
+        "0 roots            0 calls          0 of         0 prompt tokens cached (0%),"
+        "         0 of the root"
     )
 
 
@@ -641,10 +686,12 @@ def test_savings_and_what_was_seen_are_bounded(
 ) -> None:
     monkeypatch.setattr(prefix, "MOST_CHARS", 100_000)
     prefixes = Prefixes(scripted)
+    assert MOST_TRACED < MOST_ROOTS
     for number in range(MOST_ROOTS + 10):
         prefixes.submit(text_call("a", hint=ForkHint(f"root {number}")))
     assert len(prefixes.savings) == MOST_ROOTS
-    assert prefixes.savings[-1].root == f"root {MOST_ROOTS + 9}"
+    assert prefixes.savings[-1].root == prefixes.trace[-1].root == f"root {MOST_ROOTS + 9}"
+    assert len(prefixes.trace) == MOST_TRACED
     for number in range(1000):
         prefixes.submit(text_call(f"{number} {long_text('text', 1000)}"))
         assert prefixes.num_chars <= 100_000

@@ -124,7 +124,7 @@ def some_settings(rng: random.Random) -> dict[str, Any]:
 def told(completion: Completion) -> Completion:
     """All but how much was cached."""
     assert isinstance(completion, Completion)
-    return replace(completion, usage=replace(completion.usage, cached_tokens=0))
+    return replace(completion, usage=replace(completion.usage, cached_tokens=0, root_tokens=0))
 
 
 def alone(call: Call, runner: type[FakeRunner] = Minding) -> Completion:

@@ -59,6 +59,48 @@ def test_a_wrong_shape_is_shown_with_the_right_one(folder: Path) -> None:
         load(folder)
 
 
+def test_numbers_that_are_none_of_floating_types_are_refused(folder: Path) -> None:
+    edit(folder, lambda it: it.update({"model.norm.weight": torch.ones(48, dtype=torch.int8)}))
+    with pytest.raises(InvalidModel, match=r"model\.norm\.weight is stored as I8; allowed: F32"):
+        load(folder)
+
+
+def test_a_name_in_two_files_is_refused(folder: Path) -> None:
+    shard(folder, 2)
+    tensors = load_file(folder / "part-0.safetensors")
+    tensors["model.norm.weight"] = torch.zeros(48)
+    save_file(tensors, folder / "part-0.safetensors")
+    other = load_file(folder / "part-1.safetensors")
+    other["model.norm.weight"] = torch.ones(48)
+    save_file(other, folder / "part-1.safetensors")
+    told = r"part-1\.safetensors holds model\.norm\.weight, which part-0\.safetensors holds"
+    with pytest.raises(InvalidModel, match=told):
+        load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("adapter_config.json", "this is an adapter"),
+        ("model_index.json", "pipeline of diffusers"),
+        ("some-model.q4.gguf", "weights as GGUF"),
+        ("snapshots/0a1b/config.json", "did you mean '.*0a1b'"),
+        ("notes.txt", "a checkpoint folder holds it$"),
+    ],
+)
+def test_what_is_no_checkpoint_is_told_by_what_it_is(tmp_path: Path, file: str, told: str) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text("{}")
+    with pytest.raises(InvalidModel, match=told):
+        ModelConfig.from_folder(tmp_path)
+
+
+def test_weights_by_another_name_are_named(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "consolidated.safetensors")
+    with pytest.raises(InvalidModel, match=r"neither .* it has consolidated\.safetensors: call"):
+        load(folder)
+
+
 def test_tensors_that_nobody_needs_are_passed_over(folder: Path) -> None:
     name = "model.layers.0.self_attn.rotary_emb.inv_freq"
     edit(folder, lambda tensors: tensors.update({name: torch.ones(6)}))

@@ -127,6 +127,7 @@ def test_meta_information_tells_usage_end_and_log_probabilities() -> None:
     assert state.get_meta_info("x") == {
         "prompt_tokens": 7,
         "cached_tokens": 3,
+        "root_tokens": 0,
         "completion_tokens": 1,
         "finish_reason": "length",
         "matched": None,
