@@ -162,7 +162,9 @@ async def first_model(doors: Connections, url: str, timeout: float) -> str:
             response = await http.get(f"{url}/v1/models", timeout=timeout)
         if not response.is_success:
             reason = refusal(response.status_code, response.content)
-            raise BackendClosed(f"{url} does not list its models ({reason}); name one by --model")
+            key = "; give a key by --api-key" if response.status_code in (401, 403) else ""
+            told = f"{url} does not list its models ({reason}); name one by --model{key}"
+            raise BackendClosed(told)
         return str(response.json()["data"][0]["id"])
     except httpx.HTTPError as error:
         told = printable(str(error)) or type(error).__name__

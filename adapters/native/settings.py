@@ -56,7 +56,8 @@ class Settings:
             return next(iter(self.backends.values()))
         found = _default.backend
         if found is None:
-            raise InvalidCall("backend", None, "a backend; pass one or call set_default_backend")
+            allowed = "a backend or a model, such as 'tiny'; pass one or call set_default_backend"
+            raise InvalidCall("backend", None, allowed)
         return found
 
     def _named(self, name: str) -> Backend:

@@ -389,7 +389,9 @@ def test_a_key_opens_our_own_server(runtime: Runtime, capsys: pytest.CaptureFixt
         assert main(["bench", url, "--requests", "2", "--api-key", "secret"]) == 0
         capsys.readouterr()
         assert main(["bench", url, "--requests", "2"]) == 2
-        assert "does not list its models (401" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "does not list its models (401" in said
+        assert "--api-key" in said
 
 
 def test_a_whole_load_of_bad_requests_harms_nobody(server: str, tmp_path: Path) -> None:
