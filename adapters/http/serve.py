@@ -214,18 +214,26 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 def check_place(host: str, port: int) -> None:
     """Raise OSError, with what is allowed, where a server could not listen as things are now."""
-    where = f"the server cannot listen at host={host}, port={port}"
+    errors, num_free = list[OSError](), 0
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        for family, kind, protocol, _, address in places:
+    except OSError as error:
+        places, errors = [], [error]
+    for family, kind, protocol, _, address in places:
+        try:
             with socket.socket(family, kind, protocol) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 if family == socket.AF_INET6:
                     trial.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
                 trial.bind(address)
-    except OSError as error:
-        told = _ALLOWED.get(error.errno or 0, _HOSTS).format(port=port)
-        raise OSError(f"{where}: {error.strerror}; allowed: {told}") from error
+            num_free += 1
+        except OSError as error:
+            errors.append(error)
+    for error in errors:
+        if num_free == 0 or error.errno in _ALLOWED:  # a machine may have no IPv6
+            told = _ALLOWED.get(error.errno or 0, _HOSTS).format(port=port)
+            where = f"the server cannot listen at host={host}, port={port}"
+            raise OSError(f"{where}: {error.strerror}; allowed: {told}") from error
 
 
 def _announce(name: str, url: str) -> None:
