@@ -218,7 +218,8 @@ def check_place(host: str, port: int) -> None:
     try:
         places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        places, errors = [], [error]
+        places = []
+        errors.append(error)
     for family, kind, protocol, _, address in places:
         try:
             with socket.socket(family, kind, protocol) as trial:
@@ -229,11 +230,11 @@ def check_place(host: str, port: int) -> None:
             num_free += 1
         except OSError as error:
             errors.append(error)
-    for error in errors:
-        if num_free == 0 or error.errno in _ALLOWED:  # a machine may have no IPv6
-            told = _ALLOWED.get(error.errno or 0, _HOSTS).format(port=port)
+    for fault in errors:
+        if num_free == 0 or fault.errno in _ALLOWED:  # a machine may have no IPv6
+            told = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
             where = f"the server cannot listen at host={host}, port={port}"
-            raise OSError(f"{where}: {error.strerror}; allowed: {told}") from error
+            raise OSError(f"{where}: {fault.strerror}; allowed: {told}") from fault
 
 
 def _announce(name: str, url: str) -> None:
