@@ -118,7 +118,7 @@ def is_known(model: str | Path) -> bool:
 
 def trained_len(model: str | Path) -> int | None:
     """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
-    if is_dummy(model) or not (str(model) == EMBEDDED or Path(model).is_dir()):
+    if is_dummy(model) or not is_known(model):
         return None
     with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
         told = json.loads((model_folder(model) / "config.json").read_text("utf-8"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeAlias
 
@@ -197,16 +197,13 @@ class InThirds(Paneled):
         num = counted or count_thirds(weight)
         if num is None:
             raise ValueError("a weight has numbers that are neither bfloat16 nor float16")
-        if not amx.can_multiply():  # asks the system for leave, too
-            raise ValueError("this processor, or its system, does not let tiles be multiplied")
+        _check_tiles()
         self.num_thirds, self.lanes = num, thirds.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
         shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2
         memory = roomy(shape, torch.bfloat16)
-        for panel, rows in zip(memory, weight.split(thirds.LANES), strict=True):
-            rest = weight.new_zeros(thirds.LANES, steps * amx.DEPTH)
-            rest[: len(rows), :depth] = rows
+        for panel, rest in zip(memory, _filled(weight, thirds.LANES, amx.DEPTH), strict=True):
             for third in range(num):
                 upper = _upper(rest)
                 parts = upper.bfloat16().view(thirds.TILES, amx.ROWS, steps, 2, amx.ROWS)
@@ -224,17 +221,14 @@ class InTiles(Paneled):
     def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
         from . import amx, bfloats
 
-        if not amx.can_multiply():  # asks the system for leave, too
-            raise ValueError("this processor, or its system, does not let tiles be multiplied")
+        _check_tiles()
         self.lanes = bfloats.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
         shape = -(-width // bfloats.LANES), steps, bfloats.TILES, amx.ROWS, amx.ROWS, 2
         memory = roomy(shape, torch.bfloat16)
-        for panel, rows in zip(memory, weight.split(bfloats.LANES), strict=True):
-            rest = weight.new_zeros(bfloats.LANES, steps * amx.DEPTH)
-            rest[: len(rows), :depth] = rows
-            parts = rest.view(bfloats.TILES, amx.ROWS, steps, amx.ROWS, 2)
+        for panel, rows in zip(memory, _filled(weight, bfloats.LANES, amx.DEPTH), strict=True):
+            parts = rows.view(bfloats.TILES, amx.ROWS, steps, amx.ROWS, 2)
             panel.copy_(parts.permute(2, 0, 3, 1, 4))
         loop = compiled(bfloats.multiply, bfloats.SIGNATURE, is_reordered=False)
         return loop, memory.view(torch.uint16)
@@ -261,10 +255,8 @@ class Products:
 def _own(weight: Tensor) -> Paneled:
     """By the quickest of our loops for a weight. No trial: libraries that win one by a little add
     up in another order, and not alike for each number of rows."""
-    from . import amx
-
     counted = count_thirds(weight)
-    if counted is not None and amx.can_multiply():
+    if counted is not None and _has_tiles():
         return InThirds(weight, counted=counted)
     return Halved(weight, counted=counted) if counted == 1 else Paneled(weight)
 
@@ -276,6 +268,12 @@ def _has_tiles() -> bool:
     from . import amx
 
     return amx.can_multiply()
+
+
+def _check_tiles() -> None:
+    """Raise ValueError where tiles cannot be multiplied; the system is asked for leave, too."""
+    if not _has_tiles():
+        raise ValueError("this processor, or its system, does not let tiles be multiplied")
 
 
 def _layout(weight: Tensor) -> Layout:
@@ -298,6 +296,16 @@ def _in_panels(weight: Tensor, lanes: int, dtype: torch.dtype) -> Tensor:
         panel[:, len(rows) :] = 0
         panel[:, : len(rows)] = rows.t()
     return memory
+
+
+def _filled(weight: Tensor, lanes: int, step: int) -> Iterator[Tensor]:
+    """The rows of each panel of a weight [out, in], filled up with zeros: new ones [lanes, a
+    multiple of `step`]."""
+    depth = weight.shape[1]
+    for rows in weight.split(lanes):
+        filled = weight.new_zeros(lanes, -(-depth // step) * step)
+        filled[: len(rows), :depth] = rows
+        yield filled
 
 
 def _in_groups(bits: Bits, size: int) -> npt.NDArray[np.bool_]:

@@ -22,9 +22,8 @@ from .agents import Named
 @dataclass(frozen=True, slots=True)
 class Formatted:
     """A prompt and who wrote it. agent: which asks for one of its tools by it; demos, inputs: what
-    its prompt is made of. tools: whose calls an output is to name;
-    is_demanded: one at least. messages: the very list that the
-    adapter gave, None until then."""
+    its prompt is made of. tools: whose calls an output is to name; is_demanded: one at least.
+    messages: the very list that the adapter gave, None until then."""
 
     call_id: str
     adapter: Adapter

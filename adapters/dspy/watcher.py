@@ -7,6 +7,7 @@ DSPy keeps callbacks in its settings; `watch` puts this one there.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -120,10 +121,10 @@ def _watch_threads() -> None:
 
 def plant_all(modules: Sequence[Any]) -> None:
     """`plant` each program that several of these runs are of."""
+    counts = Counter(map(id, modules))
     for program in {id(module): module for module in modules}.values():
-        count = sum(module is program for module in modules)
-        if count > 1 and isinstance(program, dspy.Module):
-            plant(program, count)
+        if counts[id(program)] > 1 and isinstance(program, dspy.Module):
+            plant(program, counts[id(program)])
 
 
 def plant(program: dspy.Module, num_examples: int | None = None) -> None:

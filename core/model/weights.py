@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -21,6 +21,13 @@ SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _NUMBERS = ("F32", "BF16", "F16", "F64")
+
+
+class _Home(NamedTuple):
+    """Where a tensor is: the file's path, and the file, open."""
+
+    path: Path
+    file: Any
 
 
 class Checkpoint:
@@ -42,8 +49,7 @@ class Checkpoint:
         self._dtype = dtype
         self._device = device
         self._files = ExitStack()
-        self._homes: dict[str, Any] = {}
-        self._paths: dict[str, Path] = {}
+        self._homes: dict[str, _Home] = {}
         try:
             for path in weight_files(folder):
                 self._open(path)
@@ -77,7 +83,7 @@ class Checkpoint:
 
     def _read(self, name: str, read: Callable[[Any], Tensor]) -> Tensor:
         try:
-            tensor = read(self._homes[name])
+            tensor = read(self._homes[name].file)
         except SafetensorError as error:
             raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
         self._progress.update()
@@ -87,10 +93,9 @@ class Checkpoint:
         file = self._files.enter_context(opened(path))
         names = file.keys()
         if twice := self._homes.keys() & names:
-            other = self._paths[min(twice)].name
+            other = self._homes[min(twice)].path.name
             raise InvalidModel(f"{path} holds {some(twice)}, which {other} holds, too")
-        self._homes.update(dict.fromkeys(names, file))
-        self._paths.update(dict.fromkeys(names, path))
+        self._homes.update(dict.fromkeys(names, _Home(path, file)))
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
         found = {name for name in self._homes if not name.endswith(ignored)}
@@ -101,11 +106,12 @@ class Checkpoint:
                 f"{folder} holds tensors that the model has no use for: {some(extra)}"
             )
         for name, shape in shapes.items():
-            stored = self._homes[name].get_slice(name)
+            path, file = self._homes[name]
+            stored = file.get_slice(name)
             actual, kind = tuple(stored.get_shape()), str(stored.get_dtype())
             if kind not in _NUMBERS:
                 raise InvalidModel(
-                    f"{self._paths[name]}: {name} is stored as {kind}; allowed: "
+                    f"{path}: {name} is stored as {kind}; allowed: "
                     f"{', '.join(_NUMBERS)}. Take the checkpoint that is not quantized"
                 )
             if actual != shape:
