@@ -87,7 +87,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
         raise InvalidCall("process", process, "False for a server: it is a process already")
     unknown = next((name for name in settings if name not in REMOTE_SETTINGS), None)
     if unknown is not None:
-        allowed = "of a URL: " + ", ".join(REMOTE_SETTINGS)
+        allowed = ", ".join(REMOTE_SETTINGS) + " beside a URL"
         hint = meant(unknown, REMOTE_SETTINGS, _OF_SERVERS)
         raise InvalidCall(unknown, settings[unknown], allowed + hint)
     client = import_module(".http.client", __package__)

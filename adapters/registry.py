@@ -216,7 +216,7 @@ class Registry:
     def _part_of(self, entry: Plugin) -> hookspecs.RegisterBackend:
         def register(kind: str, name: str, factory: str, available: Callable[[], bool]) -> None:
             if kind not in OWN_PARTS:
-                raise ValueError(f"kind={kind!r} is not allowed; allowed: {', '.join(OWN_PARTS)}")
+                raise ValueError(f"invalid kind={kind!r}: expected {', '.join(OWN_PARTS)}")
             if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
                 raise ValueError(f"the {kind} {name!r} is there already, or has a colon")
             _check_place(factory)
@@ -277,7 +277,7 @@ def registry() -> Registry:
 def _check_place(factory: str) -> None:
     module, _, attribute = factory.partition(":")
     if not module or not attribute:
-        raise ValueError(f"factory={factory!r} is not allowed; allowed: 'module:attribute'")
+        raise ValueError(f"invalid factory={factory!r}: expected 'module:attribute'")
 
 
 _default = Default()

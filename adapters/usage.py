@@ -27,7 +27,7 @@ def number(kind: type[T], low: T | None = None, high: T | None = None) -> Callab
             value = kind(text)
             if (low is None or value >= low) and (high is None or value <= high):
                 return value
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {told}")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {told}")
 
     return read
 
@@ -40,7 +40,7 @@ def no_server(told: str) -> Callable[[str], str]:
         if not is_url(text):
             return text
         allowed = "a checkpoint folder, or the name of a model"
-        raise argparse.ArgumentTypeError(f"{text} {told}; allowed: {allowed}")
+        raise argparse.ArgumentTypeError(f"{text} {told}; expected {allowed}")
 
     return read
 

@@ -45,7 +45,7 @@ class InvalidCall(ForkrootError, ValueError):
         except RecursionError:
             shown = f"a {type(self.value).__name__} of great depth"
         shown = shown if len(shown) <= 80 else shown[:77] + "..."
-        return f"{self.field}={shown} is not allowed; allowed: {self.allowed}"
+        return f"invalid {self.field}={shown}: expected {self.allowed}"
 
 
 class UnsupportedCall(InvalidCall):
@@ -91,7 +91,7 @@ class BackendClosed(ForkrootError, RuntimeError):
     @classmethod
     def before(cls) -> BackendClosed:
         """Of a call, or a question, that came when the backend had been closed."""
-        return cls("the backend had been closed before it was called; allowed: one that is open")
+        return cls("the backend had been closed before it was called; expected one that is open")
 
 
 class EngineDied(BackendClosed):

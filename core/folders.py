@@ -25,7 +25,7 @@ def model_folder(model: str | Path) -> Path:
     """The folder of a checkpoint: a path, or "tiny" for the one in the box, whose tokenizer is that
     of dummies, too. Raises InvalidModel for a folder that is not there."""
     if not isinstance(model, str | Path) or not str(model).strip():
-        raise InvalidModel(f"model={model!r} is no name; allowed: {_listed(_KNOWN)}")
+        raise InvalidModel(f"model={model!r} is no name; expected {_listed(_KNOWN)}")
     folder = Path(model)
     if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
         return Path(__file__).parent.parent / "models" / EMBEDDED
@@ -43,7 +43,7 @@ def no_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel:
     known = EMBEDDED, *_checkpoints_beside(Path(name))
     meant = meant or did_you_mean(repr(name.strip()), map(repr, known))
     told = "is a file, not a folder" if Path(name).is_file() else "is not a folder here"
-    return InvalidModel(f"model={name!r} {told}; allowed: {_listed((*_KNOWN, *others))}{meant}")
+    return InvalidModel(f"model={name!r} {told}; expected {_listed((*_KNOWN, *others))}{meant}")
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -31,7 +31,7 @@ class Owner:
     def refusal(self) -> BackendClosed:
         """What a fork is told."""
         return BackendClosed(
-            f"the backend belongs to process {self._pid}, of which this one is a fork; allowed: one"
+            f"the backend belongs to process {self._pid}, of which this one is a fork; expected one"
             " that is started here, after the fork"
         )
 
@@ -68,5 +68,5 @@ def not_picklable(thing: object, allowed: str) -> NotPicklable:
     instead."""
     name = type(thing).__name__
     return NotPicklable(
-        f"a {name} belongs to its process and cannot be pickled; allowed: {allowed}"
+        f"a {name} belongs to its process and cannot be pickled; expected {allowed}"
     )

@@ -192,5 +192,5 @@ def show_table(
 def _count(text: str) -> int:
     number = int(text)
     if number < 1:
-        raise argparse.ArgumentTypeError(f"{number} is not allowed; 1 or more are")
+        raise argparse.ArgumentTypeError(f"invalid value {number}: expected 1 or more")
     return number

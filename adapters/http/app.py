@@ -81,7 +81,7 @@ async def _tell(request: Request, error: Exception) -> Response:
             error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
         case HTTPException(status_code=405):
             allowed = ", ".join(_methods(request))
-            text = f"{request.method} is not allowed for {request.url.path}; allowed: {allowed}"
+            text = f"{request.method} is not allowed for {request.url.path}; expected {allowed}"
             fault = Fault(405, "invalid_request_error", "method_not_allowed", allowed=allowed)
             error = Refused(text, fault)
         case HTTPException():

@@ -149,7 +149,7 @@ def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
     if "[SSL" in str(error) and "CERTIFICATE" not in str(error):
         what_to_do = f"; did you mean {shown(url, 'http')}?"
     elif isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        what_to_do = "; allowed: one that runs, as `forkroot serve` starts it"
+        what_to_do = "; expected one that runs, as `forkroot serve` starts it"
     told = BackendClosed(
         f"the server at {shown(url)} cannot be reached: {error!r:.200}{what_to_do}"
     )
@@ -160,7 +160,7 @@ def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
 def no_server(url: httpx.URL, reason: str) -> BackendClosed:
     """The error of what answers at a URL, and is no server of ours."""
     allowed = "one that `forkroot serve` started"
-    told = f"{shown(url)} is no server for calls of forkroot: {reason}; allowed: {allowed}"
+    told = f"{shown(url)} is no server for calls of forkroot: {reason}; expected {allowed}"
     return BackendClosed(told)
 
 

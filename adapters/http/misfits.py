@@ -50,7 +50,7 @@ def misfit(
     place = _place([part for part in first["loc"] if part not in _OUTSIDE], body, kind)
     allowed = first["msg"] if place.kind is Any else in_words(place.kind)
     if first["type"] == "missing":
-        message = f"{place.name or 'the body'} is missing; allowed: {allowed}"
+        message = f"{place.name or 'the body'} is missing; expected {allowed}"
         code = "missing_required_parameter"
         return Refused(message, Fault(400, "invalid_request_error", code, place.name or None))
     if "min_length" in (first.get("ctx") or {}):

@@ -56,7 +56,7 @@ def check_model(runtime: Runtime, name: str | None) -> None:
     """Raise Refused for a model that is not served here; none is the one that is."""
     if name is not None and name not in runtime.names:
         allowed = f"{', '.join(runtime.names)}{did_you_mean(name[:200], runtime.names)}"
-        message = f"the model {name!r:.200} is not served here; allowed: {allowed}"
+        message = f"the model {name!r:.200} is not served here; expected {allowed}"
         raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
 
 

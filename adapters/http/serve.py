@@ -30,9 +30,9 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _ALLOWED = {
-    errno.EADDRINUSE: "another --port, or --port 0 for any free one (`lsof -i :{port}` tells who"
-    " has this one)",
-    errno.EACCES: "a --port of 1024 or more, or --port 0 for any free one",
+    errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
+    " uses this one)",
+    errno.EACCES: "a --port of 1024 or more, or --port 0 to pick a free one",
 }
 _HOSTS = "a --host of this machine, as 127.0.0.1 for itself alone, or 0.0.0.0 for all networks"
 _log = logging.getLogger("forkroot.http")
@@ -233,8 +233,8 @@ def check_place(host: str, port: int) -> None:
     for fault in errors:
         if num_free == 0 or fault.errno in _ALLOWED:  # a machine may have no IPv6
             told = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
-            where = f"the server cannot listen at host={host}, port={port}"
-            raise OSError(f"{where}: {fault.strerror}; allowed: {told}") from fault
+            where = f"port={port}" if fault.errno in _ALLOWED else f"host={host}, port={port}"
+            raise OSError(f"invalid {where}: {fault.strerror}; expected {told}") from fault
 
 
 def _announce(name: str, url: str) -> None:

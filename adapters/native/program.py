@@ -54,7 +54,7 @@ class Program(Uncopied):
         where = self.__module__, str(getattr(self.body, "__qualname__", self.name))
         if not self._is(where):
             allowed = "a program that its module has by this name, as with functions"
-            raise NotPicklable(f"{self!r} is not {'.'.join(where)}; allowed: {allowed}")
+            raise NotPicklable(f"{self!r} is not {'.'.join(where)}; expected {allowed}")
         return _found, (*where, self.bound)
 
     def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:

@@ -54,7 +54,7 @@ class DummyWeights:
 def dummy_config(name: str) -> ModelConfig:
     """The shape of this name. Raises InvalidModel for a name that is not known."""
     if name not in SHAPES:
-        raise InvalidModel(f"dummy model {name!r} is not known; allowed: {', '.join(SHAPES)}")
+        raise InvalidModel(f"dummy model {name!r} is not known; expected {', '.join(SHAPES)}")
     return SHAPES[name]
 
 

@@ -63,11 +63,11 @@ class Decoder:
         if self._body is self.whole:
             raise InvalidModel(f"{self.name} has no body apart from its head")
         if "position_ids" not in inspect.signature(self._body.forward).parameters:
-            raise InvalidModel(f"{self.name} takes no positions; allowed: models that do")
+            raise InvalidModel(f"{self.name} takes no positions; expected models that do")
         mixers = (torch.nn.Conv1d, torch.nn.RNNBase)
         found = [name for name, part in self._body.named_modules() if isinstance(part, mixers)]
         if found:
-            raise InvalidModel(f"{self.name} mixes tokens in {found[0]}; allowed: attention only")
+            raise InvalidModel(f"{self.name} mixes tokens in {found[0]}; expected attention only")
 
 
 class _Given(torch.nn.Module):

@@ -40,7 +40,7 @@ def read_config(keys: Keys) -> Any:
             f"{keys.path}: transformers {version} cannot read this configuration of {name}: {error}"
         ) from error
     if config.is_encoder_decoder:
-        raise InvalidModel(f"{keys.path}: {name} has an encoder; allowed: decoders of text")
+        raise InvalidModel(f"{keys.path}: {name} has an encoder; expected decoders of text")
     text = config.get_text_config()
     if text is config:
         _check_told(keys, config)
@@ -75,7 +75,7 @@ def stored_dtype(config: Any) -> str:
     """Of the weights. Raises InvalidModel."""
     name = str(config.dtype or torch.float32).removeprefix("torch.")
     if name not in DTYPE_BYTES:
-        raise InvalidModel(f"dtype is {name}; allowed: {', '.join(DTYPE_BYTES)}")
+        raise InvalidModel(f"dtype is {name}; expected {', '.join(DTYPE_BYTES)}")
     return name
 
 
@@ -120,7 +120,7 @@ def ways_to_ask(kind: Any) -> tuple[bool, ...]:
     same. Raises InvalidModel for classes that ask nobody."""
     name = kind.__name__
     if getattr(kind, "_is_stateful", False):
-        raise InvalidModel(f"{name} keeps a state beside its KV; allowed: attention only")
+        raise InvalidModel(f"{name} keeps a state beside its KV; expected attention only")
     if kind._supports_attention_backend:
         return (False,)
     if kind._supports_sdpa:
@@ -131,7 +131,7 @@ def ways_to_ask(kind: Any) -> tuple[bool, ...]:
 def computes_itself(kind: Any) -> InvalidModel:
     """What is raised for a class that asks nobody for attention."""
     name = kind.__name__
-    return InvalidModel(f"{name} computes its attention itself; allowed: by a given function")
+    return InvalidModel(f"{name} computes its attention itself; expected by a given function")
 
 
 def attention_name(is_caught: bool) -> str:
@@ -214,7 +214,7 @@ def _transformers() -> Any:
     except ImportError as error:
         raise InvalidModel(
             "this architecture is run by transformers, which is not installed; "
-            f"allowed: {how_to_install('hub')}"
+            f"expected {how_to_install('hub')}"
         ) from error
     for name in (NAME, TRIAL):
         transformers.AttentionInterface.register(name, answer)

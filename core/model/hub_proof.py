@@ -49,7 +49,7 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
         if not error <= _TOLERANCE[model.dtype]:
             raise InvalidModel(
                 f"{decoder.name} says something else on paged KV than on its own (relative error "
-                f"{error:.2g}; allowed: {_TOLERANCE[model.dtype]:g}): it does not run here"
+                f"{error:.2g}; expected {_TOLERANCE[model.dtype]:g}): it does not run here"
             )
 
 

@@ -46,11 +46,11 @@ class TrialSeat:
         where = f"layer {asked.layer} ({asked.module})"
         if unknown := sorted(asked.options.keys() - _HONOURED - _IDLE):
             raise InvalidModel(
-                f"{where} gives its attention {', '.join(unknown)}; allowed: "
+                f"{where} gives its attention {', '.join(unknown)}; expected "
                 f"{', '.join(sorted(_HONOURED))}"
             )
         if not asked.is_causal:
-            raise InvalidModel(f"{where} looks ahead; allowed: causal attention")
+            raise InvalidModel(f"{where} looks ahead; expected causal attention")
         if asked.mask is not None and asked.mask is not self.mask:
             asked = _read(asked, where)
         self.asked.append(asked)
@@ -62,7 +62,7 @@ def _read(asked: Asked, where: str) -> Asked:
     """The window is the mask's: code that honours masks obeys these, whatever else is said."""
     mask = told(asked.mask)
     if mask is None or not mask.is_known:
-        raise InvalidModel(f"{where} has a mask or bias of its own; allowed: sliding windows")
+        raise InvalidModel(f"{where} has a mask or bias of its own; expected sliding windows")
     return asked._replace(options={**asked.options, "sliding_window": mask.window})
 
 
@@ -91,16 +91,16 @@ def layers_of(model: Any, is_caught: bool) -> Layers | None:
 def _layers(asked: list[Asked], num_layers: int, vocabulary_size: int) -> Layers:
     numbers = [it.layer for it in asked]
     if sorted(set(numbers), key=str) != sorted(numbers, key=str):
-        raise InvalidModel("a layer attends twice in one pass; allowed: once")
+        raise InvalidModel("a layer attends twice in one pass; expected once")
     if len(numbers) < num_layers or set(numbers) != set(range(len(numbers))):
         raise InvalidModel(
-            f"{len(numbers)} of {num_layers} layers attend; allowed: models whose every layer "
+            f"{len(numbers)} of {num_layers} layers attend; expected models whose every layer "
             f"mixes tokens by attention, and by nothing else"
         )
     asked = sorted(asked, key=lambda it: it.layer or 0)
     heads = {it.k.shape[0] for it in asked} | {it.v.shape[0] for it in asked}
     if len(heads) > 1:
-        raise InvalidModel(f"layers cache {sorted(heads)} heads; allowed: as many in every layer")
+        raise InvalidModel(f"layers cache {sorted(heads)} heads; expected as many in every layer")
     dims = {x.shape[-1] for it in asked for x in (it.k, it.v)}
     windows = tuple(it.options.get("sliding_window") for it in asked)
     return Layers(heads.pop(), max(dims), windows, vocabulary_size)

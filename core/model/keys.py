@@ -34,13 +34,13 @@ class Keys:
         except (OSError, ValueError) as error:
             raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
         if not isinstance(values, dict):
-            raise InvalidModel(f"{path} holds {type(values).__name__}; allowed: a JSON object")
+            raise InvalidModel(f"{path} holds {type(values).__name__}; expected a JSON object")
         return cls(path, values)
 
     def refuse(self, key: str, allowed: str) -> InvalidModel:
         """The error for a key's value, for the caller to raise."""
         shown = repr(self.values[key]) if key in self.values else "missing"
-        return InvalidModel(f"{self.path}: {key} is {shown}; allowed: {allowed}")
+        return InvalidModel(f"{self.path}: {key} is {shown}; expected {allowed}")
 
     def get(self, key: str, default: object, kinds: tuple[type, ...], allowed: str) -> Any:
         """A value of one of these types; the default where it is missing or null."""

@@ -66,7 +66,7 @@ def check_shares(described: Described, num_ranks: int) -> None:
     if isinstance(described, HubConfig):
         name, path, known = described.architecture, described.path, ", ".join(SUPPORTED)
         asked = f"{name} on {num_ranks} ranks"
-        raise InvalidModel(f"{asked}; allowed: 1, as it runs by {path}; on several run {known}")
+        raise InvalidModel(f"{asked}; expected 1, as it runs by {path}; on several run {known}")
     shared = {
         "num_attention_heads": described.num_heads,
         "num_key_value_heads": described.num_kv_heads,
@@ -76,4 +76,4 @@ def check_shares(described: Described, num_ranks: int) -> None:
     allowed = ", ".join(str(size) for size in range(1, common + 1) if common % size == 0)
     for key, count in shared.items():
         if count % num_ranks:
-            raise InvalidModel(f"{key} is {count}, on {num_ranks} ranks; allowed: {allowed} ranks")
+            raise InvalidModel(f"{key} is {count}, on {num_ranks} ranks; expected {allowed} ranks")

@@ -111,7 +111,7 @@ class Checkpoint:
             actual, kind = tuple(stored.get_shape()), str(stored.get_dtype())
             if kind not in _NUMBERS:
                 raise InvalidModel(
-                    f"{path}: {name} is stored as {kind}; allowed: "
+                    f"{path}: {name} is stored as {kind}; expected "
                     f"{', '.join(_NUMBERS)}. Take the checkpoint that is not quantized"
                 )
             if actual != shape:
@@ -141,7 +141,7 @@ def weight_files(folder: str | Path) -> list[Path]:
     if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
         raise InvalidModel(
             f"{folder} holds only pickled weights ({some(pickles)}), which can run code when they "
-            f"are read; allowed: safetensors. Convert them with save_pretrained of transformers"
+            f"are read; expected safetensors. Convert them with save_pretrained of transformers"
         )
     others = sorted(path.name for path in folder.glob("*.safetensors"))
     hint = f"; it has {some(others)}: call one {SINGLE}, or write an index" if others else ""
@@ -154,7 +154,7 @@ def _sharded_files(index: Path) -> list[Path]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
     if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
-        raise InvalidModel(f"{index} names {some(map(repr, bad))}; allowed: files of its folder")
+        raise InvalidModel(f"{index} names {some(map(repr, bad))}; expected files of its folder")
     return [index.parent / name for name in sorted(names)]
 
 

@@ -23,7 +23,7 @@ class SlotPool:
 
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
-            raise ValueError(f"capacity={capacity} is not allowed; allowed: at least 1 slot")
+            raise ValueError(f"invalid capacity={capacity}: expected at least 1 slot")
         self.capacity = capacity
         self._stack = np.arange(capacity, dtype=np.int32)[::-1].copy()  # next slot at its end
         self._num_free = capacity

@@ -166,13 +166,13 @@ def test_what_is_shared_still_is_the_backend_itself(starts: Starts) -> None:
 
 
 def test_what_is_no_backend_and_no_name_is_refused() -> None:
-    with pytest.raises(InvalidCall, match=r"backend=7 .* a name, path, URL"):
+    with pytest.raises(InvalidCall, match=r"backend=7: .* a name, path, URL"):
         shared(7)  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="num_slots=5"):
         shared(ScriptedBackend("a"), num_slots=5)
     with pytest.raises(InvalidModel, match="nonesuch"):
         shared("nonesuch")
-    with pytest.raises(InvalidCall, match=r"num_slots=5 .* api_key"):
+    with pytest.raises(InvalidCall, match=r"num_slots=5: .* api_key"):
         shared("http://127.0.0.1:1", num_slots=5)
 
 
@@ -194,7 +194,7 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
 @pytest.mark.parametrize("model", [None, "", " ", 5])
 @pytest.mark.parametrize("process", [False, True])
 def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -> None:
-    with pytest.raises(InvalidModel, match="is no name; allowed: a checkpoint folder"):
+    with pytest.raises(InvalidModel, match="is no name; expected a checkpoint folder"):
         connect(model, process=process)
 
 
@@ -219,7 +219,7 @@ def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
     with pytest.raises(InvalidModel) as caught:
         connect(model)
     assert str(caught.value) == (
-        f"model={model!r} is not a folder here; allowed: a checkpoint folder (nothing is"
+        f"model={model!r} is not a folder here; expected a checkpoint folder (nothing is"
         " downloaded), 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a plugin"
         f" knows; did you mean '{meant}'?"
     )

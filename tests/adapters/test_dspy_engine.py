@@ -171,9 +171,9 @@ def test_a_value_of_ours_that_is_not_allowed_is_refused_with_the_lm() -> None:
 
 
 def test_a_misspelled_keyword_is_refused_with_the_lm_and_with_its_copy() -> None:
-    with pytest.raises(LMInvalidRequestError, match=r"temprature=0 .*did you mean temperature\?"):
+    with pytest.raises(LMInvalidRequestError, match=r"temprature=0: .*did you mean temperature\?"):
         LM(ScriptedBackend("a"), temprature=0)
-    with pytest.raises(LMInvalidRequestError, match=r"hint=False .*did you mean hints\?"):
+    with pytest.raises(LMInvalidRequestError, match=r"hint=False: .*did you mean hints\?"):
         LM(ScriptedBackend("a"), hint=False)
     with pytest.raises(LMInvalidRequestError, match=r"did you mean seed\?"):
         LM(ScriptedBackend("a")).copy(sed=3)
@@ -190,7 +190,7 @@ def test_a_setting_of_the_engine_is_refused_with_where_it_goes() -> None:
 
 @pytest.mark.parametrize("name", ["timeout", "settings"])
 def test_a_value_that_no_lm_could_have_is_refused_with_it(name: str) -> None:
-    with pytest.raises(LMInvalidRequestError, match=f"{name}='x' is not allowed"):
+    with pytest.raises(LMInvalidRequestError, match=f"invalid {name}='x'"):
         LM(ScriptedBackend("a"), **{name: "x"})
 
 
@@ -441,7 +441,7 @@ def test_an_lm_with_a_name_is_saved_without_secrets_and_comes_back() -> None:
 def test_a_value_that_dspy_would_refuse_with_a_bare_error_is_told_with_its_keyword(
     name: str, value: Any, allowed: str
 ) -> None:
-    told = re.escape(f"{name}={value!r} is not allowed; allowed: {allowed}")
+    told = re.escape(f"invalid {name}={value!r}: expected {allowed}")
     with pytest.raises(dspy.LMInvalidRequestError, match=told):
         LM(ScriptedBackend("yes"), **{name: value})
     lm = LM(ScriptedBackend("yes"), cache=False)
@@ -455,7 +455,7 @@ def test_a_value_that_dspy_would_refuse_with_a_bare_error_is_told_with_its_keywo
 
 @pytest.mark.parametrize("name", ["hints", "constrain"])
 def test_a_switch_is_true_or_false(name: str) -> None:
-    with pytest.raises(dspy.LMInvalidRequestError, match=f"{name}='no' is not allowed"):
+    with pytest.raises(dspy.LMInvalidRequestError, match=f"invalid {name}='no'"):
         LM(ScriptedBackend("yes"), **{name: "no"})
 
 

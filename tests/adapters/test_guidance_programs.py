@@ -351,8 +351,8 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("temperature", r"^temperature=3 .* gen\(\.\.\., temperature=\.\.\.\)$"),
-        ("max_tokens", r"^max_tokens=3 .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
+        ("temperature", r"^invalid temperature=3: .* gen\(\.\.\., temperature=\.\.\.\)$"),
+        ("max_tokens", r"^invalid max_tokens=3: .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
         ("top_p", r"sampling_params=\{'top_p': \.\.\.\}$"),
         ("temprature", r"; temperature is given in a program: gen\(\.\.\., temperature=\.\.\.\)$"),
         ("num_slot", r"did you mean num_slots\?"),

@@ -291,7 +291,7 @@ def test_what_a_config_says_of_a_call_reaches_the_door() -> None:
     for call in backend.calls:
         assert (call.hint.root, call.hint.prefix_end, call.hint.branches) == ("book", 1, 3)
         assert (call.namespace, call.priority) == ("mine", 2)
-    with pytest.raises(ValueError, match=r"metadata\.forkroot\.rot='x' is not allowed"):
+    with pytest.raises(ValueError, match=r"invalid metadata\.forkroot\.rot='x'"):
         model.invoke("Hello", {"metadata": {"forkroot": {"rot": "x"}}})
 
 

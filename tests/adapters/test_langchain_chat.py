@@ -67,11 +67,11 @@ def test_names_and_values_that_are_not_allowed_are_refused() -> None:
     model = ChatForkroot(model=ScriptedBackend("yes"))
     with pytest.raises(ValueError, match="temperatur"):
         ChatForkroot(model="tiny", temperatur=0)
-    with pytest.raises(ValueError, match=r"temperature=-1\.0 is not allowed"):
+    with pytest.raises(ValueError, match=r"invalid temperature=-1\.0"):
         ChatForkroot(model="tiny", temperature=-1)
-    with pytest.raises(ModelInvalidRequestError, match="temperatur=0 is not allowed"):
+    with pytest.raises(ModelInvalidRequestError, match="invalid temperatur=0"):
         model.invoke("Hello", temperatur=0)
-    with pytest.raises(ValueError, match="model=3 is not allowed"):
+    with pytest.raises(ValueError, match="invalid model=3"):
         ChatForkroot(model=3)
 
 
@@ -114,7 +114,7 @@ def test_content_that_cannot_be_shown_is_refused_by_its_place() -> None:
         model.invoke([HumanMessage([picture])])
     with pytest.raises(UnsupportedCall, match=r"messages\[0\]\.content\[0\]\.type='input_audio'"):
         model.invoke([HumanMessage([sound])])
-    with pytest.raises(InvalidCall, match=r"messages=\[\] is not allowed"):
+    with pytest.raises(InvalidCall, match=r"invalid messages=\[\]"):
         model.invoke([])
 
 
@@ -135,7 +135,7 @@ def test_what_is_no_text_is_refused_by_its_place(
     with pytest.raises(InvalidCall, match=r"there is one at position 1\)") as caught:
         model.invoke([HumanMessage(content)], **options)
     assert caught.value.field.startswith(field)
-    with pytest.raises(InvalidCall, match=r"^prompts\[1\]="):
+    with pytest.raises(InvalidCall, match=r"^invalid prompts\[1\]="):
         Forkroot(model=ScriptedBackend("yes")).generate(["a", "a\ud800"])
 
 
@@ -318,7 +318,7 @@ def test_a_timeout_that_is_none_is_refused_by_name() -> None:
     with pytest.raises(ValidationError) as caught:
         ChatForkroot(timeout="soon")
     assert caught.value.errors()[0]["loc"] == ("timeout",)
-    with pytest.raises(ValidationError, match=r"timeout=0\.0 is not allowed"):
+    with pytest.raises(ValidationError, match=r"invalid timeout=0\.0"):
         ChatForkroot(timeout=0)
 
 
@@ -401,12 +401,12 @@ def test_token_ids_are_told_where_the_tokenizer_is_at_hand(local: LocalBackend) 
 
 
 def test_settings_beside_a_backend_are_refused() -> None:
-    with pytest.raises(ValidationError, match=r"settings=\{'cache': False\} is not allowed"):
+    with pytest.raises(ValidationError, match=r"invalid settings=\{'cache': False\}"):
         ChatForkroot(model=ScriptedBackend("yes"), settings={"cache": False})
 
 
 @pytest.mark.parametrize("options", [{"top_logprobs": "x"}, {"top_logprobs": 100}, {"logprobs": 3}])
 def test_numbers_of_logprobs_that_are_none_are_named(options: dict[str, Any]) -> None:
     (name,) = options
-    with pytest.raises(InvalidCall, match=f"^{name}="):
+    with pytest.raises(InvalidCall, match=f"^invalid {name}="):
         ChatForkroot(model=ScriptedBackend("yes")).invoke("a", **options)

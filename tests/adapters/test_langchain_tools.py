@@ -128,7 +128,7 @@ def test_no_tool_is_shown_or_called_where_none_shall_be() -> None:
 
 def test_tool_choices_that_mean_nothing_are_refused() -> None:
     model = ChatForkroot(model=ScriptedBackend("yes"))
-    with pytest.raises(InvalidCall, match="tool_choice='other' is not allowed"):
+    with pytest.raises(InvalidCall, match="invalid tool_choice='other'"):
         model.bind_tools([lookup], tool_choice="other")
     with pytest.raises(InvalidCall, match="tool_choice=7"):
         model.bind_tools([lookup], tool_choice=7)
@@ -269,7 +269,7 @@ def test_a_schema_of_anything_is_held_to(model: ChatForkroot, schema: Any) -> No
     for method in ("json_schema", "json_mode"):
         answer = model.with_structured_output(schema, method=method).invoke("Go", max_tokens=40)
         jsonschema.validate(answer.value if schema is Colour else answer, held)
-    with pytest.raises(InvalidCall, match=r"allowed: a schema of objects, .*method='json_schema'"):
+    with pytest.raises(InvalidCall, match=r"expected a schema of objects, .*method='json_schema'"):
         model.with_structured_output(schema)
 
 
@@ -296,9 +296,9 @@ def test_without_a_schema_json_mode_gives_any_object(model: ChatForkroot) -> Non
     answer = model.with_structured_output(method="json_mode").invoke("Country: Peru", max_tokens=40)
     assert type(answer) is dict
     for method in ("function_calling", "json_schema"):
-        with pytest.raises(InvalidCall, match="schema=None is not allowed"):
+        with pytest.raises(InvalidCall, match="invalid schema=None"):
             model.with_structured_output(None, method=method)
-    with pytest.raises(InvalidCall, match="method='json' is not allowed"):
+    with pytest.raises(InvalidCall, match="invalid method='json'"):
         model.with_structured_output(None, method="json")
 
 
@@ -372,7 +372,7 @@ PLACE = "#/properties/a~1b/items/type"
 def test_a_fault_in_a_schema_is_told_with_its_place_and_value(
     model: ChatForkroot, method: str, field: str
 ) -> None:
-    with pytest.raises(InvalidCall, match="allowed: one of object, array") as caught:
+    with pytest.raises(InvalidCall, match="expected one of object, array") as caught:
         model.with_structured_output(FAULTY, method=method).invoke("Go")
     assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
     asked = model.with_structured_output(FAULTY, method=method).ainvoke("Go")
@@ -495,5 +495,5 @@ def test_a_misspelled_choice_of_a_tool_is_told_with_the_one_that_was_meant(
 ) -> None:
     with pytest.raises(InvalidCall, match=r"lookup, timer; did you mean lookup\?$"):
         model.bind_tools([lookup, timer], tool_choice="look_up")
-    with pytest.raises(InvalidCall, match="allowed: none or auto, where there are no tools"):
+    with pytest.raises(InvalidCall, match="expected none or auto, where there are no tools"):
         model.invoke("a", tool_choice="lookup")

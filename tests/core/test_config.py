@@ -65,7 +65,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed)
         EngineConfig.from_settings({name: value})
     error = caught.value
     assert (error.field, error.value, error.allowed) == (name, value, allowed) or value != value
-    assert str(error) == f"{name}={value!r} is not allowed; allowed: {allowed}"
+    assert str(error) == f"invalid {name}={value!r}: expected {allowed}"
 
 
 def test_settings_are_frozen_and_the_defaults_are_allowed():
@@ -98,12 +98,12 @@ def test_a_context_that_the_model_does_not_have_is_refused_with_the_one_that_it_
     with pytest.raises(InvalidCall) as caught:
         EngineConfig(context_len=500).resolve(499, 8, 10**9)
     allowed = "an integer from 2 to 499, which is what the model has, or None"
-    assert str(caught.value) == f"context_len=500 is not allowed; allowed: {allowed}"
+    assert str(caught.value) == f"invalid context_len=500: expected {allowed}"
 
 
 @pytest.mark.parametrize("field", dataclasses.fields(EngineConfig), ids=lambda field: field.name)
 def test_every_setting_is_checked(field):
-    with pytest.raises(InvalidCall, match=f"^{field.name}="):
+    with pytest.raises(InvalidCall, match=f"^invalid {field.name}="):
         EngineConfig.from_settings({field.name: object()})
 
 
@@ -112,7 +112,7 @@ def test_every_setting_is_checked(field):
     [("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")],
 )
 def test_a_misspelled_setting_is_told_with_the_one_that_was_meant(name: str, meant: str) -> None:
-    with pytest.raises(InvalidCall, match=rf"{name}=1 .*did you mean {meant}\?"):
+    with pytest.raises(InvalidCall, match=rf"{name}=1: .*did you mean {meant}\?"):
         EngineConfig.from_settings({name: 1})
 
 

@@ -115,7 +115,7 @@ def test_values_at_the_edge_are_allowed(sampling):
 
 
 def test_no_more_tokens_are_asked_for_than_allowed():
-    with pytest.raises(InvalidCall, match=r"min_tokens=5 is not allowed; .* max_tokens=4"):
+    with pytest.raises(InvalidCall, match=r"invalid min_tokens=5: .* max_tokens=4"):
         Sampling(min_tokens=5, max_tokens=4).check()
 
 
@@ -182,7 +182,7 @@ def test_a_call_that_is_not_allowed_is_named(name, value):
 
 
 def test_a_call_with_options_takes_no_constraint():
-    with pytest.raises(InvalidCall, match=r"constraint=.* allowed: none beside options"):
+    with pytest.raises(InvalidCall, match=r"constraint=.* expected none beside options"):
         Call(PROMPT, options=("a",), constraint=Choices(("a",))).check()
 
 
@@ -205,7 +205,7 @@ def test_unusual_calls_are_allowed(call):
 def test_a_long_value_is_shortened_in_the_error_text():
     error = InvalidCall("prompt", "x" * 1000, "less")
     assert len(str(error)) < 150
-    assert str(error).endswith("is not allowed; allowed: less")
+    assert str(error).endswith(": expected less")
     assert error.value == "x" * 1000
 
 
@@ -266,6 +266,6 @@ def test_a_tool_whose_texts_no_encoding_holds_is_refused(tool: Any) -> None:
 
 @pytest.mark.parametrize("value", ["Once upon a time", None, PROMPT])
 def test_what_is_no_call_is_told_what_one_is(value: object) -> None:
-    with pytest.raises(InvalidCall, match=r"^call=.*; allowed: a Call, as Call\(\(Text\("):
+    with pytest.raises(InvalidCall, match=r"^invalid call=.*: expected a Call, as Call\(\(Text\("):
         protocol.check_call(value)
     protocol.check_call(Call(PROMPT))

@@ -41,7 +41,7 @@ def test_a_url_may_end_as_clients_of_openai_say_it(server: str) -> None:
 
 
 def test_what_a_url_does_not_take_is_refused_by_name() -> None:
-    with pytest.raises(forkroot.InvalidCall, match=r"num_slots=5 .* api_key"):
+    with pytest.raises(forkroot.InvalidCall, match=r"num_slots=5: .* api_key"):
         forkroot.connect("http://127.0.0.1:1", num_slots=5)
     with pytest.raises(forkroot.InvalidCall, match="process=True"):
         forkroot.connect("http://127.0.0.1:1", process=True)
@@ -85,7 +85,7 @@ class Site(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("/a", "the server answered with status 404; allowed: one that `forkroot serve` started"),
+        ("/a", "the server answered with status 404; expected one that `forkroot serve` started"),
         ("/b", r"its answer cannot be read \(JSONDecodeError"),
         ("/c", "its answer cannot be read"),
         ("/d", "it sends on to https://secure/d;"),
@@ -150,7 +150,7 @@ def test_a_server_may_tell_more_than_this_client_knows() -> None:
 
 
 def test_a_wrong_key_is_refused_when_connecting(keyed: str) -> None:
-    with pytest.raises(forkroot.InvalidCall, match=r"^api_key="):
+    with pytest.raises(forkroot.InvalidCall, match=r"^invalid api_key="):
         forkroot.connect(keyed, api_key="wrong")
     forkroot.connect(keyed, api_key="right").close()
 
@@ -159,9 +159,7 @@ def test_a_text_is_no_call(server: str) -> None:
     with forkroot.connect(server) as backend:
         error = backend.submit("Once upon a time").error()  # type: ignore[arg-type]
     assert type(error) is forkroot.InvalidCall
-    assert str(error).startswith(
-        "call='Once upon a time' is not allowed; allowed: a Call, as Call("
-    )
+    assert str(error).startswith("invalid call='Once upon a time': expected a Call, as Call(")
 
 
 @pytest.mark.parametrize("command", ["check", "chat"])
@@ -175,7 +173,7 @@ def test_who_has_no_key_is_told_how_to_give_one(
 ) -> None:
     assert main([command, keyed, *given]) == 2
     said = capsys.readouterr().err
-    assert f"api_key={shown} is not allowed; allowed: " in said
+    assert f"invalid api_key={shown}: expected " in said
     assert "connect(URL, api_key=...)" in said
     assert "--set api_key=..." in said
     assert "api_key=no" not in said

@@ -218,7 +218,7 @@ def test_an_option_that_is_not_allowed_is_named_with_what_is(
     with pytest.raises(SystemExit):
         main(["serve", option])
     name, _, value = option.partition("=")
-    told = f"error: argument {name}: {value!r} is not allowed; allowed: {allowed}\n"
+    told = f"error: argument {name}: invalid value {value!r}: expected {allowed}\n"
     assert capsys.readouterr().err.endswith(told)
 
 
@@ -229,20 +229,20 @@ def test_a_key_that_opens_to_all_or_to_nobody_is_refused(
 ) -> None:
     assert main(["serve", "--port", "0", option, key]) == 2
     said = capsys.readouterr().err
-    assert said.startswith(f"forkroot: {option[2:].replace('-', '_')}=")
-    assert "allowed: a text of visible ASCII characters" in said
+    assert said.startswith(f"forkroot: invalid {option[2:].replace('-', '_')}=")
+    assert "expected a text of visible ASCII characters" in said
     assert not key.strip() or key not in said
 
 
 def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["serve", "http://127.0.0.1:9"])
-    assert "http://127.0.0.1:9 is a server already; allowed: " in capsys.readouterr().err
+    assert "http://127.0.0.1:9 is a server already; expected " in capsys.readouterr().err
 
 
 def test_a_port_that_is_taken_is_told(runtime: Runtime, server: str) -> None:
     taken = int(server.rpartition(":")[2])
-    with pytest.raises(OSError, match=f"port={taken}: Address .*; allowed: .* --port 0 for any"):
+    with pytest.raises(OSError, match=f"port={taken}: Address .*; expected .* --port 0 to pick"):
         serve(runtime, Settings(), "127.0.0.1", taken)
 
 
@@ -251,11 +251,11 @@ def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(
 ) -> None:
     monkeypatch.setattr("forkroot.__main__.connect", None)
     assert main(["serve", "--port", server.rpartition(":")[2]]) == 2
-    assert "Address already in use; allowed: another --port" in capsys.readouterr().err
+    assert "Address already in use; expected a free port" in capsys.readouterr().err
 
 
 def test_a_host_that_is_not_here_is_told() -> None:
-    with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; allowed: a --host of this machine"):
+    with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; expected a --host of this machine"):
         check_place("192.0.2.1", 0)
 
 

@@ -59,7 +59,7 @@ def test_a_lone_surrogate_is_refused_by_its_field_and_position(
     assert (error["param"], error["code"]) == (param, "invalid_value")
     place = 11 if param == "grammar" else 3
     kind = "keys" if param.endswith("properties") else "text"
-    allowed = f"allowed: {kind} without lone surrogates (there is one at position {place})"
+    allowed = f"expected {kind} without lone surrogates (there is one at position {place})"
     assert error["message"].endswith(allowed)
     assert "Text(" not in error["message"]
 
@@ -69,7 +69,7 @@ def test_of_a_long_text_only_what_stands_around_it_is_shown() -> None:
     with pytest.raises(InvalidCall) as caught:
         check_body(body)
     shown = "..." + "x" * 20 + "\\udfff" + "y" * 20 + "..."
-    assert f"prompt='{shown}' is not allowed" in str(caught.value)
+    assert f"invalid prompt='{shown}'" in str(caught.value)
     assert "position 5000" in str(caught.value)
 
 

@@ -89,5 +89,5 @@ def test_a_config_without_a_needed_key_is_refused_by_its_name(
 ) -> None:
     folder = Path(shutil.copytree(make_checkpoint()[0], tmp_path / "llama"))
     rewrite(folder, **{key: None})
-    with pytest.raises(InvalidModel, match=rf"config\.json: {key} is missing; allowed: "):
+    with pytest.raises(InvalidModel, match=rf"config\.json: {key} is missing; expected "):
         LocalBackend.from_folder(folder, **SIZES)

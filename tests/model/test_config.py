@@ -87,36 +87,36 @@ def test_windows_are_those_that_the_architecture_means(
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "another architecture": ({"architectures": ["GPT2LMHeadModel"]}, "architectures is .*GPT2"),
     "two architectures": ({"architectures": ["LlamaForCausalLM"] * 2}, "architectures is"),
-    "no size": ({"hidden_size": None}, r"hidden_size is None; allowed: an integer >= 1"),
-    "size zero": ({"vocab_size": 0}, "vocab_size is 0; allowed: an integer >= 1"),
+    "no size": ({"hidden_size": None}, r"hidden_size is None; expected an integer >= 1"),
+    "size zero": ({"vocab_size": 0}, "vocab_size is 0; expected an integer >= 1"),
     "a size that is true": ({"num_hidden_layers": True}, "num_hidden_layers is True"),
     "a text for a number": ({"rms_norm_eps": "small"}, "rms_norm_eps is 'small'"),
     "uneven groups": ({"num_key_value_heads": 3}, "num_key_value_heads is 3; .* divisor of 4"),
-    "odd head": ({"head_dim": 7}, "head_dim is 7; allowed: an even"),
-    "another activation": ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; allowed: silu"),
+    "odd head": ({"head_dim": 7}, "head_dim is 7; expected an even"),
+    "another activation": ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; expected silu"),
     "unknown rope": (
         {"rope_scaling": {"rope_type": "spiral"}},
-        "rope_type is 'spiral'; allowed: default, linear, dynamic, yarn, longrope, llama3",
+        "rope_type is 'spiral'; expected default, linear, dynamic, yarn, longrope, llama3",
     ),
     "half of a head turned": (
         {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}},
-        "partial_rotary_factor is 0.5; allowed: 1",
+        "partial_rotary_factor is 0.5; expected 1",
     ),
     "longrope of another size": (
         {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
-        r"short_factor is \[1.0\]; allowed: a list of 8 finite numbers > 0",
+        r"short_factor is \[1.0\]; expected a list of 8 finite numbers > 0",
     ),
     "a window of size zero": (
         {"architectures": ["MistralForCausalLM"], "sliding_window": 0},
-        "sliding_window is 0; allowed: an integer >= 1",
+        "sliding_window is 0; expected an integer >= 1",
     ),
     "layers of an unknown kind": (
         {**QWEN_WINDOW, "layer_types": ["full_attention", "chunked_attention"]},
-        "layer_types is .*chunked_attention.*; allowed: 2 of full_attention, sliding_attention",
+        "layer_types is .*chunked_attention.*; expected 2 of full_attention, sliding_attention",
     ),
     "more experts than there are": (
         {"architectures": ["MixtralForCausalLM"], "num_local_experts": 4, "num_experts_per_tok": 5},
-        "num_experts_per_tok is 5; allowed: at most num_local_experts=4",
+        "num_experts_per_tok is 5; expected at most num_local_experts=4",
     ),
     "linear without factor": ({"rope_scaling": {"type": "linear"}}, "factor is missing"),
     "llama3 without lengths": (
@@ -125,7 +125,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "llama3 upside down": (
         {"rope_parameters": {**LLAMA3, "high_freq_factor": 0.5}},
-        "high_freq_factor is 0.5; allowed: above low_freq_factor=1.0",
+        "high_freq_factor is 0.5; expected above low_freq_factor=1.0",
     ),
     "another dtype": ({"dtype": "int8"}, "dtype is 'int8'"),
     "older dtype key": ({"torch_dtype": "float64"}, "torch_dtype is 'float64'"),

@@ -79,7 +79,7 @@ def test_a_large_matrix_repeats_no_row() -> None:
 
 
 def test_an_unknown_shape_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(InvalidModel, match=r"'gpt-5' is not known; allowed: 56m, llama-2-7b"):
+    with pytest.raises(InvalidModel, match=r"'gpt-5' is not known; expected 56m, llama-2-7b"):
         describe("dummy:gpt-5")
 
 

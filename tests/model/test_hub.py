@@ -30,17 +30,17 @@ LONGROPE = {
 SINKS = {"num_local_experts": 2, "head_dim": 12, "layer_types": ["full_attention"] * 3}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a state space": ({"kind": "mamba"}, "MambaForCausalLM keeps a state beside its KV"),
-    "sinks": ({"kind": "gpt_oss", **SINKS}, r"layer 0 \(GptOssAttention\) .*s_aux; allowed: sl"),
+    "sinks": ({"kind": "gpt_oss", **SINKS}, r"layer 0 \(GptOssAttention\) .*s_aux; expected sl"),
     "looking ahead": ({"kind": "bert"}, r"layer 0 \(BertSelfAttention\) looks ahead"),
     "attention of its own": (
         {"kind": "bloom"},
-        "BloomForCausalLM computes its attention itself; allowed: by a given function",
+        "BloomForCausalLM computes its attention itself; expected by a given function",
     ),
-    "linear biases": ({"kind": "falcon", "alibi": True}, "alibi is True; allowed: false"),
+    "linear biases": ({"kind": "falcon", "alibi": True}, "alibi is True; expected false"),
     "two attentions in a layer": ({"kind": "diffllama"}, "a layer attends twice in one pass"),
     "convolutions": (
         {"kind": "lfm2", "layer_types": ["conv", "full_attention", "conv"], "conv_dim": 48},
-        r"Lfm2ForCausalLM mixes tokens in layers\.0\.conv\.conv; allowed: attention only",
+        r"Lfm2ForCausalLM mixes tokens in layers\.0\.conv\.conv; expected attention only",
     ),
     "no positions": (
         {"kind": "plbart", "decoder_layers": 2, "encoder_layers": 2, "d_model": 48},
@@ -132,7 +132,7 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path, rewrite: Callable[..., No
 def test_an_encoder_is_refused(folder: Path, rewrite: Callable[..., None]) -> None:
     rewrite(folder, architectures=["T5ForConditionalGeneration"], model_type="t5")
     with pytest.raises(
-        InvalidModel, match="T5ForConditionalGeneration has an encoder; allowed: decoders"
+        InvalidModel, match="T5ForConditionalGeneration has an encoder; expected decoders"
     ):
         describe(folder)
 
@@ -147,12 +147,12 @@ def test_a_missing_library_is_named_with_what_installs_it(
 
 def test_quantized_weights_are_refused(folder: Path, rewrite: Callable[..., None]) -> None:
     rewrite(folder, quantization_config={"quant_method": "awq"})
-    with pytest.raises(InvalidModel, match=r"quantization_config is .*awq.*allowed: null"):
+    with pytest.raises(InvalidModel, match=r"quantization_config is .*awq.*expected null"):
         describe(folder)
 
 
 def test_more_ranks_than_one_are_refused(folder: Path) -> None:
-    with pytest.raises(InvalidModel, match=r"Olmo2ForCausalLM on 2 ranks; allowed: 1"):
+    with pytest.raises(InvalidModel, match=r"Olmo2ForCausalLM on 2 ranks; expected 1"):
         load_model(folder, describe(folder), torch.float32, torch.device("cpu"), Ranks(0, 2))
 
 

@@ -101,7 +101,7 @@ def test_a_size_that_is_missing_is_named(
 ) -> None:
     folder, _ = make_checkpoint(kind="olmo2", seed=7)
     rewrite(folder, **{key: None})
-    with pytest.raises(InvalidModel, match=rf"{key} is missing; allowed: an integer"):
+    with pytest.raises(InvalidModel, match=rf"{key} is missing; expected an integer"):
         describe(folder)
 
 

@@ -61,7 +61,7 @@ def test_a_wrong_shape_is_shown_with_the_right_one(folder: Path) -> None:
 
 def test_numbers_that_are_none_of_floating_types_are_refused(folder: Path) -> None:
     edit(folder, lambda it: it.update({"model.norm.weight": torch.ones(48, dtype=torch.int8)}))
-    with pytest.raises(InvalidModel, match=r"model\.norm\.weight is stored as I8; allowed: F32"):
+    with pytest.raises(InvalidModel, match=r"model\.norm\.weight is stored as I8; expected F32"):
         load(folder)
 
 

@@ -179,11 +179,11 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
     with pytest.raises(InvalidCall) as caught:
         gen("x", regex="a", dtype=int)
     assert str(caught.value) == (
-        "regex='a' is not allowed; allowed: None beside dtype: at most one of dtype, regex,"
+        "invalid regex='a': expected None beside dtype: at most one of dtype, regex,"
         " json_schema, grammar, choices"
     )
     allowed = "none beside choices, with which go name, choices_method and backend only"
-    with pytest.raises(InvalidCall, match=f"stop='b' is not allowed; allowed: {allowed}"):
+    with pytest.raises(InvalidCall, match=f"invalid stop='b': expected {allowed}"):
         gen("x", choices=["a"], temperature=0, stop="b", backend="other")
 
 
@@ -192,7 +192,7 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
     [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
 )
 def test_a_misspelled_role_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
-    with pytest.raises(InvalidCall, match=rf"^role={name!r} .*; did you mean {meant}\?$"):
+    with pytest.raises(InvalidCall, match=rf"^invalid role={name!r}: .*; did you mean {meant}\?$"):
         role(name, "hi")
 
 

@@ -32,7 +32,7 @@ def default():
     backend = ScriptedBackend("default")
     with pytest.raises(InvalidModel, match="no-such-model"):
         set_default_backend("no-such-model")
-    with pytest.raises(InvalidCall, match="backend=3 is not allowed"):
+    with pytest.raises(InvalidCall, match="invalid backend=3"):
         set_default_backend(3)
     set_default_backend(backend)
     yield backend
@@ -99,7 +99,7 @@ def test_a_run_refuses_sampling_that_is_not_allowed() -> None:
     ],
 )
 def test_a_misspelled_keyword_is_refused_before_anything_runs(use, meant):
-    with pytest.raises(InvalidCall, match="temprature=1 is not allowed; allowed: ") as caught:
+    with pytest.raises(InvalidCall, match="invalid temprature=1: expected ") as caught:
         use(temprature=1)
     assert (caught.value.field, caught.value.value) == ("temprature", 1)
     assert caught.value.suggestion == meant
@@ -113,7 +113,7 @@ def test_the_keywords_of_a_batch_are_among_those_that_may_have_been_meant() -> N
 
 
 def test_the_state_is_no_keyword_of_a_run() -> None:
-    with pytest.raises(InvalidCall, match="s=1 is not allowed"):
+    with pytest.raises(InvalidCall, match="invalid s=1"):
         ask.run("a", s=1)
 
 
@@ -204,7 +204,7 @@ def test_a_generator_function_would_never_run_and_is_no_program() -> None:
 
 
 def test_a_model_is_named_as_connect_takes_it() -> None:
-    with pytest.raises(InvalidCall, match=r"backend=.no-such-model. .*; allowed: a name"):
+    with pytest.raises(InvalidCall, match=r"backend=.no-such-model.: expected a name"):
         ask.run("a", backend="no-such-model")
     try:
         set_default_backend("tiny")
@@ -258,11 +258,11 @@ def test_a_program_that_its_module_does_not_have_is_not_pickled() -> None:
     def inner(s):
         s += "a"
 
-    with pytest.raises(NotPicklable, match=r"<program inner> is not .*<locals>\.inner; allowed: a"):
+    with pytest.raises(NotPicklable, match=r"<program inner> is not .*<locals>\.inner; expected a"):
         pickle.dumps(inner)
     inner.body.__qualname__ = "ask"
     other = function(name="other")(inner.body)
-    with pytest.raises(TypeError, match=r"<program other> is not .*test_program\.ask; allowed: a"):
+    with pytest.raises(TypeError, match=r"<program other> is not .*test_program\.ask; expected a"):
         pickle.dumps(other)
 
 
@@ -298,5 +298,5 @@ def test_items_that_are_no_list_of_arguments_are_refused(items) -> None:
     def body(s, a):
         pass
 
-    with pytest.raises(InvalidCall, match=r"^items="):
+    with pytest.raises(InvalidCall, match=r"^invalid items="):
         body.run_batch(items, backend=ScriptedBackend())

@@ -108,9 +108,7 @@ def test_a_backend_without_log_masses_ends_the_state() -> None:
 
 def test_an_unknown_keyword_survives_a_process_border() -> None:
     error = pickle.loads(pickle.dumps(UnknownKeyword("temprature", 1, {"temperature"})))
-    assert str(error) == (
-        "temprature=1 is not allowed; allowed: temperature; did you mean temperature?"
-    )
+    assert str(error) == ("invalid temprature=1: expected temperature; did you mean temperature?")
 
 
 def test_the_embedded_model_is_resampled_the_same_way_twice() -> None:

@@ -74,5 +74,5 @@ def test_a_slot_named_twice_in_one_release_is_found_by_check() -> None:
 
 @pytest.mark.parametrize("capacity", [0, -1])
 def test_a_pool_without_slots_is_refused(capacity: int) -> None:
-    with pytest.raises(ValueError, match=f"capacity={capacity} is not allowed"):
+    with pytest.raises(ValueError, match=f"invalid capacity={capacity}"):
         SlotPool(capacity)
