@@ -23,6 +23,12 @@ from .. import (
     Text,
 )
 
+_HELP = """\
+/clear    start a new conversation
+/help     show this list
+/quit     leave (Ctrl-D does, too)
+Ctrl-C    stop the answer that is being written"""
+
 
 class Conversation:
     """A chat that is kept as the model wrote it, so that each turn finds those before in the cache.
@@ -63,7 +69,7 @@ def talk(conversation: Conversation) -> bool:
     or answered. One that is not is told on standard error. Raises BackendClosed."""
     is_terminal, is_well = sys.stdin.isatty(), True
     if is_terminal:
-        print("Ctrl-C stops an answer, /clear forgets, /quit or Ctrl-D leaves.", file=sys.stderr)
+        print("Type a message and press Enter; /help lists the commands.", file=sys.stderr)
     for number, line in enumerate(_lines("> " if is_terminal else ""), 1):
         try:
             if line == "/quit":
@@ -92,8 +98,10 @@ def _turn(conversation: Conversation, line: str) -> Completion | None:
         raise InvalidCall("input", given, f"text in {encoding.upper()}") from error
     if line == "/clear":
         conversation.clear()
+    elif line == "/help":
+        print(_HELP, file=sys.stderr)
     elif line.startswith("/"):
-        raise InvalidCall("command", line, "/clear, /quit")
+        raise InvalidCall("command", line, "/help, /clear, /quit")
     elif line:
         completion = conversation.say(line, _write)
         _write("\n")

@@ -210,7 +210,7 @@ def test_a_line_of_a_pipe_that_cannot_be_answered_is_told_and_the_others_are_ans
     assert allowed[0][0] == r"forkroot: line 2: invalid input=b'\xff\xfe?'"
     assert allowed[0][2] == "text in UTF-8"
     assert allowed[1][0] == "forkroot: line 3: invalid command='/nonsense'"
-    assert allowed[1][2] == "/clear, /quit"
+    assert allowed[1][2] == "/help, /clear, /quit"
     assert allowed[2][0].startswith("forkroot: line 4: invalid prompt=")
     assert len(told) == 3
 
@@ -275,3 +275,13 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in told
     assert "You judge short essays" in out
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+
+
+def test_help_lists_the_commands_of_a_chat(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"/help\n/quit\n"), "utf-8"))
+    assert main(["chat", *SMALL]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(command in err for command in ("/clear", "/help", "/quit"))

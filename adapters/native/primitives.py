@@ -115,12 +115,16 @@ def select(
 ) -> Expression:
     """Let the model choose one of several texts; keep the chosen text as variable `name`.
 
-    choices_method: see `choices.py`. The scores of all options are in the meta information.
+    choices: different, non-empty texts. choices_method: see `choices.py`. The scores of all options
+    are in the meta information. Raises InvalidCall.
     """
     is_list = isinstance(choices, Iterable) and not isinstance(choices, str)
     options = tuple(choices) if is_list else ()
     if not options or not all(_is_text(text) for text in options):
         raise InvalidCall("choices", choices, "a list of one or more non-empty texts")
+    if len(set(options)) < len(options):
+        repeated = next(text for text in options if options.count(text) > 1)
+        raise InvalidCall("choices", choices, f"different texts; {repeated!r} is given twice")
     method = find_method(choices_method).name
     return Select(_checked_name(name), options, method, checked_backend(backend))
 

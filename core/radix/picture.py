@@ -100,7 +100,8 @@ def tree_lines(
 def tree_svg(
     views: Sequence[NodeView], label: Label, *, max_edges: int = 72, max_depth: int = 12
 ) -> str:
-    """The tree as an SVG file, from left to right; an edge is as thick as it is hot."""
+    """The tree as an SVG file of at most about 1,000 pixels in width: one row for each edge, indented
+    by its depth; a line is as thick as its edge is hot."""
     rows = count()
     roots = [_place(root, 0, rows) for root in tree_twigs(views, label, max_edges, max_depth)]
     boxes = [box for root in roots for box in _walk(root)]
@@ -214,9 +215,10 @@ def _amount(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-_COLUMN, _ROW, _MARGIN = 310, 46, 16
+_INDENT, _ROW, _MARGIN = 34, 44, 16
 _BOX_HEIGHT = 36
-_TEXT_WIDTH = 33  # columns of an edge's text in its box
+_STEM = 14  # from the left side of a box to the line down to its children
+_TEXT_WIDTH = 72  # columns of an edge's text in its box
 _TIP_WIDTH = 600  # and of what a viewer shows under the pointer
 _TEXT_PIXELS, _NOTE_PIXELS, _PADDING = 7.3, 6.1, 9  # of one column; left and right in a box
 _COLD, _HOT = (126, 140, 158), (214, 69, 20)
@@ -246,10 +248,10 @@ class _Box:
 
 
 def _place(twig: Twig, depth: int, rows: Iterator[int]) -> _Box:
-    """Leaves get one row after another; a twig stands in the middle of its children."""
+    """One row for each twig, parents above their children."""
+    y = _MARGIN + next(rows) * _ROW
     children = tuple(_place(child, depth + 1, rows) for child in twig.children)
-    y = (children[0].y + children[-1].y) / 2 if children else _MARGIN + next(rows) * _ROW
-    return _Box(twig, _MARGIN + depth * _COLUMN, y, children)
+    return _Box(twig, _MARGIN + depth * _INDENT, y, children)
 
 
 def _walk(box: _Box) -> Iterator[_Box]:
@@ -267,13 +269,11 @@ def _head(width: float, height: float) -> str:
 
 
 def _draw_link(parent: _Box, child: _Box) -> str:
-    start, end = parent.right, child.x
-    high, low = parent.y + _BOX_HEIGHT / 2, child.y + _BOX_HEIGHT / 2
-    bend = (parent.x + _COLUMN - 40 + end) / 2
+    start, end = parent.y + _BOX_HEIGHT, child.y + _BOX_HEIGHT / 2
     thick = 1 + 9 * math.sqrt(child.twig.heat)
     return (
-        f'<path d="M{start:g} {high:g}H{bend - 20:g}C{bend:g} {high:g} {bend:g} {low:g} {end:g}'
-        f' {low:g}" fill="none" stroke="{_color(child.twig.heat)}" stroke-width="{thick:.1f}"/>'
+        f'<path d="M{parent.x + _STEM:g} {start:g}V{end:g}H{child.x:g}" fill="none"'
+        f' stroke="{_color(child.twig.heat)}" stroke-width="{thick:.1f}" stroke-linejoin="round"/>'
     )
 
 

@@ -257,3 +257,10 @@ def test_only_nodes_with_a_name_set_a_variable() -> None:
 def test_an_expression_in_an_f_string_is_refused() -> None:
     with pytest.raises(InvalidCall, match=r"a gen in an f-string.*text \+ gen"):
         f"Answer: {gen('x')}"
+
+
+def test_select_refuses_a_choice_that_is_given_twice() -> None:
+    with pytest.raises(
+        InvalidCall, match=r"choices=.*expected different texts; 'b' is given twice"
+    ):
+        select("x", ["a", "b", "b"])

@@ -206,3 +206,9 @@ def test_a_hot_edge_is_thicker_than_a_cold_one() -> None:
     picture = ElementTree.fromstring(tree_svg(FORK, label))
     widths = [float(path.attrib["stroke-width"]) for path in picture.iterfind(SVG + "path")]
     assert widths == [10.0, 7.4, 5.5, 4.2, 1.0, 1.0]
+
+
+def test_an_svg_of_a_deep_tree_fits_a_screen() -> None:
+    views = grown(random.Random(7), 200)
+    picture = ElementTree.fromstring(tree_svg(views, lambda tokens: "word " * len(tokens)))
+    assert float(picture.attrib["width"]) <= 1_024
