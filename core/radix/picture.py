@@ -100,8 +100,8 @@ def tree_lines(
 def tree_svg(
     views: Sequence[NodeView], label: Label, *, max_edges: int = 72, max_depth: int = 12
 ) -> str:
-    """The tree as an SVG file of about 1,000 pixels in width at most: one row for each edge, indented
-    by its depth; the hotter an edge, the thicker its line."""
+    """The tree as an SVG file, about 1,000 pixels wide at most: one row for each edge, indented by
+    its depth; the hotter an edge, the thicker its line."""
     rows = count()
     roots = [_place(root, 0, rows) for root in tree_twigs(views, label, max_edges, max_depth)]
     boxes = [box for root in roots for box in _walk(root)]

@@ -260,7 +260,5 @@ def test_an_expression_in_an_f_string_is_refused() -> None:
 
 
 def test_select_refuses_a_choice_that_is_given_twice() -> None:
-    with pytest.raises(
-        InvalidCall, match=r"choices=.*different texts; 'b' is given twice"
-    ):
+    with pytest.raises(InvalidCall, match=r"choices=.*different texts; 'b' is given twice"):
         select("x", ["a", "b", "b"])
