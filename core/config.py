@@ -35,20 +35,25 @@ PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """How an engine runs. Unset sizes (None) are filled in by `resolve`.
+    """How an engine runs. Sizes that are None are filled in by `resolve`.
 
-    attention: the kernels of attention: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
-      (torch's own) anywhere; "auto": the quickest that the device has; "module:Factory": what this
-      factory makes, as a plugin's (see `adapters.hookspecs.register_backends`).
-    constraint: what compiles constraints: "auto", ours, or "module:Factory", likewise.
-    graphs: whether steps of single tokens are recorded as CUDA graphs, on a GPU with "triton".
-    sampling: what draws tokens: "triton" and "flashinfer" on a GPU, "plain" anywhere, which waits
-      for the device; "auto": the quickest that keeps a seed's draws the same in any batch. With
-      "flashinfer" they depend on the whole batch.
-    num_slots: tokens of KV that the pool holds, cache and running sequences together.
-    host_slots: tokens of KV that the host holds beside it: what is evicted goes there, and comes
-      back when it is wanted. host_policy: "back" copies it when it is evicted, "through" as soon as
-      it is cached. host_file: it lies in a new file of this name instead of in memory.
+    dtype: what the model is computed in; "auto": float32 for small models and those stored in it;
+      others what they are stored in, on a CPU bfloat16 if it has instructions for it, else float32.
+    device: what it runs on, such as "cpu" or "cuda:0".
+    attention: the attention kernels: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
+      (torch's own) anywhere; "auto": the fastest that the device has; "module:Factory": what this
+      factory returns, as a plugin's (see `adapters.hookspecs.register_backends`).
+    constraint: the compiler of constraints: "auto" (ours) or "module:Factory", likewise.
+    graphs: whether decode steps are recorded as CUDA graphs, on a GPU with "triton".
+    sampling: the sampler: "triton" and "flashinfer" on a GPU, "plain" anywhere (it waits for the
+      device); "auto": the fastest whose samples for a seed do not depend on the batch. With
+      "flashinfer" they depend on it.
+    num_slots: tokens of KV that the pool holds, for cached and running sequences together.
+    host_slots: tokens of KV that the host tier holds: evicted tokens go there, and come back when
+      they are used again.
+    host_policy: when tokens are copied to the host tier: "back" when they are evicted, "through" as
+      soon as they are cached.
+    host_file: a new file in which the host tier lies, instead of in memory.
     ranks: processes that hold the model together (tensor parallelism), this one included.
     max_running: sequences in one batch at most.
     max_waiting: calls that may wait; one more ends in Overloaded.
@@ -58,19 +63,20 @@ class EngineConfig:
     order: of the waiting calls: "lpm" (longest matched prefix first), "dfs" (of the radix tree that
       the waiting calls form), "fcfs", or "random" (for ablation).
     ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
-    cache: whether finished KV is kept for later calls.
+    cache: whether the KV of finished calls is kept for later ones.
     hints: whether fork hints are followed.
-    jumps: whether text that a constraint forces is computed in one pass; the answer is the same.
+    jumps: whether text that a constraint forces is computed in one pass (jump-forward); the answer
+      is the same.
     overlap: whether a step is prepared while the device computes the one before; "auto": where the
       device is not the CPU. The answer is the same.
-    exact_nodes: distributions that one call for exact option probabilities may look at.
+    exact_nodes: distributions that one call for exact option probabilities may compute.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
-    hang_timeout: seconds without a sign of life (see `core.watch`) after which another rank, or the
-      engine's process where it is a child, hangs and is ended; None: it may.
-    plain_content: whether names of special tokens in the messages of a chat are plain text, which
-      no role can be forged with; otherwise they become these tokens, as in transformers.
-    hold_min: shared uncomputed tokens for which a call waits on another that is computing them.
-    seed: from which calls without a seed draw theirs.
+    hang_timeout: seconds without a heartbeat after which another rank, or the engine's process
+      where it is a child, is ended as hanging; None: never.
+    plain_content: whether special tokens in message content stay plain text, so that no role can be
+      forged; otherwise they become special tokens, as in transformers.
+    hold_min: shared uncomputed tokens for which a call waits on another one that computes them.
+    seed: calls without a seed draw theirs from this one.
     """
 
     dtype: str = "auto"
@@ -113,6 +119,14 @@ class EngineConfig:
         config = cls(**settings)
         config.check()
         return config
+
+    @staticmethod
+    def allowed_values() -> dict[str, str]:
+        """What each setting may be, in words."""
+        return {
+            **{name: ", ".join(choices) for name, choices in _CHOICES.items()},
+            **{name: allowed for name, (allowed, _) in _RULES.items()},
+        }
 
     def check(self) -> None:
         """Raise InvalidCall for the first setting whose value is not allowed."""

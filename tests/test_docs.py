@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
@@ -139,7 +141,7 @@ def texts(answer: dict[str, object]) -> list[str]:
     return [it["text"] if "text" in it else it["message"]["content"] for it in choices]
 
 
-@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "models/tiny/EVAL.md"])
+@pytest.mark.parametrize("page", [*PAGES, "CHANGELOG.md", "CONTRIBUTING.md", "models/tiny/EVAL.md"])
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text("utf-8")
     links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
@@ -150,6 +152,26 @@ def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
         if not is_there((ROOT / page).parent / path if path else ROOT / page, anchor)
     ]
     assert faults == []
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.name)
+def test_a_notebook_prints_what_is_saved_in_it(notebook: Path) -> None:
+    cells = [it for it in json.loads(notebook.read_text("utf-8"))["cells"] if "outputs" in it]
+    assert cells
+    places = [f"{notebook.name}: cell {it['execution_count']}" for it in cells]
+    sources = ["".join(it["source"]) for it in cells]
+    given = [(place, source, False) for place, source in zip(places, sources, strict=True)]
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=json.dumps(given), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    saved = ["".join(line for it in cell["outputs"] for line in it["text"]) for cell in cells]
+    assert done.stdout.split(MARK)[:-1] == saved
+
+
+def test_the_page_of_settings_is_what_its_script_writes() -> None:
+    script = runpy.run_path(str(ROOT / "docs/settings.py"))
+    assert (ROOT / "docs/settings.md").read_text("utf-8") == script["page"]()
 
 
 def is_there(target: Path, anchor: str) -> bool:
