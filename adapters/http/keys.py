@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from .errors import Fault, Refused
 from .settings import Settings
 
-OPEN_PATHS = frozenset({"/health", "/ready", "/", "/page.css", "/page.js"})
+OPEN_PATHS = frozenset(
+    {"/health", "/ready", "/", "/page.css", "/page.js"}
+    | {"/docs", "/docs.css", "/docs.js", "/openapi.json"}
+)
 ADMIN_PATHS = frozenset({"/flush_cache", "/metrics", "/server_info", "/get_server_info"})
 
 

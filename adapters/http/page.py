@@ -1,4 +1,4 @@
-"""The page to look at: the radix tree live, and how the server fares.
+"""The pages to look at: the radix tree live with the server's figures, and the routes (`/docs`).
 
 Its files are for everybody; `/live`, what they draw, is for admins only, as the tree's labels are
 texts of all clients' prompts. It knows the door only: a backend without a tree shows its figures.
@@ -25,6 +25,9 @@ _FILES = {
     "/": ("index.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
     "/page.js": ("page.js", "text/javascript"),
+    "/docs": ("docs.html", "text/html"),
+    "/docs.css": ("docs.css", "text/css"),
+    "/docs.js": ("docs.js", "text/javascript"),
 }
 _HEADERS = {
     "Content-Security-Policy": (

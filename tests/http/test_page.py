@@ -24,7 +24,7 @@ from forkroot.core.tokenizer import Tokenizer
 from .conftest import Letters, serving
 
 SECRET = "The harbour master hides <b>gold</b> & pearls."
-PATHS = ["/", "/page.css", "/page.js"]
+PATHS = ["/", "/page.css", "/page.js", "/docs", "/docs.css", "/docs.js"]
 
 
 class Planted(ScriptedBackend):
@@ -85,8 +85,7 @@ def test_the_page_loads_nothing_from_elsewhere(server: str, path: str) -> None:
     assert "unsafe" not in told.headers["Content-Security-Policy"]
     links = re.findall(r"(?:src|href)=\"([^\"]*)\"|url\(([^)]*)\)|@import (.*)", told.text)
     assert {link for found in links for link in found if link} <= {
-        "page.css",
-        "page.js",
+        *("page.css", "page.js", "docs.css", "docs.js", "openapi.json", "./"),
         *(link for found in links for link in found if link.startswith("data:")),
     }
     assert "//" not in re.sub(r"(^|\s)// .*|http://www\.w3\.org/2000/svg", "", told.text)
@@ -100,6 +99,14 @@ def test_the_page_has_no_code_in_its_markup_and_makes_no_markup_of_texts(server:
 
 
 # --- what it is told ---------------------------------------------------------------------------
+
+
+def test_the_page_of_routes_draws_the_description_that_the_server_gives(server: str) -> None:
+    page, code = httpx.get(f"{server}/docs").text, httpx.get(f"{server}/docs.js").text
+    assert "<script" in page and "innerHTML" not in code
+    paths = httpx.get(f"{server}/openapi.json").json()["paths"]
+    examples = re.findall(r'^  "(/[^"]+)":', code, re.MULTILINE)
+    assert examples and set(examples) <= set(paths)
 
 
 def test_it_is_told_figures_and_the_tree_with_texts_as_they_are(
@@ -182,7 +189,7 @@ def test_an_admin_key_alone_closes_the_tree_and_not_the_page(
 ) -> None:
     with serving(runtime, Settings(admin_keys=("root",))) as url:
         assert httpx.get(f"{url}/live", headers=bearer(key)).status_code == status
-        assert [httpx.get(url + path).status_code for path in PATHS] == [200] * 3
+        assert [httpx.get(url + path).status_code for path in PATHS] == [200] * len(PATHS)
 
 
 def test_a_backend_that_has_ended_is_told() -> None:
@@ -250,7 +257,7 @@ def test_how_long_ago_a_use_was_is_told_only_where_it_was_watched() -> None:
 def test_with_keys_the_page_opens_but_tells_nothing_without_an_admin_key(runtime: Runtime) -> None:
     settings = Settings(keys=("one",), admin_keys=("boss",))
     with serving(runtime, settings) as url, httpx.Client(base_url=url) as client:
-        assert all(client.get(path).status_code == 200 for path in ("/", "/page.css", "/page.js"))
+        assert all(client.get(path).status_code == 200 for path in (*PATHS, "/openapi.json"))
         assert client.get("/live").status_code == 401
         as_client = {"Authorization": "Bearer one"}
         assert client.get("/live", headers=as_client).status_code == 403
