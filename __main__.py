@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Console
 from rich.status import Status
@@ -26,16 +26,14 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .adapters.connection import connect, is_known, is_url
+from .adapters.connection import check_name, connect, is_known, is_url, located
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.surrogates import check_text
 from .adapters.usage import Parser, no_server, number
 from .core.config import EngineConfig
-from .core.folders import is_dummy, model_folder
-from .core.model.config import DTYPE_BYTES
-from .core.model.sizes import Sizes
+from .core.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
 from .core.protocol import (
     Backend,
     BackendInfo,
@@ -48,8 +46,10 @@ from .core.protocol import (
 )
 from .core.protocol import Text as Words
 from .core.radix.picture import Line, tree_lines, tree_svg
-from .core.template import ChatTemplate
-from .examples.chat import Conversation, talk, visible
+from .examples.chat import Conversation, answer, talk, visible
+
+if TYPE_CHECKING:
+    from .adapters.registry import Registry
 
 _LINE = 96  # characters of a line that is read with ease
 _TEXTS = ("api_key", "host_file")  # settings whose values are texts, also where they look otherwise
@@ -86,6 +86,7 @@ def demo(options: argparse.Namespace) -> int:
     essays = tour.load_essays()
     if not 1 <= options.essays <= len(essays):
         raise InvalidCall("essays", options.essays, f"1 to {len(essays)}")
+    _locate(options)
     model_folder(options.model)  # it looks into an engine of ours
     essays = essays[: options.essays]
     many = f"{len(essays)} essays at once"
@@ -125,42 +126,72 @@ def demo(options: argparse.Namespace) -> int:
 
 
 def chat(options: argparse.Namespace) -> int:
-    """Talk to a model, line by line; 2 if a line of a pipe or a file was not answered."""
+    """Answer one message, or talk to a model, line by line; 2 if a line of a pipe or a file was
+    not answered."""
     sampling = Sampling(max_tokens=options.max_tokens, temperature=options.temperature)
     sampling.check()
     check_text(options.system, "system")
+    if options.message is not None:
+        check_text(options.message, "message")
     with closing(load(options)) as backend:
-        is_well = talk(Conversation(backend, sampling, options.system))
+        conversation = Conversation(backend, sampling, options.system)
+        if options.message is not None:
+            answer(conversation, options.message)
+            return 0
+        is_well = talk(conversation)
     return 0 if is_well or sys.stdin.isatty() else 2
 
 
 def check(options: argparse.Namespace) -> int:
-    """Say what a checkpoint is and needs, and whether it runs here; 1 if it does not."""
+    """Say what a model is and needs, and whether it runs here; 1 if it does not. Of a hub model
+    no weights are downloaded."""
     from .adapters.registry import registry
 
-    out = Console(highlight=False)
+    out, table, told = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
+    try:
+        for label, text, values in _checked(options, registry()):
+            table.add_row(label, text)
+            told |= values
+    except (InvalidModel, CallFailed) as error:
+        told |= {"runs": False, "reason": str(error)}
+        reason = f"{type(error).__name__}: {visible(str(error))}"
+        verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
+    else:
+        told |= {"runs": True, "reason": None}
+        verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
+    if options.json:
+        print(json.dumps(told, indent=2))
+    else:
+        out.print(table)
+        out.print(verdict, soft_wrap=True)
+    return 0 if told["runs"] else 1
+
+
+_Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values for programs
+
+
+def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
+    """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
+    model, settings = options.model, _settings(options)
+    if not is_known(model) and (is_url(model) or plugins.loads_models or not is_hub_model(model)):
+        with closing(load(options)) as backend:
+            yield from _told(backend.info())
+            yield _trial(backend)
+        return
+    with _starting():
+        from .core.requirements import facts, find
+    source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
+    for it in (*of_hub, *facts(source, EngineConfig.from_settings(plugins.placed(settings)))):
+        yield it.label, it.text, it.values
+    if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
+        with closing(load(options)) as backend:
+            yield _trial(backend)
+
+
+def _grid() -> Table:
     table = Table.grid(padding=(0, 3))
     table.add_column(style="cyan", no_wrap=True)
-    try:
-        if is_known(options.model):
-            config = EngineConfig.from_settings(registry().placed(_settings(options)))
-            for name, value in _description(options.model, config):
-                table.add_row(name, value)
-        if not is_dummy(options.model):  # that would say nothing of a model, and take its time
-            with closing(load(options)) as backend:
-                if not is_known(options.model):
-                    for name, value in _told(backend.info()):
-                        table.add_row(name, value)
-                table.add_row("trial run", _trial(backend))
-    except (InvalidModel, CallFailed) as error:
-        out.print(table)
-        told = f"{type(error).__name__}: {visible(str(error))}"
-        out.print(Text.assemble(("It cannot be run. ", "bold red"), told), soft_wrap=True)
-        return 1
-    out.print(table)
-    told = "It answers." if is_url(options.model) else "It can be run."
-    out.print(f"[bold green]{told}[/bold green]")
-    return 0
+    return table
 
 
 def serve(options: argparse.Namespace) -> int:
@@ -172,18 +203,20 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.settings import Settings, tokenizer_info
     from .core.restarts import RestartingBackend
 
+    check_name(options.model)
+    check_place(options.host, options.port)  # before a model is loaded, which may take minutes
+    _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
     info = tokenizer_info(folder) if folder is not None else {}
     settings = Settings(tuple(keys), tuple(options.admin_key), options.share_cache, info)
     limits = Limits(max_streams=options.max_streams, drain=options.drain)
-    own_name = options.model if options.dummy or folder is None else folder.name
+    own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and (options.in_process or folder is None):
         allowed = "exit, with --in-process and for what a plugin loads"
         raise InvalidCall("on_engine_death", "restart", allowed)
-    check_place(options.host, options.port)  # before a model is loaded, which may take minutes
     start = partial(load, options, process=not options.in_process)
     make = partial(RestartingBackend, start) if is_restarted else start
     with obeyed_once(), closing(make()) as backend:
@@ -194,9 +227,17 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def load(options: argparse.Namespace, **fixed: Any) -> Any:
-    """The backend that the options ask for."""
+    """The backend that the options ask for. What must be downloaded is, with a bar of its own."""
+    _locate(options)
     with _starting():
         return connect(options.model, **{**_settings(options), **fixed})
+
+
+def _locate(options: argparse.Namespace) -> None:
+    """Put the folder of a hub model in place of its name, so that all starts take the same files;
+    what is not in the cache is downloaded."""
+    options.model = located(options.model, _settings(options).get("revision"))
+    options.set = [item for item in options.set if not item.startswith("revision=")]
 
 
 def _starting() -> Status:
@@ -204,73 +245,32 @@ def _starting() -> Status:
     return Console(stderr=True).status("starting")
 
 
-def _description(name: str, config: EngineConfig) -> Iterator[tuple[str, str]]:
-    """What can be said of a checkpoint before it is loaded, line by line. Raises InvalidModel."""
-    folder = model_folder(name)
-    with _starting():
-        from .core.local import available_memory, fitted
-        from .core.model.load import describe
-    model = describe(name if is_dummy(name) else folder)
-    yield "architecture", f"{model.architecture}, by {model.path} on {config.device}"
-    count = model.num_parameters()
-    yield "parameters", f"{count:,}"
-    weights = {dtype: count * size for dtype, size in DTYPE_BYTES.items()}
-    yield "weights" if config.ranks == 1 else f"weights of {config.ranks} ranks", _by_dtype(weights)
-    fit, is_auto = fitted(config, model), config.dtype == "auto"
-    yield "run in", f"{fit.dtype} ({'auto; ' if is_auto else ''}stored in {model.dtype})"
-    yield "KV of one token", _by_dtype({d: model.kv_bytes_per_token(d) for d in DTYPE_BYTES})
-    yield "context length", _context_length(model)
-    yield "chat template", "no" if ChatTemplate.from_folder(folder) is None else "yes"
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    free = min(available_memory(), memory)
-    yield "memory here", f"{_bytes(memory)}, {_bytes(free)} of it free"
-    size = _bytes((fit.num_slots or 0) * model.kv_bytes_per_token(fit.dtype))
-    yield "KV tokens here", f"{fit.num_slots:,}, for all that runs and is cached: {size}"
-    needed = weights[fit.dtype]
-    if config.device == "cpu" and needed > free:
-        raise InvalidModel(f"the weights take {_bytes(needed)}; free here: {_bytes(free)}")
-
-
-def _told(info: BackendInfo) -> Iterator[tuple[str, str]]:
+def _told(info: BackendInfo) -> Iterator[_Row]:
     """What a backend whose files are elsewhere says of itself, as a server does."""
-    yield "model", info.model
-    yield "context length", f"{info.context_len:,} tokens"
-    yield "vocabulary", f"{info.vocabulary_size:,} tokens"
-    yield "takes", ", ".join(sorted(info.features))
+    yield "model", info.model, {"served_model": info.model}
+    yield "context length", f"{info.context_len:,} tokens", {"context_len": info.context_len}
+    size = info.vocabulary_size
+    yield "vocabulary", f"{size:,} tokens", {"vocabulary_size": size}
+    features = sorted(info.features)
+    yield "takes", ", ".join(features), {"features": features}
     if "slots" in info.load:  # of other clients: an admin is told, or all where there are no keys
-        yield "KV tokens there", f"{info.load['slots']:,}, {info.load['free_slots']:,} of them free"
-        yield "at work", f"{info.load['running']} run, {info.load['waiting']} wait"
+        slots, free = info.load["slots"], info.load["free_slots"]
+        yield "KV tokens there", f"{slots:,}, {free:,} of them free", {"num_slots": slots}
+        running, waiting = info.load["running"], info.load["waiting"]
+        yield "at work", f"{running} run, {waiting} wait", {"running": running, "waiting": waiting}
     if info.version:
-        yield "forkroot there", f"{info.version} (here: {__version__})"
+        told = f"{info.version} (here: {__version__})"
+        yield "forkroot there", told, {"version": info.version}
 
 
-def _trial(backend: Backend) -> str:
+def _trial(backend: Backend) -> _Row:
     """What a loaded checkpoint shows of itself."""
     start = time.perf_counter()
     sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
     seconds = time.perf_counter() - start
-    return f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
-
-
-def _context_length(model: Sizes) -> str:
-    is_told = not model.is_length_assumed
-    told = "" if is_told else " (assumed: config.json does not say max_position_embeddings)"
-    return f"{model.context_len:,} tokens{told}"
-
-
-def _by_dtype(sizes: Mapping[str, int]) -> str:
-    """As "2.0 MiB (float32), 1.0 MiB (bfloat16, float16)"."""
-    named = {size: [d for d in sizes if sizes[d] == size] for size in sizes.values()}
-    return ", ".join(f"{_bytes(size)} ({', '.join(dtypes)})" for size, dtypes in named.items())
-
-
-def _bytes(size: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:,.1f} {unit}"
-        size /= 1024
-    return f"{size:,.1f} GiB"
+    text = f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
+    return "trial run", text, {"trial_tokens": usage.completion_tokens, "trial_s": seconds}
 
 
 def _painted(line: Line) -> Text:
@@ -301,7 +301,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser("forkroot", description=__doc__.partition("\n")[0])
     parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    model = "a checkpoint folder, or 'tiny' for the embedded model"
+    model = "a checkpoint folder, a hub model as 'org/name', or 'tiny' for the embedded one"
     place = f"the URL of a server, {model}"
 
     tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
@@ -316,6 +316,8 @@ def _parser() -> argparse.ArgumentParser:
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
     talking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
+    text = "answer this and leave; without it, the terminal's lines are answered"
+    talking.add_argument("message", nargs="?", help=text)
     talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
     text, heat = "0 (the default): greedy", number(float, 0.0)
     talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
@@ -334,6 +336,7 @@ def _parser() -> argparse.ArgumentParser:
     checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
     checking.set_defaults(run=check)
     checking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
+    checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
     for command in (tour, talking, serving, checking):
         text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"

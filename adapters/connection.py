@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
 from ..core.exits import close_at_exit
-from ..core.folders import EMBEDDED, is_dummy, model_folder, no_model
+from ..core.folders import (
+    EMBEDDED,
+    cached_folder,
+    is_dummy,
+    is_hub_model,
+    model_folder,
+    model_of_page,
+    no_model,
+    pinned,
+)
 from ..core.keywords import ENGINE_SETTINGS, Place, meant
 from ..core.owner import Uncopied
 from ..core.protocol import (
@@ -28,6 +37,7 @@ from ..core.protocol import (
     Call,
     ForkrootError,
     InvalidCall,
+    InvalidModel,
     Reply,
 )
 from .prefix import Prefixes
@@ -43,11 +53,20 @@ _OF_SERVERS = Place(
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
 
-def connect(model: str | Path = EMBEDDED, *, process: bool = False, **settings: Any) -> Backend:
-    """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, the URL of a server
-    of ours ("http://127.0.0.1:30000"), or a name that a plugin knows.
+def connect(
+    model: str | Path = EMBEDDED,
+    *,
+    process: bool = False,
+    revision: str | None = None,
+    **settings: Any,
+) -> Backend:
+    """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
+    ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a server of ours
+    ("http://127.0.0.1:30000"), or a name that a plugin knows. A folder comes before a plugin, and a
+    plugin before the hub, from which what is not in its cache is downloaded.
 
     process: run it in a child process, so that busy threads of this one do not slow it.
+    revision: a branch, a tag or a commit of a hub model.
     settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
     (api_key and its like). Raises InvalidModel or InvalidCall, and BackendClosed for a URL where no
     server of ours answers.
@@ -57,7 +76,7 @@ def connect(model: str | Path = EMBEDDED, *, process: bool = False, **settings: 
     from .registry import registry
 
     plugins = registry()
-    backend = _started(model, process, settings, plugins)
+    backend = _started(pinned(model, revision), process, settings, plugins)
     plugins.started(backend)
     return backend
 
@@ -70,9 +89,10 @@ def _started(
         return _remote(str(model), process, settings)
     if not is_known(model):
         backend = registry.load_model(str(model), {**settings, "process": process})
-        if backend is None:
+        if backend is not None:
+            return backend
+        if not is_hub_model(model):
             raise no_model(model, _OTHERS)
-        return backend
     settings = registry.placed(settings)
     if process:
         backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
@@ -83,6 +103,10 @@ def _started(
 
 
 def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
+    if (name := model_of_page(url)) is not None:
+        raise InvalidModel(
+            f"{url} is the page of a hub model, not a server; did you mean {name!r}?"
+        )
     if process:
         raise InvalidCall("process", process, "False for a server: it is a process already")
     unknown = next((name for name in settings if name not in REMOTE_SETTINGS), None)
@@ -116,12 +140,31 @@ def is_known(model: str | Path) -> bool:
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 
+def check_name(model: str | Path) -> None:
+    """Raise InvalidModel for what cannot be the name of any model."""
+    from .registry import registry
+
+    is_possible = is_known(model) or is_url(model) or is_hub_model(model)
+    if not is_possible and not registry().loads_models:
+        raise no_model(model, _OTHERS)
+
+
+def located(model: str | Path, revision: str | None = None) -> str | Path:
+    """A hub model as its folder, downloaded if it is not in the cache; anything else, and what a
+    plugin may know, as it is. Raises as `connect`."""
+    from .registry import registry
+
+    model = pinned(model, revision)
+    is_ours = is_known(model) or is_url(model) or registry().loads_models
+    return model if is_ours or not is_hub_model(model) else model_folder(model)
+
+
 def trained_len(model: str | Path) -> int | None:
     """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
-    if is_dummy(model) or not is_known(model):
+    if is_dummy(model) or is_url(model):
         return None
     with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
-        told = json.loads((model_folder(model) / "config.json").read_text("utf-8"))
+        told = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
         found = told.get("max_position_embeddings")
         return found if isinstance(found, int) else None
     return None

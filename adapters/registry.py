@@ -148,6 +148,11 @@ class Registry:
         """Take in a plugin that no entry point names, as from a test or a notebook."""
         self._add(name, "by hand", lambda: plugin)
 
+    @property
+    def loads_models(self) -> bool:
+        """Whether any plugin may know names of models."""
+        return any("load_model" in plugin.hooks for plugin in self.plugins)
+
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
         """The backend of the first plugin that knows this name. Raises a plugin's ForkrootError."""
         for backend in self._each("load_model", (ForkrootError,), ref=ref, config=config):

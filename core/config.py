@@ -17,6 +17,7 @@ from .protocol import InvalidCall, Sampling
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
 
 HOST_POLICIES = ("back", "through")
+_OF_CONNECT = ("process", "revision")
 _ELSEWHERE = {
     **{it.name: f"; it is of a call, as in gen(..., {it.name}=...)" for it in fields(Sampling)},
     "settings": "; each is given by its own name",
@@ -113,8 +114,9 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                hint = _ELSEWHERE.get(key) or did_you_mean(key, (*known, "process"), 0.8)
-                allowed = f"one of the settings {', '.join(known)}, and of connect: process{hint}"
+                hint = _ELSEWHERE.get(key) or did_you_mean(key, (*known, *_OF_CONNECT), 0.8)
+                others = ", ".join(_OF_CONNECT)
+                allowed = f"one of the settings {', '.join(known)}, and of connect: {others}{hint}"
                 raise InvalidCall(key, value, allowed)
         config = cls(**settings)
         config.check()

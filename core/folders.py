@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 
+from .hub.client import Hub
+from .hub.client import model_of_page as model_of_page
+from .hub.faults import Absent
+from .hub.fetch import fetch
+from .hub.names import hub_name, repository_of
 from .nearest import did_you_mean
-from .protocol import InvalidModel
+from .protocol import InvalidCall, InvalidModel
 
 EMBEDDED = "tiny"
 DUMMY = "dummy:"
-_KNOWN = ("a checkpoint folder (nothing is downloaded)", "'tiny'", "'dummy:' and a shape")
+_KNOWN = (
+    *("a checkpoint folder", "the name of a hub model, as 'org/name'"),
+    *("'tiny'", "'dummy:' and a shape"),
+)
 _ADDRESS = re.compile(r"(?:(https?):?/*)?((?:[\w.-]+|\[[0-9a-f:]+\]):\d+(?:/.*)?)", re.IGNORECASE)
 
 
@@ -22,16 +31,67 @@ def is_dummy(model: str | Path) -> bool:
 
 
 def model_folder(model: str | Path) -> Path:
-    """The folder of a checkpoint: a path, or "tiny" for the one in the box, whose tokenizer is that
-    of dummies, too. Raises InvalidModel for a folder that is not there."""
+    """The folder of a checkpoint: a path; "tiny" for the one in the box, whose tokenizer is that
+    of dummies, too; or the name of a hub model, "org/name" or "org/name@revision", which is
+    downloaded if it is not in the cache. A folder of that name comes first. Raises InvalidModel."""
     if not isinstance(model, str | Path) or not str(model).strip():
         raise InvalidModel(f"model={model!r} is no name; expected {_listed(_KNOWN)}")
     folder = Path(model)
     if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
         return Path(__file__).parent.parent / "models" / EMBEDDED
-    if not folder.is_dir():
+    if folder.is_dir():
+        return folder
+    name = None if folder.is_file() else hub_name(model)
+    if name is None:
         raise no_model(model)
-    return folder
+    with hub_errors(model):
+        return fetch(name, import_module(".model.load", __package__).describe)
+
+
+@contextmanager
+def hub_errors(model: str | Path) -> Iterator[None]:
+    """Errors of the hub name the model, and the folder here that was probably meant."""
+    try:
+        yield
+    except Absent as error:
+        meant = did_you_mean(repr(str(model)), map(repr, _checkpoints_beside(Path(model))))
+        told = f"model={str(model)!r} is not a folder here, and {error}{meant}"
+        raise InvalidModel(told) from error
+
+
+def cached_folder(model: str | Path) -> Path:
+    """As `model_folder`, without asking the hub. Raises InvalidModel for a model that is not in
+    its cache."""
+    name = hub_name(model) if is_hub_model(model) else None
+    found = None if name is None else Hub().cached(name)
+    if name is not None and found is None:
+        raise InvalidModel(f"{name} is not in the cache")
+    return found or model_folder(model)
+
+
+def is_hub_model(model: str | Path) -> bool:
+    """Whether this is the name of a hub model, and nothing here has the same name."""
+    return not Path(model).exists() and hub_name(model) is not None
+
+
+def pinned(model: str | Path, revision: str | None) -> str | Path:
+    """The name of a hub model with its revision, as "org/name@revision". Raises InvalidCall for a
+    revision of anything else, or a second one."""
+    if revision is None:
+        return model
+    if not isinstance(revision, str) or not is_hub_model(model) or "@" in str(model):
+        raise InvalidCall(
+            "revision", revision, "a branch, tag or commit, of a hub model 'org/name'"
+        )
+    if hub_name(named := f"{model}@{revision}") is None:
+        raise InvalidCall("revision", revision, "the name of a branch, a tag, or a commit")
+    return named
+
+
+def model_name(folder: str | Path) -> str:
+    """What a model is called: "org/name" for a snapshot of the hub, else the folder's name."""
+    path = Path(folder)
+    return repository_of(path) or path.name
 
 
 def no_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel:

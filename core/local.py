@@ -26,7 +26,7 @@ from .counters import Counters
 from .engine import Engine
 from .exits import close_at_exit
 from .flights import Runner
-from .folders import EMBEDDED, is_dummy, model_folder
+from .folders import EMBEDDED, is_dummy, model_folder, model_name
 from .forks import Roots
 from .fsm.constraints import Constraints
 from .inbox import Inbox
@@ -118,18 +118,19 @@ class LocalBackend(Resident):
 
     @classmethod
     def from_folder(cls, model: str | Path = EMBEDDED, **settings: Any) -> LocalBackend:
-        """Load a checkpoint folder ("tiny": the embedded model; "dummy:llama-2-7b" and its like:
-        weights that mean nothing); `settings` as in EngineConfig.
+        """Load a checkpoint folder, or a hub model by its name ("tiny": the embedded model;
+        "dummy:llama-2-7b" and its like: weights that mean nothing); `settings` as in EngineConfig.
 
         Raises InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
         """
         config = EngineConfig.from_settings(settings)
         if not first_owner().is_here and torch.get_num_threads() > 1:  # torch would wait for them
             raise InvalidCall("process", False, _FORKED)
-        source = str(model) if is_dummy(model) else str(model_folder(model))
+        folder = model_folder(model)
+        source = str(model) if is_dummy(model) else str(folder)
         described = describe(source)
         end_ids, size = frozenset(described.eos_ids), described.vocabulary_size
-        tokenizer = Tokenizer.from_folder(model_folder(model), config.plain_content)
+        tokenizer = Tokenizer.from_folder(folder, config.plain_content)
         tokenizer.widen(size)
         config = fitted(config, described)
         assert config.context_len is not None
@@ -137,7 +138,7 @@ class LocalBackend(Resident):
         if config.device == "cpu":
             compiling.watch()
         runner, close = _load(source, described, config)
-        return cls(Path(source).name, config, tokenizer, runner, size, end_ids, close)
+        return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:
         """Take a call without waiting; it is checked and tokenized in this thread. Its answer goes

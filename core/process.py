@@ -23,7 +23,7 @@ from typing import Any
 from . import compiling, watch
 from .config import EngineConfig
 from .exits import close_at_exit
-from .folders import model_folder
+from .folders import is_dummy, model_folder
 from .frames import spawn
 from .fsm.jsontext import check_size
 from .owner import Owner, Resident
@@ -57,8 +57,8 @@ class ProcessBackend(Resident):
     """
 
     def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
-        self._model, self._config = model, EngineConfig.from_settings(settings)
-        model_folder(model)
+        self._config = EngineConfig.from_settings(settings)
+        self._folder = model_folder(model)
         self._process, self._line = spawn(f"{__name__.rpartition('.')[0]}.child")
         self._owner = Owner()
         self._lock = threading.Lock()
@@ -74,7 +74,8 @@ class ProcessBackend(Resident):
         self._reader.start()
         close_at_exit(self)
         try:
-            self._ask("start", str(model), json.dumps(settings))
+            source = model if is_dummy(model) else self._folder
+            self._ask("start", str(source), json.dumps(settings))
         except BaseException:
             self.close()
             raise
@@ -85,7 +86,7 @@ class ProcessBackend(Resident):
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """As the engine's own, read here at its first use."""
-        found = Tokenizer.from_folder(model_folder(self._model), self._config.plain_content)
+        found = Tokenizer.from_folder(self._folder, self._config.plain_content)
         found.widen(self.info().vocabulary_size)
         return found
 

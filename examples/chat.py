@@ -87,6 +87,12 @@ def talk(conversation: Conversation) -> bool:
     return is_well
 
 
+def answer(conversation: Conversation, message: str) -> None:
+    """One turn, its answer on standard output. Raises as `Conversation.say`."""
+    conversation.say(message, _write)
+    _write("\n")
+
+
 def _turn(conversation: Conversation, line: str) -> Completion | None:
     """What a line asks for, with the answer written; None where there is none. Raises as
     `Conversation.say`, and InvalidCall."""

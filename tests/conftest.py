@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 NOT_PACKAGED = {"tests", "benchmarks", "docs", "build", "dist"}
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub
 
 hypothesis.settings.register_profile("house", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("house")

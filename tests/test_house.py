@@ -38,6 +38,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/prompts.py",),
     ("core/calls.py",),
     ("core/protocol.py",),
+    ("core/hub/",),
     (
         *("core/reply.py", "core/config.py", "core/template.py", "core/codec.py"),
         *("core/folders.py", "core/owner.py"),
@@ -60,7 +61,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("core/scheduler.py", "core/flights.py"),
     ("core/engine.py",),
     ("core/local.py", "core/process.py"),
-    ("core/child.py",),
+    ("core/child.py", "core/requirements.py"),
     ("examples/",),
     ("models/",),
     ("__main__.py",),
@@ -71,7 +72,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/reply.py": ("core/protocol.py",),
     "core/config.py": ("core/protocol.py", "core/nearest.py"),
     "core/template.py": ("core/protocol.py",),
-    "core/folders.py": ("core/protocol.py", "core/nearest.py"),
+    "core/hub/": ("core/protocol.py", "core/nearest.py"),
+    "core/folders.py": ("core/protocol.py", "core/nearest.py", "core/hub/"),
     "core/codec.py": ("core/protocol.py", "core/calls.py", "core/errors.py"),
     "core/frames.py": ("core/codec.py",),
     "core/owner.py": ("core/protocol.py",),
@@ -92,7 +94,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
     "core/model/": (
         *("core/protocol.py", "core/folders.py", "core/extras.py", "core/model/batch.py"),
-        "kernels/",
+        *("core/hub/", "kernels/"),
     ),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": (
@@ -115,13 +117,18 @@ KNOWS: dict[str, tuple[str, ...]] = {
 
 # Rooms that only these may see: the composition root joins, and programs stand on top.
 SEEN_BY: dict[str, tuple[str, ...]] = {
-    "core/model/": ("core/local.py", "core/rank.py", "models/", "__main__.py"),
+    "core/model/": (
+        *("core/local.py", "core/rank.py", "core/requirements.py"),
+        *("models/", "__main__.py"),
+    ),
     "kernels/": ("core/model/", "core/local.py", "models/", "__main__.py"),
-    "core/local.py": ("core/child.py", "models/", "__main__.py"),
+    "core/local.py": ("core/child.py", "core/requirements.py", "models/", "__main__.py"),
 }
 
-# The one way up: `forkroot.connect` fetches the composition root, or a client, when called.
+# The ways up: `forkroot.connect` fetches the composition root, or a client, when called, and a hub
+# model is judged before its weights are downloaded.
 WAYS_UP = {
+    ("core/folders.py", "core/model/load.py"),
     ("adapters/connection.py", "core/local.py"),
     ("adapters/connection.py", "core/process.py"),
     ("adapters/connection.py", "adapters/http/client.py"),
@@ -130,6 +137,7 @@ WAYS_UP = {
 TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")
 WITH_TORCH = (
     *("core/model/*", "core/local.py", "core/child.py", "core/rank.py", "kernels/*"),
+    "core/requirements.py",
     *("models/evaluate.py", "models/network.py", "models/optimizer.py", "models/planting.py"),
     *("models/probe.py", "models/train.py"),
 )

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from ..extras import how_to_install
+from ..hub.files import some
 from ..protocol import InvalidModel
 from .config import read_architecture
 from .hub_attention import NAME, TRIAL, answer
 from .hub_masks import tell
 from .keys import Keys
 from .sizes import DTYPE_BYTES
-from .weights import some
 
 _DEFAULT_CONTEXT = 2048
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")

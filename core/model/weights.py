@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -14,11 +13,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from tqdm import tqdm
 
+from ..hub.files import INDEX, SINGLE, some, weight_names
 from ..protocol import InvalidModel
 from .config import Shape
 
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _NUMBERS = ("F32", "BF16", "F16", "F64")
 
@@ -135,7 +133,7 @@ def weight_files(folder: str | Path) -> list[Path]:
     """The files of a checkpoint's weights; they are not looked at. Raises InvalidModel."""
     folder = Path(folder)
     if (folder / INDEX).exists():
-        return _sharded_files(folder / INDEX)
+        return [folder / name for name in weight_names(folder)]
     if (folder / SINGLE).exists():
         return [folder / SINGLE]
     if pickles := sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern)):
@@ -146,20 +144,3 @@ def weight_files(folder: str | Path) -> list[Path]:
     others = sorted(path.name for path in folder.glob("*.safetensors"))
     hint = f"; it has {some(others)}: call one {SINGLE}, or write an index" if others else ""
     raise InvalidModel(f"{folder} holds neither {SINGLE} nor {INDEX}{hint}")
-
-
-def _sharded_files(index: Path) -> list[Path]:
-    try:
-        names = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
-    if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
-        raise InvalidModel(f"{index} names {some(map(repr, bad))}; expected files of its folder")
-    return [index.parent / name for name in sorted(names)]
-
-
-def some(names: Iterable[str], limit: int = 5) -> str:
-    """The first of these names, and how many more there are."""
-    names = sorted(names)
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest

@@ -207,7 +207,7 @@ def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -
         ("localhost:30000/v1", "http://localhost:30000/v1"),
         ("https//host:443", "https://host:443"),
         ("[::1]:30000", "http://[::1]:30000"),
-        ("checkpoints/lama", "checkpoints/llama"),
+        ("./checkpoints/lama", "checkpoints/llama"),
     ],
 )
 def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
@@ -219,13 +219,13 @@ def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
     with pytest.raises(InvalidModel) as caught:
         connect(model)
     assert str(caught.value) == (
-        f"model={model!r} is not a folder here; expected a checkpoint folder (nothing is"
-        " downloaded), 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a plugin"
-        f" knows; did you mean '{meant}'?"
+        f"model={model!r} is not a folder here; expected a checkpoint folder, the name of a hub"
+        " model, as 'org/name', 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a"
+        f" plugin knows; did you mean '{meant}'?"
     )
 
 
-@pytest.mark.parametrize("model", ["meta-llama/Llama-2-7b", "a\0b", "nonesuch/x", "file.gguf"])
+@pytest.mark.parametrize("model", ["gpt2", "a\0b", "./nonesuch/x", "file.gguf"])
 def test_nothing_is_guessed_where_nothing_is_like_it(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
