@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -159,6 +160,8 @@ def check(options: argparse.Namespace) -> int:
     else:
         told |= {"runs": True, "reason": None}
         verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
+        if told.get("download_bytes"):
+            verdict += Text(f" To get it and ask it: forkroot chat {options.model} 'Who are you?'")
     if options.json:
         print(json.dumps(told, indent=2))
     else:
@@ -181,7 +184,8 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     with _starting():
         from .core.requirements import facts, find
     source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
-    for it in (*of_hub, *facts(source, EngineConfig.from_settings(plugins.placed(settings)))):
+    config = EngineConfig.from_settings(plugins.placed(settings))
+    for it in chain(of_hub, facts(source, config)):
         yield it.label, it.text, it.values
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
         with closing(load(options)) as backend:

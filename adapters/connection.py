@@ -159,6 +159,15 @@ def located(model: str | Path, revision: str | None = None) -> str | Path:
     return model if is_ours or not is_hub_model(model) else model_folder(model)
 
 
+def hub_folder(model: object, revision: str | None = None) -> Path | None:
+    """The cached folder of a hub model, without asking the hub; None for anything else."""
+    if not isinstance(model, str) or not is_hub_model(model):
+        return None
+    with suppress(ForkrootError):
+        return cached_folder(pinned(model, revision))
+    return None
+
+
 def trained_len(model: str | Path) -> int | None:
     """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
     if is_dummy(model) or is_url(model):

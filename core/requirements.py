@@ -152,7 +152,10 @@ def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     text = f"{in_bytes(needed)} of weights and {in_bytes(size)} of KV"
     yield Fact("takes here", text, {"loaded_weight_bytes": needed})
     if fit.device == "cpu" and needed > free:
-        raise InvalidModel(f"the weights take {in_bytes(needed)}; free here: {in_bytes(free)}")
+        half = weight_bytes(model, "bfloat16", fit.device)
+        hint = f"; with --set dtype=bfloat16 they take {in_bytes(half)}" if half <= free else ""
+        told = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
+        raise InvalidModel(f"{told}{hint}")
 
 
 def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:

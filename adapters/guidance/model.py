@@ -65,7 +65,8 @@ class Forkroot(Model):
         if not isinstance(sampling_params, Mapping | None):
             raise InvalidCall("sampling_params", sampling_params, "a mapping, or None")
         connection = shared(where, **settings)
-        folder = folder or tokenizer_folder(where, connection.backend.info().model)
+        name = connection.backend.info().model
+        folder = folder or tokenizer_folder(where, name, settings.get("revision"))
         engine = ForkrootEngine(
             connection,
             FolderTokenizer(folder, chat_template),

@@ -15,6 +15,7 @@ from guidance.chat import CHAT_TEMPLATE_CACHE, ChatTemplate
 from guidance.models._engine import Tokenizer
 
 from ...core.protocol import InvalidModel
+from ..connection import hub_folder
 
 EMBEDDED = "tiny"
 
@@ -76,16 +77,20 @@ class FolderTokenizer(Tokenizer):
         return int(self._ll_tokenizer.vocab_size)
 
 
-def tokenizer_folder(where: object, model: str) -> Path:
+def tokenizer_folder(where: object, model: str, revision: str | None = None) -> Path:
     """The folder with the tokenizer of a runtime.
 
-    where: what the runtime was asked for by; model: how it calls itself. Raises InvalidModel where
-    neither is a folder nor the embedded model.
+    where: what the runtime was asked for by, and the revision of a hub model; model: how it calls
+    itself. Raises InvalidModel where neither is a folder, a hub model in the cache, nor the
+    embedded model.
     """
     if isinstance(where, str | Path) and Path(where).is_dir():
         return Path(where)
     if EMBEDDED in (where, model):
         return Path(__file__).resolve().parents[2] / "models" / EMBEDDED
+    found = hub_folder(where, revision) or hub_folder(model)
+    if found is not None:
+        return found
     raise InvalidModel(
         f"the tokenizer of {model!r} is not here; give the folder that holds its tokenizer.json:"
         " Forkroot(..., tokenizer=folder)"

@@ -49,6 +49,11 @@ class Hub:
         told = next((name for name in _OFFLINE if is_set[name]), None)
         return told or (_OFFLINE[0] if self._library.constants.HF_HUB_OFFLINE else None)
 
+    @property
+    def has_bars(self) -> bool:
+        """Whether the user of the library wants progress bars."""
+        return not self._library.utils.are_progress_bars_disabled()
+
     def cached(self, name: HubName) -> Path | None:
         """The snapshot of this revision in the cache, whole or not; nothing is asked."""
         place = {"cache_dir": self.cache, "revision": name.revision}
@@ -138,6 +143,7 @@ def _library() -> Any:
         import huggingface_hub
         import huggingface_hub.constants
         import huggingface_hub.errors
+        import huggingface_hub.utils
     except ImportError as error:
         told = "a model of the hub is fetched by huggingface_hub, which is not installed"
         raise InvalidModel(f"{told}; run `pip install huggingface_hub`") from error

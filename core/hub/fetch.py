@@ -25,7 +25,6 @@ from .names import HubName
 
 _log = logging.getLogger(__name__)
 _WORKERS = 8
-_SHOWN = 32 << 20  # bytes from which a download has a bar
 
 
 def fetch(name: HubName, judge: Callable[[Path], object]) -> Path:
@@ -125,7 +124,7 @@ def _updated(hub: Hub, name: HubName, judge: Callable[[Path], object]) -> Path:
     names = [file for file in other_files(listing.sizes, folder) if not (folder / file).is_file()]
     needed = sum(listing.sizes[file] for file in names)
     _check_room(hub, name, needed)
-    with _bar(name, needed) as bar:
+    with _bar(hub, name, needed) as bar:
         _download(hub, pinned, names, bar)
     return folder
 
@@ -210,11 +209,11 @@ def _part_of(bar: Any, stop: threading.Event) -> type:
 
 
 @contextmanager
-def _bar(name: HubName, size: int) -> Iterator[Any]:
-    """A bar on a terminal for a download that takes its time; nothing elsewhere."""
+def _bar(hub: Hub, name: HubName, size: int) -> Iterator[Any]:
+    """A bar on a terminal; nothing elsewhere, or with HF_HUB_DISABLE_PROGRESS_BARS."""
     from tqdm import tqdm
 
-    hidden = None if size >= _SHOWN else True  # None: on a terminal only
+    hidden = None if hub.has_bars else True  # None: on a terminal only
     told = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "desc": f"downloading {name}"}
     with tqdm(total=size, disable=hidden, dynamic_ncols=True, **told) as bar:
         yield bar

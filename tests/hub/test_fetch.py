@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import shutil
 from collections import namedtuple
+from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub.constants
@@ -13,8 +15,11 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from forkroot import Call, InvalidModel, Sampling, Text, connect
-from forkroot.adapters.connection import trained_len
+from forkroot.adapters.connection import hub_folder, shared, trained_len
+from forkroot.adapters.guidance.tokens import tokenizer_folder
 from forkroot.core.folders import model_folder
+from forkroot.core.hub.client import Hub as Client
+from forkroot.core.hub.names import HubName
 
 from .server import TOKEN, Hub, Repository, commit_of
 
@@ -253,6 +258,53 @@ def test_nothing_is_shown_where_there_is_no_terminal(
 ) -> None:
     model_folder(NAME)
     assert capfd.readouterr() == ("", "")
+
+
+class Terminal(io.StringIO):
+    """Stands in for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_one_bar_of_all_files(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    model_folder(NAME)
+    last = shown.getvalue().split("\r")[-1]
+    assert last.startswith(f"downloading {NAME}: 100%")
+    assert "7.43M/7.43M" in last
+
+
+def test_a_file_that_fails_stops_the_others_and_no_half_file_is_left(
+    hub: Hub, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forkroot.core.hub.client.Hub.download", fails_at("tokenizer.json"))
+    with pytest.raises(OSError, match="json failed"):
+        model_folder(NAME)
+    monkeypatch.undo()
+    assert [*(tmp_path / "cache").rglob("*.incomplete")] == []
+
+
+def test_adapters_and_runtimes_of_a_process_take_hub_names(hub: Hub) -> None:
+    connection = shared(NAME, **SMALL)
+    assert shared(NAME, **SMALL) is connection
+    assert hub_folder(NAME) == model_folder(NAME)
+    assert hub_folder(NAME, "v9") is None
+    assert tokenizer_folder(NAME, "x") == tokenizer_folder("http://host", NAME)
+    connection.backend.close()
+
+
+def fails_at(name: str) -> Callable[..., Path]:
+    """A download that fails at a file of this name."""
+    download = Client.download
+
+    def failing(self: Client, model: HubName, file: str, bar: type | None = None) -> Path:
+        if file == name:
+            raise OSError(f"{file} failed")
+        return download(self, model, file, bar)
+
+    return failing
 
 
 def test_the_page_of_a_model_is_no_server(hub: Hub) -> None:
