@@ -61,10 +61,11 @@ def register_backends(register: RegisterBackend) -> None:
 def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
     """Give a running backend for a name that `connect` does not know itself, or None.
 
-    ref: as given to `connect`: no folder, no URL, not "tiny". config: the other arguments of
-    `connect`, and whether it is to run in another `process`. A ForkrootError is the caller's to
-    see; any other is taken as None, and logged. `forkroot serve` needs a backend with a `tokenizer`
-    (see `adapters.http.runtime.Texts`), as those of checkpoint folders have it.
+    ref: as given to `connect`: no folder, no URL, not "tiny"; "org/name" is looked for on the hub
+    where no plugin knows it. config: the other arguments of `connect`, and whether it is to run in
+    another `process`. A ForkrootError is the caller's to see; any other is taken as None, and
+    logged. `forkroot serve` needs a backend with a `tokenizer` (see `adapters.http.runtime.Texts`),
+    as those of checkpoint folders have it.
     """
 
 

@@ -47,12 +47,13 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class Source:
     """Where a model's files are. folder: holds config.json. tensors: what the weights' headers say;
-    None where there are none. is_whole: whether all files are here."""
+    None where there are none. to_download: bytes that are not here. is_whole: none are missing."""
 
     model: str
     folder: Path
     tensors: Tensors | None
     is_whole: bool = True
+    to_download: int = 0
 
 
 def find(name: str) -> tuple[Source, Iterator[Fact]]:
@@ -61,7 +62,8 @@ def find(name: str) -> tuple[Source, Iterator[Fact]]:
     if hub is not None:
         with hub_errors(name):
             found = preview(hub)
-        source = Source(name, found.folder, found.tensors, found.is_whole)
+        missing = sum(found.sizes[file] for file in found.missing)
+        source = Source(name, found.folder, found.tensors, found.is_whole, missing)
         return source, _of_hub(hub.repo, hub.revision, found)
     folder = model_folder(name)
     has_weights = any((folder / file).is_file() for file in (SINGLE, INDEX))
@@ -94,8 +96,11 @@ def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
     yield Fact(
         "chat template", "yes" if has_template else "no", {"has_chat_template": has_template}
     )
-    yield from _here(model, fit)
     yield _speed(source, model, fit)
+    yield from _here(model, fit)
+    if source.to_download and source.to_download > (free := _free_disk(Hub().cache)):
+        told = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
+        raise InvalidModel(f"{told}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
 
 
 def _of_hub(repo: str, revision: str, found: Preview) -> Iterator[Fact]:
@@ -111,9 +116,6 @@ def _of_hub(repo: str, revision: str, found: Preview) -> Iterator[Fact]:
         text = f"{in_bytes(missing)} in {len(found.missing)} files; {in_bytes(free)} of disk free"
     told = {"download_bytes": missing, "repository_bytes": total, "free_disk_bytes": free}
     yield Fact("to download", text, told)
-    if missing > free:
-        needed = f"the download takes {in_bytes(missing)}; free in {Hub().cache}: {in_bytes(free)}"
-        raise InvalidModel(needed)
 
 
 def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[Fact]:

@@ -81,15 +81,13 @@ def tokenizer_folder(where: object, model: str, revision: str | None = None) -> 
     """The folder with the tokenizer of a runtime.
 
     where: what the runtime was asked for by, and the revision of a hub model; model: how it calls
-    itself. Raises InvalidModel where neither is a folder, a hub model in the cache, nor the
-    embedded model.
+    itself. Raises InvalidModel where that is no folder, hub model in the cache, or embedded model.
     """
     if isinstance(where, str | Path) and Path(where).is_dir():
         return Path(where)
     if EMBEDDED in (where, model):
         return Path(__file__).resolve().parents[2] / "models" / EMBEDDED
-    found = hub_folder(where, revision) or hub_folder(model)
-    if found is not None:
+    if (found := hub_folder(where, revision)) is not None:
         return found
     raise InvalidModel(
         f"the tokenizer of {model!r} is not here; give the folder that holds its tokenizer.json:"

@@ -17,7 +17,6 @@ from .faults import translated
 from .headers import Tensors, counted
 from .names import HubName, hub_name
 
-_PATIENCE = 15.0  # seconds for an answer about a repository
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 _MOST_LIKE = 300  # models of one owner that are looked through for one with a similar name
 
@@ -32,14 +31,15 @@ class Listing:
 
 
 class Hub:
-    """The hub that the environment names: HF_ENDPOINT, HF_HUB_CACHE (or HF_HOME), HF_TOKEN and
-    HF_HUB_OFFLINE. Every method that asks it raises InvalidModel."""
+    """The hub that the environment names: HF_ENDPOINT, HF_HUB_CACHE (or HF_HOME), HF_TOKEN,
+    HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT. Every method that asks it raises InvalidModel."""
 
     def __init__(self) -> None:
         self._library = library = _library()
         constants = library.constants
         self.endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         self.cache = Path(os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE).expanduser()
+        self._patience = constants.HF_HUB_ETAG_TIMEOUT  # seconds for an answer
         self._api = library.HfApi(endpoint=self.endpoint, library_name="forkroot")
 
     @property
@@ -64,7 +64,7 @@ class Hub:
         """What the repository holds now."""
         with self._translated(name):
             info = self._api.model_info(
-                name.repo, revision=name.revision, files_metadata=True, timeout=_PATIENCE
+                name.repo, revision=name.revision, files_metadata=True, timeout=self._patience
             )
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
         return Listing(info.sha, sizes, bool(info.gated))
@@ -89,7 +89,7 @@ class Hub:
         with self._translated(name):
             try:
                 found = self._api.parse_safetensors_file_metadata(
-                    name.repo, file, revision=name.revision, timeout=_PATIENCE
+                    name.repo, file, revision=name.revision, timeout=self._patience
                 )
             except self._library.errors.SafetensorsParsingError as error:
                 raise InvalidModel(f"{name}: {file} is not a safetensors file") from error

@@ -79,7 +79,7 @@ def weight_names(folder: Path) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidModel(f"{index} cannot be read as a weight index: {error!r}") from error
     if bad := [name for name in names if not isinstance(name, str) or Path(name).name != name]:
-        raise InvalidModel(f"{index} names {some(map(repr, bad))}; allowed: files of its folder")
+        raise InvalidModel(f"{index} names {some(map(repr, bad))}; expected files of its folder")
     return sorted(names)
 
 

@@ -32,7 +32,7 @@ class Tensors:
     def check(self, model: str) -> None:
         """Raise InvalidModel for weights that are quantized."""
         if others := self.by_dtype.keys() - set(_NUMBERS):
-            told = f"{model} stores weights as {some(others)}; allowed: {', '.join(_NUMBERS)}"
+            told = f"{model} stores weights as {some(others)}; expected {', '.join(_NUMBERS)}"
             raise InvalidModel(f"{told}. Take the model that is not quantized")
 
 

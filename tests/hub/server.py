@@ -10,8 +10,9 @@ import hashlib
 import json
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -61,12 +62,13 @@ def files_of(folder: Path) -> list[Path]:
 @dataclass(slots=True)
 class Hub:
     """A running hub. asked: method, path and range of every request. status: if not None, the
-    answer to all of them."""
+    answer to all of them. delay: seconds before each."""
 
     url: str
     repositories: dict[str, Repository] = field(default_factory=dict)
     asked: list[tuple[str, str, str | None]] = field(default_factory=list)
     status: int | None = None
+    delay: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def downloads(self) -> list[str]:
@@ -92,6 +94,7 @@ class _Handler(BaseHTTPRequestHandler):
         hub, path = self.hub, urlsplit(self.path).path
         with hub.lock:
             hub.asked.append((self.command, path, self.headers.get("Range")))
+        time.sleep(hub.delay)
         if hub.status is not None:
             self._send(hub.status, b"{}")
         elif path == "/api/models":
@@ -213,7 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data)
+            with suppress(ConnectionError):  # who asked may have gone
+                self.wfile.write(data)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -133,7 +134,16 @@ def test_quantized_weights_are_seen_in_their_headers(
     tensors["model.layers.0.mlp.up_proj.weight"] = torch.ones(128, 64, dtype=torch.int8)
     save_file(tensors, qwen / "model.safetensors", {"format": "pt"})
     told = checked(NAME, capsys)
-    assert f"{NAME} stores weights as I8; allowed: F32" in told["reason"]
+    assert f"{NAME} stores weights as I8; expected F32" in told["reason"]
+
+
+def test_a_disk_that_is_too_small_is_told_with_all_that_is_known(
+    hub: Hub, qwen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+    told = checked(NAME, capsys)
+    assert told["reason"].startswith("the download takes 190.4 KiB; free in ")
+    assert told["num_slots"] > 0 and told["free_disk_bytes"] == 1000
 
 
 def test_a_gated_model_and_a_wrong_name_are_told_as_when_they_are_loaded(
