@@ -102,8 +102,9 @@ class Logprobs:
         """The likeliest tokens of each row as pairs, best first; of rows that know as many."""
         if not num_top:
             return [()] * len(self)
-        columns = self.ids[:, :num_top].tolist(), self.tops[:, :num_top].tolist()
-        return [tuple(zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+        ids, tops = self.ids[:, :num_top], self.tops[:, :num_top]
+        flat = zip(ids.ravel().tolist(), tops.ravel().tolist(), strict=True)
+        return list(zip(*[flat] * ids.shape[1], strict=True))
 
     def check(self, size: int) -> None:
         """Assert that there is a row for each of `size` tokens, and no row without its columns."""
