@@ -3,9 +3,9 @@ and `max_tokens` 1, one prompt of token ids for each option, all behind the same
 
 Two servers, one that keeps log-probabilities of cached tokens and one that keeps none, get the same
 questions in turn: each question's four prompts one after another, as one request with a list, or as
-four requests at once. Prints one JSON row. Of each way and server: seconds of processor time (server
-and engine) and wall clock, of the first question, and of each later one (medians); tokens computed
-for a later question. `times`: how many times less the later questions, and all of them, take with
+four requests at once. Prints one JSON row. Of each way and server: seconds of processor time (of
+server and engine) and wall clock, of the first question, and of each later one (medians); tokens
+computed for a later question. `times`: how many times less the later questions, and all of them, take with
 log-probabilities kept. `gap`: how far apart two log-probabilities of one token are at most.
 """
 
@@ -15,6 +15,7 @@ import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -83,7 +84,7 @@ def compare(servers: dict[str, Served], maker: Maker, way: str, num: int) -> dic
     for question in maker.texts(num, 30, 70):
         prompts = [shots + question + option for option in maker.texts(4, 5, 15)]
         found = {name: measured(servers[name], prompts, way, costs[name]) for name in servers}
-        pairs = zip(sum(found["kept"], []), sum(found["none"], []), strict=True)
+        pairs = zip(*(chain.from_iterable(found[name]) for name in ("kept", "none")), strict=True)
         gap = max(gap, *(abs(one - other) for one, other in pairs))
     kept, none = costs["kept"], costs["none"]
     return {
