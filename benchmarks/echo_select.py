@@ -5,8 +5,9 @@ Two servers, one that keeps log-probabilities of cached tokens and one that keep
 questions in turn: each question's four prompts one after another, as one request with a list, or as
 four requests at once. Prints one JSON row. Of each way and server: seconds of processor time (of
 server and engine) and wall clock, of the first question, and of each later one (medians); tokens
-computed for a later question. `times`: how many times less the later questions, and all of them, take with
-log-probabilities kept. `gap`: how far apart two log-probabilities of one token are at most.
+computed for a later question. `times`: how many times less the later questions, and all of them,
+take with log-probabilities kept. `gap`: the largest difference between two log-probabilities of one
+token.
 """
 
 from __future__ import annotations
