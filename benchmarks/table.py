@@ -142,6 +142,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
     "peers cached": ("peers", peer_tables.cached),
     "first tokens": ("peers", peer_tables.first_tokens),
     "peers steps": ("peers", peer_tables.steps),
+    "select by echo": ("echo_select", tables.echo_select),
     "dspy": ("dspy_programs", dspy),
     "guidance": ("guidance_programs", guidance),
     "decode": ("decode", tables.decode),

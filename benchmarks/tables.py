@@ -168,3 +168,16 @@ def busy(row: Row) -> Lines:
         counts = [f"{of['steps'][name]:.0f}" for name in ("alone", "stranger", "busy")]
         lines.append([shape, "steps", *counts, "", ""])
     return [[*head, "caller's / alone", "caller's / stranger's"], *lines]
+
+
+def echo_select(row: Row) -> Lines:
+    """Multiple choice by echo, with log-probabilities kept and not."""
+    head = ["four prompts", "nothing kept", "kept, first question", "kept, later ones"]
+    lines = []
+    for way, of in row["figures"].items():
+        times = of["none"]["cpu"], of["kept"]["first_cpu"], of["kept"]["cpu"]
+        tokens = [f"{of[name]['computed']:,.0f}" for name in ("none", "kept")]
+        ratios = [f"{of['times'][clock]:.1f}×" for clock in ("cpu", "wall")]
+        lines.append([way, *(f"{time:.2f} s" for time in times), *tokens, *ratios])
+    columns = ["tokens computed, nothing kept", "kept", "less processor time", "less wall clock"]
+    return [[*head, *columns], *lines]

@@ -209,7 +209,8 @@ class Call:
       is cut into tokens, and with no longer option. "canonical": the same, over the tokens that
       the tokenizer gives.
     scored_from: the prompt's own tokens from this position on get their log-probabilities, with
-      `sampling.logprobs` rivals each; None: none do. They are computed for it, cached or not.
+      `sampling.logprobs` rivals each; None: none do. Those of cached tokens are kept beside them,
+      as far as the setting `logprob_bytes` allows; only what is not kept is computed.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.
     priority: a higher one is served earlier; -100 to 100.

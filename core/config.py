@@ -55,6 +55,9 @@ class EngineConfig:
     host_policy: when tokens are copied to the host tier: "back" when they are evicted, "through" as
       soon as they are cached.
     host_file: a new file in which the host tier lies, instead of in memory.
+    logprob_bytes: host memory for log-probabilities of cached prompt tokens, so that `echo` with
+      `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
+      each alternative; 0: none are kept.
     ranks: processes that hold the model together (tensor parallelism), this one included.
     max_running: sequences in one batch at most.
     max_waiting: calls that may wait; one more ends in Overloaded.
@@ -90,6 +93,7 @@ class EngineConfig:
     host_slots: int = 0
     host_policy: str = "back"
     host_file: str | None = None
+    logprob_bytes: int = 128 << 20
     ranks: int = 1
     max_running: int = 64
     max_waiting: int = 10_000
@@ -193,6 +197,7 @@ _SWITCH: _Rule = "True or False", lambda v: isinstance(v, bool)
 _RULES: dict[str, _Rule] = {
     "num_slots": _size(1),
     "host_slots": _whole(0),
+    "logprob_bytes": _whole(0, 2**63 - 1, "2**63-1"),
     "ranks": _whole(1),
     "max_running": _whole(1),
     "max_waiting": _whole(1),

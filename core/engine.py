@@ -78,7 +78,8 @@ class Engine:
 
     def load(self) -> dict[str, int]:
         """What there is now; any thread may ask, and may see figures of two steps. Sequences that
-        run, wait and were in the last batch; slots in all and of each kind; nodes of the tree."""
+        run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
+        bytes of log-probabilities that are kept."""
         cache = self._cache
         return {
             "running": len(self._scheduler.running),
@@ -89,6 +90,7 @@ class Engine:
             "cached_slots": cache.num_cached,
             "locked_slots": cache.num_locked,
             "nodes": cache.num_nodes,
+            "logprob_bytes": cache.num_logprob_bytes,
         }
 
     def admit(self, job: Job) -> None:
@@ -208,6 +210,8 @@ class Engine:
                     sequence.rooted_len = self._pins.owed(sequence)
                 sequence.scores += outcome.scores[scored : scored + count].tolist()
                 sequence.score_tops += outcome.score_tops[scored : scored + count]
+                if sequence.num_kept < len(sequence.scores):
+                    self._scheduler.keep_scores(sequence)
             scored += count
             if part.is_last and sequence.node is not None:
                 if part.is_live:

@@ -18,7 +18,8 @@ T = TypeVar("T")
 ENGINE_SETTINGS = (  # what `connect` takes for a model that it starts: those of `EngineConfig`
     *("process", "revision"),
     *("dtype", "device", "attention", "constraint", "graphs", "sampling", "num_slots"),
-    *("host_slots", "host_policy", "host_file", "ranks", "max_running", "max_waiting"),
+    *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
+    *("max_running", "max_waiting"),
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
     *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),
 )

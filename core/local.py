@@ -294,7 +294,7 @@ def build_engine(
     """The engine of a resolved config around a runner, and its cache."""
     assert config.num_slots is not None and config.context_len is not None
     host = HostTier.of(config.host_slots, config.host_policy)
-    cache = RadixCache(config.num_slots, is_enabled=config.cache, host=host)
+    cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
     roots = Roots(cache, config.root_timeout)
     waiting = WaitingQueue(
         config.order,

@@ -63,6 +63,7 @@ class Scheduler:
         self._growth = Growth()
         self._rows = list(range(max_running - 1, -1, -1))
         self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self._scoring: dict[int, list[Sequence]] = {}
         self._is_changed = True
         self._num_roots = 0
         self.table: Ints = np.zeros((max_running, context_len), np.int32)
@@ -117,6 +118,15 @@ class Scheduler:
             sequence.num_computed += part.count
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
+
+    def keep_scores(self, sequence: Sequence) -> None:
+        """Put what was found of a running sequence's prompt beside its tokens in the cache."""
+        lease, start = sequence.lease, sequence.kept_end
+        if lease is None or not self._cache.keeps_logprobs:
+            return
+        found = sequence.give_scores(lease.length)
+        if found is not None:
+            self._cache.keep_logprobs(lease, start, found)
 
     def give_up_placed(self) -> None:
         """Free all slots of tokens that are placed and not computed: these will not be."""
@@ -221,6 +231,9 @@ class Scheduler:
 
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace
+        if sequence.needs_scores or sequence.num_known:
+            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
+            sequence.take_scores(self._cache.read_logprobs(namespace, *wanted))
         return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
 
     def _fits(self, needed: int, room: int) -> bool:
@@ -250,6 +263,7 @@ class Scheduler:
 
     def _note_in_flight(self) -> None:
         self._in_flight.clear()
+        self._scoring.clear()
         for sequence in self.running:
             self._note(sequence)
 
@@ -259,9 +273,15 @@ class Scheduler:
         if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
             key = lease.node, int(sequence.ids[lease.length])
             self._in_flight.setdefault(key, []).append(sequence)
+            if sequence.score_start is not None and sequence.kept_end < sequence.prompt_len:
+                place = sequence.prefix_hash(sequence.kept_end - 1)
+                self._scoring.setdefault(place, []).append(sequence)
 
     def _is_held(self, sequence: Sequence) -> bool:
-        """Whether a running sequence computes a prefix that this one would compute again."""
+        """Whether a running sequence computes a prefix that this one would compute again, or scores
+        tokens that this one would score again."""
+        if sequence.needs_scores and sequence.match_len == sequence.match_limit:
+            return self._cache.keeps_logprobs and self._is_scored(sequence)
         if sequence.match_node < 0:
             self._queue.match(sequence, self._cache)  # an admission of this step may have split it
         start, limit = sequence.match_len, sequence.match_limit
@@ -270,6 +290,17 @@ class Scheduler:
         rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
         wanted, least = sequence.ids[start:limit], self._queue.hold_min
         return any(_common(wanted, rival.tokens[start:]) >= least for rival in rivals)
+
+    def _is_scored(self, sequence: Sequence) -> bool:
+        """Whether a running sequence finds the next scores that this one wants."""
+        start, limit = sequence.match_limit, sequence.full_limit
+        rivals = self._scoring.get(sequence.prefix_hash(start), ())
+        wanted, least = sequence.ids[start:limit], 1 + self._queue.hold_min
+        return any(
+            rival.num_rivals >= sequence.num_rivals
+            and _common(wanted, rival.ids[start : rival.prompt_len]) >= least
+            for rival in rivals
+        )
 
     # --- placing ---------------------------------------------------------------------------
 

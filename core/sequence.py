@@ -17,6 +17,7 @@ from .fsm.tokenizations import Node, Tokenizations
 from .model.batch import GREEDY, Draw
 from .protocol import Call, FinishReason, TokenLogprob, Usage
 from .radix.cache import Lease
+from .radix.logprobs import Logprobs
 from .reply import Mailbox
 from .tokenizer import StreamDecoder
 
@@ -57,7 +58,8 @@ class Sequence:
 
     ids: [room] prompt, then generated tokens; the first `num_ids` count.
     score_start: position of the first token to be scored; None: none. scores, score_tops: what was
-      found of these so far, and of their rivals.
+      found of these so far, and of their rivals. num_known: how many of those to come the cache was
+      last seen to have. num_kept: how many of the first ones the cache was given.
     seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
     index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
@@ -105,6 +107,8 @@ class Sequence:
     logprobs: list[TokenLogprob] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     score_tops: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
+    num_known: int = 0
+    num_kept: int = 0
     ending: Ending | None = None
     cursor: Cursor | None = None
     planned: list[int] = field(default_factory=list)
@@ -112,6 +116,7 @@ class Sequence:
     num_forced: int = 0
     log_masses: list[float] = field(default_factory=list)
     node: Node | None = None
+    _hashed: tuple[int, int] = (-1, 0)
 
     @property
     def num_new(self) -> int:
@@ -136,15 +141,37 @@ class Sequence:
 
     @property
     def match_limit(self) -> int:
-        """Tokens that may be taken from the cache; what follows is computed for its logits."""
-        if self.score_start is not None and self.next_scored < self.prompt_len - 1:
-            return self.next_scored
+        """Tokens that may be taken from the cache; what follows is computed for its logits, the
+        last of them for the first score that is not known."""
+        return self.next_scored + self.num_known if self.needs_scores else self.full_limit
+
+    @property
+    def full_limit(self) -> int:
+        """Tokens that could be taken from the cache if it had all scores."""
         return self.num_ids - (self.is_generating or self.node is not None)
 
     @property
+    def needs_scores(self) -> bool:
+        """Whether scores are wanted that neither it nor the cache has."""
+        end = self.scored_end + self.num_known
+        return self.score_start is not None and end < self.prompt_len
+
+    @property
     def next_scored(self) -> int:
-        """Position of the next token whose successor is to be scored."""
-        return self.num_ids if self.score_start is None else self.score_start - 1 + len(self.scores)
+        """Position of the next token whose successor is to be scored; `num_ids` for none."""
+        if self.score_start is None or self.scored_end >= self.prompt_len:
+            return self.num_ids
+        return self.scored_end - 1
+
+    @property
+    def scored_end(self) -> int:
+        """Position of the first token that has no score yet, from `score_start` on."""
+        return (self.score_start or 0) + len(self.scores)
+
+    @property
+    def kept_end(self) -> int:
+        """Position of the first token, from `score_start` on, whose score the cache has not."""
+        return (self.score_start or 0) + self.num_kept
 
     @property
     def num_rivals(self) -> int:
@@ -239,6 +266,32 @@ class Sequence:
             start, last = self.forced.pop()
             end = max(end, last)
         self.forced.append((start, end))
+
+    def prefix_hash(self, length: int) -> int:
+        """A hash of its namespace and its first `length` tokens."""
+        if self._hashed[0] != length:
+            tokens = self.ids[:length].tobytes()
+            self._hashed = length, hash((self.job.call.namespace, tokens))
+        return self._hashed[1]
+
+    def take_scores(self, found: Logprobs) -> None:
+        """Take scores over that the cache has, of the next tokens to be scored."""
+        if self.num_kept == len(self.scores):
+            self.num_kept += len(found)
+        self.scores += found.values.tolist()
+        self.score_tops += found.pairs(self.num_rivals)
+        self.num_known = 0
+
+    def give_scores(self, end: int) -> Logprobs | None:
+        """The scores of tokens before position `end` that the cache was not given yet; None if
+        there are none. They count as given."""
+        first = self.score_start or 0
+        rows = slice(self.num_kept, min(end - first, len(self.scores)))
+        if rows.start >= rows.stop:
+            return None
+        self.num_kept = rows.stop
+        tops = self.score_tops[rows] if self.num_rivals else ()
+        return Logprobs.of(self.scores[rows], tops, self.num_rivals)
 
     def at(self, node: Node, index: int) -> Sequence:
         """The sequence that asks for the distribution at another node of the same search."""

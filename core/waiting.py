@@ -78,8 +78,13 @@ class WaitingQueue:
         return self._age(sequence) >= self.bound
 
     def match(self, sequence: Sequence, cache: RadixCache) -> None:
-        """Note how much of the sequence is cached now."""
-        match = cache.match(sequence.job.call.namespace, sequence.tokens, sequence.match_limit)
+        """Note how much of the sequence is cached now, and of its scores."""
+        namespace = sequence.job.call.namespace
+        sequence.num_known = 0
+        if sequence.needs_scores:
+            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
+            sequence.num_known = cache.count_logprobs(namespace, *wanted)
+        match = cache.match(namespace, sequence.tokens, sequence.match_limit)
         sequence.match_len, sequence.match_node = match.length, match.node
 
     def ranked(self, cache: RadixCache) -> Iterator[Sequence]:

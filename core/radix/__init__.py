@@ -3,6 +3,7 @@
 from ..protocol import NodeView
 from .cache import Counters, Lease, Match, RadixCache
 from .host import HostTier
+from .logprobs import Logprobs
 from .pages import Ints, SlotPool
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "HostTier",
     "Ints",
     "Lease",
+    "Logprobs",
     "Match",
     "NodeView",
     "RadixCache",

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..protocol import NodeView
 from .host import HostTier
+from .logprobs import Logprobs
 from .node import Node
 from .pages import Ints, SlotPool
 from .tree import Tree
@@ -82,16 +83,21 @@ class RadixCache:
     is_enabled: False remembers nothing (for ablations): leases stay empty and `commit` leaves the
       slots with the caller, who frees them.
     host: where tokens go that are evicted; what is copied to it and back is its to tell.
+    logprob_bytes: host memory that log-probabilities of cached tokens may take; 0: none are kept.
     """
 
     def __init__(
-        self, capacity: int, is_enabled: bool = True, host: HostTier | None = None
+        self,
+        capacity: int,
+        is_enabled: bool = True,
+        host: HostTier | None = None,
+        logprob_bytes: int = 0,
     ) -> None:
         self.capacity = capacity
         self.is_enabled = is_enabled
         self.host = host
         self._pool = SlotPool(capacity)
-        self._tree = Tree(host)
+        self._tree = Tree(host, logprob_bytes)
         self._acquires = self._asked = self._matched = 0
         self._inserted = self._duplicated = self._evicted = 0
 
@@ -114,6 +120,16 @@ class RadixCache:
     def num_evicted(self) -> int:
         """Tokens that were cached and are not any more, since the start."""
         return self._evicted
+
+    @property
+    def keeps_logprobs(self) -> bool:
+        """Whether log-probabilities are kept at all."""
+        return self.is_enabled and self._tree.kept.capacity > 0
+
+    @property
+    def num_logprob_bytes(self) -> int:
+        """Memory that log-probabilities of cached tokens take."""
+        return self._tree.kept.num_bytes
 
     @property
     def num_nodes(self) -> int:
@@ -196,6 +212,25 @@ class RadixCache:
         self._duplicated += growth.held - end.end
         self._inserted += len(slots) - growth.held
         return lease.slots
+
+    def count_logprobs(self, namespace: str, tokens: Ints, start: int, num_top: int) -> int:
+        """Of how many tokens from position `start` on, without a gap, the log-probability is kept,
+        with num_top alternatives each. Changes nothing, not even what is forgotten next."""
+        known = self._tree.known_logprobs(namespace, _key(tokens, len(tokens)), start, num_top)
+        return sum(it.end - it.start for it in known)
+
+    def read_logprobs(self, namespace: str, tokens: Ints, start: int, num_top: int) -> Logprobs:
+        """The log-probabilities that `count_logprobs` counts, which count as used now."""
+        known = self._tree.known_logprobs(namespace, _key(tokens, len(tokens)), start, num_top)
+        return self._tree.read_logprobs(known, num_top)
+
+    def keep_logprobs(self, lease: Lease, start: int, found: Logprobs) -> None:
+        """Keep log-probabilities of the lease's tokens from position `start` on beside them, until
+        they are evicted, or others need the memory."""
+        end = _live(lease)
+        assert start + len(found) <= lease.length, "log-probabilities of tokens not in the lease"
+        if end is not None:
+            self._tree.kept.write(end, start, found)
 
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..protocol import NodeView
+from .logprobs import Logprobs
 from .pages import Ints
 
 WIDTH = 4  # bytes of one token in a key
@@ -23,6 +24,7 @@ class Node:
     key, slots: the edge's tokens (as bytes) and where their keys and values are in the pool; no
       slots where they lie on the host only.
     host: where they are on the host; None: nowhere.
+    logprobs: log-probabilities of the edge's tokens; None: none are kept.
     end: depth of the node in tokens, its own edge included.
     children: first token (as bytes) of an edge -> its node.
     lock_count: leases whose path runs through this node.
@@ -32,7 +34,7 @@ class Node:
 
     __slots__ = (
         *("children", "end", "hits", "host", "id"),
-        *("key", "last_used", "lock_count", "parent", "slots"),
+        *("key", "last_used", "lock_count", "logprobs", "parent", "slots"),
     )
 
     def __init__(self, id: int, parent: Node | None, key: bytes, slots: Ints, end: int) -> None:
@@ -41,6 +43,7 @@ class Node:
         self.key = key
         self.slots = slots
         self.host: Ints | None = None
+        self.logprobs: Logprobs | None = None
         self.end = end
         self.children: dict[bytes, Node] = {}
         self.lock_count = 0

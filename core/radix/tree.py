@@ -16,6 +16,8 @@ import numpy as np
 
 from ..protocol import NodeView
 from .host import HostTier
+from .kept import KeptLogprobs
+from .logprobs import Logprobs
 from .node import WIDTH, Descent, Node, Root, below, check_edge, descend, liveliest, view
 from .pages import Ints
 
@@ -27,17 +29,27 @@ class Growth(NamedTuple):
     held: int
 
 
+class Known(NamedTuple):
+    """Rows start:end of a node's log-probabilities."""
+
+    node: Node
+    start: int
+    end: int
+
+
 class Tree:
     """Cached tokens of all namespaces under one least-recently-used order.
 
     host: where tokens go that have to leave the pool; None: nowhere, they are forgotten. What is
       in the pool hangs below nothing that is not.
     num_cached, num_evictable: tokens in the pool, and those of unlocked nodes.
+    logprob_bytes: memory that log-probabilities of tokens may take, which are kept beside them.
     num_nodes: edges, roots not counted; num_splits: edges cut in two since the start.
     """
 
-    def __init__(self, host: HostTier | None = None) -> None:
+    def __init__(self, host: HostTier | None = None, logprob_bytes: int = 0) -> None:
         self._host = host
+        self.kept = KeptLogprobs(logprob_bytes)
         self.num_cached = 0
         self.num_evictable = 0
         self.num_nodes = 0
@@ -119,6 +131,35 @@ class Tree:
         at.last_used = now
         self._drop_bare(at)
 
+    def known_logprobs(self, namespace: str, key: bytes, start: int, num_top: int) -> list[Known]:
+        """Where log-probabilities are, with num_top alternatives each, of the tokens of `key` from
+        position `start` on, as far as they are known without a gap. Changes nothing."""
+        found = self.find(namespace, key)
+        if found is None or not self.kept.num_bytes:
+            return []
+        path: list[Node] = []
+        at: Node | None = found.edge or found.node
+        while at is not None and at.parent is not None and at.end > start:
+            path.append(at)
+            at = at.parent
+        known = []
+        for node in reversed(path):
+            first = node.end - node.size
+            low, high = start - first, min(node.end, found.length) - first
+            count = 0 if node.logprobs is None else node.logprobs.num_known(low, high, num_top)
+            if count:
+                known.append(Known(node, low, low + count))
+                start += count
+            if low + count < node.size:
+                break
+        return known
+
+    def read_logprobs(self, known: list[Known], num_top: int) -> Logprobs:
+        """Copies of these, now the most recently used."""
+        self.kept.use(node for node, _, _ in reversed(known))
+        parts = [node.logprobs[low:high] for node, low, high in known if node.logprobs is not None]
+        return Logprobs.join(parts, num_top)
+
     def path_slots(self, node: Node, above: Node | None = None) -> list[Ints]:
         """Slots of the edges from the root (or from the end of `above`) to the end of `node`."""
         parts: list[Ints] = []
@@ -176,6 +217,7 @@ class Tree:
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
         self._check_unlocked({node for node in nodes if node.lock_count == 0 and node.is_here})
+        self.kept.check(nodes)
         if self._host is not None:
             self._host.check(nodes)
         assert self.num_cached == sum(len(node.slots) for node in nodes), "num_cached is wrong"
@@ -237,6 +279,7 @@ class Tree:
         above.children[upper.key[:WIDTH]] = upper
         lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower
+        self.kept.split(upper, lower)
         if self._host is not None:
             self._host.split(upper, lower)
         self.num_nodes += 1
@@ -254,6 +297,7 @@ class Tree:
         gone = leaf.slots[size:]
         leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
         leaf.end -= len(gone)
+        self.kept.shorten(leaf)
         self.num_cached -= len(gone)
         self.num_evictable -= len(gone)
         return gone
@@ -286,6 +330,7 @@ class Tree:
         above = leaf.parent
         assert above is not None and not leaf.children and leaf.lock_count == 0
         slots = self._leave(leaf)
+        self.kept.drop(leaf)
         if self._host is not None:
             self._host.drop(leaf)
         del above.children[leaf.key[:WIDTH]]

@@ -51,7 +51,7 @@ class Bench:
             self.runner = LateRunner(self.runner)
         self.constraints = Constraints(TOKENIZER.token_bytes, [END], TOKENIZER.encode_after)
         host = HostTier.of(config.host_slots, config.host_policy)
-        self.cache = RadixCache(config.num_slots, is_enabled=config.cache, host=host)
+        self.cache = RadixCache(config.num_slots, config.cache, host, config.logprob_bytes)
         self.roots = Roots(self.cache, config.root_timeout)
         self.queue = WaitingQueue(
             config.order,

@@ -73,7 +73,8 @@ def calls(draw: st.DrawFn) -> Call:
         namespace=draw(st.sampled_from(("", "", "tenant"))),
         priority=draw(st.sampled_from((0, 0, 0, 3, -3))),
     )
-    kind = draw(st.sampled_from(("answers", "answers", "constrained", "plant", "options")))
+    kinds = "answers", "answers", "constrained", "plant", "options", "scored"
+    kind = draw(st.sampled_from(kinds))
     if kind == "plant":
         return replace(call, sampling=Sampling(max_tokens=0))
     if kind == "options":
@@ -83,6 +84,8 @@ def calls(draw: st.DrawFn) -> Call:
     if kind == "constrained":
         sampling = replace(sampling, max_tokens=sampling.max_tokens + 8)
         constraint = Regex(draw(st.sampled_from(PATTERNS)))
+    if kind == "scored":
+        call = replace(call, scored_from=draw(st.integers(0, 40)))
     return replace(call, sampling=sampling, constraint=constraint, stream=draw(st.booleans()))
 
 
@@ -95,6 +98,7 @@ WORLDS = st.fixed_dictionaries(
         "max_running": st.sampled_from((1, 4, 32)),
         "num_slots": st.sampled_from((100, 120, 200, 2000)),
         "hold_min": st.sampled_from((1, 8)),
+        "logprob_bytes": st.sampled_from((0, 3000, 1 << 20)),
         "ageing": st.sampled_from((1, 16)),
         "retract_every": st.sampled_from((0, 0, 1, 3)),
         "jumps": st.booleans(),

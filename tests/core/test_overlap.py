@@ -53,7 +53,7 @@ class Minding(FakeRunner):
         for row, draw in enumerate(batch.draws):
             for tokens in (draw.generated, draw.prompt):
                 if tokens is not None and draw.mask is None and outcome.tokens[row] >= 0:
-                    outcome.tokens[row] = (outcome.tokens[row] + tokens.sum()) % 256
+                    outcome.tokens[row] = (outcome.tokens[row] + tokens.sum()) % 250
         return outcome
 
 
@@ -89,7 +89,10 @@ def some_call(rng: random.Random) -> Call:
     )
     call = Call((Text(text),), hint=hint, namespace=rng.choice(("", "", "tenant")))
     kind = rng.choice(
-        ("answer", "answer", "answer", "constrained", "constrained", "plant", "options", "exact")
+        (
+            *("answer", "answer", "answer", "constrained", "constrained", "plant"),
+            *("options", "exact", "scored", "scored", "scored"),
+        )
     )
     if kind == "plant":
         return replace(call, sampling=Sampling(max_tokens=0))
@@ -99,6 +102,10 @@ def some_call(rng: random.Random) -> Call:
         options = tuple(rng.sample(("ab", "abc", "b", "red"), rng.randint(1, 4)))
         return replace(call, options=options, scoring=rng.choice(("exact", "canonical")))
     call = replace(call, sampling=some_sampling(rng), stream=rng.random() < 0.5)
+    if kind == "scored":
+        sampling = replace(call.sampling, logprobs=rng.choice((None, 0, 1, 3)))
+        sampling = replace(sampling, max_tokens=0, min_tokens=0) if rng.random() < 0.3 else sampling
+        call = replace(call, sampling=sampling, scored_from=rng.choice((0, 1, rng.randint(1, 60))))
     if kind == "constrained":
         sampling = replace(call.sampling, max_tokens=rng.randint(36, 50), min_tokens=0)
         call = replace(call, sampling=sampling, constraint=rng.choice(CONSTRAINTS))
@@ -115,6 +122,7 @@ def some_settings(rng: random.Random) -> dict[str, Any]:
         "jumps": rng.random() < 0.7,
         "host_slots": rng.choice((0, 0, 400)),
         "host_policy": rng.choice(("back", "through")),
+        "logprob_bytes": rng.choice((0, 3000, 1 << 20, 1 << 20)),
     }
     if settings["retract_every"] and not settings["cache"]:
         settings["chunk_tokens"] = 1000  # else all chunks are lost

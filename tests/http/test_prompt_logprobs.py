@@ -93,3 +93,48 @@ def streamed(server: str, body: dict[str, Any]) -> dict[int, dict[str, Any]]:
                 for key, value in (choice.logprobs.model_dump() if choice.logprobs else {}).items():
                     told["logprobs"].setdefault(key, []).extend(value)
     return found
+
+
+OPENAI = ("/v1/completions", {"echo": True, "logprobs": 1, "max_tokens": 1, "temperature": 0})
+SGLANG = (
+    "/generate",
+    {
+        "sampling_params": {"max_new_tokens": 1, "temperature": 0},
+        **{"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 1},
+    },
+)
+
+
+def values(answer: Any) -> list[list[float | None]]:
+    """The log-probabilities of each prompt's tokens and of the answer's one token."""
+    if isinstance(answer, dict):
+        return [choice["logprobs"]["token_logprobs"] for choice in answer["choices"]]
+    sides = "input_token_logprobs", "output_token_logprobs"
+    return [[row[0] for side in sides for row in one["meta_info"][side]] for one in answer]
+
+
+@pytest.mark.parametrize(("route", "body"), [OPENAI, SGLANG], ids=["openai", "sglang"])
+def test_options_behind_a_prefix_compute_it_once(
+    server: str, backend: Any, route: str, body: dict[str, Any]
+) -> None:
+    seed, size = len(route), backend.info().vocabulary_size
+    draw = random.Random(seed)
+    shots, *options = ([draw.randrange(size) for _ in range(n)] for n in (60, 5, 6, 7, 8))
+    prompts = [shots + option for option in options]
+    field = "prompt" if route == OPENAI[0] else "input_ids"
+
+    def post() -> tuple[Any, int]:
+        before = backend.info().counters["computed_tokens"]
+        told = httpx.post(f"{server}{route}", json={**body, field: prompts}, timeout=60)
+        assert told.status_code == 200, told.text
+        return values(told.json()), backend.info().counters["computed_tokens"] - before
+
+    found, num_computed = post()
+    assert num_computed <= 60 + 5 + 6 + 7 + 8 + 3  # the last shared token once for each later one
+    again, num_computed = post()
+    assert num_computed == 4  # the last token of each, for the token that is drawn
+    for one, other, ids in zip(found, again, prompts, strict=True):
+        assert one[0] is other[0] is None
+        assert one[1:-1] == other[1:-1]
+        assert one[-1] == pytest.approx(other[-1], abs=2e-3)
+        assert one[50:-1] == pytest.approx(model_logprobs(backend, ids, 50), abs=2e-3)

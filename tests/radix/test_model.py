@@ -1,8 +1,10 @@
 """The cache against a plain model of it: one dict entry for each cached token, LRU by a linear
-scan. Every operation predicts lengths, slots, evictions and locks, and `check` runs after each."""
+scan. Every operation predicts lengths, slots, evictions, locks and log-probabilities, and `check`
+runs after each."""
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,18 +13,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from forkroot.core.radix import Ints, Lease, RadixCache
+from forkroot.core.radix import Ints, Lease, Logprobs, RadixCache
 
 NAMESPACES = ("", "tenant")
 
 
 @dataclass(slots=True)
 class Cached:
-    """What the model knows of one cached token."""
+    """What the model knows of one cached token. num_top: alternatives kept with its
+    log-probability; -1: that is not kept."""
 
     slot: int
     used: int
     locks: int = 0
+    num_top: int = -1
 
 
 @dataclass(slots=True, eq=False)
@@ -39,10 +43,14 @@ class Running:
 
 
 class World:
-    """A cache and its model, driven together."""
+    """A cache and its model, driven together. logprob_bytes: None for more than is ever needed;
+    else log-probabilities may be forgotten at any time."""
 
-    def __init__(self, capacity: int) -> None:
-        self.cache = RadixCache(capacity)
+    def __init__(self, capacity: int, logprob_bytes: int | None = None) -> None:
+        self.is_exact = logprob_bytes is None
+        self.cache = RadixCache(
+            capacity, logprob_bytes=1 << 30 if logprob_bytes is None else logprob_bytes
+        )
         self.cached: dict[tuple[str, tuple[int, ...]], Cached] = {}
         self.running: list[Running] = []
         self.spare: list[Ints] = []
@@ -78,6 +86,28 @@ class World:
         running.slots[:count] = valid.tolist()
         assert running.slots[:count] == [entry.slot for entry in self._path(running)]
         self._lock(running, old, 1)
+
+    def keep(self, running: Running, start: int, count: int, num_top: int) -> None:
+        lease = running.lease
+        ends = range(start + 1, min(start + count, lease.length) + 1)
+        rows = [row_of(lease.namespace, running.tokens[:end], num_top) for end in ends]
+        found = Logprobs.of([value for value, _ in rows], [top for _, top in rows], num_top)
+        self.cache.keep_logprobs(lease, start, found)
+        for end, (value, _) in zip(ends, rows, strict=True):
+            entry = self.cached[lease.namespace, tuple(running.tokens[:end])]
+            entry.num_top = max(entry.num_top, -1 if np.isnan(value) else num_top)
+
+    def read(self, namespace: str, tokens: list[int], start: int, num_top: int) -> None:
+        ends = range(start + 1, self._known(namespace, tokens) + 1)
+        entries = [self.cached[namespace, tuple(tokens[:end])] for end in ends]
+        known = [entry.num_top >= num_top for entry in entries]
+        count = known.index(False) if False in known else len(known)
+        told = self.cache.count_logprobs(namespace, _ints(tokens), start, num_top)
+        assert told == count if self.is_exact else told <= count
+        found = self.cache.read_logprobs(namespace, _ints(tokens), start, num_top)
+        rows = [row_of(namespace, tokens[:end], num_top) for end in ends[:told]]
+        assert found.values.tolist() == [value for value, _ in rows]
+        assert found.pairs(num_top) == [top for _, top in rows]
 
     def share(self, running: Running) -> None:
         lease = self.cache.share(running.lease)
@@ -174,6 +204,15 @@ class World:
             entry.used = self.time
 
 
+def row_of(
+    namespace: str, prefix: list[int], num_top: int
+) -> tuple[float, tuple[tuple[int, float], ...]]:
+    """The log-probability of a prefix's last token, and its alternatives: NaN for some."""
+    mark = zlib.crc32(repr((namespace, prefix)).encode())
+    value = float("nan") if mark % 29 == 0 else -(mark % 1000) / 8
+    return value, tuple((place, value - place) for place in range(num_top))
+
+
 def _ints(values: list[int]) -> Ints:
     return np.array(values, np.int32)
 
@@ -185,11 +224,16 @@ def _random_step(world: World, random: np.random.Generator) -> None:
     if running is None or (kind < 0.3 and len(world.running) < 4):
         tokens = random.integers(0, 2, random.integers(0, 12)).tolist()
         limit = int(random.integers(0, len(tokens) + 1)) if kind < 0.1 else len(tokens)
-        world.acquire(NAMESPACES[random.integers(2)], tokens, limit)
+        namespace = NAMESPACES[random.integers(2)]
+        world.read(namespace, tokens, int(random.integers(0, 3)), int(random.integers(0, 3)))
+        world.acquire(namespace, tokens, limit)
     elif kind < 0.5:
         world.compute(running, random.integers(0, 2, random.integers(0, 9)).tolist())
-    elif kind < 0.75:
+    elif kind < 0.7:
         world.commit(running, int(random.integers(0, len(running.tokens) + 1)))
+    elif kind < 0.75 and running.lease.length:
+        start = int(random.integers(0, running.lease.length))
+        world.keep(running, start, int(random.integers(1, 12)), int(random.integers(0, 3)))
     elif kind < 0.77 and len(world.running) < 4:
         world.share(running)
     elif kind < 0.79 and len(world.spare) < 2:
@@ -200,6 +244,22 @@ def _random_step(world: World, random: np.random.Generator) -> None:
         world.clear((None, *NAMESPACES)[random.integers(3)])
     else:
         world.release(running)
+
+
+@pytest.mark.parametrize("logprob_bytes", [0, 700, 3000])
+def test_a_small_budget_forgets_log_probabilities_and_tells_no_wrong_one(
+    logprob_bytes: int,
+) -> None:
+    world, random = World(64, logprob_bytes), np.random.default_rng(logprob_bytes)
+    most = 0
+    for _ in range(5000):
+        _random_step(world, random)
+        world.check()
+        most = max(most, world.cache.num_logprob_bytes)
+    assert most <= logprob_bytes
+    assert (most > 0) == (logprob_bytes > 0)
+    world.end()
+    assert world.cache.num_logprob_bytes == 0
 
 
 @pytest.mark.parametrize("capacity", [24, 64, 128, 256])
@@ -238,6 +298,22 @@ class Machine(RuleBasedStateMachine):
     def commit(self, data: st.DataObject) -> None:
         running = self._pick(data)
         self.world.commit(running, data.draw(st.integers(0, len(running.tokens)), "count"))
+
+    @precondition(lambda self: self.world.running)
+    @rule(data=st.data(), count=st.integers(1, 12), num_top=st.integers(0, 3))
+    def keep(self, data: st.DataObject, count: int, num_top: int) -> None:
+        running = self._pick(data)
+        start = data.draw(st.integers(0, running.lease.length), "start")
+        self.world.keep(running, start, count, num_top)
+
+    @rule(
+        namespace=st.sampled_from(NAMESPACES),
+        tokens=tokens,
+        start=st.integers(0, 12),
+        num_top=st.integers(0, 3),
+    )
+    def read(self, namespace: str, tokens: list[int], start: int, num_top: int) -> None:
+        self.world.read(namespace, tokens, start, num_top)
 
     @precondition(lambda self: self.world.running)
     @rule(data=st.data())
