@@ -1,4 +1,4 @@
-"""The command line: `forkroot demo`, `chat`, `serve`, `bench`, `plugins` and `check`.
+"""The command line: `forkroot demo`, `chat`, `serve`, `bench`, `check`, `plugins`, `completion`.
 
 Joins what the other rooms offer and prints it. Exit codes: 0, 1 where the answer is no (a model
 that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
@@ -52,6 +52,7 @@ from .examples.chat import Conversation, answer, talk, visible
 if TYPE_CHECKING:
     from .adapters.registry import Registry
 
+SHELLS = ("bash", "zsh", "tcsh")
 _LINE = 96  # characters of a line that is read with ease
 _TEXTS = ("api_key", "host_file")  # settings whose values are texts, also where they look otherwise
 
@@ -230,6 +231,14 @@ def serve(options: argparse.Namespace) -> int:
         return serve_http(runtime, settings, options.host, options.port)
 
 
+def completion(shell: str, parser: argparse.ArgumentParser) -> int:
+    """Print the script that completes commands and options in a shell."""
+    import shtab
+
+    print(shtab.complete(parser, shell))
+    return 0
+
+
 def load(options: argparse.Namespace, **fixed: Any) -> Any:
     """The backend that the options ask for. What must be downloaded is, with a bar of its own."""
     _locate(options)
@@ -341,6 +350,10 @@ def _parser() -> argparse.ArgumentParser:
     checking.set_defaults(run=check)
     checking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    completing = commands.add_parser("completion", help="print a script of shell completion")
+    completing.set_defaults(run=lambda options: completion(options.shell, parser), dummy=None)
+    completing.add_argument("shell", choices=SHELLS, help="to be sourced by this shell")
 
     for command in (tour, talking, serving, checking):
         text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"

@@ -285,3 +285,14 @@ def test_help_lists_the_commands_of_a_chat(
     out, err = capsys.readouterr()
     assert out == ""
     assert all(command in err for command in ("/clear", "/help", "/quit"))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_prints_a_script_that_knows_every_command(
+    shell: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    commands = ("demo", "chat", "serve", "bench", "check", "plugins", "completion")
+    assert all(command in script for command in commands)
+    assert "served-name" in script
