@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Console
-from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
@@ -253,9 +252,18 @@ def _locate(options: argparse.Namespace) -> None:
     options.set = [item for item in options.set if not item.startswith("revision=")]
 
 
-def _starting() -> Status:
-    """Shown on a terminal while torch is imported, and a model loaded."""
-    return Console(stderr=True).status("starting")
+@contextmanager
+def _starting() -> Iterator[None]:
+    """A line on a terminal while torch is imported and a model loaded. Progress bars, those of
+    child processes too, write over it."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if is_terminal:
+        print("starting …", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if is_terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _told(info: BackendInfo) -> Iterator[_Row]:

@@ -296,3 +296,24 @@ def test_completion_prints_a_script_that_knows_every_command(
     commands = ("demo", "chat", "serve", "bench", "check", "plugins", "completion")
     assert all(command in script for command in commands)
     assert "served-name" in script
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_one_thing_at_a_time_is_shown_on_a_terminal_while_a_model_is_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = Terminal()
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["chat", *SMALL]) == 0
+    written = shown.getvalue()
+    assert "\n" not in written.partition("starting")[2].partition("\x1b[K")[0]
+    assert "loading" in written
+    assert written.rpartition("\r")[2] == "\x1b[K"
+    assert "\x1b[?25l" not in written  # a spinner, which draws by itself, hides the cursor
