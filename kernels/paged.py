@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from torch import Tensor
 from .kept import keep
 from .parts import Bend, Into, TokenPart
 
+_log = logging.getLogger(__name__)
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 _REORDERED = {
     "reassoc",
@@ -30,8 +32,26 @@ _REORDERED = {
 
 @functools.cache
 def can_compile() -> bool:
-    """Whether numba is installed."""
-    return find_spec("numba") is not None
+    """Whether numba compiles loops here that give the right numbers: tried once, on a loop that
+    most models need. Where it cannot, the reason is logged, and torch's operators are used."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        is_right = _is_norm_right()
+    except Exception as error:  # whatever a version, a processor or a setting leads to
+        _log.warning("forkroot: numba cannot compile here (%r): running slower, by torch", error)
+        return False
+    if not is_right:
+        _log.warning("forkroot: what numba compiles is wrong here: running slower, by torch")
+    return is_right
+
+
+def _is_norm_right() -> bool:
+    from . import norms
+
+    x = np.full((1, 1, 3 * norms.WIDE + 1), 2, np.float32)
+    compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)(x, x[0].copy(), np.float32(0), x)
+    return bool(np.allclose(x, 2, atol=1e-5))
 
 
 class PagedReader:
