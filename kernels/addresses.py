@@ -20,7 +20,8 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .kept import keep
+from .kept import is_kept, keep
+from .loops import told
 
 Record: TypeAlias = npt.NDArray[np.void]
 Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
@@ -66,7 +67,8 @@ def entry(function: Callable[..., None]) -> Entry:
     is kept for later processes where files can be. It lives as long as this process."""
     found = CFunc(function, sigutils.normalize_signature(_ENTERED), {}, {"error_model": "numpy"})
     keep(found)
-    found.compile()
+    with told(function, is_kept(found, found._sig)):
+        found.compile()
     return found
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .kept import keep
+from .kept import is_kept, keep
+from .loops import told
 from .parts import Bend, Into, TokenPart
 
 _log = logging.getLogger(__name__)
@@ -126,7 +127,8 @@ def compiled(
     fastmath = _REORDERED if is_reordered else False
     found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
     keep(found)
-    found.compile(signature)
+    with told(function, is_kept(found, signature)):
+        found.compile(signature)
     found.disable_compile()
     loop: Callable[..., None] = found
     return loop
