@@ -65,9 +65,10 @@ def enter(typing, address, a, b, c, d, e):
 def entry(function: Callable[..., None]) -> Entry:
     """A function of five numbers (int64) in machine code that can be entered by its address, and
     is kept for later processes where files can be. It lives as long as this process."""
-    found = CFunc(function, sigutils.normalize_signature(_ENTERED), {}, {"error_model": "numpy"})
+    signature = sigutils.normalize_signature(_ENTERED)
+    found = CFunc(function, signature, {}, {"error_model": "numpy"})
     keep(found)
-    with told(function, is_kept(found, found._sig)):
+    with told(function, is_kept(found, _ENTERED)):
         found.compile()
     return found
 

@@ -16,6 +16,7 @@ import functools
 import hashlib
 import os
 from importlib.util import find_spec
+from typing import Any
 
 VARIABLE = "FORKROOT_CPU_FEATURES"
 _FROM_AVX512 = ("amx", "avx10", "avx512bf16", "avx512fp16")
@@ -78,9 +79,10 @@ def level() -> str:
 
 def _of_numba(level: str | None) -> frozenset[str]:
     """What numba compiles for: it is told of a level, and follows settings of its own."""
+    import numba
     from llvmlite import binding
-    from numba import config
 
+    config: Any = numba.config  # its settings are made when it is imported
     try:
         host = binding.get_host_cpu_features()
     except RuntimeError:  # LLVM does not know this system

@@ -23,6 +23,7 @@ from .loops import told
 from .parts import Bend, Into, TokenPart
 
 _log = logging.getLogger(__name__)
+_TRIED = 97  # numbers on which a compiled loop is tried: vectors of any width, and one left
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 _REORDERED = {
     "reassoc",
@@ -50,7 +51,7 @@ def can_compile() -> bool:
 def _is_norm_right() -> bool:
     from . import norms
 
-    x = np.full((1, 1, 3 * norms.WIDE + 1), 2, np.float32)
+    x = np.full((1, 1, _TRIED), 2, np.float32)
     compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)(x, x[0].copy(), np.float32(0), x)
     return bool(np.allclose(x, 2, atol=1e-5))
 
