@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import json
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -37,8 +36,7 @@ def keep_memory() -> None:
 
 
 def _serve(line: Line) -> None:
-    compiling.log.addHandler(Told(lambda: line.send("compiling", 0, None)))
-    compiling.log.propagate = False  # the parent says it
+    compiling.show = lambda *progress: line.send("compiling", 0, progress)  # the parent shows it
     Desk(line).serve()
 
 
@@ -107,18 +105,6 @@ class Desk:
         backend.submit(call, outbox)
         if outbox.is_cancelled:  # before the backend knew it
             backend.cancel(outbox)
-
-
-class Told(logging.Handler):
-    """Does this whenever its logger says something."""
-
-    def __init__(self, action: Callable[[], object]) -> None:
-        super().__init__()
-        self._action = action
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """As `logging.Handler.emit`."""
-        self._action()
 
 
 class Outbox(Mailbox):

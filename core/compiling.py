@@ -1,47 +1,132 @@
-"""Tells of loops that are compiled now because no earlier process has left them: the one wait of a
-first start that could be taken for a standstill.
+"""Shows that loops are compiled because no earlier process has left them, how many of how many, and
+how long that will take: the one wait of a first start that could be taken for a standstill.
 
-Knows numba's events, and of loops only in which room they are.
+Knows of loops only their names and about how long each takes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
-from importlib.util import find_spec
-from typing import Any
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
-TOLD = "forkroot: compiling loops for this processor, once: about a minute"
-_LOOPS = f"{__name__.rpartition('.core.')[0]}.kernels."
 log = logging.getLogger(__name__)
+Show: TypeAlias = Callable[[int, int, float], None]
+_UNKNOWN = 1.0  # seconds of a loop that nobody expected
 
 
-def tell() -> None:
-    """Say it: on stderr, where a program has not set up logging otherwise."""
-    log.warning(TOLD)
+def line(total: int, seconds: float) -> str:
+    """What is said where there is no terminal, with so many seconds estimated."""
+    about = max(5 * round(seconds / 5), 5)
+    loops = "1 loop" if total == 1 else f"{total} loops"
+    return f"forkroot: compiling {loops} for this processor, once: about {about} s"
+
+
+class Shown:
+    """Shows progress to whoever started this process: a bar on a terminal, which goes when all is
+    done; elsewhere one line in the log, which goes to stderr where a program has not set up logging
+    otherwise."""
+
+    def __init__(self) -> None:
+        self._bar: Any = None
+
+    def __call__(self, done: int, total: int, seconds: float) -> None:
+        """So many loops are compiled of those that will be, and the rest takes about so long."""
+        if self._bar is None and done == 0:
+            if not _is_terminal():
+                log.warning(line(total, seconds))
+                return
+            self._bar = _bar(total)
+        if self._bar is None:
+            return
+        self._bar.total, self._bar.n = total, done
+        self._bar.set_postfix_str(f"about {seconds:.0f} s left", refresh=False)
+        self._bar.refresh()
+        if done == total:
+            self._bar.close()
+            self._bar = None
+
+
+class Progress:
+    """Counts the loops of this process that are compiled, and shows how far they are."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, float] = {}
+        self._done, self._spent, self._begun = 0, 0.0, 0.0
+        self._lock = threading.Lock()
+
+    def expect(self, seconds: Mapping[str, float]) -> None:
+        """These loops are wanted soon, each of which takes about so long to compile."""
+        with self._lock:
+            self._left.update(seconds)
+
+    def __call__(self, name: str, event: str) -> None:
+        """A loop is compiled from now on ("begun"), has been ("done"), or need not be ("kept")."""
+        with self._lock:
+            if event == "begun":
+                self._left.setdefault(name, _UNKNOWN)
+                if not self._begun:
+                    self._begun = time.monotonic()
+                    self._tell()
+                return
+            seconds = self._left.pop(name, 0.0)
+            if event == "done":
+                self._done, self._spent = self._done + 1, self._spent + seconds
+                self._tell()
+            self._restart()
+
+    def end(self) -> None:
+        """Nothing else is wanted."""
+        with self._lock:
+            self._left.clear()
+            if self._done:
+                self._tell()
+            self._restart()
+
+    def _restart(self) -> None:
+        if not self._left:
+            self._done, self._spent, self._begun = 0, 0.0, 0.0
+
+    def _tell(self) -> None:
+        """By the pace so far, once something is done."""
+        pace = (time.monotonic() - self._begun) / self._spent if self._spent else 1.0
+        show(self._done, self._done + len(self._left), sum(self._left.values()) * pace)
+
+
+def _is_terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+def _bar(total: int) -> Any:
+    from tqdm import tqdm
+
+    layout = "{desc}: {bar:20} {n}/{total} {unit}s{postfix}"
+    described = "forkroot: compiling for this processor, once"
+    return tqdm(total=total, desc=described, unit="loop", leave=False, bar_format=layout)
+
+
+show: Show = Shown()
 
 
 @functools.cache
-def watch() -> None:
-    """From now on `tell` of the first loop of ours that this process compiles, before it does. One
-    that is read from where numba keeps them is not told of. Without numba there are no loops."""
-    if find_spec("numba") is None:
-        return
-    from numba.core import event
+def progress(listen: Callable[[Progress], None]) -> Progress:
+    """The one of this process, which listens from the first time on."""
+    found = Progress()
+    listen(found)
+    return found
 
-    class Watcher(event.Listener):
-        """Told by numba whenever it begins to compile something."""
 
-        has_told = False
-
-        def on_start(self, begun: Any) -> None:
-            """What it compiles may be anybody's."""
-            room = begun.data["dispatcher"].py_func.__module__
-            if not self.has_told and room.startswith(_LOOPS):
-                self.has_told = True
-                tell()
-
-        def on_end(self, ended: Any) -> None:
-            """Nothing is said of it."""
-
-    event.register("numba:compile", Watcher())  # type: ignore[no-untyped-call]
+@contextlib.contextmanager
+def shown(listen: Callable[[Progress], None], seconds: Mapping[str, float]) -> Iterator[None]:
+    """Show how far these loops are, which are compiled meanwhile as far as they are not kept."""
+    counted = progress(listen)
+    counted.expect(seconds)
+    try:
+        yield
+    finally:
+        counted.end()

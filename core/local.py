@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from ..kernels import loops
 from ..kernels.devices import why_no_gpu
 from . import compiling
 from .advance import Advancer
@@ -135,9 +136,9 @@ class LocalBackend(Resident):
         config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
-        if config.device == "cpu":
-            compiling.watch()
-        runner, close = _load(source, described, config)
+        wanted = loops.expected(config.dtype) if config.device == "cpu" else {}
+        with compiling.shown(loops.listen, wanted):
+            runner, close = _load(source, described, config)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 
     def submit(self, call: Call, mailbox: Mailbox | None = None) -> Mailbox:

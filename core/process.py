@@ -216,7 +216,7 @@ class ProcessBackend(Resident):
             future.set_result(value) if kind == "told" else future.set_exception(value)
             return
         if kind == "compiling":
-            compiling.tell()
+            compiling.show(*value)
             return
         if kind == "chunk":
             self._open[number].put(value)

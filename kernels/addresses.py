@@ -20,7 +20,8 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .kept import keep
+from .kept import is_kept, keep
+from .loops import told
 
 Record: TypeAlias = npt.NDArray[np.void]
 Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
@@ -64,9 +65,11 @@ def enter(typing, address, a, b, c, d, e):
 def entry(function: Callable[..., None]) -> Entry:
     """A function of five numbers (int64) in machine code that can be entered by its address, and
     is kept for later processes where files can be. It lives as long as this process."""
-    found = CFunc(function, sigutils.normalize_signature(_ENTERED), {}, {"error_model": "numpy"})
+    signature = sigutils.normalize_signature(_ENTERED)
+    found = CFunc(function, signature, {}, {"error_model": "numpy"})
     keep(found)
-    found.compile()
+    with told(function, is_kept(found, _ENTERED)):
+        found.compile()
     return found
 
 

@@ -18,9 +18,11 @@ import sys
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
+
+from .features import has
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
@@ -41,11 +43,8 @@ SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wa
 def can_multiply() -> bool:
     """Whether this processor multiplies tiles and the system lets this process do so, for which it
     is asked once."""
-    features = binding.get_host_cpu_features()
-    has_tiles = all(features.get(name) for name in ("amx-tile", "amx-bf16", "avx512bw"))
-    if not (has_tiles and sys.platform == "linux" and platform.machine() == "x86_64"):
-        return False
-    return _is_allowed()
+    is_known = sys.platform == "linux" and platform.machine() == "x86_64"
+    return is_known and has("amxtile", "amxbf16", "avx512bw") and _is_allowed()
 
 
 def _is_allowed() -> bool:

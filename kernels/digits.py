@@ -16,11 +16,12 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
 from . import amx
+from .features import has
 from .vectors import Vector
 
 DIGITS = 3
@@ -43,7 +44,7 @@ _compiled = njit(error_model="numpy", nogil=True)
 def can_multiply() -> bool:
     """Whether this processor multiplies tiles of digits and the system lets this process do so, for
     which it is asked once."""
-    return bool(binding.get_host_cpu_features().get("amx-int8")) and amx.can_multiply()
+    return has("amxint8") and amx.can_multiply()
 
 
 def _instruction(name: str) -> Any:

@@ -1,7 +1,10 @@
 """Machine code that is kept for later processes, as long as no file of this room changes.
 
 Numba looks only at the file of the function that is compiled, and not at those of functions that it
-calls: it would keep code that no longer fits these. Needs numba.
+calls: it would keep code that no longer fits these. Code for different processors lies side by
+side, each with an index of its own: machines that share a folder neither remove nor run the code of
+one another. Where the package's folder is read-only, code lies in the user's cache folder. Needs
+numba.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from .features import fingerprint
 
 # Full disks, files cut short, code of modules that are not there.
 _BROKEN = (OSError, EOFError, ValueError, ImportError, AttributeError, pickle.UnpicklingError)
@@ -27,16 +32,32 @@ def keep(compiler: Any) -> None:
     # no folder; another numba
     with contextlib.suppress(RuntimeError, AttributeError, OSError, ValueError):
         compiler.enable_caching()
-        _mark(compiler._cache, _stamp())
+        _mark(compiler._cache, _stamp(), fingerprint())
         cache = compiler._cache
     compiler._cache = cache
 
 
-def _mark(cache: Any, stamp: str) -> None:
-    """Have a cache go by a stamp. Code has it in its file's name: numba writes down which file is
-    the one before it writes that, and another process would find older code there meanwhile."""
+def is_kept(compiler: Any, signature: Any) -> bool:
+    """Whether `keep` has kept code of a function for a signature, as its cache names it."""
+    files = getattr(compiler._cache, "_cache_file", None)
+    if files is None:
+        return False
+    with contextlib.suppress(*_BROKEN):
+        names = {key[0]: name for key, name in files._load_index().items()}
+        name = names.get(signature)
+        return name is not None and Path(files._data_path(name)).exists()
+    return False
+
+
+def _mark(cache: Any, stamp: str, processor: str) -> None:
+    """Have a cache go by a stamp, for a processor. Code has both in its file's name: numba writes
+    down which file is the one before it writes that, and another process would find older code
+    there meanwhile, or that of another processor."""
     files = cache._cache_file
     begin, end = files._data_name_pattern.split("{", 1)
+    begin = f"{begin}{processor}."
+    files._index_name = f"{begin}nbi"
+    files._index_path = str(Path(files._cache_path) / files._index_name)
     files._source_stamp, files._data_name_pattern = stamp, f"{begin}{stamp}.{{{end}"
     load, save = cache.load_overload, cache.save_overload
     cache.load_overload = _patient(load)
@@ -58,7 +79,7 @@ def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None
 
 
 def _clear(folder: Path, begin: str, stamp: str) -> None:
-    """Remove what was kept of a function under other stamps."""
+    """Remove what was kept of a function for this processor under other stamps."""
     for file in folder.iterdir():
         is_code = file.name.startswith(begin) and file.suffix == ".nbc"
         if is_code and not file.name.startswith(begin + stamp):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .kept import keep
+from .kept import is_kept, keep
+from .loops import told
 from .parts import Bend, Into, TokenPart
 
+_log = logging.getLogger(__name__)
+_TRIED = 97  # numbers on which a compiled loop is tried: vectors of any width, and one left
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
 _REORDERED = {
     "reassoc",
@@ -30,8 +34,26 @@ _REORDERED = {
 
 @functools.cache
 def can_compile() -> bool:
-    """Whether numba is installed."""
-    return find_spec("numba") is not None
+    """Whether numba compiles loops here that give the right numbers: tried once, on a loop that
+    most models need. Where it cannot, the reason is logged, and torch's operators are used."""
+    if find_spec("numba") is None:
+        return False
+    try:
+        is_right = _is_norm_right()
+    except Exception as error:  # whatever a version, a processor or a setting leads to
+        _log.warning("forkroot: numba cannot compile here (%r): running slower, by torch", error)
+        return False
+    if not is_right:
+        _log.warning("forkroot: what numba compiles is wrong here: running slower, by torch")
+    return is_right
+
+
+def _is_norm_right() -> bool:
+    from . import norms
+
+    x = np.full((1, 1, _TRIED), 2, np.float32)
+    compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)(x, x[0].copy(), np.float32(0), x)
+    return bool(np.allclose(x, 2, atol=1e-5))
 
 
 class PagedReader:
@@ -106,7 +128,8 @@ def compiled(
     fastmath = _REORDERED if is_reordered else False
     found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
     keep(found)
-    found.compile(signature)
+    with told(function, is_kept(found, signature)):
+        found.compile(signature)
     found.disable_compile()
     loop: Callable[..., None] = found
     return loop

@@ -3,6 +3,7 @@ that fewer addresses have to be looked up."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 
@@ -18,7 +19,8 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(shape, dtype=dtype)
     memory = mmap.mmap(-1, size + LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
+    with contextlib.suppress(OSError):  # a system that has none
+        memory.madvise(mmap.MADV_HUGEPAGE)
     numbers = torch.frombuffer(memory, dtype=torch.uint8)
     start = -numbers.data_ptr() % LARGE
     return numbers[start : start + size].view(dtype).view(shape)

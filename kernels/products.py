@@ -2,7 +2,9 @@
 
 On a CPU in float32 by loops of our own (`panels`, `thirds`), which give a row the same numbers in
 any company. Where these cannot be compiled, libraries are tried once for every shape: which is the
-quicker one for a few rows differs by a factor of two or three between processors.
+quicker one for a few rows differs by a factor of two or three between processors. Half precision
+is multiplied in float32 where the processor has no instructions for it: torch's own product takes
+30 times as long there.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .half_precision import HALVES, Converted, Packed, can_pack, has_instructions
 from .paged import can_compile, compiled, helpers
 from .pages import roomy
 
@@ -29,7 +32,6 @@ _FORGOTTEN = 1 << 22  # numbers that drive a matrix out of near caches, as a ste
 _PAUSE = 0.0001  # in which torch's threads fall asleep, as they do between the products of a step
 _PATIENCE = 0.05  # seconds after which a slow product is not tried again
 _MARGIN = 1.1  # by which a layout must win over those that are tried before it
-_PACKED_ROWS = 32  # for which oneDNN chooses its order
 _FEW = 8  # rows for which a matrix is read as long as for one
 _SPREAD = 1 << 22  # products of numbers from which a second thread is worth its wake-up
 _WHOLE = 1 << 22  # numbers of a matrix below which it is read whole: that takes less than to choose
@@ -62,21 +64,6 @@ class Plain:
 
     def add_to(self, total: Tensor, x: Tensor) -> None:
         total.addmm_(x, self._matrix)
-
-
-class Packed:
-    """By oneDNN, with the matrix packed once in its own order."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._matrix = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_ROWS)
-        self._multiply = torch.ops.mkldnn._linear_pointwise
-
-    def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
-        return product
-
-    def add_to(self, total: Tensor, x: Tensor) -> None:
-        total += self(x)
 
 
 class Paneled:
@@ -246,6 +233,8 @@ class Products:
             return _own(weight)
         if weight.is_cpu and weight.dtype is torch.bfloat16 and _has_tiles():
             return InTiles(weight)
+        if weight.is_cpu and weight.dtype in HALVES and not is_native(weight.dtype):
+            return Converted(self.of(weight.float()))
         key = weight.shape, weight.dtype
         if key not in self._winners:
             self._winners[key] = _layout(weight)
@@ -279,10 +268,10 @@ def _check_tiles() -> None:
 def _layout(weight: Tensor) -> Layout:
     if not weight.is_cpu or weight.dtype is torch.float16:
         return Plain
-    if weight.dtype is torch.bfloat16:
-        return Packed if _can_pack() else Plain
-    if not _can_pack():
+    if not can_pack(weight.dtype):
         return Plain
+    if weight.dtype is torch.bfloat16:
+        return Packed
     layouts: list[Layout] = [Plain, Packed]
     with ThreadPoolExecutor(1, "forkroot-trial") as aside:  # as steps run: not in the main thread
         return layouts[aside.submit(_winner, layouts, weight[:_TRIAL_COLUMNS]).result()]
@@ -342,11 +331,11 @@ def _upper(x: Tensor) -> Tensor:
     return (x.contiguous().view(torch.int32) & ~0xFFFF).view(torch.float32)
 
 
-def _can_pack() -> bool:
-    names = ("_reorder_linear_weight", "_linear_pointwise")
-    return torch.backends.mkldnn.is_available() and all(
-        hasattr(torch.ops.mkldnn, name) for name in names
-    )
+def is_native(dtype: torch.dtype) -> bool:
+    """Whether this processor multiplies numbers of half precision, and its libraries do."""
+    if dtype is torch.bfloat16 and _has_tiles():
+        return True
+    return has_instructions(dtype) and (dtype is torch.float16 or can_pack(dtype))
 
 
 @torch.inference_mode()

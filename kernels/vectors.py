@@ -16,12 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
+from .features import has
+
 # A wide vector: eight of them are sums, and two more fit beside these.
-WIDE = 32 if binding.get_host_cpu_features().get("avx512f") else 8
+WIDE = 32 if has("avx512f") else 8
 NARROW = 8
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ...kernels.products import is_native
 from .sizes import DTYPE_BYTES, Sizes
 
 SMALL = 256 << 20  # bytes in float32 up to which half precision gains nothing worth its rounding
@@ -26,11 +27,5 @@ def auto_dtype(sizes: Sizes, device: str) -> str:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether this machine's CPU has instructions for it."""
-    if hasattr(torch.cpu, "get_capabilities"):
-        return any(is_there is True for name, is_there in _capabilities() if "bf16" in name)
-    return bool(torch.cpu._is_avx512_bf16_supported())
-
-
-def _capabilities() -> list[tuple[str, object]]:
-    return list(torch.cpu.get_capabilities().items())
+    """Whether this machine's CPU has instructions for it that products use."""
+    return is_native(torch.bfloat16)

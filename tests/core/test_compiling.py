@@ -1,39 +1,44 @@
-"""Whoever waits for loops to be compiled is told so, once, and before."""
+"""Whoever waits for loops to be compiled sees how many of how many, and for how long."""
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from forkroot.core.compiling import TOLD
+from forkroot.core import compiling
+from forkroot.core.compiling import Progress, Shown
 
 pytest.importorskip("numba")
 
 PARTS = """
 import sys
 
-import numba
+from forkroot.kernels.paged import compiled
 from forkroot.kernels.plain import PlainAttention
 
-sys.modules["forkroot.kernels.made"] = sys.modules[__name__]  # where what is kept looks for them
-
 def double(x):
-    return 2 * x
+    x[0] *= 2
 
 def half(x):
-    return x / 2
+    x[0] /= 2
 
 class Made(PlainAttention):
     def __init__(self, pool):
         super().__init__(pool.device)
         for function in (double, half):
-            function.__module__ = "forkroot.kernels.made"
-            numba.njit("f8(f8)", cache=True)(function)
+            compiled(function, "void(float64[::1])")
 """
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def connected(folder: Path, process: bool) -> tuple[str, str]:
@@ -46,41 +51,104 @@ def connected(folder: Path, process: bool) -> tuple[str, str]:
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         check=True,
     )
     return done.stdout, done.stderr
 
 
+@pytest.mark.timeout(900)  # a loaded machine that has compiled nothing yet
 def test_a_start_says_once_that_it_compiles_and_says_nothing_where_all_is_kept(
     tmp_path: Path,
 ) -> None:
+    said = re.compile(r"forkroot: compiling \d+ loops? for this processor, once: about \d+ s\n")
     for folder in (tmp_path / "one", tmp_path / "other"):
         folder.mkdir()
-    assert connected(tmp_path / "one", process=True) == ("", f"{TOLD}\n")
+    out, err = connected(tmp_path / "one", process=True)
+    assert not out
+    assert said.fullmatch(err)
     assert connected(tmp_path / "one", process=False) == ("", "")
-    assert connected(tmp_path / "other", process=False) == ("", f"{TOLD}\n")
+    out, err = connected(tmp_path / "other", process=False)
+    assert not out
+    assert said.fullmatch(err)
 
 
-def test_what_others_compile_is_not_told_of() -> None:
-    program = """
-import numba
-from forkroot.core import compiling
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, float]]:
+    """What was shown, at a clock that goes on by two seconds each time."""
+    found: list[tuple[int, int, float]] = []
+    clock = iter(range(100, 200, 2))
+    monkeypatch.setattr(compiling, "show", lambda *progress: found.append(progress))
+    monkeypatch.setattr(compiling.time, "monotonic", lambda: float(next(clock)))
+    return found
 
-compiling.watch()
-numba.njit("f8(f8)")(lambda x: x)
-print("between", flush=True)
-loop = lambda x: x
-loop.__module__ = "forkroot.kernels.made"
-for kind in ("f8(f8)", "i8(i8)"):
-    numba.njit(kind)(loop)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=100,
-        check=True,
-    )
-    assert done.stdout == f"between\n{TOLD}\n"
+
+def test_loops_are_counted_and_the_rest_is_estimated_by_the_pace_so_far(
+    shown: list[tuple[int, int, float]],
+) -> None:
+    progress = Progress()
+    progress.expect({"a": 1.0, "b": 3.0, "c": 8.0})
+    progress("c", "kept")
+    for name in ("a", "b"):
+        progress(name, "begun")
+        progress(name, "done")
+    assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (2, 2)]
+    assert shown[0][2] == 4.0  # no pace is known yet
+    assert shown[1][2] == 6.0  # two seconds for what was to take one
+    assert shown[2][2] == 0
+
+
+def test_loops_that_nobody_expected_are_counted_too_and_one_alone_is_shown(
+    shown: list[tuple[int, int, float]],
+) -> None:
+    progress = Progress()
+    progress("new", "begun")
+    progress("new", "done")
+    progress("newer", "begun")
+    assert [(done, total) for done, total, _ in shown] == [(0, 1), (1, 1), (0, 1)]
+
+
+def test_what_was_expected_and_never_wanted_does_not_keep_a_bar(
+    shown: list[tuple[int, int, float]],
+) -> None:
+    progress = Progress()
+    progress.expect({"a": 1.0, "b": 3.0})
+    progress("a", "begun")
+    progress("a", "done")
+    progress.end()
+    assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (1, 1)]
+
+
+def test_all_that_is_kept_is_not_shown(shown: list[tuple[int, int, float]]) -> None:
+    progress = Progress()
+    progress.expect({"a": 1.0, "b": 3.0})
+    progress("a", "kept")
+    progress.end()
+    assert shown == []
+
+
+def test_a_terminal_shows_a_bar_that_goes_when_all_is_done(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    show = Shown()
+    for done in range(3):
+        show(done, 2, 20.0 - 10 * done)
+    text = terminal.getvalue()
+    assert "0/2 loops, about 20 s left" in text
+    assert "1/2 loops, about 10 s left" in text
+    assert text.endswith("\r")
+    assert not caplog.records
+
+
+def test_elsewhere_one_line_is_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    show = Shown()
+    for done in range(3):
+        show(done, 2, 42.0)
+    (record,) = caplog.records
+    expected = "forkroot: compiling 2 loops for this processor, once: about 40 s"
+    assert record.getMessage() == expected

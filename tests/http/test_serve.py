@@ -198,7 +198,7 @@ def test_who_binds_beyond_loopback_without_keys_is_warned() -> None:
 def test_a_model_that_cannot_be_run_is_told_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["serve", str(tmp_path / "nothing")]) == 2
+    assert main(["serve", "--port", "0", str(tmp_path / "nothing")]) == 2
     assert "is not a folder" in capsys.readouterr().err
 
 

@@ -24,6 +24,7 @@ class Room:
     def __init__(self, folder: Path) -> None:
         self._file, self._folder = folder / "doubling.py", folder / "kept"
         self._file.write_text(SOURCE)
+        self._alive: list[Any] = []  # numba finds what code names while its function lives
 
     def compiled(self) -> Any:
         """As a new process has it."""
@@ -36,6 +37,7 @@ class Room:
         kept.keep(found)
         found.compile("int64(int64)")
         assert found(21) == 42
+        self._alive.append(found)
         return found
 
     def is_kept(self) -> bool:
@@ -128,3 +130,46 @@ def test_without_files_or_folders_nothing_is_kept(
     monkeypatch.setattr(kept, "_stamp", missing)
     room.compiled()
     assert not room.code
+
+
+def test_code_for_several_processors_is_kept_side_by_side(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processors = "one", "other"
+    for is_kept in (False, True):
+        for name in processors:
+            monkeypatch.setattr(kept, "fingerprint", lambda name=name: name)
+            assert room.is_kept() is is_kept
+    assert sorted(file.name.split(".")[3] for file in room.code) == ["one", "other"]
+    monkeypatch.setattr(kept, "_stamp", lambda: "newer")
+    assert not room.is_kept()  # of "other"
+    monkeypatch.setattr(kept, "_stamp", kept._stamp)
+    assert len(room.code) == 2
+
+
+def test_the_older_code_of_another_processor_is_not_removed(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.compiled()
+    (before,) = room.code
+    monkeypatch.setattr(kept, "fingerprint", lambda: "other")
+    monkeypatch.setattr(kept, "_stamp", lambda: "newer")
+    room.compiled()
+    assert before.exists()
+    assert len(room.code) == 2
+
+
+def test_code_is_kept_for_the_user_where_the_package_is_read_only(
+    room: Room, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from numba.core.caching import InTreeCacheLocator
+
+    def refuse(self: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    monkeypatch.setattr(InTreeCacheLocator, "ensure_cache_path", refuse)
+    assert not room.is_kept()
+    assert room.is_kept()
+    assert list((tmp_path / "user").rglob("*.nbc"))

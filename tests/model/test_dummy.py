@@ -15,6 +15,7 @@ from forkroot.core.model.dummy import SHAPES, DummyWeights
 from forkroot.core.model.load import describe, load_model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.protocol import InvalidModel
+from forkroot.kernels import half_precision, products
 
 from .conftest import Machine, Placement, assert_near
 
@@ -99,11 +100,19 @@ def test_auto_takes_half_precision_where_it_is_stored_and_multiplied(
     assert dtypes.auto_dtype(describe(model_folder("tiny")), gpu) == "float32"
 
 
-def test_abilities_of_a_cpu_are_read_from_its_flags(monkeypatch: pytest.MonkeyPatch) -> None:
-    for flags, is_quick in (
-        ({"avx512_bf16": True, "num_cores": 8}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
-        ({"avx512_bf16": False, "avx2": True, "l2_bf16_size": 8}, False),
-    ):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda flags=flags: flags)
-        assert dtypes.multiplies_bfloat16() is is_quick
+@pytest.mark.parametrize(
+    ("names", "can_pack", "is_quick"),
+    [
+        ({"avx512bf16"}, True, True),
+        ({"avx512bf16"}, False, False),
+        ({"avx512f", "avx2"}, True, False),
+        ({"bf16"}, True, True),
+    ],
+)
+def test_bfloat16_is_quick_where_there_are_instructions_and_a_library_that_uses_them(
+    monkeypatch: pytest.MonkeyPatch, names: set[str], can_pack: bool, is_quick: bool
+) -> None:
+    monkeypatch.setattr(products, "_has_tiles", lambda: False)
+    monkeypatch.setattr(products, "can_pack", lambda dtype: can_pack)
+    monkeypatch.setattr(half_precision, "has", lambda *wanted: names.issuperset(wanted))
+    assert dtypes.multiplies_bfloat16() is is_quick
