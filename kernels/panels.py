@@ -1,9 +1,9 @@
 """Products with a fixed matrix that lies in panels of columns: compiled loops.
 
-Tiles of rows meet a panel block by block, so that a block stays in the nearest cache while all
-tiles of a step meet it; meanwhile the next one is fetched. For the few rows of a step that is what
-takes the time: the matrix is read as fast as memory gives it. Every sum goes in the order of its
-numbers, block by block, however many rows there are. Only for float32 on a CPU; needs numba.
+A block of a panel, 256 numbers deep, stays in the first cache while all tiles of rows are
+multiplied by it; meanwhile the next one is prefetched. Tiles are as high as registers allow, and of
+about the same height, see `microkernels`. Every sum goes in the order of its numbers, block by
+block, however many rows there are. Only for float32 on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -14,17 +14,26 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .vectors import WIDE, fetch, fetch_far, load, plus, plus_product_at, single, store, wide
+from .microkernels import CHUNK, microkernel
+from .vectors import REGISTERS, load, narrow, plus, single, store, zeros
 
-LANES = WIDE  # columns of a panel
+LANES = min(REGISTERS // 8, 32)  # columns of a panel
+# Heights of tiles, and how many panels each is multiplied by at a time: the sums, one row of a
+# panel and one number fit into registers. Few rows take several panels, because the next product
+# has to wait for the sum before it.
+_TALLER = {4: 1, 6: 1, 8: 1, 12: 1} if LANES == 32 else {3: 1, 4: 1, 5: 1, 6: 1}
+_PANELS_OF = {1: 4, 2: 2} | _TALLER
+_HIGHEST, _MOST_PANELS = max(_PANELS_OF), max(_PANELS_OF.values())
+_HEIGHTS = np.array([min(h for h in _PANELS_OF if h >= n) for n in range(_HIGHEST + 1)])
+_NUM_PANELS = np.array([_PANELS_OF.get(height, 1) for height in range(_HIGHEST + 1)])
 _DEPTH = 256  # numbers of a column in a block
-_TALL, _LOW = 8, 4  # rows of a tile
-_MOST_ROWS = 256  # that a panel is read for
-_NEAR = 16 * LANES  # how far ahead numbers come from the second cache
-_LINE = 16  # numbers that a cache fetches at a time
+_LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is near
+_PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
+_WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
 HALVED_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _compiled = njit(error_model="numpy", nogil=True)
+_add_tile, _row = microkernel(_PANELS_OF, LANES), zeros(LANES)
 
 
 def multiply(x, panels, out, is_added, first, last):
@@ -32,125 +41,105 @@ def multiply(x, panels, out, is_added, first, last):
     added to what they are. panels: [panels * depth * lanes], the last one filled up, in float32 or
     as the bits of bfloat16."""
     (rows, depth), numbers = x.shape, x.reshape(-1)
-    width, written = out.shape[1], out.reshape(-1)
-    most = max(min(_MOST_ROWS, (rows + _TALL - 1) // _TALL * _TALL), 1)
-    packed, sums = np.empty(most * depth, np.float32), np.empty(most * LANES, np.float32)
-    for start in range(0, rows, most):
-        used = min(most, rows - start)
-        _pack(numbers[start * depth :], depth, used, packed)
-        for panel in range(first, last):
-            sums[:] = 0
-            for begin in range(0, depth, _DEPTH):
-                size = min(_DEPTH, depth - begin)
-                _meet(packed, depth, begin, size, used, panels, panel * depth + begin, sums)
-            _unpack(sums, written, width, start, used, panel * LANES, is_added)
+    most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
+    num = (rows + most - 1) // most
+    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and room for a tile that is filled up
+    packed = np.empty(most * (depth + CHUNK), np.float32)
+    sums = np.empty(most * LANES * _MOST_PANELS, np.float32)
+    block = np.empty(_DEPTH * LANES, np.float32)
+    for i in range(num):
+        start, end = rows * i // num, rows * (i + 1) // num
+        _pack(numbers[start * depth :], depth, end - start, packed)
+        of_rows, of_out = (packed, end - start), (out.reshape(-1), start, out.shape[1], is_added)
+        _multiply(of_rows, depth, panels, first, last, block, sums, of_out)
+
+
+@_compiled
+def _multiply(of_rows, depth, panels, first, last, block, sums, of_out):
+    """The same for packed rows: block and sums are room. Panels are taken in groups; the last group
+    takes some again if there are too few left, or one several times if there are too few at all."""
+    used = of_rows[1]
+    num = _NUM_PANELS[_height(used)]
+    step, apart = (num, depth * LANES) if last - first >= num else (1, 0)
+    of_sums = sums, used * LANES + _HIGHEST * LANES
+    for panel in range(first, last, step):
+        group = min(panel, last - step)
+        for begin in range(0, depth, _DEPTH):
+            size = min(_DEPTH, depth - begin)
+            at = (group * depth + begin) * LANES
+            if panels.itemsize < block.itemsize and used > _WIDENED:
+                _widen(panels, at, size, block)
+                _add_up(of_rows, depth, begin, size, (block, 0, 0), (panels, at), of_sums)
+            else:
+                of_panels = panels, at, apart
+                _add_up(of_rows, depth, begin, size, of_panels, (panels, at), of_sums)
+        for i in range(panel - group, step):
+            _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
 
 
 @_compiled
 def _height(left):
     """Rows of the next tile, where so many are left; the last tile is filled up."""
-    return _TALL if left > _LOW else _LOW
+    num = (left + _HIGHEST - 1) // _HIGHEST
+    return _HEIGHTS[(left + num - 1) // num]
+
+
+@_compiled
+def _filled(depth):
+    """Numbers of a row, and those that fill up its last chunk."""
+    return (depth + CHUNK - 1) // CHUNK * CHUNK
 
 
 @_compiled
 def _pack(x, depth, used, packed):
-    """packed: [tiles, depth, rows of a tile]."""
-    row = 0
+    """packed: [tiles, chunks, rows of a tile, CHUNK]."""
+    row, whole = 0, depth // CHUNK * CHUNK
     while row < used:
         height = _height(used - row)
         for i in range(height):
-            start, at = min(row + i, used - 1) * depth, row * depth + i
-            if height == _TALL:
-                _spread(x, start, depth, packed, at, _TALL)
-            else:
-                _spread(x, start, depth, packed, at, _LOW)
+            at, to = min(row + i, used - 1) * depth, row * _filled(depth) + i * CHUNK
+            for d in range(0, whole, CHUNK):
+                store(packed, to + d * height, load(x, at + d, narrow()))
+            for d in range(whole, depth):
+                store(packed, to + whole * height + d - whole, load(x, at + d, single()))
         row += height
 
 
 @_compiled
-def _spread(x, start, depth, packed, at, height):
-    for d in range(depth):
-        store(packed, at + d * height, load(x, start + d, single()))
+def _widen(panels, at, size, block):
+    for d in range(0, size * LANES, LANES):
+        store(block, d, load(panels, at + d, _row()))
 
 
 @_compiled
-def _meet(packed, depth, begin, size, used, panels, at, sums):
-    """Add what a block from row `at` of the panels on gives; each tile fetches a share of the next
-    one."""
-    row, ahead = 0, (at + size) * LANES
-    step = size * LANES // ((used + _TALL - 1) // _TALL) // _LINE * _LINE
+def _add_up(of_rows, depth, begin, size, of_panels, of_matrix, of_sums):
+    """Add what a block gives, which lies in panels that are `apart` from one another; each tile
+    prefetches a share of the block behind that in the matrix."""
+    (packed, used), (panels, at, apart), (matrix, ahead) = of_rows, of_panels, of_matrix
+    sums, sums_apart = of_sums
+    row, ahead = 0, ahead + size * LANES
+    step = LANES // ((used + _HIGHEST - 1) // _HIGHEST) + 1
     while row < used:
         height = _height(used - row)
-        start, to = row * depth + begin * height, row * LANES
-        if height == _TALL:
-            _meet_tall(packed, start, size, panels, at * LANES, sums, to, ahead, step)
-        else:
-            _meet_low(packed, start, size, panels, at * LANES, sums, to, ahead, step)
-        row, ahead = row + height, ahead + step
+        start = row * _filled(depth) + begin * height
+        _add_tile(
+            height, packed, start, panels, at, apart, size, matrix, ahead, step,
+            sums, row * LANES, sums_apart, begin == 0,
+        )  # fmt: skip
+        row, ahead = row + height, ahead + step * size
 
 
 @_compiled
-def _meet_tall(packed, start, size, panels, at, sums, to, ahead, share):
-    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()  # of this block: long sums lose less so
-    half, step = share // 2, share // size // 2
-    for d in range(size):
-        x, i = load(panels, at + d * LANES, s0), start + d * _TALL
-        _fetch(panels, at + d * LANES, ahead + d * step, half)
-        s0 = plus_product_at(s0, packed, i, x)
-        s1 = plus_product_at(s1, packed, i + 1, x)
-        s2 = plus_product_at(s2, packed, i + 2, x)
-        s3 = plus_product_at(s3, packed, i + 3, x)
-        s4 = plus_product_at(s4, packed, i + 4, x)
-        s5 = plus_product_at(s5, packed, i + 5, x)
-        s6 = plus_product_at(s6, packed, i + 6, x)
-        s7 = plus_product_at(s7, packed, i + 7, x)
-    store(sums, to, plus(load(sums, to, s0), s0))
-    store(sums, to + LANES, plus(load(sums, to + LANES, s1), s1))
-    store(sums, to + 2 * LANES, plus(load(sums, to + 2 * LANES, s2), s2))
-    store(sums, to + 3 * LANES, plus(load(sums, to + 3 * LANES, s3), s3))
-    store(sums, to + 4 * LANES, plus(load(sums, to + 4 * LANES, s4), s4))
-    store(sums, to + 5 * LANES, plus(load(sums, to + 5 * LANES, s5), s5))
-    store(sums, to + 6 * LANES, plus(load(sums, to + 6 * LANES, s6), s6))
-    store(sums, to + 7 * LANES, plus(load(sums, to + 7 * LANES, s7), s7))
-
-
-@_compiled
-def _meet_low(packed, start, size, panels, at, sums, to, ahead, share):
-    s0 = s1 = s2 = s3 = wide()  # of this block: long sums lose less so
-    half, step = share // 2, share // size // 2
-    for d in range(size):
-        x, i = load(panels, at + d * LANES, s0), start + d * _LOW
-        _fetch(panels, at + d * LANES, ahead + d * step, half)
-        s0 = plus_product_at(s0, packed, i, x)
-        s1 = plus_product_at(s1, packed, i + 1, x)
-        s2 = plus_product_at(s2, packed, i + 2, x)
-        s3 = plus_product_at(s3, packed, i + 3, x)
-    store(sums, to, plus(load(sums, to, s0), s0))
-    store(sums, to + LANES, plus(load(sums, to + LANES, s1), s1))
-    store(sums, to + 2 * LANES, plus(load(sums, to + 2 * LANES, s2), s2))
-    store(sums, to + 3 * LANES, plus(load(sums, to + 3 * LANES, s3), s3))
-
-
-@_compiled
-def _fetch(panels, at, ahead, half):
-    """The next block into the second cache, what comes soon into the first."""
-    fetch_far(panels, ahead)
-    fetch_far(panels, ahead + half)
-    fetch(panels, at + _NEAR)
-    if LANES > _LINE:
-        fetch(panels, at + _NEAR + _LINE)
-
-
-@_compiled
-def _unpack(sums, out, width, start, used, column, is_added):
+def _unpack(sums, used, of_out, column):
     """Sums [rows, lanes] into a flat out, as far as a panel's columns are there."""
+    out, start, width, is_added = of_out
     num = min(LANES, width - column)
     for i in range(used):
-        at, place = i * LANES, (start + i) * width + column
+        at, to = i * LANES, (start + i) * width + column
         if num == LANES:
-            x = load(sums, at, wide())
-            store(out, place, plus(load(out, place, x), x) if is_added else x)
+            x = load(sums, at, _row())
+            store(out, to, plus(load(out, to, x), x) if is_added else x)
             continue
         for j in range(num):
             x = load(sums, at + j, single())
-            store(out, place + j, plus(load(out, place + j, x), x) if is_added else x)
+            store(out, to + j, plus(load(out, to + j, x), x) if is_added else x)

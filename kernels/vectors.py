@@ -25,6 +25,8 @@ from .features import has
 # A wide vector: eight of them are sums, and two more fit beside these.
 WIDE = 32 if has("avx512f") else 8
 NARROW = 8
+# Float32 numbers that all vector registers hold: 32 of AVX-512, 16 of AVX or SSE, 32 of Arm.
+REGISTERS = 512 if WIDE == 32 else 128 if binding.get_host_cpu_features().get("avx", True) else 64
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
@@ -54,18 +56,20 @@ class VectorModel(models.PrimitiveModel):
         super().__init__(manager, vector, ir.VectorType(_FLOAT, vector.width))
 
 
-def _zeros(width: int) -> Any:
+def zeros(width: int) -> Any:
+    """A function for compiled code that gives zeros of so many lanes."""
+
     @intrinsic
-    def zeros(typing):
+    def filled(typing):
         def emit(context, builder, signature, args):
             return _filled(ir.VectorType(_FLOAT, width), 0.0)
 
         return Vector(width)(), emit
 
-    return zeros
+    return filled
 
 
-wide, narrow, single = _zeros(WIDE), _zeros(NARROW), _zeros(1)  # vectors of zeros
+wide, narrow, single = zeros(WIDE), zeros(NARROW), zeros(1)  # vectors of zeros
 
 
 @intrinsic

@@ -1,0 +1,182 @@
+"""The innermost loop of a matrix product, with all sums in registers, for any number of rows.
+
+One loop is emitted for each height of a tile, as LLVM instructions: numba has no loop over
+registers. A sum adds up its products in the order of depth at every height, so a row gets the same
+bits from each of them. Needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+CHUNK = 8  # numbers of a row that are adjacent in packed rows
+_NEAR = 32  # how many rows of a panel ahead the nearest cache is filled
+_LINE = 64  # bytes of a cache line
+_FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_SHORT, _BYTES = ir.IntType(16), ir.IntType(8).as_pointer()
+_FUSED = ("contract",)  # a product and a sum may be rounded once
+_FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
+
+
+def microkernel(panels_of: Mapping[int, int], lanes: int) -> Any:
+    """A function for compiled code that adds up a tile: the products of packed rows and panels.
+
+    panels_of: the heights of tiles, and how many panels of `lanes` columns each height multiplies
+    at a time. The function takes
+
+    - height: a key of `panels_of`.
+    - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
+    - panels, at, apart, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
+      of the first panel begins in it, and how many numbers later that of the next one.
+    - ahead, ahead_at, step: flat array, where to begin to prefetch from it into the second cache,
+      and how many numbers to advance for each of `depth`; a tile of several panels does so in each.
+    - sums, to, sums_apart: flat float32 array, where [height, lanes] of the first panel begins in
+      it, and how many numbers later that of the next one.
+    - is_first: whether sums are overwritten; otherwise added to.
+    """
+
+    @intrinsic
+    def meet(
+        typing, height, rows, start, panels, at, apart, depth, ahead, ahead_at, step, sums, to,
+        sums_apart, is_first,
+    ):  # fmt: skip
+        def emit(context, builder, signature, args):
+            def places(array, at, apart, num):
+                """Pointers to the first number of so many panels."""
+                data = context.make_array(signature.args[array])(context, builder, args[array]).data
+                shifts = (builder.mul(args[apart], ir.Constant(_LONG, i)) for i in range(num))
+                return [builder.gep(data, [builder.add(args[at], shift)]) for shift in shifts]
+
+            after = builder.append_basic_block("tile.end")
+            switch = builder.switch(args[0], after)
+            for height, num in panels_of.items():
+                block = builder.append_basic_block(f"tile.{height}")
+                switch.add_case(ir.Constant(_LONG, height), block)
+                builder.position_at_end(block)
+                tile = _Tile(builder, height, num, lanes)
+                tile.prefetch(places(7, 8, 5, num), args[9])
+                tile.add_up(places(1, 2, 2, 1)[0], places(3, 4, 5, num), args[6])
+                tile.store(places(10, 11, 12, num), args[13])
+                builder.branch(after)
+            builder.position_at_end(after)
+            return context.get_dummy_value()
+
+        long = types.intp
+        tiles = (long, rows, long, panels, long, long, long)
+        return types.void(*tiles, ahead, long, long, sums, long, long, types.boolean), emit
+
+    return meet
+
+
+class _Tile:
+    """Emits the loop of one height."""
+
+    def __init__(self, builder: Any, height: int, num_panels: int, lanes: int) -> None:
+        self._builder, self._height, self._lanes = builder, height, lanes
+        self._kind = ir.VectorType(_FLOAT, lanes)
+        self._zeros = ir.Constant(self._kind, [0.0] * lanes)
+        self._sums = [
+            [cgutils.alloca_once(builder, self._kind) for _ in range(height)]
+            for _ in range(num_panels)
+        ]
+        for total in (total for sums in self._sums for total in sums):
+            builder.store(self._zeros, total)
+
+    def prefetch(self, places: Any, step: Any) -> None:
+        """Set where prefetching begins and how far it advances."""
+        builder, (lines, every) = self._builder, self._lines(places[0])
+        step = builder.mul(step, ir.Constant(_LONG, every))
+        self._step = builder.sdiv(step, ir.Constant(_LONG, lines))
+        self._ahead = [cgutils.alloca_once(builder, place.type) for place in places]
+        for place, ahead in zip(places, self._ahead, strict=True):
+            builder.store(place, ahead)
+
+    def add_up(self, rows: Any, panels: Any, depth: Any) -> None:
+        """Whole chunks, then what is left of the last one."""
+        builder, chunk = self._builder, ir.Constant(_LONG, CHUNK)
+        rows_step = ir.Constant(_LONG, CHUNK * self._height)
+        num = builder.sdiv(depth, chunk)
+        with cgutils.for_range(builder, num) as loop:
+            here = self._rows_of(panels, builder.mul(loop.index, chunk))
+            numbers = builder.gep(rows, [builder.mul(loop.index, rows_step)])
+            for d in range(CHUNK):
+                self._add(numbers, here, d)
+        rest = builder.gep(rows, [builder.mul(num, rows_step)])
+        with cgutils.for_range(builder, builder.srem(depth, chunk)) as loop:
+            at = builder.add(builder.mul(num, chunk), loop.index)
+            self._add(builder.gep(rest, [loop.index]), self._rows_of(panels, at), 0)
+
+    def store(self, places: Any, is_first: Any) -> None:
+        """Add the sums to what is in these places."""
+        builder, kind = self._builder, self._kind.as_pointer()
+        for sums, place in zip(self._sums, places, strict=True):
+            for i, total in enumerate(sums):
+                to = builder.gep(place, [ir.Constant(_LONG, i * self._lanes)])
+                to = builder.bitcast(to, kind)
+                before = builder.select(is_first, self._zeros, builder.load(to, align=4))
+                builder.store(builder.fadd(before, builder.load(total)), to, align=4)
+
+    def _rows_of(self, panels: Any, d: Any) -> list[Any]:
+        """Pointers to row d of each panel."""
+        at = self._builder.mul(d, ir.Constant(_LONG, self._lanes))
+        return [self._builder.gep(panel, [at]) for panel in panels]
+
+    def _add(self, rows: Any, panels: Any, d: int) -> None:
+        """A number of each row times a row of each panel."""
+        builder = self._builder
+        lines, every = self._lines(panels[0])
+        for i in range(lines if d % every == 0 else 0):
+            for panel in panels:
+                near = (d + _NEAR) * self._lanes + i * self._lanes // lines
+                self._fetch(builder.gep(panel, [ir.Constant(_LONG, near)]), _FIRST)
+        lines, every = self._lines(builder.load(self._ahead[0]))
+        for _ in range(lines if d % every == 0 else 0):
+            for ahead in self._ahead:
+                place = builder.load(ahead)
+                self._fetch(place, _SECOND)
+                builder.store(builder.gep(place, [self._step]), ahead)
+        columns = [self._columns(panel, d) for panel in panels]
+        for i in range(self._height):
+            number = builder.load(builder.gep(rows, [ir.Constant(_LONG, i * CHUNK + d)]))
+            for sums, x in zip(self._sums, columns, strict=True):
+                product = builder.fmul(self._spread(number), x, flags=_FUSED)
+                total = builder.fadd(builder.load(sums[i]), product, flags=_FUSED)
+                builder.store(total, sums[i])
+
+    def _lines(self, place: Any) -> tuple[int, int]:
+        """How many cache lines a row of a panel has, at least one, and how many rows a line."""
+        size = self._lanes * (2 if place.type.pointee == _SHORT else 4)
+        return max(size // _LINE, 1), max(_LINE // size, 1)
+
+    def _columns(self, panel: Any, d: int) -> Any:
+        """A row of a panel, as float32."""
+        builder, lanes = self._builder, self._lanes
+        place = builder.gep(panel, [ir.Constant(_LONG, d * lanes)])
+        if place.type.pointee != _SHORT:
+            return builder.load(builder.bitcast(place, self._kind.as_pointer()), align=4)
+        shorts, ints = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes)
+        bits = builder.load(builder.bitcast(place, shorts.as_pointer()), align=2)
+        bits = builder.shl(builder.zext(bits, ints), ir.Constant(ints, [16] * lanes))
+        return builder.bitcast(bits, self._kind)
+
+    def _spread(self, number: Any) -> Any:
+        builder, none = self._builder, ir.Constant(self._kind, ir.Undefined)
+        first = builder.insert_element(none, number, ir.Constant(_INT, 0))
+        places = ir.Constant(ir.VectorType(_INT, self._lanes), [0] * self._lanes)
+        return builder.shuffle_vector(first, none, places)
+
+    def _fetch(self, place: Any, cache: int) -> None:
+        """Prefetch a line that is going to be read."""
+        builder = self._builder
+        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
+        settings = [ir.Constant(_INT, setting) for setting in (0, cache, 1)]  # for reading, of data
+        builder.call(function, [builder.bitcast(place, _BYTES), *settings])
