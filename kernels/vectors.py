@@ -25,8 +25,9 @@ from .features import has
 # A wide vector: eight of them are sums, and two more fit beside these.
 WIDE = 32 if has("avx512f") else 8
 NARROW = 8
-# Float32 numbers that all vector registers hold: 32 of AVX-512, 16 of AVX or SSE, 32 of Arm.
-REGISTERS = 512 if WIDE == 32 else 128 if binding.get_host_cpu_features().get("avx", True) else 64
+# Float32 numbers that all vector registers hold: 32 of 16 (AVX-512), 16 of 8 (AVX), 32 of 4 (Arm),
+# or 16 of 4 (SSE).
+REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
 
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
