@@ -24,7 +24,7 @@ from forkroot.adapters.native.expressions import (
     Select,
     as_expression,
     flatten,
-    variable_of,
+    variables_of,
 )
 from forkroot.core.protocol import (
     COMPACT,
@@ -249,9 +249,9 @@ def test_images_and_videos_are_read_from_bytes_and_files(tmp_path):
 
 
 def test_only_nodes_with_a_name_set_a_variable() -> None:
-    assert variable_of(gen("x")) == "x"
-    assert variable_of(gen()) is None
-    assert variable_of(Constant("x")) is None
+    assert variables_of(gen("x")) == ("x",)
+    assert variables_of(gen()) == ()
+    assert variables_of(Constant("x")) == ()
 
 
 def test_an_expression_in_an_f_string_is_refused() -> None:
