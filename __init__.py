@@ -6,7 +6,10 @@ language (`function`, `gen`, `select`, `fork`, ...) runs on any runtime.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -147,7 +150,36 @@ __all__ = [
 ]
 
 
+class _Alias(ModuleType):
+    """Another name of a module of this package, which is loaded at its first use.
+
+    `forkroot.sglang` is one, of `forkroot.adapters.sglang`: a file `sglang.py` here would be what
+    `import sglang` finds in programs that are started in a checkout. Its types are in `sglang.pyi`.
+    """
+
+    def __init__(self, name: str, target: str) -> None:
+        super().__init__(name)
+        self.__spec__ = ModuleSpec(name, None)
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # it has no modules of its own
+            raise AttributeError(f"module {self.__name__!r} is no package")
+        if name == "__version__":
+            return __version__
+        return getattr(import_module(self._target), name)
+
+    def __dir__(self) -> list[str]:
+        return sorted([*self.__all__, "__version__"])
+
+
+_SGLANG = f"{__name__}.sglang"
+sys.modules[_SGLANG] = _Alias(_SGLANG, f"{__name__}.adapters.sglang")
+
+
 def __getattr__(name: str) -> Any:
+    if name == "sglang":
+        return sys.modules[_SGLANG]
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_meant(name)}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)

@@ -50,6 +50,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     ("core/workshop.py", "core/compiler.py", "core/ranks.py", "core/rank.py"),
     ("core/sequence.py", "core/testing.py", *FRAMEWORKS),
+    ("adapters/sglang/",),
     (
         "core/intake.py",
         "core/waiting.py",
@@ -108,7 +109,14 @@ KNOWS: dict[str, tuple[str, ...]] = {
             *("core/owner.py", "core/nearest.py", "core/keywords.py", "adapters/"),
         ),
     ),
-    "__init__.py": ("core/protocol.py", "core/nearest.py", "adapters/", "adapters/native/"),
+    "adapters/sglang/": (
+        *("core/protocol.py", "core/owner.py", "core/nearest.py", "core/keywords.py"),
+        *("adapters/", "adapters/native/"),
+    ),
+    "__init__.py": (
+        *("core/protocol.py", "core/nearest.py"),
+        *("adapters/", "adapters/native/", "adapters/sglang/"),
+    ),
     "examples/": (
         *("__init__.py", "adapters/", "adapters/dspy/", "adapters/langchain/"),
         *("adapters/guidance/", "core/extras.py"),

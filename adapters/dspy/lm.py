@@ -13,8 +13,9 @@ from dspy import lm15
 from ...core.protocol import Backend, InvalidCall
 from ..connection import unnamed
 from .engine import AsyncEngine, Engine
-from .errors import shown
+from .errors import PROVIDER, shown
 from .keywords import check_keywords, check_values
+from .messages import check_prompt, is_refusal, readable
 from .options import found, moved
 from .running import running
 from .runtime import Runtime
@@ -90,12 +91,14 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
+        messages = self._readable(prompt, messages, keywords)
         keywords = self._told(prompt, keywords)
         with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return super().__call__(prompt, messages=messages, **keywords)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
+        messages = self._readable(prompt, messages, keywords)
         keywords = self._told(prompt, keywords)
         with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return await super().acall(prompt, messages=messages, **keywords)
@@ -108,6 +111,16 @@ class LM(dspy.LM):  # type: ignore[misc]
             check_values(keywords)
         copied: LM = super().copy(**keywords)
         return copied
+
+    def _readable(self, prompt: Any, messages: Any, keywords: Mapping[str, Any]) -> Any:
+        """The messages as DSPy can read them."""
+        if isinstance(prompt, lm15.Request) or "request" in keywords:
+            return messages
+        with shown(self.model):
+            if messages:
+                return readable(messages)
+            check_prompt(prompt)
+        return messages
 
     def _told(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
         """The keywords with ours where DSPy's cache sees them; a request has its own already."""
@@ -128,6 +141,8 @@ class LM(dspy.LM):  # type: ignore[misc]
             if type(error) in (TypeError, ValueError):
                 with shown(self.model):
                     check_values(keywords)
+                    if is_refusal(error):
+                        raise lm15.InvalidRequestError(str(error), provider=PROVIDER) from error
             raise
 
     def _num_answers(self, keywords: Mapping[str, Any]) -> int:

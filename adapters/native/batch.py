@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from ...core.protocol import InvalidCall
+from ...core.protocol import InvalidCall, ProgramError
 from .context import new_root
 from .run import Run
 from .settings import Settings
@@ -29,12 +29,13 @@ class Batch:
         items: Sequence[Mapping[str, Any]],
         settings: Settings,
         num_threads: int | Literal["auto"] = "auto",
+        state_type: type[ProgramState] = ProgramState,
     ) -> None:
         self._items = _checked_items(items)
         self._num_threads = _num_threads(num_threads, len(self._items))
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         hint = new_root(len(self._items)) if len(self._items) > 1 else None
-        self._runs = [Run(body, settings, self._worker, hint) for _ in self._items]
+        self._runs = [Run(body, settings, self._worker, hint, state_type) for _ in self._items]
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items.
@@ -58,6 +59,27 @@ class Batch:
             for run in self._runs:
                 run.raise_error()
         return [future.result() for future in futures]
+
+    def iterate(self, progress_bar: bool | None) -> Iterator[ProgramState]:
+        """The ended states, in the order of the items, each as soon as it and those before it have
+        ended. Who stops reading ends the runs that are left."""
+        with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
+            futures = [
+                threads.submit(run.execute, (), item)
+                for run, item in zip(self._runs, self._items, strict=True)
+            ]
+            try:
+                with _progress(progress_bar, len(futures)) as advance:
+                    for future in futures:
+                        state = future.result()
+                        advance()
+                        yield state
+            except BaseException as error:
+                for future in futures:
+                    future.cancel()
+                is_left = isinstance(error, GeneratorExit)
+                self.abort(ProgramError("the batch was not read to its end") if is_left else error)
+                raise
 
     def abort(self, error: BaseException) -> None:
         """End every run, also those that have not begun; from any thread."""

@@ -46,8 +46,10 @@ class Method:
     scoring: Scoring = "tokens"
 
 
-def find_method(name: str) -> Method:
-    """The method of this name. Raises InvalidCall if there is none."""
+def find_method(name: str | Method) -> Method:
+    """The method of this name, or the one given. Raises InvalidCall if there is none."""
+    if isinstance(name, Method):
+        return name
     methods = {
         "token_length_normalized": Method(
             "token_length_normalized", lambda scores, _: token_length_normalized(scores)

@@ -12,20 +12,30 @@ from .stream import Action, Stream
 
 
 class Context:
-    """One run.
+    """One run, or a program that another run has called as a part of it.
 
     worker: runs the steps that replies have set free; shared by the runs of a batch.
+    outer: the run that this one is a part of: its streams end with those of that run.
     """
 
-    def __init__(self, settings: Settings, worker: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, settings: Settings, worker: ThreadPoolExecutor, outer: Context | None = None
+    ) -> None:
         self.settings = settings
         self._worker = worker
+        self._outer = outer
         self._streams: list[Stream] = []
         self._abort_error: BaseException | None = None
         settings.find()
 
+    def part(self, settings: Settings) -> Context:
+        """A run with its own settings that ends when this one does."""
+        return Context(settings, self._worker, self)
+
     def open(self, is_born: bool = True) -> Stream:
         """A new stream of this run."""
+        if self._outer is not None:
+            return self._outer.open(is_born)
         stream = Stream(self._post, is_born)
         self._streams.append(stream)
         if self._abort_error is not None:
@@ -45,6 +55,7 @@ class Context:
         scoring: Scoring = "tokens",
         hint: ForkHint | None = None,
         stream: bool = False,
+        scored_from: int | None = None,
     ) -> Call:
         """A call under the settings of this run."""
         settings = self.settings
@@ -59,6 +70,7 @@ class Context:
             namespace=settings.namespace,
             priority=settings.priority,
             deadline=settings.deadline,
+            scored_from=scored_from,
         )
 
     def finish(self, main: Stream) -> None:

@@ -6,13 +6,14 @@ Nothing here runs: an interpreter gives the nodes their meaning (paper, section 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...core.nearest import nearest
 from ...core.protocol import Backend, Constraint, Image, InvalidCall, Video
 from ..surrogates import check_text
+from .choices import Method
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _COMMON = "system, user, assistant, and tool or others where it has them"
@@ -56,12 +57,27 @@ class Media(Expression):
 
 
 @dataclass(frozen=True, slots=True)
+class Split:
+    """Divides an answer into texts before it is appended and kept.
+
+    divide: from the answer to as many texts as there are `suffixes`, and one in front of them. The
+      first is appended to the prompt and kept as the variable; each other one is kept as a variable
+      whose name is that of the answer with the suffix.
+    """
+
+    divide: Callable[[str], tuple[str, ...]]
+    suffixes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Gen(Expression):
     """An answer of the model, kept as variable `name` and appended to the prompt.
 
     sampling: the fields of `Sampling` that this answer sets itself; the run sets the others.
     backend: a backend, or the name that the run gave it; None is the run's own.
     resample: the answers are drawn again by their log-masses.
+    scored_from: as in `Call`; None: as the run says.
+    split: how the answer is divided, if it is.
     """
 
     name: str | None = None
@@ -70,6 +86,8 @@ class Gen(Expression):
     backend: Backend | str | None = None
     stream: bool = False
     resample: bool = False
+    scored_from: int | None = None
+    split: Split | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +96,7 @@ class Select(Expression):
 
     name: str | None
     options: tuple[str, ...]
-    method: str
+    method: str | Method
     backend: Backend | str | None = None
 
 
@@ -130,9 +148,12 @@ def flatten(expression: Expression) -> Iterator[Expression]:
         yield expression
 
 
-def variable_of(node: Expression) -> str | None:
-    """The variable that a node sets, if any."""
-    return node.name if isinstance(node, Gen | Select | ScopeEnd) else None
+def variables_of(node: Expression) -> tuple[str, ...]:
+    """The variables that a node sets."""
+    if not isinstance(node, Gen | Select | ScopeEnd) or node.name is None:
+        return ()
+    suffixes = node.split.suffixes if isinstance(node, Gen) and node.split is not None else ()
+    return node.name, *(f"{node.name}{suffix}" for suffix in suffixes)
 
 
 def _check_role(name: Any) -> None:

@@ -34,7 +34,7 @@ from .expressions import (
     ScopeEnd,
     Select,
     flatten,
-    variable_of,
+    variables_of,
 )
 from .meta import gen_meta, select_meta
 from .resampling import resampled
@@ -75,10 +75,9 @@ class Interpreter:
     def submit(self, expression: Expression) -> None:
         """Run an expression after all that was submitted before."""
         for node in flatten(expression):
-            name = variable_of(node)
             self.submit_step(
                 lambda node=node: self._run(node),  # type: ignore[misc]
-                () if name is None else (name,),
+                variables_of(node),
             )
 
     def submit_step(
@@ -129,31 +128,44 @@ class Interpreter:
         settings = self.context.settings
         sampling = Sampling(**{**settings.sampling, **node.sampling})
         backend = self.context.backend(node.backend)
+        is_changed = node.resample or node.split is not None  # readers get what comes of it
+        scored_from = settings.scored_from if node.scored_from is None else node.scored_from
         call = self.context.call(
             self.prompt(backend),
             sampling,
             node.constraint,
             hint=self._take_hint(),
-            stream=(settings.stream or node.stream) and not node.resample,
+            stream=(settings.stream or node.stream) and not is_changed,
+            scored_from=scored_from,
         )
 
         def settle(completions: Sequence[Completion]) -> None:
             completion, told = completions[0], dict[str, Any]()
             if node.resample:
                 completion, told = resampled(completion, sampling.seed)
-                self.feeds.append(Feed(completion.text, node.name))
-            outputs = completion.outputs
-            self.transcript.add_answer(outputs[0].text, outputs[0].segments)
-            texts = [output.text for output in outputs]
-            value = texts if sampling.n > 1 else texts[0]
-            self.put(node.name, value, {**gen_meta(completion, sampling.n > 1), **told})
+            meta = {**gen_meta(completion, sampling.n > 1, scored_from is not None), **told}
+            text = self._keep(node, completion, meta, sampling.n > 1)
+            if is_changed:
+                self.feeds.append(Feed(text, node.name))
 
         replies = self._send(backend, [call])
-        if not node.resample:  # it reads what was drawn in the end
+        if not is_changed:
             with self.stream.lock:
                 self.feeds.append(Feed("", node.name, replies[0]))
             self.stream.notify()
         return self._await(replies, settle, f"in gen({node.name!r})")
+
+    def _keep(self, node: Gen, completion: Completion, meta: dict[str, Any], is_list: bool) -> str:
+        """Append the first answer, set the variables of `node`; returns what was appended."""
+        first = completion.outputs[0]
+        divide = node.split.divide if node.split is not None else lambda text: (text,)
+        parts = [divide(output.text) for output in completion.outputs]
+        text = parts[0][0]
+        self.transcript.add_answer(text, first.segments if text == first.text else ())
+        for place, name in enumerate(variables_of(node)):
+            values = [part[place] for part in parts]
+            self.put(name, values if is_list else values[0], meta)
+        return text
 
     def _select(self, node: Select) -> bool:
         method = find_method(node.method)

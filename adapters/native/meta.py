@@ -11,17 +11,18 @@ from ...core.protocol import Completion, Output, Usage
 from .choices import Decision
 
 
-def gen_meta(completion: Completion, is_list: bool) -> dict[str, Any]:
+def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> dict[str, Any]:
     """Tokens used, and of the answer (of each, as lists, if `is_list`): why it ended and where,
     its token ids, its tokens' log-probabilities and its log-mass where they were asked for, and
-    which ranges of its characters the constraint forced."""
+    which ranges of its characters the constraint forced. With `is_scored`, those of the prompt's
+    tokens as `prompt_logprobs`."""
     answers = [_answer(output) for output in completion.outputs]
+    found = _usage(completion.usage)
+    if is_scored:
+        found["prompt_logprobs"] = completion.prompt_logprobs
     if not is_list:
-        return {**_usage(completion.usage), **answers[0]}
-    return {
-        **_usage(completion.usage),
-        **{key: [answer[key] for answer in answers] for key in answers[0]},
-    }
+        return {**found, **answers[0]}
+    return {**found, **{key: [answer[key] for answer in answers] for key in answers[0]}}
 
 
 def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[str, Any]:
@@ -37,12 +38,15 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
         "choices": [score.text for score in scores],
         "scores": list(decision.figures),
         "logprobs": [score.logprob for score in scores],
+        "token_ids": [list(score.ids) for score in scores],
         "token_logprobs": [list(score.logprobs) for score in scores],
     }
     if any(score.bounds is not None for score in scores):
         found["bounds"] = [score.bounds for score in scores]
     if len(completions) > 1:
-        found["unconditional_logprobs"] = [score.logprob for score in completions[1].scores]
+        alone = completions[1].scores
+        found["unconditional_logprobs"] = [score.logprob for score in alone]
+        found["unconditional_token_logprobs"] = [list(score.logprobs) for score in alone]
     return found
 
 

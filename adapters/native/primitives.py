@@ -24,7 +24,7 @@ from .expressions import (
     flatten,
 )
 from .sampling import SAMPLING_FIELDS, sampling_fields
-from .settings import checked_backend
+from .settings import checked_backend, checked_start
 
 _OF_RUNS = Place(
     ("backends", "deadline", "hints", "namespace", "priority"),
@@ -55,6 +55,7 @@ def gen(
     return_logprob: bool = False,
     top_logprobs_num: int = 0,
     log_mass: bool | None = None,
+    scored_from: int | None = None,
     resample: bool = False,
     dtype: type | str | None = None,
     choices: Sequence[str] | None = None,
@@ -71,8 +72,9 @@ def gen(
     json_schema), choices, regex, json_schema (a mapping, its JSON text, a Pydantic model, a
     dataclass, a TypedDict) and grammar; choices makes this a `select`.
     return_logprob: log-probabilities in the meta information, with top_logprobs_num rivals for each
-    token. log_mass: there too, as in `Output`. resample: draw the n answers again by their
-    log-masses (`resampling.py`). Raises InvalidCall for what could never run.
+    token. scored_from: there too, those of the prompt's tokens from this position on, as
+    `prompt_logprobs`. log_mass: there too, as in `Output`. resample: draw the n answers again by
+    their log-masses (`resampling.py`). Raises InvalidCall for what could never run.
     """
     given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}
     _check_together(given)
@@ -87,7 +89,8 @@ def gen(
         asked["log_mass"] = True
     constraint = constraint_of(dtype=dtype, regex=regex, json_schema=json_schema, grammar=grammar)
     sampling = sampling_fields(asked)
-    return Gen(_checked_name(name), sampling, constraint, backend, stream, resample)
+    checked_name, start = _checked_name(name), checked_start(scored_from)
+    return Gen(checked_name, sampling, constraint, backend, stream, resample, start)
 
 
 _DEFAULTS = {entry.name: entry.default for entry in signature(gen).parameters.values()}

@@ -30,7 +30,11 @@ class Program(Uncopied):
     other raises UnknownKeyword, an InvalidCall.
 
     It is pickled as functions are, by the name that it has in its module.
+
+    _state_type: what its function gets as its first argument; for subclasses.
     """
+
+    _state_type: type[ProgramState] = ProgramState
 
     def __init__(
         self,
@@ -67,14 +71,14 @@ class Program(Uncopied):
         """The same program with some arguments given; a run's own go before them. Raises
         UnknownKeyword for what is no argument of the program."""
         self._parameters.check(kwargs)
-        return Program(self.body, self.name, {**self.bound, **kwargs})
+        return type(self)(self.body, self.name, {**self.bound, **kwargs})
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run to the end and return the state. Raises what the program raised, or the error of a
         state that nobody read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
         runner = run_apart if settings.stream else run_here
-        return runner(self.body, settings, args, arguments)
+        return runner(self.body, settings, args, arguments, self._state_type)
 
     def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run in the background; the state can be read meanwhile, and raises the run's error."""
@@ -84,8 +88,8 @@ class Program(Uncopied):
         """As `run`, for asyncio. A cancelled task cancels the run."""
         settings, arguments = self._split(kwargs)
         if settings.stream:
-            return run_apart(self.body, settings, args, arguments)
-        return await run_async(self.body, settings, args, arguments)
+            return run_apart(self.body, settings, args, arguments, self._state_type)
+        return await run_async(self.body, settings, args, arguments, self._state_type)
 
     def run_batch(
         self,
@@ -138,6 +142,7 @@ class Program(Uncopied):
             [{**bound, **item} if isinstance(item, Mapping) else item for item in items],
             settings,
             num_threads,
+            self._state_type,
         )
 
     def _split(self, keywords: Mapping[str, Any]) -> tuple[Settings, dict[str, Any]]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
 from typing import Any, NoReturn
 
-from ...core.protocol import ForkrootError, InvalidCall, ProgramError
+from ...core.protocol import ForkrootError, InvalidCall, ProgramError, Reply
 from .constraints import error_of
 from .interpreter import Feed, Interpreter
 from .variables import UnsetVariable
@@ -99,6 +99,15 @@ class Reader:
                 yield text
             if name is not None:
                 return
+
+    async def reply_async(self, name: str) -> Reply | None:
+        """The reply that delivers a variable's latest answer, once it is asked for; None for one
+        that no reply delivers. Raises as `fetch` would."""
+        await self._stream.wait_async(self._is_there(name, 0))
+        feed = self._feed(name, 0)
+        if feed is None:
+            self._found(name)
+        return feed.reply if feed is not None else None
 
     def _is_there(self, name: str | None, position: int) -> Callable[[], bool]:
         """Whether feed `position` (of a variable: its latest) is there, or will never be."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any
 
 from ...core.protocol import ForkHint
@@ -14,12 +16,14 @@ from .interpreter import Interpreter
 from .settings import Settings
 from .state import ProgramState
 
+_running: ContextVar[Context | None] = ContextVar("forkroot_running", default=None)
+
 
 class Run:
     """One run of `body`, a function whose first argument is a state.
 
-    worker: as in `Context`. hint: goes with the run's first call. Raises InvalidCall if no backend
-    is known.
+    worker: as in `Context`. hint: goes with the run's first call. state_type: what `body` gets.
+    Raises InvalidCall if no backend is known.
     """
 
     def __init__(
@@ -28,20 +32,23 @@ class Run:
         settings: Settings,
         worker: ThreadPoolExecutor,
         hint: ForkHint | None = None,
+        state_type: type[ProgramState] = ProgramState,
     ) -> None:
         self._body = body
         self._context = Context(settings, worker)
         self._interpreter = Interpreter(self._context, hint)
+        self._state_type = state_type
         self._raised: Exception | None = None
 
     @property
     def state(self) -> ProgramState:
         """The state, for one who reads it while the program goes on or after its end."""
-        return ProgramState(self._interpreter, is_outside=True)
+        return self._state_type(self._interpreter, is_outside=True)
 
     def execute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProgramState:
         """Run to the end, in this thread. An error stays with the state that is returned."""
-        state = ProgramState(self._interpreter)
+        state = self._state_type(self._interpreter)
+        token = _running.set(self._context)
         try:
             self._context.check_open()
             self._interpreter.ret_value = self._body(state, *args, **kwargs)
@@ -51,6 +58,8 @@ class Run:
             if not isinstance(error, Exception):
                 raise
             self._raised = error
+        finally:
+            _running.reset(token)
         return self.state
 
     def raise_error(self) -> None:
@@ -64,23 +73,62 @@ class Run:
         self._context.abort(error)
 
 
+def run_part(
+    body: Callable[..., Any],
+    settings: Settings,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    state_type: type[ProgramState] = ProgramState,
+) -> ProgramState | None:
+    """Run `body` on a state of its own inside the program that runs in this thread; None where
+    none does. Its calls go on when this returns; the outer run ends when they have ended.
+
+    Without a backend it uses that of the outer run. Raises what `body` raised.
+    """
+    outer = _running.get()
+    if outer is None:
+        return None
+    if settings.backend is None and not settings.backends:
+        found = outer.settings
+        settings = replace(settings, backend=found.backend, backends=found.backends)
+    interpreter = Interpreter(outer.part(settings))
+    state = state_type(interpreter)
+    try:
+        interpreter.ret_value = body(state, *args, **kwargs)
+    except BaseException as error:
+        interpreter.stream.fail(error)
+        interpreter.stream.is_error_seen = True
+        raise
+    finally:
+        interpreter.stream.close()
+    return state
+
+
 def run_here(
-    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+    body: Callable[..., Any],
+    settings: Settings,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    state_type: type[ProgramState] = ProgramState,
 ) -> ProgramState:
     """Run to the end, in this thread. Raises the program's error."""
     with ThreadPoolExecutor(1, "forkroot-run") as worker:
-        run = Run(body, settings, worker)
+        run = Run(body, settings, worker, state_type=state_type)
         state = run.execute(args, kwargs)
     run.raise_error()
     return state
 
 
 def run_apart(
-    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+    body: Callable[..., Any],
+    settings: Settings,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    state_type: type[ProgramState] = ProgramState,
 ) -> ProgramState:
     """Run in a thread of its own; the state that is returned can be read meanwhile."""
     worker = ThreadPoolExecutor(1, "forkroot-run")
-    run = Run(body, settings, worker)
+    run = Run(body, settings, worker, state_type=state_type)
 
     def work() -> None:
         with worker:
@@ -91,11 +139,15 @@ def run_apart(
 
 
 async def run_async(
-    body: Callable[..., Any], settings: Settings, args: Sequence[Any], kwargs: Mapping[str, Any]
+    body: Callable[..., Any],
+    settings: Settings,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    state_type: type[ProgramState] = ProgramState,
 ) -> ProgramState:
     """As `run_here`, for asyncio: a cancelled task cancels the run."""
     worker = ThreadPoolExecutor(1, "forkroot-run")
-    run = Run(body, settings, worker)
+    run = Run(body, settings, worker, state_type=state_type)
 
     def work() -> ProgramState:
         with worker:

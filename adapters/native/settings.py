@@ -23,6 +23,7 @@ class Settings:
     sampling: fields of `Sampling` for every `gen` that does not set them itself.
     hints: tell the runtime what calls are about to share; never changes an answer.
     stream: the run goes on in the background and delivers text as it comes.
+    scored_from: as in `Call`, for every `gen` that does not say it itself.
     namespace, priority, deadline: as in `Call`, for every call of the run.
     """
 
@@ -31,12 +32,14 @@ class Settings:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     hints: bool = True
     stream: bool = False
+    scored_from: int | None = None
     namespace: str = ""
     priority: int = 0
     deadline: float | None = None
 
     def __post_init__(self) -> None:
         checked_backend(self.backend)
+        checked_start(self.scored_from)
         for name in ("hints", "stream"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidCall(name, getattr(self, name), "True or False")
@@ -76,6 +79,13 @@ def checked_backend(backend: Backend | str | None) -> Backend | str | None:
     if not (backend is None or isinstance(backend, str) or hasattr(backend, "submit")):
         raise InvalidCall("backend", backend, "a backend, or its name in backends=")
     return backend
+
+
+def checked_start(position: int | None) -> int | None:
+    """A position from which a prompt's tokens are scored, or None. Raises InvalidCall."""
+    if not (position is None or (type(position) is int and position >= 0)):
+        raise InvalidCall("scored_from", position, "a position of the prompt, 0 or more, or None")
+    return position
 
 
 class DefaultBackend:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from ...core.owner import not_picklable
 from ...core.protocol import InvalidCall
@@ -42,11 +42,11 @@ class ProgramState:
         self._reader.settle()
         return self._interpreter.ret_value
 
-    def __iadd__(self, value: Expression | str) -> ProgramState:
+    def __iadd__(self, value: Expression | str) -> Self:
         self._interpreter.submit(as_expression(value))
         return self
 
-    def extend(self, value: Expression | str) -> ProgramState:
+    def extend(self, value: Expression | str) -> Self:
         """As `state += value`."""
         return self.__iadd__(value)
 
@@ -95,14 +95,14 @@ class ProgramState:
 
     def fork(self, num: int = 1) -> ForkGroup:
         """Branches that go on from here, each by itself; does not wait."""
-        return ForkGroup(self._interpreter, fork(self._interpreter, num))
+        return ForkGroup(self._interpreter, fork(self._interpreter, num), type(self))
 
     @contextmanager
-    def copy(self) -> Iterator[ProgramState]:
+    def copy(self) -> Iterator[Self]:
         """A state to try something out: what happens to it does not come back."""
         (branch,) = fork(self._interpreter, 1)
         try:
-            yield ProgramState(branch.interpreter)
+            yield type(self)(branch.interpreter)
         finally:
             branch.interpreter.stream.close()
 
@@ -149,10 +149,15 @@ class ForkGroup:
     """The branches of one fork. `group += x` appends to each: one expression or text for all, a
     list of one for each, or a function that is called with each branch's index."""
 
-    def __init__(self, parent: Interpreter, branches: Sequence[Branch]) -> None:
+    def __init__(
+        self,
+        parent: Interpreter,
+        branches: Sequence[Branch],
+        state_type: type[ProgramState] = ProgramState,
+    ) -> None:
         self._parent = parent
         self._branches = tuple(branches)
-        self._states = tuple(ProgramState(branch.interpreter) for branch in branches)
+        self._states = tuple(state_type(branch.interpreter) for branch in branches)
 
     def __len__(self) -> int:
         return len(self._states)

@@ -55,6 +55,12 @@ class Variables:
         self.meta[name] = meta
         self._expected[name] -= 1
 
+    def assign(self, name: str, value: Any) -> None:
+        """Set `name` by hand, without meta information unless it had some."""
+        self.own[name] = None
+        self.values[name] = value
+        self.meta.setdefault(name, {})
+
     def expected(self) -> set[str]:
         """Names on their way."""
         return {name for name, count in self._expected.items() if count > 0}

@@ -460,5 +460,6 @@ def test_a_switch_is_true_or_false(name: str) -> None:
 
 
 def test_an_error_of_dspy_that_no_keyword_made_stays_as_it_is() -> None:
-    with pytest.raises(TypeError, match="content must be a string"):
-        LM(ScriptedBackend("yes"), temperature=0.5, cache=False)(3)
+    request = dspy.lm15.Request("any", (dspy.lm15.Message.user("Hi"),))
+    with pytest.raises(TypeError, match="Do not combine"):
+        LM(ScriptedBackend("yes"), temperature=0.5, cache=False)(request, messages=[1])

@@ -4,6 +4,7 @@ import pytest
 
 from forkroot.adapters.native import (
     assistant,
+    function,
     gen,
     gen_int,
     gen_string,
@@ -24,16 +25,20 @@ from forkroot.adapters.native.expressions import (
     Select,
     as_expression,
     flatten,
-    variable_of,
+    variables_of,
 )
+from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.protocol import (
     COMPACT,
     SPACED,
+    Completion,
     Grammar,
     Image,
     InvalidCall,
     JsonSchema,
+    Output,
     Regex,
+    TokenLogprob,
     Video,
 )
 
@@ -249,9 +254,9 @@ def test_images_and_videos_are_read_from_bytes_and_files(tmp_path):
 
 
 def test_only_nodes_with_a_name_set_a_variable() -> None:
-    assert variable_of(gen("x")) == "x"
-    assert variable_of(gen()) is None
-    assert variable_of(Constant("x")) is None
+    assert variables_of(gen("x")) == ("x",)
+    assert variables_of(gen()) == ()
+    assert variables_of(Constant("x")) == ()
 
 
 def test_an_expression_in_an_f_string_is_refused() -> None:
@@ -262,3 +267,22 @@ def test_an_expression_in_an_f_string_is_refused() -> None:
 def test_select_refuses_a_choice_that_is_given_twice() -> None:
     with pytest.raises(InvalidCall, match=r"choices=.*different texts; 'b' is given twice"):
         select("x", ["a", "b", "b"])
+
+
+def test_the_tokens_of_a_prompt_can_be_scored() -> None:
+    scored = (TokenLogprob(66, -0.5),)
+    backend = ScriptedBackend(lambda call: Completion((Output("x"),), prompt_logprobs=scored))
+
+    @function
+    def write(s):
+        s += "ab" + gen("own", scored_from=1) + gen("run")
+
+    state = write.run(scored_from=2, backend=backend)
+    assert [call.scored_from for call in backend.calls] == [1, 2]
+    assert state.get_meta_info("own")["prompt_logprobs"] == scored
+    assert "prompt_logprobs" not in write.run(backend=backend).get_meta_info("run")
+    for position in (-1, 0.5, True):
+        with pytest.raises(InvalidCall, match="scored_from"):
+            gen(scored_from=position)
+        with pytest.raises(InvalidCall, match="scored_from"):
+            write.run(scored_from=position, backend=backend)

@@ -1,0 +1,169 @@
+"""`Engine`: SGLang's class for prompts without programs, over a backend of ours."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from ...core.protocol import (
+    Call,
+    Chunk,
+    Completion,
+    InvalidCall,
+    Reply,
+    Sampling,
+    Text,
+    Tokens,
+    UnsupportedCall,
+)
+from ..native.constraints import constraint_of
+from ..native.meta import gen_meta
+from ..native.sampling import SAMPLING_FIELDS, sampling_fields
+from .endpoints import Runtime
+from .meta import as_sglang, texts_of
+from .primitives import check_no_stop_regex, scored_from
+
+Params: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+_RENAMED = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
+_CONSTRAINTS = ("regex", "json_schema")
+_WITHOUT_EFFECT = ("skip_special_tokens", "spaces_between_special_tokens", "stop_regex")
+
+
+class Logprobs(NamedTuple):
+    """Which log-probabilities a prompt shall come with, by SGLang's names."""
+
+    return_logprob: bool = False
+    logprob_start_len: int | None = None
+    top_logprobs_num: int = 0
+
+
+class Engine(Runtime):
+    """A model in this process, as `Runtime`, with `generate`."""
+
+    def generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Params = None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int = 0,
+        stream: bool = False,
+    ) -> Any:
+        """The answer as `{"text", "output_ids", "meta_info"}`; a list of them for a list of
+        prompts; with `stream` an iterator of answers so far, for one prompt. Raises InvalidCall
+        for arguments that are not allowed, and the error that ended a call."""
+        wish = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
+        calls, is_list = _calls(prompt, input_ids, sampling_params, wish, stream)
+        replies = [self.submit(call) for call in calls]
+        if stream:
+            return self._stream(replies[0])
+        found = [self._answer(reply.result(), reply.call) for reply in replies]
+        return found if is_list else found[0]
+
+    async def async_generate(
+        self,
+        prompt: str | Sequence[str] | None = None,
+        sampling_params: Params = None,
+        input_ids: Sequence[int] | Sequence[Sequence[int]] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int = 0,
+        stream: bool = False,
+    ) -> Any:
+        """As `generate`, for asyncio."""
+        wish = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
+        calls, is_list = _calls(prompt, input_ids, sampling_params, wish, stream)
+        replies = [self.submit(call) for call in calls]
+        if stream:
+            return self._async_stream(replies[0])
+        found = [self._answer(await reply, reply.call) for reply in replies]
+        return found if is_list else found[0]
+
+    def encode(self, prompt: Any) -> Any:
+        """Raises UnsupportedCall: embeddings are not computed."""
+        raise UnsupportedCall("encode", prompt, "generate: embeddings are not computed")
+
+    def _answer(self, completion: Completion, call: Call) -> Any:
+        is_list = call.sampling.n > 1
+        meta = gen_meta(completion, is_list, call.scored_from is not None)
+        meta = as_sglang(meta, texts_of(self))
+        outputs = [{"text": it.text, "output_ids": list(it.ids)} for it in completion.outputs]
+        if is_list:
+            texts = [it["text"] for it in outputs]
+            return {"text": texts, "output_ids": [it["output_ids"] for it in outputs]} | {
+                "meta_info": meta
+            }
+        return outputs[0] | {"meta_info": meta}
+
+    def _stream(self, reply: Reply) -> Iterator[Any]:
+        so_far = _SoFar()
+        for chunk in reply:
+            if so_far.add(chunk):
+                yield so_far.told()
+        yield self._answer(reply.result(), reply.call)
+
+    async def _async_stream(self, reply: Reply) -> AsyncIterator[Any]:
+        so_far = _SoFar()
+        async for chunk in reply:
+            if so_far.add(chunk):
+                yield so_far.told()
+        yield self._answer(await reply, reply.call)
+
+
+class _SoFar:
+    """The first answer of a call as far as it has come."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._ids: list[int] = []
+
+    def add(self, chunk: Chunk) -> bool:
+        """Take a chunk; returns whether the answer has grown."""
+        if chunk.index == 0:
+            self._text += chunk.text
+            self._ids += chunk.ids
+        return chunk.index == 0
+
+    def told(self) -> dict[str, Any]:
+        """The answer so far."""
+        meta = {"finish_reason": None, "completion_tokens": len(self._ids)}
+        return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta}
+
+
+def _calls(
+    prompt: Any, input_ids: Any, params: Any, wish: Logprobs, stream: bool
+) -> tuple[list[Call], bool]:
+    """A call for each prompt, and whether there is a list of them."""
+    if (prompt is None) is (input_ids is None):
+        raise InvalidCall("prompt", prompt, "either a prompt or input_ids")
+    given = prompt if input_ids is None else input_ids
+    is_ids = input_ids is not None and all(isinstance(it, int) for it in input_ids)
+    is_list = not isinstance(given, str) and not is_ids
+    prompts = list(given) if is_list else [given]
+    many = list(params) if isinstance(params, list | tuple) else [params or {}] * len(prompts)
+    if len(many) != len(prompts):
+        raise InvalidCall("sampling_params", params, f"one mapping, or {len(prompts)} of them")
+    if stream and is_list:
+        raise InvalidCall("stream", True, "False for a list of prompts")
+    pairs = zip(prompts, many, strict=True)
+    return [_call(one, own, wish, stream) for one, own in pairs], is_list
+
+
+def _call(prompt: Any, params: Mapping[str, Any], wish: Logprobs, stream: bool) -> Call:
+    sampling: dict[str, Any] = {}
+    check_no_stop_regex(params.get("stop_regex"))
+    for name, value in params.items():
+        own = _RENAMED.get(name, name)
+        if own in SAMPLING_FIELDS and value is not None:
+            sampling[own] = value
+        elif name not in (*_CONSTRAINTS, *_WITHOUT_EFFECT) and own not in SAMPLING_FIELDS:
+            known = sorted({*SAMPLING_FIELDS, *_RENAMED, *_CONSTRAINTS})
+            raise InvalidCall(f"sampling_params.{name}", value, ", ".join(known))
+    if wish.return_logprob:
+        sampling["logprobs"] = wish.top_logprobs_num
+    segment = Text(prompt) if isinstance(prompt, str) else Tokens(tuple(prompt))
+    constraint = constraint_of(**{name: params.get(name) for name in _CONSTRAINTS})
+    start = scored_from(wish.logprob_start_len) if wish.return_logprob else None
+    checked = Sampling(**sampling_fields(sampling))
+    return Call((segment,), checked, constraint, stream=stream, scored_from=start)

@@ -1,0 +1,105 @@
+"""The meta information of a variable under SGLang's names, made from that of the native language.
+
+The native names are there as well, but for those whose values SGLang gives in another form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from ...core.protocol import Backend, TokenLogprob
+from .choices import normalized
+
+Text: TypeAlias = Callable[[int], str | None]
+_REPLACED = ("logprobs", "prompt_logprobs")
+
+
+def texts_of(backend: Backend) -> Text:
+    """The text of a token, as far as the backend can say it; None where it cannot."""
+    decode = getattr(getattr(backend, "tokenizer", None), "decode", None)
+    return (lambda token: None) if decode is None else (lambda token: str(decode([token])))
+
+
+def as_sglang(native: Any, text: Text) -> Any:
+    """Meta information of one variable; of a list of them, as joined branches leave, a list."""
+    if isinstance(native, list):
+        return [as_sglang(one, text) for one in native]
+    if not isinstance(native, Mapping) or not native:
+        return native
+    if "choices" in native:
+        return {**native, **_of_select(native, text)}
+    told = {key: value for key, value in native.items() if key not in _REPLACED}
+    return {**told, **_of_gen(native, text)}
+
+
+def chunk_meta(ids: int, logprobs: Sequence[TokenLogprob], length: int, text: Text) -> Any:
+    """What is told beside a piece of text while it comes in: the tokens so far (`ids`), the
+    log-probabilities of those that are new, and how many there were so far (`length`)."""
+    return {
+        "completion_tokens": ids,
+        "output_token_logprobs": _entries(logprobs, text),
+        "output_top_logprobs": _tops(logprobs, text),
+        "output_token_logprobs_length": length,
+    }
+
+
+def _of_gen(native: Mapping[str, Any], text: Text) -> dict[str, Any]:
+    is_list = isinstance(native["ids"], list)
+    found: dict[str, Any] = {}
+    if is_list:
+        found["finish_reason"] = [
+            _reason(*one)
+            for one in zip(native["finish_reason"], native["matched"], native["ids"], strict=True)
+        ]
+    else:
+        found["finish_reason"] = _reason(native["finish_reason"], native["matched"], native["ids"])
+    logprobs = native["logprobs"]
+    if any(logprobs):
+        each = logprobs if is_list else [logprobs]
+        entries, tops = [_entries(it, text) for it in each], [_tops(it, text) for it in each]
+        found["output_token_logprobs"] = entries if is_list else entries[0]
+        found["output_top_logprobs"] = tops if is_list else tops[0]
+        found["output_token_logprobs_length"] = sum(map(len, entries))
+    if "prompt_logprobs" in native:
+        scored = native["prompt_logprobs"]
+        is_whole = len(scored) == native["prompt_tokens"] - 1
+        first: list[Any] = [[None, None, None]] if is_whole else []
+        found["input_token_logprobs"] = [*first, *_entries(scored, text)]
+        found["input_top_logprobs"] = [*(None for _ in first), *_tops(scored, text)]
+    return found
+
+
+def _of_select(native: Mapping[str, Any], text: Text) -> dict[str, Any]:
+    pairs = zip(native["token_ids"], native["token_logprobs"], strict=True)
+    tokens = [
+        [[logprob, token, text(token)] for token, logprob in zip(ids, logprobs, strict=True)]
+        for ids, logprobs in pairs
+    ]
+    found = {
+        "normalized_prompt_logprobs": [normalized(it) for it in native["token_logprobs"]],
+        "input_token_logprobs": tokens,
+        "output_token_logprobs": [[] for _ in tokens],
+    }
+    if "unconditional_token_logprobs" in native:
+        found["normalized_unconditional_prompt_logprobs"] = list(native["scores"])
+    return found
+
+
+def _reason(reason: str, matched: object, ids: Sequence[int]) -> dict[str, Any]:
+    if reason == "length":
+        return {"type": "length", "length": len(ids)}
+    return {"type": reason, "matched": matched}
+
+
+def _entries(found: Sequence[TokenLogprob], text: Text) -> list[list[Any]]:
+    return [[_finite(it.logprob), it.id, text(it.id)] for it in found]
+
+
+def _tops(found: Sequence[TokenLogprob], text: Text) -> list[list[list[Any]]]:
+    return [[[logprob, token, text(token)] for token, logprob in it.top] for it in found]
+
+
+def _finite(logprob: float) -> float | None:
+    return None if math.isnan(logprob) else logprob
