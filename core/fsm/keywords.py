@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from ..nearest import did_you_mean
 from .ecma import read_pattern
 from .facts import (
     TYPES,
@@ -25,19 +24,12 @@ from .facts import (
     check_matches,
     is_found,
 )
-from .formats import NUMBERS, read_format
+from .formats import NUMBERS, is_known
 from .intervals import Interval
 from .refusals import Unreadable, refuse
 from .spelling import value_text
 
-ANNOTATIONS = frozenset(
-    (
-        *("title", "description", "default", "examples", "example", "deprecated", "readOnly"),
-        *("writeOnly", "$schema", "$id", "id", "$comment", "$anchor", "$defs", "definitions"),
-        *("contentMediaType", "contentEncoding", "contentSchema", "discriminator"),
-    )
-)
-APPLIED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+APPLIED = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf"))
 NUMBER_WORDS = frozenset(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 )
@@ -52,7 +44,13 @@ OBJECT_WORDS = frozenset(
     )
 )
 OTHERS = frozenset(("type", "enum", "const", "format"))
-KNOWN = APPLIED | NUMBER_WORDS | STRING_WORDS | ARRAY_WORDS | OBJECT_WORDS | OTHERS
+SUPPORTED = APPLIED | NUMBER_WORDS | STRING_WORDS | ARRAY_WORDS | OBJECT_WORDS | OTHERS
+REFUSED = frozenset(
+    (
+        *("not", "if", "contains", "dependencies", "dependentSchemas", "dependentRequired"),
+        *("unevaluatedItems",),
+    )
+)
 MAX_COUNT = 10**9
 
 
@@ -107,7 +105,7 @@ class Place(NamedTuple):
 def read(node: Node) -> Facts:
     """What the keywords of a schema object say, those aside that apply other schemas to the value.
 
-    Raises InvalidCall for a keyword that is unknown or ill-formed.
+    Raises InvalidCall for a keyword that is ill-formed or not supported.
     """
     assert isinstance(node.schema, Mapping)
     place = Place(node.schema, node.path)
@@ -131,17 +129,12 @@ def applied(node: Node, keyword: str) -> list[Node]:
 
 
 def _check_known(place: Place, keyword: object) -> None:
+    """Raise InvalidCall for a keyword that restricts and cannot be honoured. One that no draft
+    knows is an annotation."""
     if not isinstance(keyword, str):
         raise refuse(place.path, "keywords that are texts")
-    if (
-        keyword in ("$id", "id")
-        and place.path != "#"
-        and not str(place.schema[keyword]).startswith("#")
-    ):
-        raise place.refuse(keyword, "one document: an identifier at its root alone")
-    if keyword not in KNOWN | ANNOTATIONS and not keyword.startswith("x-"):
-        known = f"schemas of the keywords {', '.join(sorted(KNOWN))}"
-        raise place.refuse(keyword, f"{known}{did_you_mean(keyword, KNOWN | ANNOTATIONS)}")
+    if keyword in REFUSED:
+        raise place.refuse(keyword, f"schemas of the keywords {', '.join(sorted(SUPPORTED))}")
 
 
 def _types(place: Place) -> tuple[str, ...]:
@@ -232,9 +225,7 @@ def _multiple(place: Place) -> int | None:
 
 def _format(place: Place) -> str | None:
     name = place.schema.get("format")
-    if name is not None and not isinstance(name, str):
-        raise place.refuse("format", "the name of a format")
-    return name
+    return name if isinstance(name, str) and is_known(name) else None
 
 
 def _check_pattern(pattern: object, pointer: str) -> None:
@@ -250,11 +241,6 @@ def _strings(place: Place) -> Strings:
     pattern, name = place.schema.get("pattern"), _format(place)
     if pattern is not None:
         _check_pattern(pattern, place.at("pattern"))
-    try:
-        if name is not None and name not in NUMBERS:
-            read_format(name)
-    except Unreadable as error:
-        raise place.refuse("format", str(error)) from None
     return Strings(
         place.count("minLength", 0),
         place.count("maxLength"),

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from time import thread_time
 from typing import Any
-from urllib.parse import unquote
 
-from ..protocol import InvalidCall
+from ..dialects import has_lone_ref
 from .facts import All, Facts, Node
 from .keywords import applied, read
 from .limits import TooSlow
 from .members import parted
+from .references import References
 from .refusals import FIELD, NotRegular, Unreadable, Unsayable, refuse
 
 MAX_STEPS = 50_000
 MAX_SECONDS = 3.0
 MAX_WAYS = 2_000
 MAX_NESTED = 64
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 @contextmanager
@@ -47,6 +47,7 @@ class Document:
         self._num_steps = 0
         self._ends_at = thread_time() + seconds
         self._seconds = seconds
+        self._references = References(self.root)
         self._facts: dict[str, Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -82,10 +83,13 @@ class Document:
             if isinstance(node.schema, bool):
                 return ()
             seen.add(node.path)
+            if "$ref" in node.schema and self._is_lone_ref(node):
+                todo.insert(0, self._target(node, "$ref"))
+                continue
             with located(node.path):
                 facts = facts.meet(self._read(node))
             self.step(node.path, _size(facts) // 10)
-            targets = [self._target(node)] if "$ref" in node.schema else []
+            targets = [self._target(node, word) for word in REFERENCES if word in node.schema]
             todo = [*targets, *applied(node, "allOf"), *todo]
             groups += [(node, word) for word in ("anyOf", "oneOf") if word in node.schema]
         return self._spread(facts, groups, above, is_wide)
@@ -138,30 +142,19 @@ class Document:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
 
-    def _target(self, node: Node) -> Node:
-        """The place to which a reference leads."""
+    def _is_lone_ref(self, node: Node) -> bool:
         assert isinstance(node.schema, Mapping)
-        pointer = node.schema["$ref"]
-        fault = partial(refuse, f"{node.path}/$ref")
-        if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
-            raise fault("a JSON pointer into the same schema, as '#/$defs/name'")
-        found: Any = self.root.schema
-        for step in unquote(pointer).split("/")[1:]:
-            found = _below(found, step.replace("~1", "/").replace("~0", "~"), fault)
-        if not isinstance(found, Mapping | bool):
-            raise fault("a pointer to a schema")
-        return Node(found, unquote(pointer))
+        return has_lone_ref(node.schema, self._references.draft(node.path))
+
+    def _target(self, node: Node, keyword: str) -> Node:
+        """The place to which a reference leads."""
+        try:
+            return self._references.target(node, keyword)
+        except Unreadable as error:
+            raise refuse(f"{node.path}/{keyword}", str(error)) from None
 
 
 def _size(facts: Facts) -> int:
     """How much was copied to say this."""
     properties = () if facts.objects is None else facts.objects.properties
     return len(properties) + len(facts.values or ())
-
-
-def _below(value: Any, step: str, fault: partial[InvalidCall]) -> Any:
-    if isinstance(value, Mapping) and step in value:
-        return value[step]
-    if isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    raise fault("a pointer to a place that is there")

@@ -160,8 +160,7 @@ def test_a_schema_as_deep_as_it_likes_is_a_grammar() -> None:
     [
         *(("not", {}), ("if", {}), ("contains", {}), ("dependentRequired", {"a": ["b"]})),
         *(("dependentSchemas", {}), ("dependencies", {}), ("unevaluatedItems", False)),
-        *(("$dynamicRef", "#a"), ("minContains", 1), ("then", {}), ("else", {})),
-        *(("$recursiveRef", "#"), ("unknown", 1), ("format", "nothing-like-it")),
+        ("$dynamicRef", "#a"),
         *(("$ref", "https://example.org/schema"), ("unevaluatedProperties", True)),
     ],
 )
@@ -173,8 +172,7 @@ def test_keywords_that_are_not_supported_are_refused_by_name(keyword: str, value
     with pytest.raises(InvalidCall) as caught:
         schema_grammar(schema)
     assert caught.value.field == "json_schema"
-    assert caught.value.value in (f"#/items/anyOf/1/{keyword}", "#/items/anyOf/1")
-    assert caught.value.value.endswith(keyword) or keyword == "format"
+    assert caught.value.value == f"#/items/anyOf/1/{keyword}"
 
 
 def test_annotations_change_nothing() -> None:

@@ -227,8 +227,6 @@ def test_keywords_without_a_type_stand_for_theirs() -> None:
         ({"type": "object", "properties": {"a/b": {"not": {}}}}, "#/properties/a~1b/not"),
         ({"type": "array", "items": TEXT, "contains": {"const": "a"}}, "#/contains"),
         ({"allOf": [{"if": {}, "then": {}}]}, "#/allOf/0/if"),
-        ({**TEXT, "format": "unheard-of"}, "#/format"),
-        ({**TEXT, "nullable": True}, "#/nullable"),
         ({"type": "text"}, "#/type"),
         ({"type": "array", "items": 3}, "#/items"),
         ({**TEXT, "minLength": -1}, "#/minLength"),
@@ -376,23 +374,3 @@ def test_a_pattern_in_a_schema_is_refused_as_one_alone_is(source: str) -> None:
     said = within.value.allowed.replace("`re` and ECMA-262 know;", "`re` knows;")
     assert said == alone.value.allowed
     assert within.value.value == "#/properties/a/pattern"
-
-
-@pytest.mark.parametrize(
-    ("schema", "meant"),
-    [
-        ({"type": "object", "proprties": {}}, "properties"),
-        ({"requird": []}, "required"),
-        ({"maxlength": 4}, "maxLength"),
-        ({"discription": "a name"}, "description"),
-        ({"colour": "red"}, None),
-    ],
-)
-def test_a_keyword_that_nobody_knows_is_told_with_the_one_that_was_meant(
-    schema: dict[str, Any], meant: str | None
-) -> None:
-    with pytest.raises(InvalidCall) as caught:
-        schema_pattern({"anyOf": [schema, {"const": 1}]})
-    assert "schemas of the keywords $ref, " in caught.value.allowed
-    told = caught.value.allowed.partition("; ")[2]
-    assert told == (f"did you mean {meant}?" if meant else "")
