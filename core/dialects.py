@@ -137,6 +137,5 @@ def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...
             yield from (((keyword, name), item) for name, item in value.items())
         elif keyword == "items" and isinstance(value, Mapping | bool):
             yield (keyword,), value
-        elif keyword in SCHEMA_LISTS or keyword in ("items", "extends"):
-            if isinstance(value, list | tuple):
-                yield from (((keyword, i), item) for i, item in enumerate(value))
+        elif keyword in (*SCHEMA_LISTS, "items", "extends") and isinstance(value, list | tuple):
+            yield from (((keyword, i), item) for i, item in enumerate(value))

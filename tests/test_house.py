@@ -108,7 +108,8 @@ KNOWS: dict[str, tuple[str, ...]] = {
         FRAMEWORKS,
         (
             *("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py"),
-            *("core/owner.py", "core/nearest.py", "core/keywords.py", "adapters/"),
+            *("core/owner.py", "core/nearest.py", "core/keywords.py", "core/dialects.py"),
+            "adapters/",
         ),
     ),
     "__init__.py": ("core/protocol.py", "core/nearest.py", "adapters/", "adapters/native/"),
