@@ -89,11 +89,13 @@ def main() -> None:
 
 def _measure(asked: Namespace, cases: list[Any], work: Any, benchmark: str) -> None:
     run = partial(_limited, work=work, limit=asked.limit)
-    if asked.processes > 1:
-        with ProcessPoolExecutor(asked.processes) as pool:
-            outcomes = list(pool.map(run, cases))
-    else:
-        outcomes = [run(case) for case in cases]
+    outcomes: list[Outcome] = []
+    with ProcessPoolExecutor(asked.processes) as pool:
+        found = pool.map(run, cases) if asked.processes > 1 else map(run, cases)
+        for outcome in found:
+            outcomes.append(outcome)
+            if asked.list:
+                _list(outcome)
     _show(outcomes, asked)
     report(benchmark, figures(outcomes), asked.out, seed=asked.seed, walks=asked.walks)
 
@@ -119,10 +121,13 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
     }
 
 
+def _list(o: Outcome) -> None:
+    line = f"{o.name}\t{o.seconds:.2f}\t{o.place}\t{o.refusal[:150]}"
+    print(line, file=sys.stderr, flush=True)
+
+
 def _show(outcomes: list[Outcome], asked: Namespace) -> None:
     for o in outcomes:
-        if asked.list:
-            print(f"{o.name}\t{o.seconds:.2f}\t{o.place}\t{o.refusal[:150]}", file=sys.stderr)
         for kind, texts in (("INVALID", o.invalid), ("WRONG", o.wrong), ("MISSED", o.missed)):
             for text in texts:
                 print(f"{kind} {o.name}: {text[:300]}", file=sys.stderr)

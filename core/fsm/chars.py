@@ -1,8 +1,8 @@
 """Sets of characters as ranges of code points, with the classes and the case rules of `re`.
 
 Knows nothing of patterns, bytes or automata. A set is a tuple of half-open ranges `start:end`,
-ascending and apart. `\\w`, `\\d` and `\\s` mean what they mean to `re` for text: all of Unicode,
-or ASCII alone where the flag `a` is set.
+ascending and apart. `\\w`, `\\d` and `\\s` mean what they mean to `re`: ASCII alone under its flag
+ASCII, else all of Unicode.
 """
 
 from __future__ import annotations
