@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from .ecma import read_pattern
@@ -15,6 +17,7 @@ from .facts import (
     TYPES,
     All,
     Arrays,
+    Contains,
     Facts,
     Literal,
     Node,
@@ -22,6 +25,7 @@ from .facts import (
     Objects,
     Strings,
     check_matches,
+    distinct,
     is_found,
 )
 from .formats import NUMBERS, is_known
@@ -29,28 +33,28 @@ from .intervals import Interval
 from .refusals import Unreadable, refuse
 from .spelling import value_text
 
-APPLIED = frozenset(("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf"))
+UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
+APPLIED = UNEVALUATED | {
+    *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
+    *("if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"),
+}
 NUMBER_WORDS = frozenset(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 )
 STRING_WORDS = frozenset(("minLength", "maxLength", "pattern"))
 ARRAY_WORDS = frozenset(
-    ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
+    (
+        *("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"),
+        *("contains", "minContains", "maxContains"),
+    )
 )
 OBJECT_WORDS = frozenset(
     (
         *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
-        *("minProperties", "maxProperties", "unevaluatedProperties"),
+        *("minProperties", "maxProperties"),
     )
 )
 OTHERS = frozenset(("type", "enum", "const", "format"))
-SUPPORTED = APPLIED | NUMBER_WORDS | STRING_WORDS | ARRAY_WORDS | OBJECT_WORDS | OTHERS
-REFUSED = frozenset(
-    (
-        *("not", "if", "contains", "dependencies", "dependentSchemas", "dependentRequired"),
-        *("unevaluatedItems",),
-    )
-)
 MAX_COUNT = 10**9
 
 
@@ -92,6 +96,22 @@ class Place(NamedTuple):
             raise self.refuse(keyword, "a mapping of names to schemas")
         return {name: (self.node(keyword, name),) for name in value}
 
+    def named_parts(self, keyword: str) -> list[str]:
+        """The names in a mapping; none where it is absent."""
+        value = self.schema.get(keyword, {})
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise self.refuse(keyword, "a mapping of names")
+        return [*value]
+
+    def names(self, *keys: str) -> tuple[str, ...]:
+        """The names in a list, each once."""
+        value: Any = self.schema
+        for key in keys:
+            value = value[key]
+        if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+            raise refuse(self.at(*keys), "a list of names")
+        return tuple(dict.fromkeys(value))
+
     def count(self, keyword: str, default: int | None = None) -> Any:
         """A number of things, as an integer."""
         value = self.schema.get(keyword, default)
@@ -128,13 +148,45 @@ def applied(node: Node, keyword: str) -> list[Node]:
     return Place(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
 
 
+def excluded(node: Node) -> list[Node]:
+    """The schema that `not` excludes, as a node that is negated."""
+    assert isinstance(node.schema, Mapping)
+    return [Place(node.schema, node.path).node("not").negated()] if "not" in node.schema else []
+
+
+def sealed(facts: Facts, node: Node) -> Facts:
+    """One way to meet a node, with what the node says of properties and items that nothing in this
+    way evaluates."""
+    assert isinstance(node.schema, Mapping)
+    place = Place(node.schema, node.path)
+    if "unevaluatedProperties" in node.schema:
+        rest = (place.node("unevaluatedProperties"),)
+        facts = replace(facts, objects=_sealed_objects(facts.objects or Objects(), rest))
+    if "unevaluatedItems" in node.schema:
+        rest = (place.node("unevaluatedItems"),)
+        facts = replace(facts, arrays=_sealed_arrays(facts.arrays or Arrays(), rest))
+    return facts
+
+
+def _sealed_objects(objects: Objects, rest: All) -> Objects:
+    if objects.is_derived:
+        return objects.meet(Objects(rest=rest))
+    return replace(objects, rest=rest) if objects.rest is None else objects
+
+
+def _sealed_arrays(arrays: Arrays, rest: All) -> Arrays:
+    if arrays.is_derived:
+        return arrays.meet(Arrays(rest=rest))
+    if arrays.rest is not None:
+        return arrays
+    seen, unseen = arrays.prefix[: arrays.num_seen], arrays.prefix[arrays.num_seen :]
+    return replace(arrays, prefix=(*seen, *(distinct((*n, *rest)) for n in unseen)), rest=rest)
+
+
 def _check_known(place: Place, keyword: object) -> None:
-    """Raise InvalidCall for a keyword that restricts and cannot be honoured. One that no draft
-    knows is an annotation."""
+    """Raise InvalidCall for a keyword that is no text. One that no draft knows is an annotation."""
     if not isinstance(keyword, str):
         raise refuse(place.path, "keywords that are texts")
-    if keyword in REFUSED:
-        raise place.refuse(keyword, f"schemas of the keywords {', '.join(sorted(SUPPORTED))}")
 
 
 def _types(place: Place) -> tuple[str, ...]:
@@ -214,13 +266,13 @@ def _number(place: Place, keyword: str) -> Decimal:
     return Decimal(repr(value)) if is_float else Decimal(value)
 
 
-def _multiple(place: Place) -> int | None:
+def _multiple(place: Place) -> Fraction | None:
     if "multipleOf" not in place.schema:
         return None
     number = _number(place, "multipleOf")
-    if number <= 0 or number != int(number):
-        raise place.refuse("multipleOf", "a whole number above 0")
-    return int(number)
+    if number <= 0:
+        raise place.refuse("multipleOf", "a number above 0")
+    return Fraction(number)
 
 
 def _format(place: Place) -> str | None:
@@ -261,17 +313,21 @@ def _arrays(place: Place) -> Arrays:
         place.count("minItems", 0),
         place.count("maxItems"),
         schema.get("uniqueItems") is True,
+        _contains(place),
     )
+
+
+def _contains(place: Place) -> tuple[Contains, ...]:
+    """minContains and maxContains say nothing without `contains`."""
+    if "contains" not in place.schema:
+        return ()
+    low, high = place.count("minContains", 1), place.count("maxContains")
+    return (Contains((place.node("contains"),), low, high),)
 
 
 def _objects(place: Place) -> Objects:
     schema = place.schema
-    required = schema.get("required", ())
-    is_list = isinstance(required, list | tuple)
-    if isinstance(required, bool) or not is_list or not all(isinstance(r, str) for r in required):
-        raise place.refuse("required", "a list of names")
-    if schema.get("unevaluatedProperties", False) is not False:
-        raise place.refuse("unevaluatedProperties", "false")
+    required = place.names("required") if "required" in schema else ()
     properties, patterns = place.named("properties"), place.named("patternProperties")
     check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
@@ -281,7 +337,7 @@ def _objects(place: Place) -> Objects:
                 properties[name] += nodes
     return Objects(
         properties,
-        tuple(dict.fromkeys(required)),
+        required,
         patterns,
         (place.node("additionalProperties"),) if "additionalProperties" in schema else None,
         (place.node("propertyNames"),) if "propertyNames" in schema else (),
