@@ -72,6 +72,7 @@ def main() -> None:
     options.add_argument("folder", nargs="?", type=Path)
     options.add_argument("--suite", type=Path)
     options.add_argument("--only", default="", help="a part of the names that are wanted")
+    options.add_argument("--every", type=int, default=1, help="take each so-manieth schema")
     options.add_argument("--walks", type=int, default=4)
     options.add_argument("--limit", type=int, default=60)
     options.add_argument("--processes", type=int, default=1)
@@ -82,6 +83,7 @@ def main() -> None:
         _measure(asked, list(_groups(asked.suite, asked.only)), _group_outcome, "schema_suite")
     if asked.folder is not None:
         paths = [p for p in sorted(asked.folder.rglob("*.json")) if asked.only in str(p)]
+        paths = paths[:: asked.every]
         names = [str(path.relative_to(asked.folder)) for path in paths]
         work = partial(_schema_outcome, num_walks=asked.walks, seed=asked.seed)
         _measure(asked, list(zip(names, paths, strict=True)), work, "schemas")
