@@ -1,8 +1,8 @@
 """The keyword `pattern`: a regular expression that is searched for, read as a set of texts.
 
 The texts are those that both the regular expressions of ECMA-262 and those of Python find: `\\d`,
-`\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Read wide, they are those
-that either finds, for patterns that must not be found. Anchors may stand at either end of an
+`\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Read wide, they are
+those that either finds, for patterns that must not be found. Anchors may stand at either end of an
 alternative; where one is missing, anything may stand before or after. What no automaton can honour
 (backreferences, word boundaries, most of lookaround) is refused by name.
 """
