@@ -41,6 +41,7 @@ RESTRICTING = frozenset(
     )
 )
 DRAFT_3 = frozenset(("extends", "disallow", "divisibleBy"))
+_CHANGED_IN_4 = frozenset((*DRAFT_3, "type"))
 ANNOTATIONS = frozenset(
     (
         *("title", "description", "default", "examples", "example", "deprecated", "readOnly"),
@@ -121,6 +122,46 @@ def draft_of(schema: Any, default: int | None = None) -> int | None:
 def has_lone_ref(schema: Mapping[str, Any], draft: int | None) -> bool:
     """Whether all keywords beside `$ref` are ignored, as up to draft 7."""
     return draft is not None and draft <= 7 and isinstance(schema.get("$ref"), str)
+
+
+def normalized(schema: Mapping[str, Any], draft: int | None) -> Mapping[str, Any]:
+    """A schema object in the keywords of later drafts. What draft 3 says in its own words is said
+    in those of draft 4; what stands beside a lone `$ref` is left out, and `prefixItems`, of which
+    drafts before 2020 know nothing."""
+    if has_lone_ref(schema, draft):
+        return {"$ref": schema["$ref"]}
+    if draft == 3:
+        return _from_draft_3(schema)
+    if draft is not None and draft < 2020 and "prefixItems" in schema:
+        return {word: value for word, value in schema.items() if word != "prefixItems"}
+    return schema
+
+
+def _from_draft_3(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    changed = {word: value for word, value in schema.items() if word not in _CHANGED_IN_4}
+    if "divisibleBy" in schema:
+        changed["multipleOf"] = schema["divisibleBy"]
+    if "extends" in schema:
+        bases = schema["extends"]
+        changed["allOf"] = bases if isinstance(bases, list | tuple) else [bases]
+    if "disallow" in schema:
+        changed["not"] = _of_type(schema["disallow"])
+    if "type" in schema:
+        changed |= _of_type(schema["type"])
+    if isinstance(dependencies := schema.get("dependencies"), Mapping):
+        items = dependencies.items()
+        changed["dependencies"] = {k: [it] if isinstance(it, str) else it for k, it in items}
+    return changed
+
+
+def _of_type(types: Any) -> Mapping[str, Any]:
+    """What `type` says in draft 3: "any" is any, and a list may hold schemas."""
+    options = list(types) if isinstance(types, list | tuple) else [types]
+    if "any" in options:
+        return {}
+    if any(isinstance(it, Mapping) for it in options):
+        return {"anyOf": [it if isinstance(it, Mapping) else {"type": it} for it in options]}
+    return {"type": types}
 
 
 def is_known(keyword: str, draft: int | None = None) -> bool:

@@ -131,7 +131,7 @@ def read(node: Node) -> Facts:
     place = Place(node.schema, node.path)
     for keyword in place.schema:
         _check_known(place, keyword)
-    words = place.schema.keys()
+    words = place.schema.keys() - ({"required"} if _is_flag(place.schema) else ())
     return Facts(
         _types(place) if "type" in words else None,
         _values(place) if words & {"enum", "const"} else None,
@@ -325,10 +325,19 @@ def _contains(place: Place) -> tuple[Contains, ...]:
     return (Contains((place.node("contains"),), low, high),)
 
 
+def _is_flag(schema: Any, is_set: bool = False) -> bool:
+    """Whether `required` says of a property whether the object that holds it needs it, as in draft
+    3. is_set: whether it says so."""
+    value = schema.get("required") if isinstance(schema, Mapping) else None
+    return isinstance(value, bool) and (value or not is_set)
+
+
 def _objects(place: Place) -> Objects:
     schema = place.schema
-    required = place.names("required") if "required" in schema else ()
+    is_listed = "required" in schema and not _is_flag(schema)
+    required = place.names("required") if is_listed else ()
     properties, patterns = place.named("properties"), place.named("patternProperties")
+    flagged = [name for name in properties if _is_flag(schema["properties"][name], is_set=True)]
     check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
         _check_pattern(pattern, place.at("patternProperties", pattern))
@@ -337,7 +346,7 @@ def _objects(place: Place) -> Objects:
                 properties[name] += nodes
     return Objects(
         properties,
-        required,
+        tuple(dict.fromkeys((*required, *flagged))),
         patterns,
         (place.node("additionalProperties"),) if "additionalProperties" in schema else None,
         (place.node("propertyNames"),) if "propertyNames" in schema else (),

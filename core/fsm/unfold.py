@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from time import thread_time
 from typing import Any
 
-from ..dialects import has_lone_ref
+from ..dialects import draft_of, normalized
 from .alternatives import Group, Option, groups_of, negation
 from .facts import All, Facts, Node
 from .keywords import UNEVALUATED, applied, excluded, read, sealed
@@ -50,6 +50,7 @@ class Document:
         self._ends_at = thread_time() + seconds
         self._seconds = seconds
         self._references = References(self.root)
+        self._draft = draft_of(schema)
         self._facts: dict[str, Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -92,11 +93,9 @@ class Document:
             if node.key in seen or (node.is_not and is_wide):
                 continue
             seen.add(node.key)
+            node = self._current(node)
             if node.is_not:
                 groups.append(self._negation(node))
-                continue
-            if "$ref" in node.schema and self._is_lone_ref(node):
-                todo.insert(0, self._target(node, "$ref"))
                 continue
             if UNEVALUATED & node.schema.keys() and not is_wide and node.path != unsealed:
                 groups.append(self._sealed(node, above))
@@ -206,9 +205,12 @@ class Document:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
 
-    def _is_lone_ref(self, node: Node) -> bool:
+    def _current(self, node: Node) -> Node:
+        """The node in the keywords of later drafts, without those that its own draft ignores."""
         assert isinstance(node.schema, Mapping)
-        return has_lone_ref(node.schema, self._references.draft(node.path))
+        has_ref = "$ref" in node.schema
+        draft = self._references.draft(node.path) if has_ref else self._draft
+        return node._replace(schema=normalized(node.schema, draft))
 
     def _target(self, node: Node, keyword: str) -> Node:
         """The place to which a reference leads."""

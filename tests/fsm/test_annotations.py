@@ -143,3 +143,28 @@ def test_a_strict_schema_refuses_what_it_does_not_know() -> None:
 
 def test_all_formats_that_restrict_are_known() -> None:
     assert {*STRINGS, *FREE, *ALIASES, *NUMBERS} == FORMATS
+
+
+def test_a_property_may_say_itself_that_it_is_required() -> None:
+    for draft in ({}, {"$schema": DRAFT_3}, {"$schema": DRAFT_7}):
+        properties = {"a": {**TEXT, "required": True}, "b": {**WHOLE, "required": False}}
+        schema = {**draft, "type": "object", "properties": properties, "required": True}
+        values = ({"a": "x"}, {"a": "x", "b": 1}, {"b": 1}, {})
+        assert accepted(schema, *values) == [*values[:2]]
+    assert accepted({"enum": [1, "a"], "required": True}, 1, "a", {}) == [1, "a"]
+
+
+def test_what_draft_3_says_in_its_own_words_holds() -> None:
+    draft = {"$schema": DRAFT_3}
+    assert accepted({**draft, **WHOLE, "divisibleBy": 3, "maximum": 9, "minimum": 0}, 3, 4) == [3]
+    assert accepted({**draft, "extends": WHOLE}, 1, "a") == [1]
+    assert accepted({**draft, "extends": [WHOLE, {"minimum": 3}]}, 3, 1, "a") == [3]
+    assert accepted({**draft, "type": ["null", {"enum": [1, 2]}]}, None, 1, 3) == [None, 1]
+    assert accepted({**draft, "type": ["any"], "enum": [1]}, 1, 2) == [1]
+    assert accepted({**WHOLE, "divisibleBy": 3, "extends": TEXT}, 4) == [4]
+
+
+def test_prefix_items_are_unknown_to_older_drafts() -> None:
+    schema = {"type": "array", "prefixItems": [TEXT], "items": WHOLE}
+    assert accepted(schema, ["a", 1], [1]) == [["a", 1]]
+    assert accepted({**schema, "$schema": DRAFT_7}, ["a", 1], [1]) == [[1]]
