@@ -113,7 +113,8 @@ def _numbers(numbers: Numbers) -> list[Numbers]:
 def _strings(strings: Strings) -> list[Strings]:
     found = [Strings(high=strings.low - 1)] if strings.low else []
     found += [Strings(low=strings.high + 1)] if strings.high is not None else []
-    return [*found, *(Strings(unlike=(source,)) for source in strings.patterns)]
+    found += [Strings(unlike=(source,)) for source in strings.patterns]
+    return [*found, *(Strings(patterns=(source,)) for source in strings.unlike)]
 
 
 def _arrays(arrays: Arrays) -> list[Arrays]:

@@ -12,7 +12,6 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from .ecma import read_pattern
 from .facts import (
     TYPES,
     All,
@@ -30,6 +29,7 @@ from .facts import (
 )
 from .formats import NUMBERS, is_known
 from .intervals import Interval
+from .lookaround import Parts, check_pattern, parts_of
 from .refusals import Unreadable, refuse
 from .spelling import value_text
 
@@ -284,7 +284,7 @@ def _check_pattern(pattern: object, pointer: str) -> None:
     if not isinstance(pattern, str):
         raise refuse(pointer, "a regular expression")
     try:
-        read_pattern(pattern)
+        check_pattern(pattern)
     except Unreadable as error:
         raise refuse(pointer, str(error)) from None
 
@@ -293,11 +293,13 @@ def _strings(place: Place) -> Strings:
     pattern, name = place.schema.get("pattern"), _format(place)
     if pattern is not None:
         _check_pattern(pattern, place.at("pattern"))
+    found = Parts() if pattern is None else parts_of(pattern)
     return Strings(
         place.count("minLength", 0),
         place.count("maxLength"),
-        () if pattern is None else (pattern,),
+        found.found,
         () if name is None or name in NUMBERS else (name,),
+        found.unlike,
     )
 
 

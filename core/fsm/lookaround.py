@@ -22,7 +22,7 @@ _NO_ESCAPES = frozenset("bBk123456789pPxuc")
 class Parts(NamedTuple):
     """Patterns that are all found in a text, and patterns of which none is."""
 
-    found: tuple[str, ...]
+    found: tuple[str, ...] = ()
     unlike: tuple[str, ...] = ()
 
 

@@ -97,7 +97,7 @@ def fits_string(strings: Strings, text: str) -> bool:
     if text in strings.others:
         return False
     found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
-    found &= not any(holds(read_pattern(pattern), text) for pattern in strings.unlike)
+    found &= not any(holds(read_pattern(pattern, True), text) for pattern in strings.unlike)
     if (strings.unlike or not found) and not (text.isascii() and text.isprintable()):
         raise Unsayable("patterns for texts of printable ASCII")
     return found

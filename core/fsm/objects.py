@@ -15,6 +15,7 @@ from .chars import Ranges, complement, single, union
 from .ecma import read_pattern
 from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .lists import Entry, Layout, enclosed
+from .lookaround import parts_of
 from .members import Unfold, fits
 from .refusals import Unsayable
 from .spelling import alternatives, common, literal, one_char, value_text
@@ -154,24 +155,42 @@ def _others(
 def _name_classes(objects: Objects, unfold: Unfold) -> Iterator[tuple[Strings, All]]:
     """Classes of names, by the patterns that are found in them, and what their values must meet."""
     patterns = objects.patterns
-    total = [source for source in patterns if read_pattern(source) in _TOTAL]
+    total = [source for source in patterns if _is_total(source)]
     partial = [source for source in patterns if source not in total]
     always = tuple(node for source in total for node in patterns[source])
     is_rest = objects.rest is not None and bool(unfold(objects.rest))
     if _are_apart(objects, partial) and not (total and partial):
         for source in partial:
-            yield Strings(patterns=(source,)), patterns[source]
+            yield _class((source,)), patterns[source]
     elif len(partial) > MAX_OVERLAPPING:
         raise Unsayable(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
     else:
         for found in _subsets(partial):
             unlike = tuple(source for source in partial if source not in found)
             nodes = tuple(node for source in found for node in patterns[source])
-            yield Strings(patterns=found, unlike=unlike), distinct((*nodes, *always))
+            yield _class(found, unlike), distinct((*nodes, *always))
     if total:
-        yield Strings(unlike=tuple(partial)), distinct(always)
+        yield _class((), tuple(partial)), distinct(always)
     elif is_rest:
-        yield Strings(unlike=tuple(partial)), objects.rest or ()
+        yield _class((), tuple(partial)), objects.rest or ()
+
+
+def _is_total(source: str) -> bool:
+    parts = parts_of(source)
+    return len(parts.found) == 1 and not parts.unlike and read_pattern(*parts.found) in _TOTAL
+
+
+def _class(found: tuple[str, ...], unlike: tuple[str, ...] = ()) -> Strings:
+    """The names in which these patterns are found, and those are not."""
+    names = Strings()
+    for parts in map(parts_of, found):
+        names = names.meet(Strings(patterns=parts.found, unlike=parts.unlike))
+    for parts in map(parts_of, unlike):
+        partial = [source for source in parts.found if not _is_total(source)]
+        if len(partial) + len(parts.unlike) != 1:
+            raise Unsayable("patternProperties that overlap without lookaround")
+        names = names.meet(Strings(patterns=parts.unlike, unlike=tuple(partial)))
+    return names
 
 
 def _are_apart(objects: Objects, sources: list[str]) -> bool:
@@ -180,7 +199,7 @@ def _are_apart(objects: Objects, sources: list[str]) -> bool:
         return True
     seen: Ranges = ()
     for source in sources:
-        first = first_chars(read_pattern(source))
+        first = first_chars(read_pattern(parts_of(source).found[0], is_wide=True))
         if first is None or common(first, seen):
             return False
         seen = union([*seen, *first])

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..protocol import COMPACT
+from .ecma import read_pattern
 from .facts import All, Arrays, Objects, Strings
 from .facts import Literal as Value
 from .numbers import FREE_NUMBER
@@ -148,7 +149,7 @@ class RuleWriter(Writer):
         alone += [Strings(formats=(name,)) for name in strings.formats]
         parts = [repeated(char, strings.low, strings.high)]
         parts += [self.text(part, char) or "" for part in alone]
-        unlike = [self.text(Strings(patterns=(source,)), char) or "" for source in strings.unlike]
+        unlike = [pattern(read_pattern(source, is_wide=True)) for source in strings.unlike]
         if strings.others:
             unlike.append(alternatives([literal(value_text(t)[1:-1]) for t in strings.others]))
         shown = [*map(_quoted, parts), *(f"~{_quoted(part)}" for part in unlike)]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
+from typing import Any
 
 import pytest
 
 from forkroot.core.fsm.ecma import read_pattern
+from forkroot.core.fsm.ending import END
 from forkroot.core.fsm.lookaround import Parts, is_in, parts_of
+from forkroot.core.fsm.matcher import Library
 from forkroot.core.fsm.refusals import Unreadable
+from forkroot.core.fsm.rules import schema_grammar
 from forkroot.core.fsm.strings import holds
+from forkroot.core.fsm.vocabulary import Vocabulary
+
+LIBRARY = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))
 
 TEXTS = ["", "a", "ab", "ba", "a-b", "--", "-a", "a-", "a--b", "x1", "1", "aa1", "{a}", "${a}"]
 TEXTS += ["\\${a}", "b${a}", "a{1", "name", "named", "style", "a\n", "P", "P1Y", "abc", "x" * 40]
@@ -71,3 +79,34 @@ def test_general_categories_of_unicode_are_known() -> None:
     assert [t for t in ("a", "é", "1", "_", "Ω") if is_in(r"^\p{L}$", t)] == ["a", "é", "Ω"]
     assert [t for t in ("a", "é", "1", "_", "Ω") if is_in(r"^[\p{Number}_]$", t)] == ["1", "_"]
     assert [t for t in ("a", "A", "1") if is_in(r"^\P{Lu}$", t)] == ["a", "1"]
+
+
+def takes(schema: Any, value: Any) -> bool:
+    """Whether the grammar of a schema takes a value."""
+    matcher = LIBRARY.compile(schema_grammar(schema), "json_schema")[1]
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return bool(matcher.validate_tokens([*text, END]) == len(text) + 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "good", "bad"),
+    [
+        ("^(?!name|style).+$", ["nam", "x"], ["name", "styles", ""]),
+        ("^(?!-)(?!.*--)[a-z-]{1,9}(?<!-)$", ["a", "a-b"], ["-a", "a--b", "a-", ""]),
+        ("^(?=.{1,3}$)[a-z]+", ["a", "abc"], ["abcd", "", "1"]),
+        (r"^(?!\d)", ["a", ""], ["1", "٣"]),
+    ],
+)
+def test_strings_and_names_keep_to_lookaround(source: str, good: list[str], bad: list[str]) -> None:
+    text = {"type": "string", "pattern": source}
+    assert [it for it in (*good, *bad) if takes(text, it)] == good
+    names = {"type": "object", "patternProperties": {source: {"const": 1}}}
+    assert [it for it in (*good, *bad) if takes(names, {it: 1})] == good
+    other = {**names, "additionalProperties": {"const": 2}}
+    if source.startswith("^(?!") and "name" not in source and "--" not in source:
+        assert takes(other, {"1": 2}) and not takes(other, {"1": 1})
+
+
+def test_patterns_that_must_not_be_found_are_found_by_no_dialect() -> None:
+    schema = {"type": "string", "not": {"pattern": r"^\d"}}
+    assert [it for it in ("a", "1", "٣", "") if takes(schema, it)] == ["a", ""]
