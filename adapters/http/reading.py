@@ -220,8 +220,8 @@ def _format(given: Mapping[str, Any]) -> Constraint | None:
             return JsonSchema({"type": "object"}, SPACED)
         case {"type": "json_schema", "json_schema": {"schema": schema, **options}}:
             is_strict = options.get("strict") is True
-            given = _schema(schema, "response_format.json_schema.schema")
-            return JsonSchema(given, SPACED, is_strict)
+            field = "response_format.json_schema.schema"
+            return JsonSchema(_schema(schema, field), SPACED, is_strict)
         case {"type": "json_schema"}:
             allowed = "an object with a schema"
             raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)

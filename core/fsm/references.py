@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -202,8 +203,8 @@ def _published(uri: str) -> Any:
     if not uri.startswith(PUBLISHED):
         return None
     try:
-        from jsonschema_specifications import REGISTRY
+        registry = import_module("jsonschema_specifications").REGISTRY
     except ImportError:
         return None
-    found = REGISTRY.get(uri) or REGISTRY.get(f"{uri}#")
+    found = registry.get(uri) or registry.get(f"{uri}#")
     return None if found is None else found.contents

@@ -97,6 +97,7 @@ class Document:
             if node.is_not:
                 groups.append(self._negation(node))
                 continue
+            assert isinstance(node.schema, Mapping)
             if UNEVALUATED & node.schema.keys() and not is_wide and node.path != unsealed:
                 groups.append(self._sealed(node, above))
                 continue
