@@ -34,10 +34,12 @@ class JsonSchema:
 
     separators: a comma and a colon, as `json.dumps` takes them, with at most 16 blanks beside
       each. SPACED is what it writes by itself, as is most of the JSON that models have read.
+    strict: refuse keywords and formats that are not known, which otherwise restrict nothing.
     """
 
     schema: Mapping[str, Any] | bool
     separators: tuple[str, str] = COMPACT
+    strict: bool = False
 
     def check(self) -> None:
         """Raise InvalidCall for separators that are none."""

@@ -34,7 +34,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("core/watch.py", "core/beats.py", "core/inbox.py"),
         *("core/nearest.py", "core/compiling.py"),
     ),
-    ("core/keywords.py",),
+    ("core/keywords.py", "core/dialects.py"),
     ("core/prompts.py",),
     ("core/calls.py",),
     ("core/protocol.py",),
@@ -90,7 +90,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
     ),
     "core/rank.py": ("core/protocol.py", "core/frames.py", "core/model/"),
     "core/radix/": ("core/protocol.py", "core/model/batch.py"),
-    "core/fsm/": ("core/protocol.py", "core/counters.py", "core/nearest.py"),
+    "core/dialects.py": ("core/nearest.py",),
+    "core/fsm/": (
+        *("core/protocol.py", "core/counters.py", "core/nearest.py", "core/dialects.py"),
+    ),
     "kernels/": ("core/protocol.py",),
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
     "core/model/": (
@@ -100,13 +103,14 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": (
         *("core/protocol.py", "core/reply.py", "core/exits.py", "core/folders.py"),
-        *("core/owner.py", "core/nearest.py", "core/keywords.py"),
+        *("core/owner.py", "core/nearest.py", "core/keywords.py", "core/dialects.py"),
     ),
     **dict.fromkeys(
         FRAMEWORKS,
         (
             *("core/protocol.py", "core/reply.py", "core/exits.py", "core/extras.py"),
-            *("core/owner.py", "core/nearest.py", "core/keywords.py", "adapters/"),
+            *("core/owner.py", "core/nearest.py", "core/keywords.py", "core/dialects.py"),
+            "adapters/",
         ),
     ),
     "adapters/sglang/": (

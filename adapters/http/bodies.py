@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
 
+from .annotations import ignored_keywords
 from .unknown import HEADER, Unknown, header_of
 
 _MISSING = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
@@ -42,8 +43,9 @@ class BodyRoute(APIRoute):
             body = await _read(request)
             ignored = unknown.ignored(body)
             response: Response = await endpoint(_checked(adapter, body))
-            if ignored:
-                response.headers[HEADER] = header_of(ignored)
+            keywords = ignored_keywords(body) if isinstance(body, dict) else []
+            if ignored or keywords:
+                response.headers[HEADER] = header_of(ignored, keywords)
             return response
 
         self.answer = answer

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from ...core.nearest import did_you_mean
@@ -122,7 +123,7 @@ def separated(asked: Constraint | None, separators: Sequence[str], field: str) -
     Raises InvalidCall."""
     if not isinstance(asked, JsonSchema):
         raise InvalidCall(field, separators, "null where no JSON schema is asked for")
-    schema = JsonSchema(asked.schema, tuple(separators))  # type: ignore[arg-type]
+    schema = replace(asked, separators=tuple(separators))  # type: ignore[arg-type]
     try:
         schema.check()
     except InvalidCall as error:
@@ -217,8 +218,10 @@ def _format(given: Mapping[str, Any]) -> Constraint | None:
             return None
         case {"type": "json_object"}:
             return JsonSchema({"type": "object"}, SPACED)
-        case {"type": "json_schema", "json_schema": {"schema": schema}}:
-            return JsonSchema(_schema(schema, "response_format.json_schema.schema"), SPACED)
+        case {"type": "json_schema", "json_schema": {"schema": schema, **options}}:
+            is_strict = options.get("strict") is True
+            field = "response_format.json_schema.schema"
+            return JsonSchema(_schema(schema, field), SPACED, is_strict)
         case {"type": "json_schema"}:
             allowed = "an object with a schema"
             raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)

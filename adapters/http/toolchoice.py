@@ -9,6 +9,7 @@ from typing import Any
 
 from ...core.protocol import SPACED, InvalidCall, JsonSchema
 from ..tools import ToolFormat, ToolSpec
+from .annotations import check_strict
 from .reading import Asked, check_size, constraint_of
 from .runtime import Limits
 from .toolformat import specs_of
@@ -44,6 +45,7 @@ def toolbox_of(
         return Toolbox((), asked, schemas=schemas)
     if choice == "none":
         return Toolbox((), asked, schemas=schemas)
+    check_strict(tools, within)
     if choice == "auto":
         check_schemas(specs, within)
         asked = _where_free(request, specs, form, asked)

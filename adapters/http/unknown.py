@@ -94,10 +94,11 @@ def no_field(field: str, where: str, meant: str) -> Refused:
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 
 
-def header_of(names: Collection[str]) -> str:
-    """The value of the header that tells of ignored fields."""
+def header_of(names: Collection[str], keywords: Collection[str] = ()) -> str:
+    """The value of the header that names ignored fields. keywords: those of schemas, by their
+    places, in plain characters."""
     plain = [name for name in names if name.isascii() and name.isidentifier() and len(name) < 65]
-    return ", ".join(sorted(plain)[:MOST_SHOWN])
+    return ", ".join([*sorted(plain), *keywords][:MOST_SHOWN])
 
 
 def is_misspelled(name: str, known: str) -> bool:

@@ -107,8 +107,8 @@ def cache_key(constraint: Constraint) -> Key:
             return "choices", *options
         case Grammar(source, syntax):
             return "grammar", syntax, source
-        case JsonSchema(schema, separators):
-            return "json_schema", *separators, schema_text(schema)
+        case JsonSchema(schema, separators, strict):
+            return "json_schema", *separators, schema_text(schema), *(["strict"] * strict)
     raise InvalidCall("constraint", constraint, "a Regex, JsonSchema, Choices or Grammar")
 
 

@@ -1,8 +1,8 @@
 """Sets of characters as ranges of code points, with the classes and the case rules of `re`.
 
 Knows nothing of patterns, bytes or automata. A set is a tuple of half-open ranges `start:end`,
-ascending and apart. `\\w`, `\\d` and `\\s` mean what they mean to `re` for text: all of Unicode,
-or ASCII alone where the flag `a` is set.
+ascending and apart. `\\w`, `\\d` and `\\s` mean what they mean to `re`: ASCII alone under its flag
+ASCII, else all of Unicode.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import TypeAlias
+from unicodedata import category as _category_of
 
 import numpy as np
 
@@ -55,6 +56,16 @@ def category(letter: str, is_ascii: bool) -> Ranges:
     flags = np.fromiter(map(test, map(chr, range(end))), bool, end)
     if is_ascii and letter == "s":
         flags[0x1C:0x20] = False  # separators that only Unicode calls spaces
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+@cache
+def general_category(name: str) -> Ranges:
+    """The set of the characters whose general category in Unicode begins so; empty: none."""
+    flags = np.fromiter(
+        (_category_of(char).startswith(name) for char in map(chr, range(END))), bool
+    )
     edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
 

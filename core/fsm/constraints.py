@@ -5,12 +5,14 @@ The vocabulary is read when the first constraint comes: runtimes that never see 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
+from ..dialects import Ignored, ignored
 from ..protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
 from .explore import Known
@@ -20,7 +22,7 @@ from .jsontext import room_left
 from .limits import Limits, TooSlow
 from .matcher import Library
 from .plan import plan_of
-from .refusals import FIELD
+from .refusals import FIELD, refuse
 from .regular import Compiled, RegularGuide, automaton
 from .retokenize import Jump, Retokenizer
 from .tokenizations import TOLERANCE, Tokenizations
@@ -31,6 +33,8 @@ PATTERN_RATE = 150_000  # characters in a second, about
 CHOICES_RATE = 500_000
 SCHEMA_RATE = 100_000
 GRAMMAR_RATE = 100_000
+MAX_LOGGED = 8
+_log = logging.getLogger("forkroot.constraints")
 
 
 class Workshop(Protocol):
@@ -111,6 +115,8 @@ class Constraints:
             made: Compiled | Known = self._compiled(constraint)
             field = "constraint"
         else:
+            if isinstance(constraint, JsonSchema):
+                _check_keywords(constraint)
             made = self._plan(constraint)
             field = FIELD if isinstance(constraint, JsonSchema) else "grammar"
         if isinstance(made, Known):
@@ -141,6 +147,24 @@ class Constraints:
     def _planned(self, asked: JsonSchema | Grammar, seconds: float | None) -> Compiled | Known:
         plan = plan_of(asked, lambda: self._library, seconds)
         return plan if isinstance(plan, Known) else Compiled(plan)
+
+
+def _check_keywords(asked: JsonSchema) -> None:
+    """Log keywords and formats that are not known, and so restrict nothing. Raises InvalidCall for
+    them where the schema is to be read strictly."""
+    found = ignored(asked.schema)
+    if not found:
+        return
+    if asked.strict:
+        expected = f"keywords and formats that are known, as strict=True demands{found[0].hint}"
+        raise refuse(found[0].pointer, expected)
+    more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
+    shown = ", ".join(map(_shown, found[:MAX_LOGGED]))
+    _log.warning("json_schema: ignored, as JSON Schema does not know them: %s%s", shown, more)
+
+
+def _shown(it: Ignored) -> str:
+    return f"{it.pointer:.200}{it.hint}"
 
 
 def _seconds(workshop: Workshop) -> float:

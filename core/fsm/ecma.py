@@ -1,9 +1,10 @@
 """The keyword `pattern`: a regular expression that is searched for, read as a set of texts.
 
 The texts are those that both the regular expressions of ECMA-262 and those of Python find: `\\d`,
-`\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Anchors may stand at
-either end of an alternative; where one is missing, anything may stand before or after. What no
-automaton can honour (lookaround, backreferences, word boundaries) is refused by name.
+`\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Read wide, they are
+those that either finds, for patterns that must not be found. Anchors may stand at either end of an
+alternative; where one is missing, anything may stand before or after. What no automaton can honour
+(backreferences, word boundaries, most of lookaround) is refused by name.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from .chars import Ranges
 from .escapes import HEX
 from .refusals import Unreadable, beyond, faulty
 from .spelling import SURROGATES, common
-from .strings import ANY_CHAR, ANYTHING, Chars, Either, Repeat, Row, Texts
+from .strings import ANY_CHAR, ANYTHING, Chars, Either, Repeat, Row, Texts, lengths
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 30
@@ -32,6 +33,11 @@ _NAMED = {
     "p": "Unicode properties",
     "k": "backreferences",
 }
+_CATEGORIES = {
+    **{"Letter": "L", "Mark": "M", "Number": "N", "Punctuation": "P", "Symbol": "S"},
+    **{"Separator": "Z", "Other": "C", "Control": "Cc", "Uppercase_Letter": "Lu"},
+    **{"Lowercase_Letter": "Ll", "Decimal_Number": "Nd", "Space_Separator": "Zs"},
+}
 _GROUPS = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<!": "lookbehind"}
 
 
@@ -44,29 +50,36 @@ class Variant(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def read_pattern(source: str) -> Texts:
-    """The texts in which this regular expression is found. Raises Unreadable."""
+def read_pattern(source: str, is_wide: bool = False) -> Texts:
+    """The texts in which this regular expression is found by both dialects; with `is_wide` those in
+    which either finds it. Raises Unreadable."""
     if len(source) > MAX_LENGTH:
         raise Unreadable(f"patterns of at most {MAX_LENGTH} characters")
-    reader = _Reader(source)
+    reader = _Reader(source, is_wide)
     variants = reader.either(0)
     if reader.position < len(source):
         raise reader.fault(reader.position, "a ) without a group")
-    return Either(tuple(map(_searched, variants)))
+    if not variants:
+        raise Unreadable("patterns that are found in some text")
+    return Either(tuple(_searched(variant, is_wide) for variant in variants))
 
 
-def _searched(variant: Variant) -> Texts:
+def _searched(variant: Variant, is_wide: bool) -> Texts:
+    """To Python, `$` also stands before a line break at the end."""
     before = () if variant.at_start else (ANYTHING,)
-    after = () if variant.at_end else (ANYTHING,)
+    after: tuple[Texts, ...] = () if variant.at_end else (ANYTHING,)
+    if variant.at_end and is_wide:
+        after = (Repeat(Chars(chars.single("\n")), 0, 1),)
     return Row((*before, *variant.texts, *after))
 
 
 class _Reader:
     """A regular expression and a place in it."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, is_wide: bool) -> None:
         self.source = source
         self.position = 0
+        self._is_wide = is_wide
 
     def either(self, depth: int) -> list[Variant]:
         """Read alternatives up to a closing parenthesis or the end."""
@@ -89,16 +102,41 @@ class _Reader:
         rows = [Variant()]
         while self._peek() not in ("", "|", ")"):
             start = self.position
-            rows = self._after(rows, self._item(depth), start)
+            if self.source.startswith("(?<!", start):
+                rows, items = _at_start(rows), self._not_behind(depth)
+            else:
+                items = self._item(depth)
+            rows = self._after(rows, items, start, depth)
         return rows
 
-    def _after(self, rows: list[Variant], items: list[Variant], start: int) -> list[Variant]:
-        """Each of these followed by each of those, which stand at `start`; anchors inside a row
-        find nothing."""
+    def _not_behind(self, depth: int) -> list[Variant]:
+        """Read a lookbehind: nothing stands before, or another character."""
+        start = self.position
+        self.position += len("(?<!")
+        self._is_wide = not self._is_wide
+        variants = self.either(depth + 1)
+        self._is_wide = not self._is_wide
+        if not self._skip(")"):
+            raise self.fault(start, "an unclosed group")
+        texts = variants[0].texts
+        if len(variants) > 1 or len(texts) != 1 or not isinstance(texts[0], Chars):
+            raise self.unsupported(start, "lookbehind of more than a character")
+        if variants[0].at_start or variants[0].at_end:
+            raise self.unsupported(start, "an anchor in lookbehind")
+        other = self._chars(chars.complement(texts[0].ranges), start)
+        return [Variant(at_start=True), Variant((other,))]
+
+    def _after(
+        self, rows: list[Variant], items: list[Variant], start: int, depth: int
+    ) -> list[Variant]:
+        """Each of these followed by each of those, which stand at `start`. Nothing is found of a
+        row that goes on behind its end."""
         if len(rows) * len(items) > MAX_VARIANTS:
             raise self.unsupported(start, f"more than {MAX_VARIANTS} anchored alternatives")
         joined = []
         for row, item in product(rows, items):
+            if row.at_end and not (depth or self._is_wide) and lengths(Row(item.texts))[0]:
+                continue
             if (item.at_start and row.texts) or (row.at_end and item.texts):
                 raise self.unsupported(start, "an anchor inside")
             texts = row.texts + item.texts
@@ -144,7 +182,8 @@ class _Reader:
         if char == "[":
             return self._class()
         if char == ".":
-            ends = chars.union(pair for end in LINE_ENDS for pair in chars.single(end))
+            line_ends = "\n" if self._is_wide else LINE_ENDS
+            ends = chars.union(pair for end in line_ends for pair in chars.single(end))
             return Chars(common(chars.complement(ends), ANY_CHAR.ranges))
         if char in "*+?":
             raise self.fault(self.position - 1, "nothing to repeat")
@@ -185,7 +224,9 @@ class _Reader:
     def _escape(self, is_negated: bool = False) -> Ranges:
         start, char = self.position - 1, self._take()
         if char and char in "dDwWsS":
-            return _category(char, is_negated)
+            return _category(char, is_negated is not self._is_wide)
+        if char in ("p", "P") and self._peek() == "{":
+            return self._property(char == "P", start)
         if char in _NUM_HEX:
             return self._code(start, _NUM_HEX[char])
         if char in _CONTROL and not self._peek().isdigit():
@@ -196,6 +237,16 @@ class _Reader:
                 raise self.unsupported(start, name)
             raise self.fault(start, "an escape that `re` does not know")
         return chars.single(char)
+
+    def _property(self, is_negated: bool, start: int) -> Ranges:
+        """A general category of Unicode."""
+        name, found, _ = self.source[self.position + 1 :][:40].partition("}")
+        category = _CATEGORIES.get(name, name)
+        ranges = chars.general_category(category) if found and 0 < len(category) < 3 else ()
+        if not ranges:
+            raise self.unsupported(start, "Unicode properties that are no general category")
+        self.position += len(name) + 2
+        return chars.complement(ranges) if is_negated else ranges
 
     def _code(self, start: int, num_digits: int) -> Ranges:
         digits = self.source[self.position : self.position + num_digits]
@@ -229,8 +280,12 @@ class _Reader:
         start = self.position
         inside, found, _ = self.source[start + 1 : start + 14].partition("}")
         low, comma, high = inside.partition(",")
+        if not inside.isascii():
+            return None
         if not (found and low.isdecimal() and (high.isdecimal() or not high)):
-            raise self.unsupported(start, "a bare {")
+            if found and comma and not low and (high.isdecimal() or not high):
+                raise self.unsupported(start, "a count without its least")
+            return None  # to both dialects, this brace stands for itself
         self.position += len(inside) + 2
         counts = int(low), (int(high) if high else None) if comma else int(low)
         if max(counts[0], counts[1] or 0) > MAX_COUNT:
@@ -251,6 +306,13 @@ class _Reader:
         is_there = self._peek() == char
         self.position += is_there
         return is_there
+
+
+def _at_start(rows: list[Variant]) -> list[Variant]:
+    """Rows before a lookbehind: what need not be there is left out, unless it is anchored."""
+    if rows and all(not row.at_start and lengths(Row(row.texts))[0] == 0 for row in rows):
+        return [Variant()]
+    return rows
 
 
 def _row_of(variant: Variant) -> Texts:

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ..nearest import did_you_mean
-from .ecma import read_pattern
 from .facts import (
     TYPES,
     All,
     Arrays,
+    Contains,
     Facts,
     Literal,
     Node,
@@ -23,36 +24,37 @@ from .facts import (
     Objects,
     Strings,
     check_matches,
+    distinct,
     is_found,
 )
-from .formats import NUMBERS, read_format
+from .formats import NUMBERS, is_known
 from .intervals import Interval
+from .lookaround import Parts, check_pattern, parts_of
 from .refusals import Unreadable, refuse
 from .spelling import value_text
 
-ANNOTATIONS = frozenset(
-    (
-        *("title", "description", "default", "examples", "example", "deprecated", "readOnly"),
-        *("writeOnly", "$schema", "$id", "id", "$comment", "$anchor", "$defs", "definitions"),
-        *("contentMediaType", "contentEncoding", "contentSchema", "discriminator"),
-    )
-)
-APPLIED = frozenset(("$ref", "allOf", "anyOf", "oneOf"))
+UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
+APPLIED = UNEVALUATED | {
+    *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
+    *("if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"),
+}
 NUMBER_WORDS = frozenset(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 )
 STRING_WORDS = frozenset(("minLength", "maxLength", "pattern"))
 ARRAY_WORDS = frozenset(
-    ("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems")
+    (
+        *("items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems"),
+        *("contains", "minContains", "maxContains"),
+    )
 )
 OBJECT_WORDS = frozenset(
     (
         *("properties", "required", "additionalProperties", "patternProperties", "propertyNames"),
-        *("minProperties", "maxProperties", "unevaluatedProperties"),
+        *("minProperties", "maxProperties"),
     )
 )
 OTHERS = frozenset(("type", "enum", "const", "format"))
-KNOWN = APPLIED | NUMBER_WORDS | STRING_WORDS | ARRAY_WORDS | OBJECT_WORDS | OTHERS
 MAX_COUNT = 10**9
 
 
@@ -94,6 +96,22 @@ class Place(NamedTuple):
             raise self.refuse(keyword, "a mapping of names to schemas")
         return {name: (self.node(keyword, name),) for name in value}
 
+    def named_parts(self, keyword: str) -> list[str]:
+        """The names in a mapping; none where it is absent."""
+        value = self.schema.get(keyword, {})
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise self.refuse(keyword, "a mapping of names")
+        return [*value]
+
+    def names(self, *keys: str) -> tuple[str, ...]:
+        """The names in a list, each once."""
+        value: Any = self.schema
+        for key in keys:
+            value = value[key]
+        if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
+            raise refuse(self.at(*keys), "a list of names")
+        return tuple(dict.fromkeys(value))
+
     def count(self, keyword: str, default: int | None = None) -> Any:
         """A number of things, as an integer."""
         value = self.schema.get(keyword, default)
@@ -107,13 +125,13 @@ class Place(NamedTuple):
 def read(node: Node) -> Facts:
     """What the keywords of a schema object say, those aside that apply other schemas to the value.
 
-    Raises InvalidCall for a keyword that is unknown or ill-formed.
+    Raises InvalidCall for a keyword that is ill-formed or not supported.
     """
     assert isinstance(node.schema, Mapping)
     place = Place(node.schema, node.path)
     for keyword in place.schema:
         _check_known(place, keyword)
-    words = place.schema.keys()
+    words = place.schema.keys() - ({"required"} if _is_flag(place.schema) else ())
     return Facts(
         _types(place) if "type" in words else None,
         _values(place) if words & {"enum", "const"} else None,
@@ -130,18 +148,45 @@ def applied(node: Node, keyword: str) -> list[Node]:
     return Place(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
 
 
+def excluded(node: Node) -> list[Node]:
+    """The schema that `not` excludes, as a node that is negated."""
+    assert isinstance(node.schema, Mapping)
+    return [Place(node.schema, node.path).node("not").negated()] if "not" in node.schema else []
+
+
+def sealed(facts: Facts, node: Node) -> Facts:
+    """One way to meet a node, with what the node says of properties and items that nothing in this
+    way evaluates."""
+    assert isinstance(node.schema, Mapping)
+    place = Place(node.schema, node.path)
+    if "unevaluatedProperties" in node.schema:
+        rest = (place.node("unevaluatedProperties"),)
+        facts = replace(facts, objects=_sealed_objects(facts.objects or Objects(), rest))
+    if "unevaluatedItems" in node.schema:
+        rest = (place.node("unevaluatedItems"),)
+        facts = replace(facts, arrays=_sealed_arrays(facts.arrays or Arrays(), rest))
+    return facts
+
+
+def _sealed_objects(objects: Objects, rest: All) -> Objects:
+    if objects.is_derived:
+        return objects.meet(Objects(rest=rest))
+    return replace(objects, rest=rest) if objects.rest is None else objects
+
+
+def _sealed_arrays(arrays: Arrays, rest: All) -> Arrays:
+    if arrays.is_derived:
+        return arrays.meet(Arrays(rest=rest))
+    if arrays.rest is not None:
+        return arrays
+    seen, unseen = arrays.prefix[: arrays.num_seen], arrays.prefix[arrays.num_seen :]
+    return replace(arrays, prefix=(*seen, *(distinct((*n, *rest)) for n in unseen)), rest=rest)
+
+
 def _check_known(place: Place, keyword: object) -> None:
+    """Raise InvalidCall for a keyword that is no text. One that no draft knows is an annotation."""
     if not isinstance(keyword, str):
         raise refuse(place.path, "keywords that are texts")
-    if (
-        keyword in ("$id", "id")
-        and place.path != "#"
-        and not str(place.schema[keyword]).startswith("#")
-    ):
-        raise place.refuse(keyword, "one document: an identifier at its root alone")
-    if keyword not in KNOWN | ANNOTATIONS and not keyword.startswith("x-"):
-        known = f"schemas of the keywords {', '.join(sorted(KNOWN))}"
-        raise place.refuse(keyword, f"{known}{did_you_mean(keyword, KNOWN | ANNOTATIONS)}")
 
 
 def _types(place: Place) -> tuple[str, ...]:
@@ -221,27 +266,25 @@ def _number(place: Place, keyword: str) -> Decimal:
     return Decimal(repr(value)) if is_float else Decimal(value)
 
 
-def _multiple(place: Place) -> int | None:
+def _multiple(place: Place) -> Fraction | None:
     if "multipleOf" not in place.schema:
         return None
     number = _number(place, "multipleOf")
-    if number <= 0 or number != int(number):
-        raise place.refuse("multipleOf", "a whole number above 0")
-    return int(number)
+    if number <= 0:
+        raise place.refuse("multipleOf", "a number above 0")
+    return Fraction(number)
 
 
 def _format(place: Place) -> str | None:
     name = place.schema.get("format")
-    if name is not None and not isinstance(name, str):
-        raise place.refuse("format", "the name of a format")
-    return name
+    return name if isinstance(name, str) and is_known(name) else None
 
 
 def _check_pattern(pattern: object, pointer: str) -> None:
     if not isinstance(pattern, str):
         raise refuse(pointer, "a regular expression")
     try:
-        read_pattern(pattern)
+        check_pattern(pattern)
     except Unreadable as error:
         raise refuse(pointer, str(error)) from None
 
@@ -250,16 +293,13 @@ def _strings(place: Place) -> Strings:
     pattern, name = place.schema.get("pattern"), _format(place)
     if pattern is not None:
         _check_pattern(pattern, place.at("pattern"))
-    try:
-        if name is not None and name not in NUMBERS:
-            read_format(name)
-    except Unreadable as error:
-        raise place.refuse("format", str(error)) from None
+    found = Parts() if pattern is None else parts_of(pattern)
     return Strings(
         place.count("minLength", 0),
         place.count("maxLength"),
-        () if pattern is None else (pattern,),
+        found.found,
         () if name is None or name in NUMBERS else (name,),
+        found.unlike,
     )
 
 
@@ -275,18 +315,31 @@ def _arrays(place: Place) -> Arrays:
         place.count("minItems", 0),
         place.count("maxItems"),
         schema.get("uniqueItems") is True,
+        _contains(place),
     )
+
+
+def _contains(place: Place) -> tuple[Contains, ...]:
+    """minContains and maxContains say nothing without `contains`."""
+    if "contains" not in place.schema:
+        return ()
+    low, high = place.count("minContains", 1), place.count("maxContains")
+    return (Contains((place.node("contains"),), low, high),)
+
+
+def _is_flag(schema: Any, is_set: bool = False) -> bool:
+    """Whether `required` says of a property whether the object that holds it needs it, as in draft
+    3. is_set: whether it says so."""
+    value = schema.get("required") if isinstance(schema, Mapping) else None
+    return isinstance(value, bool) and (value or not is_set)
 
 
 def _objects(place: Place) -> Objects:
     schema = place.schema
-    required = schema.get("required", ())
-    is_list = isinstance(required, list | tuple)
-    if isinstance(required, bool) or not is_list or not all(isinstance(r, str) for r in required):
-        raise place.refuse("required", "a list of names")
-    if schema.get("unevaluatedProperties", False) is not False:
-        raise place.refuse("unevaluatedProperties", "false")
+    is_listed = "required" in schema and not _is_flag(schema)
+    required = place.names("required") if is_listed else ()
     properties, patterns = place.named("properties"), place.named("patternProperties")
+    flagged = [name for name in properties if _is_flag(schema["properties"][name], is_set=True)]
     check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
         _check_pattern(pattern, place.at("patternProperties", pattern))
@@ -295,7 +348,7 @@ def _objects(place: Place) -> Objects:
                 properties[name] += nodes
     return Objects(
         properties,
-        tuple(dict.fromkeys(required)),
+        tuple(dict.fromkeys((*required, *flagged))),
         patterns,
         (place.node("additionalProperties"),) if "additionalProperties" in schema else None,
         (place.node("propertyNames"),) if "propertyNames" in schema else (),

@@ -38,7 +38,7 @@ def fits(facts: Facts, literal: Literal) -> bool:
         case "integer" | "number":
             return facts.numbers is None or _fits_number(facts.numbers, literal)
         case "string":
-            return facts.strings is None or _fits_string(facts.strings, literal.value)
+            return facts.strings is None or fits_string(facts.strings, literal.value)
         case "array" | "object" if facts.arrays or facts.objects:
             raise Unsayable("enum and const beside other keywords for single values only")
     return True
@@ -85,14 +85,20 @@ def _types_of(kind: str) -> set[str]:
 def _fits_number(numbers: Numbers, literal: Literal) -> bool:
     number = Fraction(literal.text)
     is_multiple = numbers.multiple is None or number % numbers.multiple == 0
+    is_multiple &= all(number % multiple for multiple in numbers.unlike)
     return is_multiple and numbers.interval.holds(Decimal(literal.text))
 
 
-def _fits_string(strings: Strings, text: str) -> bool:
+def fits_string(strings: Strings, text: str) -> bool:
+    """Whether this is a text of which this is said, formats aside. Raises Unsayable where that is
+    not known."""
     if len(text) < strings.low or (strings.high is not None and len(text) > strings.high):
         return False
+    if text in strings.others:
+        return False
     found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
-    if not found and not (text.isascii() and text.isprintable()):
+    found &= not any(holds(read_pattern(pattern, True), text) for pattern in strings.unlike)
+    if (strings.unlike or not found) and not (text.isascii() and text.isprintable()):
         raise Unsayable("patterns for texts of printable ASCII")
     return found
 
@@ -134,9 +140,7 @@ def _parted_arrays(
 
 def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) -> Objects | None:
     """By a name that only one of them has, or by one whose values are apart."""
-    is_closed = not one.patterns and (
-        bool(one.properties) if one.rest is None else not unfold(one.rest)
-    )
+    is_closed = not one.patterns and (not one.is_open if one.rest is None else not unfold(one.rest))
     if is_closed and any(name not in one.properties for name in other.required):
         return one
     names = () if other.patterns else sorted(one.properties, key=partial(_cost, one, unfold))

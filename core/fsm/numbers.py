@@ -24,24 +24,8 @@ from .spelling import alternatives
 
 NUM_DIGITS = 19
 NUM_EXACT = 15  # decimal digits that tell doubles apart
-MAX_LISTED = 1_000
 LARGEST = 10**NUM_DIGITS - 1
 FREE_NUMBER = r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,20})?(?:[Ee][+\-]?[0-9]{1,2})?"
-
-
-def integer_pattern(interval: Interval, multiple: int = 1) -> str | None:
-    """The integers of an interval that are multiples; None: there are none."""
-    low, high = interval.integers()
-    if (low is not None and low > LARGEST) or (high is not None and high < -LARGEST):
-        raise Unsayable(f"integers of at most {NUM_DIGITS} digits")
-    low = -LARGEST if low is None else max(low, -LARGEST)
-    high = LARGEST if high is None else min(high, LARGEST)
-    options = _multiples(max(low, 0), high, multiple)
-    negative = _multiples(max(-high, 1), -low, multiple)
-    if (low, high, multiple) == (-LARGEST, LARGEST, 1):
-        return f"(?:0|-?[1-9][0-9]{{0,{NUM_DIGITS - 1}}})"
-    options += [f"-{alternatives(negative)}"] if negative else []
-    return alternatives(options) if options else None
 
 
 def number_pattern(interval: Interval) -> str | None:
@@ -78,33 +62,7 @@ def _room(interval: Interval) -> int:
     return max(1, NUM_EXACT - longest)
 
 
-def _multiples(low: int, high: int, multiple: int) -> list[str]:
-    """Patterns of the multiples in `low` to `high`, where low >= 0."""
-    if low > high:
-        return []
-    if multiple == 1:
-        return _integers(low, high)
-    first = -(-low // multiple) * multiple
-    if (high - first) // multiple < MAX_LISTED:
-        return [str(number) for number in range(first, high + 1, multiple)]
-    power = next((10**i for i in range(1, 4) if 10**i % multiple == 0), None)
-    if power is None:
-        raise Unsayable(
-            f"multipleOf with at most {MAX_LISTED} multiples in range, or a divisor of 1000"
-        )
-    width = len(str(power)) - 1
-    tails = alternatives([f"{tail:0{width}}" for tail in range(0, power, multiple)])
-    start = max(1, -(-low // power))
-    end = (high + 1) // power
-    edges = [
-        *range(first, min(start * power, high + 1), multiple),
-        *range(end * power, high + 1, multiple),
-    ]
-    heads = alternatives(_integers(start, end - 1))
-    return [*map(str, edges), f"{heads}{tails}"]
-
-
-def _integers(low: int, high: int) -> list[str]:
+def integers(low: int, high: int) -> list[str]:
     """Patterns of the integers in `low` to `high`, where 0 <= low <= high."""
     options: list[str] = []
     whole: list[int] = []
@@ -134,7 +92,7 @@ def _decimals(interval: Interval, room: int) -> list[str]:
         return _with_fraction(str(low), fractions_within(low_part, high_part, is_open, room))
     options = _with_fraction(str(low), fractions_from(low_part, is_open[0], room))
     if high - low > 1:
-        whole = alternatives(_integers(low + 1, high - 1))
+        whole = alternatives(integers(low + 1, high - 1))
         options += _with_fraction(whole, any_fraction(room))
     return options + _with_fraction(str(high), fractions_to(high_part, is_open[1], room))
 

@@ -7,40 +7,46 @@ open, one of them may come twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations
 from typing import TypeAlias
 
 from .chars import Ranges, complement, single, union
 from .ecma import read_pattern
-from .facts import All, Facts, Literal, Objects, is_found
+from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .lists import Entry, Layout, enclosed
+from .lookaround import parts_of
 from .members import Unfold, fits
 from .refusals import Unsayable
 from .spelling import alternatives, common, literal, one_char, value_text
 from .strings import ANY_CHAR, ANYTHING, first_chars, pattern
 
 Write: TypeAlias = Callable[[All], str | None]
-Texts: TypeAlias = Callable[[Facts], str | None]
+KeyOf: TypeAlias = Callable[[Strings], str | None]
+MAX_OVERLAPPING = 5
 
 
 def object_pattern(
     objects: Objects,
     write: Write,
     unfold: Unfold,
-    name_of: Texts,
+    key_of: KeyOf,
     leaf: Callable[[str], str],
     layout: Layout,
 ) -> str | None:
     """The objects of which this is said; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
-    name_of: the pattern between the quotes of the strings of some facts.
+    key_of: what stands for the names of which this is said, with quotes; None where there is none.
     leaf: a pattern as it is to be written.
     """
-    if not (objects.properties or objects.patterns) and objects.rest is None and objects.high != 0:
+    if objects.is_open and objects.high != 0:
         raise Unsayable("objects of which properties or additionalProperties are stated")
-    properties = {**objects.properties, **{n: objects.value(n) for n in objects.required}}
+    properties = {name: objects.value(name) for name in (*objects.properties, *objects.required)}
     allowed = {name: all_ for name, all_ in properties.items() if _is_name(name, objects, unfold)}
+    if any(name not in allowed for name in objects.required):
+        return None
+    allowed |= _listed(objects, tuple(properties), unfold)
     fixed = {name: write(all_) for name, all_ in allowed.items()}
     if any(fixed.get(name) is None for name in objects.required):
         return None
@@ -52,8 +58,8 @@ def object_pattern(
         if value is not None
     ]
     others = [
-        leaf(f'"{key}"') + layout.colon + value
-        for key, value in _others(objects, tuple(properties), write, unfold, name_of)
+        key + layout.colon + value
+        for key, value in _others(objects, tuple(properties), write, unfold, key_of)
     ]
     return _counted(entries, others, objects.low, objects.high, layout.comma)
 
@@ -69,100 +75,147 @@ def _holds(facts: Facts, text: Literal) -> bool:
     return is_listed and fits(facts, text)
 
 
+def _listed(objects: Objects, taken: tuple[str, ...], unfold: Unfold) -> dict[str, All]:
+    """Other properties whose names propertyNames lists, with what their values must meet."""
+    ways = unfold(objects.names) if objects.names else ()
+    names = {
+        value.value: None
+        for facts in ways
+        for value in facts.values or ()
+        if value.kind == "string" and value.value not in taken and fits(facts, value)
+    }
+    is_closed = objects.rest is None
+    return {
+        name: objects.value(name)
+        for name in names
+        if not (is_closed and not any(is_found(p, name) for p in objects.patterns))
+    }
+
+
 def _counted(
     entries: list[Entry], others: list[str], low: int, high: int | None, comma: str
 ) -> str | None:
-    """The object of these entries, with as many properties as are allowed."""
+    """Objects of these entries, with as many properties as are allowed: where only some of the
+    optional ones may be there, those that come first."""
     num_required = sum(entry.low for entry in entries)
     if (high is not None and (num_required > high or low > high)) or (
         not others and low > len(entries)
     ):
         return None
-    if high == num_required:
-        entries, others = [entry for entry in entries if entry.low], []
-    elif high is not None and not others and high < len(entries):
-        raise Unsayable("maxProperties that leaves all optional properties in, or all out")
-    elif high is not None and others and num_required < len(entries):
-        raise Unsayable("maxProperties beside additionalProperties where all others are required")
+    if high is not None and high < len(entries):
+        entries, others = _first(entries, high - num_required), []
     needs_one = low > num_required
-    if not others and low == len(entries):
-        entries, needs_one = [entry._replace(low=1) for entry in entries], False
-    elif low > 1 and low > num_required:
-        raise Unsayable("minProperties of 1, or of what is required")
+    if needs_one and (low > 1 or (not others and low == len(entries))):
+        if low > len(entries):
+            raise Unsayable("minProperties of at most 1, or of as many as are named")
+        entries = _filled(entries, low - num_required)
+        needs_one = False
     if others:
-        most = None if high is None else high - num_required
-        entries = [*entries, Entry(alternatives(others), 0, most)]
+        most = None if high is None else high - len(entries)
+        entries = [*entries, Entry(alternatives(others), 0, most)] if most != 0 else entries
     return enclosed("{}", entries, comma, needs_one)
 
 
+def _first(entries: list[Entry], num_optional: int) -> list[Entry]:
+    """The entries without optional ones beyond the first so many."""
+    kept: list[Entry] = []
+    for entry in entries:
+        if entry.low or num_optional > 0:
+            kept.append(entry)
+            num_optional -= not entry.low
+    return kept
+
+
+def _filled(entries: list[Entry], num_more: int) -> list[Entry]:
+    """The entries, of which so many optional ones are required too, the first."""
+    filled: list[Entry] = []
+    for entry in entries:
+        is_more = not entry.low and num_more > 0
+        num_more -= is_more
+        filled.append(entry._replace(low=1) if is_more else entry)
+    return filled
+
+
 def _others(
-    objects: Objects,
-    names: tuple[str, ...],
-    write: Write,
-    unfold: Unfold,
-    name_of: Texts,
+    objects: Objects, names: tuple[str, ...], write: Write, unfold: Unfold, key_of: KeyOf
 ) -> list[tuple[str, str]]:
-    """Properties that are not named: the pattern of the name, between quotes, and the value's."""
+    """Properties that are not named: what stands for the name, and for the value."""
     if objects.high is not None and objects.high <= len(objects.required):
         return []
     found: list[tuple[str, str]] = []
-    if objects.patterns:
-        found += _by_pattern(objects, names, write)
-    if objects.rest is None or not unfold(objects.rest):
-        return found
-    if objects.patterns:
-        raise Unsayable("additionalProperties of false beside patternProperties")
-    value = write(objects.rest)
-    if value is None:
-        return found
-    keys = _keys(objects.names, names, unfold, name_of) if objects.names else [other_than(names)]
-    return [(key, value) for key in keys]
-
-
-def _by_pattern(objects: Objects, names: tuple[str, ...], write: Write) -> list[tuple[str, str]]:
-    """Properties of which patternProperties speaks: one pattern, or several that agree."""
-    if objects.names:
-        raise Unsayable("either propertyNames or patternProperties")
-    if len({tuple(node.path for node in all_) for all_ in objects.patterns.values()}) > 1:
-        _check_apart(objects.patterns)
-    found: list[tuple[str, str]] = []
-    for source, nodes in objects.patterns.items():
+    for strings, nodes in _name_classes(objects, unfold):
         value = write(nodes)
-        if value is None:
-            continue
-        is_total = read_pattern(source) in _TOTAL
-        if not is_total and any(is_found(source, name) for name in names):
-            raise Unsayable("patternProperties that no name in properties fits")
-        key = other_than(names) if is_total else pattern(read_pattern(source))
-        found.append((key, value))
+        for said in _said_of_names(objects.names, unfold) if value is not None else ():
+            key = key_of(strings.meet(said).meet(Strings(others=names)))
+            if key is not None and value is not None:
+                found.append((key, value))
     return found
 
 
-def _check_apart(patterns: Mapping[str, All]) -> None:
-    """Raise Unsayable unless each pattern begins with characters of its own."""
+def _name_classes(objects: Objects, unfold: Unfold) -> Iterator[tuple[Strings, All]]:
+    """Classes of names, by the patterns that are found in them, and what their values must meet."""
+    patterns = objects.patterns
+    total = [source for source in patterns if _is_total(source)]
+    partial = [source for source in patterns if source not in total]
+    always = tuple(node for source in total for node in patterns[source])
+    is_rest = objects.rest is not None and bool(unfold(objects.rest))
+    if _are_apart(objects, partial) and not (total and partial):
+        for source in partial:
+            yield _class((source,)), patterns[source]
+    elif len(partial) > MAX_OVERLAPPING:
+        raise Unsayable(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
+    else:
+        for found in _subsets(partial):
+            unlike = tuple(source for source in partial if source not in found)
+            nodes = tuple(node for source in found for node in patterns[source])
+            yield _class(found, unlike), distinct((*nodes, *always))
+    if total:
+        yield _class((), tuple(partial)), distinct(always)
+    elif is_rest:
+        yield _class((), tuple(partial)), objects.rest or ()
+
+
+def _is_total(source: str) -> bool:
+    parts = parts_of(source)
+    return len(parts.found) == 1 and not parts.unlike and read_pattern(*parts.found) in _TOTAL
+
+
+def _class(found: tuple[str, ...], unlike: tuple[str, ...] = ()) -> Strings:
+    """The names in which these patterns are found, and those are not."""
+    names = Strings()
+    for parts in map(parts_of, found):
+        names = names.meet(Strings(patterns=parts.found, unlike=parts.unlike))
+    for parts in map(parts_of, unlike):
+        partial = [source for source in parts.found if not _is_total(source)]
+        if len(partial) + len(parts.unlike) != 1:
+            raise Unsayable("patternProperties that overlap without lookaround")
+        names = names.meet(Strings(patterns=parts.unlike, unlike=tuple(partial)))
+    return names
+
+
+def _are_apart(objects: Objects, sources: list[str]) -> bool:
+    """Whether patterns say the same of values, or begin with characters of their own."""
+    if len({tuple(node.key for node in objects.patterns[p]) for p in sources}) <= 1:
+        return True
     seen: Ranges = ()
-    for source in patterns:
-        first = first_chars(read_pattern(source))
+    for source in sources:
+        first = first_chars(read_pattern(parts_of(source).found[0], is_wide=True))
         if first is None or common(first, seen):
-            raise Unsayable("patternProperties that agree, or begin with different characters")
+            return False
         seen = union([*seen, *first])
+    return True
 
 
-def _keys(names: All, taken: tuple[str, ...], unfold: Unfold, name_of: Texts) -> list[str]:
-    """The names that propertyNames allows beside those that are taken."""
-    keys: list[str] = []
-    for facts in unfold(names):
-        text = Facts(types=("string",)).meet(facts)
-        if text.values is not None:
-            keys += [
-                literal(v.text[1:-1]) for v in text.values if fits(text, v) and v.value not in taken
-            ]
-            continue
-        if any(fits(text, Literal("string", value_text(name), name)) for name in taken):
-            raise Unsayable("propertyNames that no name in properties fits")
-        key = name_of(text)
-        keys += [] if key is None else [key]
-    return keys
+def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(items, n) for n in range(1, len(items) + 1))
+
+
+def _said_of_names(names: All, unfold: Unfold) -> list[Strings]:
+    """What propertyNames says of names, one for each way, without those that it lists."""
+    if not names:
+        return [Strings()]
+    ways = [Facts(types=("string",)).meet(facts) for facts in unfold(names)]
+    return [facts.strings or Strings() for facts in ways if facts.types and facts.values is None]
 
 
 def other_than(names: tuple[str, ...]) -> str:

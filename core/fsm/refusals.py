@@ -11,6 +11,7 @@ from typing import Any
 from ..protocol import InvalidCall, UnsupportedCall
 
 FIELD = "json_schema"
+_MARK = "\0"
 
 
 class NotRegular(UnsupportedCall):
@@ -18,7 +19,17 @@ class NotRegular(UnsupportedCall):
     or constraints that only meet in a larger automaton. A grammar engine may know how."""
 
     def __init__(self, pointer: str, allowed: str) -> None:
-        super().__init__(FIELD, pointer, allowed)
+        super().__init__(FIELD, shown(pointer), allowed)
+
+
+def derived(pointer: str, tag: str) -> str:
+    """The key of something that was made of what stands at a JSON pointer."""
+    return f"{pointer}{_MARK}{tag}"
+
+
+def shown(pointer: str) -> str:
+    """The JSON pointer in a key."""
+    return pointer.partition(_MARK)[0]
 
 
 class Unsayable(Exception):
@@ -60,7 +71,7 @@ def value_at(schema: Any, pointer: str) -> Any:
 def refuse_empty(places: Iterable[str]) -> InvalidCall:
     """The error for a schema that no value meets. places: all that none meets, outer ones last."""
     found = "#"
-    for place in reversed([*places]):
+    for place in reversed([*map(shown, places)]):
         if place.startswith(f"{found}/"):
             found = place
     return refuse(found, "a schema that some value meets")
@@ -68,4 +79,4 @@ def refuse_empty(places: Iterable[str]) -> InvalidCall:
 
 def refuse(pointer: str, allowed: str) -> InvalidCall:
     """The error for the keyword at `pointer` (a JSON pointer into the schema, from `#`)."""
-    return InvalidCall(FIELD, pointer, allowed)
+    return InvalidCall(FIELD, shown(pointer), allowed)

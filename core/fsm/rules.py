@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..protocol import COMPACT
+from .ecma import read_pattern
 from .facts import All, Arrays, Objects, Strings
 from .facts import Literal as Value
 from .numbers import FREE_NUMBER
@@ -99,7 +100,7 @@ class RuleWriter(Writer):
         """The name of what stands for a value that meets all of these; None: no value does."""
         if not nodes:
             return self.anything()
-        key = tuple(node.path for node in nodes)
+        key = tuple(node.key for node in nodes)
         if key not in self._places:
             self._places[key] = (f"{self._prefix}v{len(self._keys)}", nodes)
             self._keys.append(key)
@@ -125,26 +126,39 @@ class RuleWriter(Writer):
         return f" {self._prefix}any "
 
     def string(self, strings: Strings) -> str | None:
-        """The strings of which this is said; where patterns and lengths do not go together, those
-        texts, each spelled in one way, that are in all of several terminals."""
+        """The strings of which this is said; where that is no single pattern, those texts, each
+        spelled in one way, that are in all of several terminals, and in none of others."""
         try:
             return super().string(strings)
         except Unsayable:
-            char = pattern(ANYTHING.item)
-            self.check_count(strings.low, 0)
-            if strings.high is not None and strings.low > strings.high:
-                return None
-            lengths = repeated(char, strings.low, strings.high)
-            alone = [Strings(patterns=(source,)) for source in strings.patterns]
-            alone += [Strings(formats=(name,)) for name in strings.formats]
-            parts = [lengths, *(self.text(part, char) or "" for part in alone)]
-            shown = ['/"' + part.replace("/", "\\/") + '"/' for part in parts]
-            return self._terminal(" & ".join(shown))
+            return self._intersection(strings)
+
+    def name(self, strings: Strings) -> str | None:
+        """As for patterns, or by several terminals."""
+        try:
+            return super().name(strings)
+        except Unsayable:
+            return self._intersection(strings)
+
+    def _intersection(self, strings: Strings) -> str | None:
+        char = pattern(ANYTHING.item)
+        self.check_count(strings.low, 0)
+        if strings.is_empty():
+            return None
+        alone = [Strings(patterns=(source,)) for source in strings.patterns]
+        alone += [Strings(formats=(name,)) for name in strings.formats]
+        parts = [repeated(char, strings.low, strings.high)]
+        parts += [self.text(part, char) or "" for part in alone]
+        unlike = [pattern(read_pattern(source, is_wide=True)) for source in strings.unlike]
+        if strings.others:
+            unlike.append(alternatives([literal(value_text(t)[1:-1]) for t in strings.others]))
+        shown = [*map(_quoted, parts), *(f"~{_quoted(part)}" for part in unlike)]
+        return self._terminal(" & ".join(shown))
 
     def object(self, objects: Objects | None) -> str | None:
         """The objects of which this is said; open where no property is."""
         objects = Objects() if objects is None else objects
-        if not (objects.properties or objects.patterns) and objects.rest is None:
+        if objects.is_open:
             objects = replace(objects, rest=())
         return super().object(objects)
 
@@ -207,6 +221,11 @@ class RuleWriter(Writer):
             any_.strip(): f"{plain}|{items}|{pairs}",
             pair.strip(): text + self._layout.colon + any_,
         }
+
+
+def _quoted(text: str) -> str:
+    """A terminal's pattern of a string with this pattern between its quotes."""
+    return '/"' + text.replace("/", "\\/") + '"/'
 
 
 def _is_container(value: object) -> bool:

@@ -10,17 +10,22 @@ could honour raises `InvalidCall`, by keyword and place.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from ..protocol import COMPACT
+from .contains import free_pattern, is_free, without_contains
 from .ecma import read_pattern
-from .facts import All, Arrays, Facts, Numbers, Objects, Strings
+from .facts import All, Arrays, Facts, Numbers, Objects, Strings, common_multiple
 from .facts import Literal as Value
 from .formats import NUMBERS, read_format
 from .lists import Entry, Layout, enclosed, nested
-from .members import fits
-from .numbers import integer_pattern, number_pattern
-from .objects import object_pattern
+from .members import fits, fits_string
+from .multiples import multiple_pattern, other_numbers
+from .numbers import number_pattern
+from .objects import object_pattern, other_than
 from .refusals import NotRegular, Unreadable, Unsayable, refuse_empty
 from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, limited, pattern, repeated, squeezed
@@ -71,7 +76,7 @@ class Writer:
         """The pattern of a value that meets all of these; None: no value does."""
         if not nodes:
             raise Unsayable("values of which something is said")
-        key = tuple(node.path for node in nodes)
+        key = tuple(node.key for node in nodes)
         if key in self._open:
             raise NotRegular(key[0], "schemas without recursion")
         if len(self._open) >= MAX_DEPTH:
@@ -153,13 +158,25 @@ class Writer:
         if objects is None:
             raise Unsayable("objects of which properties or additionalProperties are stated")
         unfold = self.document.unfold
-        return object_pattern(objects, self.write, unfold, self._name, self.leaf, self._layout)
+        return object_pattern(objects, self.write, unfold, self.name, self.leaf, self._layout)
 
     def array(self, arrays: Arrays) -> str | None:
         """The arrays of which this is said."""
-        high = arrays.high
-        if high != 0 and arrays.rest is None and not arrays.prefix:
+        if arrays.high != 0 and arrays.rest is None and not arrays.prefix:
             raise Unsayable("arrays of which items or prefixItems are stated")
+        if arrays.is_empty():
+            return None
+        if arrays.contains and is_free(arrays):
+            inside = free_pattern(arrays, self.write, self._layout.comma)
+            return None if inside is None else rf"\[{inside}\]"
+        if arrays.contains:
+            found = [self._array(option) for option in without_contains(arrays)]
+            kept = [option for option in found if option is not None]
+            return alternatives(kept) if kept else None
+        return self._array(arrays)
+
+    def _array(self, arrays: Arrays) -> str | None:
+        high = arrays.high
         prefix = [self.write(nodes) for nodes in arrays.prefix[:high]]
         items = prefix[: prefix.index(None)] if None in prefix else prefix
         rest = None
@@ -201,9 +218,10 @@ class Writer:
         ]
         return enclosed("[]", entries, self._layout.comma, needs_one=arrays.low > 0)
 
-    def _name(self, facts: Facts) -> str | None:
+    def name(self, strings: Strings) -> str | None:
         """The pattern of a property's name: like that of a string, but spelled in one way."""
-        return self.text(facts.strings or Strings(), pattern(ANYTHING.item))
+        text = self.text(strings, pattern(ANYTHING.item))
+        return None if text is None else self.leaf(f'"{text}"')
 
     def text(self, strings: Strings, char: str) -> str | None:
         """The pattern between the quotes of these strings; `char`: of one where any will do."""
@@ -212,6 +230,13 @@ class Writer:
         told = [text for text in (*texts, *formats) if text != ANYTHING]
         if len(told) > 1:
             raise Unsayable("one pattern or format for a string")
+        if strings.unlike:
+            raise Unsayable("strings without patterns that are excluded")
+        others = self._excluded(strings)
+        if others and (told or strings.low or strings.high is not None):
+            raise Unsayable("strings of a pattern or length without texts that are excluded")
+        if others:
+            return other_than(others)
         if strings.high is not None and strings.low > strings.high:
             return None
         self.check_count(strings.low, strings.high)
@@ -228,6 +253,18 @@ class Writer:
             found = None if found is None else limited(found, strings.low, None)
         return None if found is None else pattern(found)
 
+    def _excluded(self, strings: Strings) -> tuple[str, ...]:
+        """The texts that are excluded and would be met otherwise."""
+        said = replace(strings, others=())
+        found: list[str] = []
+        for text in strings.others:
+            self.document.step(self._open[-1][0], MATCH_STEPS if said.patterns else 1)
+            with suppress(Unsayable):
+                if not fits_string(said, text):
+                    continue
+            found.append(text)
+        return tuple(found)
+
     def check_count(self, low: int, high: int | None) -> None:
         """Raise Unsayable where an automaton would have to count too far."""
         if max(low, high or 0) > MAX_COUNT:
@@ -242,6 +279,10 @@ def _number(kind: str, facts: Facts) -> str | None:
     interval, multiple = numbers.interval, numbers.multiple
     for name in numbers.formats:
         interval = interval.meet(NUMBERS[name])
-    if kind == "integer" or multiple is not None:
-        return integer_pattern(interval, multiple or 1)
-    return number_pattern(interval)
+    if kind == "integer":
+        multiple = common_multiple((multiple or Fraction(1), Fraction(1)))
+    if numbers.unlike:
+        return other_numbers(kind, interval, multiple, numbers.unlike)
+    if multiple is None:
+        return number_pattern(interval)
+    return multiple_pattern(interval, multiple)

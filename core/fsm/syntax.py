@@ -1,4 +1,5 @@
-"""The syntax of a pattern, read as `re` reads it: checked, and reduced to its bare structure.
+"""The syntax of a pattern, read as `re` reads it with its flag ASCII: checked, and reduced to its
+bare structure. `(?u)` asks for the classes and cases of Unicode.
 
 What a pattern says about single characters (literals, classes, escapes, flags) is decided here,
 as sets; what is left is a skeleton in which one private character stands for each set, or for each
@@ -44,11 +45,14 @@ class Skeleton(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What `(?i)`, `(?s)` and `(?a)` set; `m` and `u` are read, and change nothing here."""
+    """What `(?i)`, `(?s)`, `(?a)` and `(?u)` set; `m` is read, and changes nothing here.
+
+    is_ascii: `\\d`, `\\w` and `\\s` are ASCII, and only its letters have cases.
+    """
 
     ignore_case: bool = False
     dot_all: bool = False
-    is_ascii: bool = False
+    is_ascii: bool = True
 
 
 @dataclass(slots=True)
@@ -251,4 +255,5 @@ class _Scanner:
 
 def _with(flags: Flags, letters: str, value: bool) -> Flags:
     names = {"i": "ignore_case", "s": "dot_all", "a": "is_ascii"}
-    return replace(flags, **{names[letter]: value for letter in letters if letter in names})
+    flags = replace(flags, **{names[letter]: value for letter in letters if letter in names})
+    return replace(flags, is_ascii=False) if "u" in letters else flags

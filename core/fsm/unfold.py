@@ -6,24 +6,26 @@ places in the same document.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from time import thread_time
 from typing import Any
-from urllib.parse import unquote
 
-from ..protocol import InvalidCall
+from ..dialects import draft_of, normalized
+from .alternatives import Group, Option, groups_of, negation
 from .facts import All, Facts, Node
-from .keywords import applied, read
+from .keywords import UNEVALUATED, applied, excluded, read, sealed
 from .limits import TooSlow
 from .members import parted
-from .refusals import FIELD, NotRegular, Unreadable, Unsayable, refuse
+from .references import References
+from .refusals import FIELD, NotRegular, Unreadable, Unsayable, derived, refuse
 
 MAX_STEPS = 50_000
 MAX_SECONDS = 3.0
 MAX_WAYS = 2_000
+MAX_PRODUCT = 40_000
 MAX_NESTED = 64
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 
 @contextmanager
@@ -47,6 +49,8 @@ class Document:
         self._num_steps = 0
         self._ends_at = thread_time() + seconds
         self._seconds = seconds
+        self._references = References(self.root)
+        self._draft = draft_of(schema)
         self._facts: dict[str, Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -56,7 +60,7 @@ class Document:
 
         is_wide: options of oneOf may overlap; otherwise each is made smaller until they do not.
         """
-        key = (*(node.path for node in nodes), "wide" if is_wide else "")
+        key = (*(node.key for node in nodes), "wide" if is_wide else "")
         if key in self._ways:
             return self._ways[key]
         if key in self._open:
@@ -70,59 +74,123 @@ class Document:
             self._open.discard(key)
         return self._ways[key]
 
-    def _unfold(self, nodes: All, above: tuple[str, ...], is_wide: bool) -> tuple[Facts, ...]:
-        """Meet what all say; `above` are places whose alternatives are being unfolded."""
-        facts, groups, seen = Facts(), list[tuple[Node, str]](), set[str]()
+    def _unfold(
+        self, nodes: All, above: tuple[str, ...], is_wide: bool, unsealed: str = ""
+    ) -> tuple[Facts, ...]:
+        """Meet what all say; `above` are groups whose options are being unfolded.
+
+        unsealed: the place whose unevaluatedProperties and unevaluatedItems are not read.
+        """
+        facts, groups, seen = Facts(), list[Group](), set[str]()
         todo = list(nodes)
         while todo:
             node = todo.pop(0)
             self.step(node.path)
-            if node.path in seen or node.schema is True:
-                continue
             if isinstance(node.schema, bool):
-                return ()
-            seen.add(node.path)
+                if node.schema == node.is_not:
+                    return ()
+                continue
+            if node.key in seen or (node.is_not and is_wide):
+                continue
+            seen.add(node.key)
+            node = self._current(node)
+            if node.is_not:
+                groups.append(self._negation(node))
+                continue
+            assert isinstance(node.schema, Mapping)
+            if UNEVALUATED & node.schema.keys() and not is_wide and node.path != unsealed:
+                groups.append(self._sealed(node, above))
+                continue
             with located(node.path):
                 facts = facts.meet(self._read(node))
+                groups += groups_of(node, is_wide)
             self.step(node.path, _size(facts) // 10)
-            targets = [self._target(node)] if "$ref" in node.schema else []
-            todo = [*targets, *applied(node, "allOf"), *todo]
-            groups += [(node, word) for word in ("anyOf", "oneOf") if word in node.schema]
+            todo = [*self._targets(node), *applied(node, "allOf"), *excluded(node), *todo]
         return self._spread(facts, groups, above, is_wide)
 
     def _spread(
-        self, facts: Facts, groups: list[tuple[Node, str]], above: tuple[str, ...], is_wide: bool
+        self, facts: Facts, groups: list[Group], above: tuple[str, ...], is_wide: bool
     ) -> tuple[Facts, ...]:
         ways: tuple[Facts, ...] = (facts,)
-        for node, word in groups:
-            path = f"{node.path}/{word}"
-            if path in above:
-                raise NotRegular(path, "schemas whose recursion has something between")
+        for group in groups:
+            if group.key in above:
+                raise NotRegular(group.key, "schemas whose recursion has something between")
             if len(above) >= MAX_NESTED:
-                raise refuse(path, f"at most {MAX_NESTED} alternatives inside alternatives")
-            nodes, inside = applied(node, word), (*above, path)
-            found = [self._unfold((option,), inside, is_wide) for option in nodes]
-            if len(ways) * sum(map(len, found)) > MAX_WAYS:
-                raise refuse(path, f"at most {MAX_WAYS} combinations of alternatives")
-            with located(path):
-                chosen = [[way.meet(facts) for way in ways for facts in option] for option in found]
-                if word == "oneOf" and not is_wide:
-                    others = [self._unfold((option,), inside, True) for option in nodes]
-                    chosen = [self._alone(chosen[i], i, others, path) for i in range(len(nodes))]
-            ways = tuple(way for option in chosen for way in option if way.types != ())
+                raise refuse(group.key, f"at most {MAX_NESTED} alternatives inside alternatives")
+            inside = (*above, group.key)
+            found = [self._option(option, inside, is_wide) for option in group.options]
+            if len(ways) * sum(map(len, found)) > MAX_PRODUCT:
+                raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
+            if group.is_silent:
+                found = [[facts.silent() for facts in option] for option in found]
+                ways = tuple(way.narrowed() for way in ways)
+            with located(group.key):
+                chosen = [_met(ways, option) for option in found]
+                if group.is_one and not is_wide:
+                    chosen = self._apart(group, chosen, inside)
+            ways = tuple(way for option in chosen for way in option)
+            self.step(group.key, len(ways))
+            if len(ways) > MAX_WAYS:
+                raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
         return ways
 
-    def _alone(
-        self, ways: list[Facts], i: int, options: list[tuple[Facts, ...]], path: str
+    def _option(self, option: Option, above: tuple[str, ...], is_wide: bool) -> list[Facts]:
+        if not option.nodes:
+            return [option.facts]
+        return _met((option.facts,), self._unfold(option.nodes, above, is_wide))
+
+    def _apart(
+        self, group: Group, chosen: list[list[Facts]], inside: tuple[str, ...]
+    ) -> list[list[Facts]]:
+        """The ways that take each option of a group, made smaller so that no other one holds."""
+        wide = [self._option(option, inside, True) for option in group.options]
+        for i in range(len(chosen)):
+            for j, other in enumerate(wide):
+                if i != j and chosen[i]:
+                    chosen[i] = self._without(chosen[i], group.options[j], other, inside)
+        if not any(chosen):
+            allowed = "options of which some value meets one and can be kept from meeting another"
+            raise refuse(group.key, f"{allowed}; or anyOf")
+        return chosen
+
+    def _without(
+        self, ways: list[Facts], option: Option, others: list[Facts], inside: tuple[str, ...]
     ) -> list[Facts]:
-        """The ways that take option `i`, made smaller so that no other option holds too."""
-        for other in (facts for j, option in enumerate(options) if j != i for facts in option):
-            self.step(path, 1 + len(ways))
-            smaller = [parted(way, other, self.unfold) for way in ways]
-            if None in smaller:
-                raise refuse(path, "options of which it is plain that no value meets two; or anyOf")
-            ways = [way for way in smaller if way is not None]
-        return ways
+        """The ways, made smaller so that no value takes this option. others: its ways, read
+        wide."""
+        kept: list[Facts] = []
+        negated: tuple[Facts, ...] | None = None
+        for way in ways:
+            smaller: Facts | None = way
+            for other in others:
+                self.step(inside[-1])
+                smaller = None if smaller is None else parted(smaller, other, self.unfold)
+            if smaller is not None:
+                kept.append(smaller)
+                continue
+            if negated is None:
+                nodes = tuple(node.negated() for node in option.nodes)
+                negated = tuple(f.silent() for f in self._unfold(nodes, inside, False))
+            kept += _met((way.narrowed(),), negated)
+        return [way for way in kept if not way.is_empty()]
+
+    def _negation(self, node: Node) -> Group:
+        with located(node.path):
+            return negation(node, self._read(node._replace(is_not=False)), self._targets(node))
+
+    def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
+        """The ways to meet a node, with what it says of what it does not evaluate."""
+        key = derived(node.path, "unevaluated")
+        if key in above:
+            raise NotRegular(key, "schemas whose recursion has something between")
+        ways = self._unfold((node,), (*above, key), False, node.path)
+        with located(node.path):
+            return Group(key, tuple(Option(sealed(facts, node)) for facts in ways))
+
+    def _targets(self, node: Node) -> list[Node]:
+        """Where the references of a schema object lead."""
+        assert isinstance(node.schema, Mapping)
+        return [self._target(node, word) for word in REFERENCES if word in node.schema]
 
     def _read(self, node: Node) -> Facts:
         if node.path not in self._facts:
@@ -138,30 +206,28 @@ class Document:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
 
-    def _target(self, node: Node) -> Node:
-        """The place to which a reference leads."""
+    def _current(self, node: Node) -> Node:
+        """The node in the keywords of later drafts, without those that its own draft ignores."""
         assert isinstance(node.schema, Mapping)
-        pointer = node.schema["$ref"]
-        fault = partial(refuse, f"{node.path}/$ref")
-        if not isinstance(pointer, str) or not (pointer == "#" or pointer.startswith("#/")):
-            raise fault("a JSON pointer into the same schema, as '#/$defs/name'")
-        found: Any = self.root.schema
-        for step in unquote(pointer).split("/")[1:]:
-            found = _below(found, step.replace("~1", "/").replace("~0", "~"), fault)
-        if not isinstance(found, Mapping | bool):
-            raise fault("a pointer to a schema")
-        return Node(found, unquote(pointer))
+        has_ref = "$ref" in node.schema
+        draft = self._references.draft(node.path) if has_ref else self._draft
+        return node._replace(schema=normalized(node.schema, draft))
+
+    def _target(self, node: Node, keyword: str) -> Node:
+        """The place to which a reference leads."""
+        try:
+            return self._references.target(node, keyword)
+        except Unreadable as error:
+            raise refuse(f"{node.path}/{keyword}", str(error)) from None
+
+
+def _met(ways: Iterable[Facts], others: Iterable[Facts]) -> list[Facts]:
+    """Each way with each other one, without those of which it is plain that no value meets them."""
+    pairs = (way.meet(other).pruned() for other in others for way in ways)
+    return [facts for facts in pairs if not facts.is_empty()]
 
 
 def _size(facts: Facts) -> int:
     """How much was copied to say this."""
     properties = () if facts.objects is None else facts.objects.properties
     return len(properties) + len(facts.values or ())
-
-
-def _below(value: Any, step: str, fault: partial[InvalidCall]) -> Any:
-    if isinstance(value, Mapping) and step in value:
-        return value[step]
-    if isinstance(value, list | tuple) and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    raise fault("a pointer to a place that is there")

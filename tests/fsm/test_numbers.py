@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import re
 from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
 from forkroot.core.fsm.intervals import Interval
-from forkroot.core.fsm.numbers import integer_pattern, number_pattern
+from forkroot.core.fsm.multiples import multiple_pattern
+from forkroot.core.fsm.numbers import number_pattern
 from forkroot.core.fsm.refusals import Unsayable
 
 
@@ -22,6 +24,10 @@ def between(
 ) -> Interval:
     bounds = [None if bound is None else Decimal(str(bound)) for bound in (low, high)]
     return Interval(bounds[0], bounds[1], is_low_open, is_high_open)
+
+
+def integer_pattern(interval: Interval, multiple: int = 1) -> str | None:
+    return multiple_pattern(interval, Fraction(multiple))
 
 
 def test_integers_between_bounds_are_written_out_digit_by_digit() -> None:
@@ -54,9 +60,16 @@ def test_open_sides_end_at_nineteen_digits() -> None:
         integer_pattern(between(10**19, None))
 
 
-def test_multiples_beyond_a_thousand_are_left_to_others_unless_they_end_alike() -> None:
-    with pytest.raises(Unsayable, match="multipleOf"):
-        integer_pattern(Interval(), 7)
+def test_multiples_beyond_a_thousand_are_those_made_of_blocks_of_digits() -> None:
+    pattern = integer_pattern(Interval(), 7)
+    assert [n for n in range(-200, 200) if matches(pattern, str(n))] == [
+        n for n in range(-200, 200) if n % 7 == 0
+    ]
+    rng = random.Random(0)
+    large = [rng.randint(10**9, 10**12) for _ in range(3_000)]
+    found = [n for n in large if matches(pattern, str(n))]
+    assert all(n % 7 == 0 for n in found)
+    assert matches(pattern, "-" + "7" * 16)
     pattern = integer_pattern(Interval(), 25)
     assert [n for n in range(-200, 200) if matches(pattern, str(n))] == list(range(-200, 200, 25))
 

@@ -1,4 +1,5 @@
-"""A compiled pattern accepts what `re.fullmatch` accepts; the rest is refused by name."""
+"""A compiled pattern accepts what `re.fullmatch` accepts with the flag ASCII, which `(?u)` takes
+back; the rest is refused by name."""
 
 from __future__ import annotations
 
@@ -23,6 +24,11 @@ RECORD = (
 )
 
 
+def compiled(pattern: str) -> re.Pattern[str]:
+    """As `re` has it: ASCII unless the pattern asks for Unicode."""
+    return re.compile(pattern, 0 if "(?u" in pattern or "(?iu" in pattern else re.ASCII)
+
+
 def disagreements(num_patterns: int, num_texts: int, seed: int) -> list[tuple[str, str]]:
     random = Random(seed)
     wrong = []
@@ -31,7 +37,7 @@ def disagreements(num_patterns: int, num_texts: int, seed: int) -> list[tuple[st
         sample = patterns.pattern(random)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
-            oracle = re.compile(sample.pattern)
+            oracle = compiled(sample.pattern)
         try:
             dfa = compile_regex(sample.pattern, Limits(work=60_000))
         except InvalidCall as error:
@@ -66,10 +72,12 @@ def test_small_patterns_agree_with_the_automata_of_interegular() -> None:
             assert ours.matches(text) is theirs.accepts(text), (pattern, text)
 
 
-@pytest.mark.parametrize("escape", [r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", r"(?a)\w"])
-def test_classes_hold_the_characters_that_re_gives_them_in_all_of_unicode(escape: str) -> None:
+@pytest.mark.parametrize("flags", ["", "(?u)", "(?a)"])
+@pytest.mark.parametrize("escape", [r"\d", r"\w", r"\s", r"\D", r"\W", r"\S", ".", r"[^\w-]"])
+def test_classes_hold_the_characters_that_re_gives_them(escape: str, flags: str) -> None:
     every = [chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000]
-    oracle = re.compile(escape)
+    escape = flags + escape
+    oracle = compiled(escape)
     theirs = np.array([oracle.fullmatch(char) is not None for char in every])
     dfa = compile_regex(escape)
     ours = dfa.table[dfa.start, dfa.kinds_of(np.array([ord(char) for char in every]))] > 0
@@ -80,11 +88,23 @@ def test_ignoring_case_takes_for_one_what_re_takes_for_one() -> None:
     cased = [c for c in map(chr, range(0x1E944)) if c.lower() != c or c.upper() != c]
     codes = np.array([ord(char) for char in cased])
     for char in Random(4).sample(cased, 40) + list("sSkKiI\u0130ıſKσςΣµμßẞ"):
-        dfa = compile_regex(f"(?i){char}")
-        oracle = re.compile(f"(?i){char}")
-        theirs = [other for other in cased if oracle.fullmatch(other)]
-        ours = [cased[i] for i in np.flatnonzero(dfa.table[dfa.start, dfa.kinds_of(codes)])]
-        assert ours == theirs, char
+        for pattern in (f"(?iu){char}", f"(?i){char}"):
+            dfa = compile_regex(pattern)
+            oracle = compiled(pattern)
+            theirs = [other for other in cased if oracle.fullmatch(other)]
+            ours = [cased[i] for i in np.flatnonzero(dfa.table[dfa.start, dfa.kinds_of(codes)])]
+            assert ours == theirs, pattern
+
+
+@pytest.mark.parametrize("pattern", [r"\d{3}-\d{4}", r"\w+", r"[\d\s]+", r"(?i)(?:\w|\s)+"])
+def test_classes_are_of_ascii_unless_unicode_is_asked_for(pattern: str) -> None:
+    texts = ["123-4567", "a_1", "1 2\t", "81۵-1߂۵߅", "é", "١", "\u2003", "ſ"]
+    ours = [text for text in texts if compile_regex(pattern).matches(text)]
+    assert ours == [text for text in texts if text.isascii() and re.fullmatch(pattern, text)]
+    wide = "(?iu)" + pattern[4:] if pattern.startswith("(?i)") else f"(?u){pattern}"
+    assert [t for t in texts if compile_regex(wide).matches(t)] == [
+        t for t in texts if re.fullmatch(pattern, t)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,19 @@ def test_one_of_takes_options_that_are_told_apart() -> None:
     assert accepted(lists, [1], ["a"], []) == [[1], ["a"]]
 
 
-def test_one_of_is_refused_where_a_value_may_meet_two() -> None:
-    with pytest.raises(InvalidCall, match=r"#/oneOf.*no value meets two"):
-        schema_pattern({"oneOf": [{**TEXT, "minLength": 1}, {**TEXT, "maxLength": 5}]})
+def test_one_of_is_refused_where_no_value_meets_one_alone() -> None:
+    with pytest.raises(InvalidCall, match=r"#/oneOf.*some value meets one"):
+        schema_pattern({"oneOf": [{**TEXT, "minLength": 1}, {**TEXT, "minLength": 1}]})
+
+
+def test_of_options_that_overlap_each_is_taken_without_the_others() -> None:
+    lengths = {"oneOf": [{**TEXT, "minLength": 2}, {**TEXT, "maxLength": 4}]}
+    assert accepted(lengths, "a", "abc", "abcde") == ["a", "abcde"]
+    bounds = {"oneOf": [WHOLE, {"minimum": 2}]}
+    assert accepted(bounds, 1, 1.5, 2, 2.5) == [1, 2.5]
+    either = {"properties": {"a": WHOLE, "b": WHOLE}}
+    either["oneOf"] = [{"required": ["a"]}, {"required": ["b"]}]
+    assert accepted(either, {"a": 1}, {"b": 1}, {"a": 1, "b": 1}, {}) == [{"a": 1}, {"b": 1}]
 
 
 def test_options_are_told_apart_from_all_that_the_others_allow() -> None:
@@ -176,11 +186,8 @@ def test_options_are_told_apart_from_all_that_the_others_allow() -> None:
     two = {"type": "object", "properties": {"t": {"const": 2}}, "required": ["t"]}
     inner = {"oneOf": [one, two]}
     assert accepted(inner, {}, {"t": 1}, {"t": 2}) == [{"t": 1}, {"t": 2}]
-    other = {"type": "object", "properties": {"c": WHOLE}, "required": ["c"]}
-    outer = [{"type": "object", "properties": {"k": k}, "required": ["k"]} for k in (other, inner)]
-    for options in (outer, [{**WHOLE, "minimum": 2**40}, {**WHOLE, "format": "int32"}]):
-        with pytest.raises(InvalidCall, match="no value meets two"):
-            schema_pattern({"oneOf": options})
+    formats = {"oneOf": [{**WHOLE, "minimum": 2**40}, {**WHOLE, "format": "int32"}]}
+    assert accepted(formats, 5, 2**35, 2**41) == [5]
 
 
 def test_open_names_leave_out_those_that_are_stated() -> None:
@@ -224,11 +231,10 @@ def test_keywords_without_a_type_stand_for_theirs() -> None:
 @pytest.mark.parametrize(
     ("schema", "place"),
     [
-        ({"type": "object", "properties": {"a/b": {"not": {}}}}, "#/properties/a~1b/not"),
-        ({"type": "array", "items": TEXT, "contains": {"const": "a"}}, "#/contains"),
-        ({"allOf": [{"if": {}, "then": {}}]}, "#/allOf/0/if"),
-        ({**TEXT, "format": "unheard-of"}, "#/format"),
-        ({**TEXT, "nullable": True}, "#/nullable"),
+        ({"type": "object", "properties": {"a/b": {"not": 3}}}, "#/properties/a~1b/not"),
+        ({"type": "array", "items": TEXT, "minContains": 2, "contains": 1}, "#/contains"),
+        ({"allOf": [{"if": 1, "then": {}}]}, "#/allOf/0/if"),
+        ({**TEXT, "not": {**TEXT, "format": "date"}}, "#"),
         ({"type": "text"}, "#/type"),
         ({"type": "array", "items": 3}, "#/items"),
         ({**TEXT, "minLength": -1}, "#/minLength"),
@@ -265,7 +271,6 @@ def test_what_is_not_supported_is_refused_by_place(schema: Any, place: str) -> N
         {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"},
         {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, TEXT]}}, "$ref": "#/$defs/a"},
         {**TEXT, "pattern": "a.*b.*c", "maxLength": 500},
-        {"type": "integer", "multipleOf": 7},
         {**TEXT, "maxLength": 1_000_000},
     ],
 )
@@ -376,23 +381,3 @@ def test_a_pattern_in_a_schema_is_refused_as_one_alone_is(source: str) -> None:
     said = within.value.allowed.replace("`re` and ECMA-262 know;", "`re` knows;")
     assert said == alone.value.allowed
     assert within.value.value == "#/properties/a/pattern"
-
-
-@pytest.mark.parametrize(
-    ("schema", "meant"),
-    [
-        ({"type": "object", "proprties": {}}, "properties"),
-        ({"requird": []}, "required"),
-        ({"maxlength": 4}, "maxLength"),
-        ({"discription": "a name"}, "description"),
-        ({"colour": "red"}, None),
-    ],
-)
-def test_a_keyword_that_nobody_knows_is_told_with_the_one_that_was_meant(
-    schema: dict[str, Any], meant: str | None
-) -> None:
-    with pytest.raises(InvalidCall) as caught:
-        schema_pattern({"anyOf": [schema, {"const": 1}]})
-    assert "schemas of the keywords $ref, " in caught.value.allowed
-    told = caught.value.allowed.partition("; ")[2]
-    assert told == (f"did you mean {meant}?" if meant else "")

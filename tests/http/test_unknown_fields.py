@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.reading import constraint_of
+from forkroot.adapters.http.runtime import Limits, Runtime
 from forkroot.adapters.http.unknown import Unknown, header_of, is_misspelled
+from forkroot.adapters.http.wire import ChatRequest
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.core.protocol import SPACED, JsonSchema
 
 from ..serving import serving
 from .conftest import Letters
@@ -134,6 +138,53 @@ def test_other_unknown_fields_are_ignored_and_named_in_a_header(
     assert response.headers["X-Ignored-Fields"] == "top_a, user"
     known = httpx.post(f"{url}/v1/chat/completions", json={"messages": SAID})
     assert "X-Ignored-Fields" not in known.headers
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "colour, ü": 1, "maxLenght": 2}}}
+IN_SCHEMA = ("#/properties/a/colour%2C%20%C3%BC", "#/properties/a/maxLenght")
+
+
+def format_of(schema: object, **options: object) -> dict[str, object]:
+    return {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, **options}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"json_schema": SCHEMA}, "json_schema"),
+        ({"json_schema": json.dumps(SCHEMA)}, "json_schema"),
+        ({"guided_json": SCHEMA}, "guided_json"),
+        ({"structured_outputs": {"json": SCHEMA}}, "structured_outputs.json"),
+        ({"response_format": format_of(SCHEMA)}, "response_format.json_schema.schema"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": SCHEMA}}]},
+            "tools[0].function.parameters",
+        ),
+    ],
+)
+def test_unknown_keywords_of_schemas_are_named_in_the_header(
+    url: str, fields: dict[str, object], place: str
+) -> None:
+    body = {"messages": SAID, "user": "me", **fields}
+    response = httpx.post(f"{url}/v1/chat/completions", json=body)
+    expected = ", ".join(["user", *(place + it for it in IN_SCHEMA)])
+    assert response.headers["X-Ignored-Fields"] == expected
+
+
+def test_a_strict_tool_may_have_no_unknown_keywords(url: str) -> None:
+    function = {"name": "f", "parameters": SCHEMA, "strict": True}
+    body = {"messages": SAID, "tools": [{"type": "function", "function": function}]}
+    response = httpx.post(f"{url}/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    place = "tools[0].function.parameters#/properties/a/colour, ü"
+    assert response.json()["error"]["param"] == place
+
+
+def test_a_strict_format_reaches_the_constraint_as_such() -> None:
+    asked = constraint_of(
+        ChatRequest(messages=[], response_format=format_of(SCHEMA, strict=True)), Limits()
+    )
+    assert asked is not None and asked.constraint == JsonSchema(SCHEMA, SPACED, strict=True)
 
 
 def test_an_unknown_field_is_told_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,129 @@
+"""Lookaround at the ends of a pattern, as patterns of their own that are found or are not.
+
+`^(?!a)b` is found where `^b` is and `^(?:a)` is not. Knows only where groups begin and end; what
+cannot be taken apart stays as it is, to be refused by whoever reads it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from .ecma import read_pattern
+from .strings import holds
+
+_AHEAD = {"(?=": True, "(?!": False}
+_BEHIND = {"(?<=": True, "(?<!": False}
+_REPEATS = ("*", "+", "?", "{")
+_NO_ATOMS = frozenset("()|*+?{}^$.")
+_NO_ESCAPES = frozenset("bBk123456789pPxuc")
+
+
+class Parts(NamedTuple):
+    """Patterns that are all found in a text, and patterns of which none is."""
+
+    found: tuple[str, ...] = ()
+    unlike: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=256)
+def parts_of(source: str) -> Parts:
+    """A pattern without the lookaround at its ends."""
+    groups = _groups(source)
+    if not source.startswith("^") or groups is None:
+        return Parts((source,))
+    found, unlike = list[str](), list[str]()
+    prefix, place = "^", 1
+    while place < len(source):
+        end = groups.get(place)
+        is_wanted = _AHEAD.get(source[place : place + 3])
+        if end is None or is_wanted is None:
+            size = _atom(source, place)
+            if not size:
+                break
+            prefix, place = prefix + source[place : place + size], place + size
+            continue
+        if source[end + 1 : end + 2] in _REPEATS:
+            return Parts((source,))
+        inner = f"{prefix}(?:{source[place + 3 : end]})"
+        (found if is_wanted else unlike).append(inner)
+        place = end + 1
+    rest = _without_end(source, place, groups, found, unlike)
+    return Parts((f"{prefix}{rest}", *found), tuple(unlike))
+
+
+def check_pattern(source: str) -> None:
+    """Raise Unreadable for a pattern that cannot be honoured."""
+    parts = parts_of(source)
+    for part in parts.found:
+        read_pattern(part)
+    for part in parts.unlike:
+        read_pattern(part, is_wide=True)
+
+
+def is_in(source: str, text: str) -> bool:
+    """Whether a pattern is found in a text, by both dialects."""
+    parts = parts_of(source)
+    return all(holds(read_pattern(part), text) for part in parts.found) and not any(
+        holds(read_pattern(part, is_wide=True), text) for part in parts.unlike
+    )
+
+
+def _without_end(
+    source: str, start: int, groups: dict[int, int], found: list[str], unlike: list[str]
+) -> str:
+    """What follows the start, without a lookbehind before the `$` at its end."""
+    rest = source[start:]
+    if not rest.endswith(")$"):
+        return rest
+    opened = next((at for at, end in groups.items() if end == len(source) - 2), start)
+    opening = next((it for it in _BEHIND if source.startswith(it, opened)), None)
+    if opened < start or opening is None:
+        return rest
+    inner = f"(?:{source[opened + len(opening) : -2]})$"
+    (found if _BEHIND[opening] else unlike).append(inner)
+    return f"{source[start:opened]}$"
+
+
+def _atom(source: str, place: int) -> int:
+    """The size of what stands for one character here, once; 0: something else does."""
+    char = source[place]
+    if char == "\\":
+        size = 2 if source[place + 1 : place + 2] not in ("", *_NO_ESCAPES) else 0
+    elif char == "[":
+        size = _class_end(source, place) + 1 - place
+    else:
+        size = char not in _NO_ATOMS
+    return 0 if source[place + size : place + size + 1] in _REPEATS else size
+
+
+def _groups(source: str) -> dict[int, int] | None:
+    """Where each outermost group begins and ends; None where alternatives stand beside them, or
+    where groups or classes are not closed."""
+    ends, opened, place = dict[int, int](), list[int](), 0
+    while place < len(source):
+        char = source[place]
+        if char == "\\":
+            place += 1
+        elif char == "[":
+            place = _class_end(source, place)
+        elif char == "(":
+            opened.append(place)
+        elif char == ")":
+            if not opened:
+                return None
+            start = opened.pop()
+            if not opened:
+                ends[start] = place
+        elif char == "|" and not opened:
+            return None
+        place += 1
+    return None if opened else ends
+
+
+def _class_end(source: str, place: int) -> int:
+    """Where the class ends that begins here; at the end of the pattern if nowhere."""
+    place += 1
+    while place < len(source) and source[place] != "]":
+        place += 2 if source[place] == "\\" else 1
+    return min(place, len(source))
