@@ -85,7 +85,11 @@ class DistinctCursor:
         self.guide = guide
         self.inner = inner
         self.tracker = tracker
-        self._forget()
+        self._mask: Mask | None = None
+        self._refused: tuple[int, ...] = ()
+        self._closest: tuple[int, ...] = ()
+        self._end: bytes | None = None
+        self._has_end = False
 
     @property
     def is_accepting(self) -> bool:
@@ -195,11 +199,8 @@ class DistinctCursor:
         return self._end
 
     def _forget(self) -> None:
-        self._mask: Mask | None = None
-        self._refused: tuple[int, ...] = ()
-        self._closest: tuple[int, ...] = ()
-        self._end: bytes | None = None
-        self._has_end = False
+        self._mask, self._end, self._has_end = None, None, False
+        self._refused, self._closest = (), ()
 
     def _filtered(self, mask: Mask) -> Mask:
         """The tokens of a mask that repeat nothing and leave a way on."""

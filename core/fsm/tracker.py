@@ -17,7 +17,7 @@ DIGITS = frozenset(b"%c" % char for char in b"-0123456789")
 class Frame(NamedTuple):
     """An object or array that is open.
 
-    shape: its row. child: the row of the value that is written, or comes next. index: of the item.
+    shape: its row. child: the row of the value that is written, or comes next. number: of the item.
     seen: the items so far, where they must differ: of each its value and its text; None elsewhere.
     start: where the current item begins, in the text that is kept.
     """
@@ -25,7 +25,7 @@ class Frame(NamedTuple):
     is_array: bool
     shape: int
     child: int = NOWHERE
-    index: int = 0
+    number: int = 0
     seen: tuple[tuple[str, bytes], ...] | None = None
     start: int = 0
 
@@ -53,11 +53,12 @@ class Tracker(NamedTuple):
 
     def after(self, data: bytes) -> Tracker | None:
         """The tracker after more of the text; None where an item repeats another."""
-        here: Tracker | None = self
+        here = self
         for byte in data:
-            here = here._step(byte)
-            if here is None:
+            after = here._step(byte)
+            if after is None:
                 return None
+            here = after
         return here
 
     @property
@@ -89,7 +90,7 @@ class Tracker(NamedTuple):
         match chr(byte):
             case '"':
                 in_key = bool(self.frames) and not self.frames[-1].is_array
-                in_key = in_key and self.frames[-1].index == 0
+                in_key = in_key and self.frames[-1].number == 0
                 return here._replace(in_string=True, in_key=in_key, key=b"")
             case "{":
                 return here._open(Frame(False, here._row()))
@@ -132,7 +133,7 @@ class Tracker(NamedTuple):
     def _value_of(self, name: str) -> Tracker:
         frame = self.frames[-1]
         child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].value(name)
-        return self._top(frame._replace(child=child, index=1))
+        return self._top(frame._replace(child=child, number=1))
 
     def _top(self, frame: Frame) -> Tracker:
         return self._replace(frames=(*self.frames[:-1], frame))
@@ -140,13 +141,15 @@ class Tracker(NamedTuple):
     def _next(self) -> Tracker | None:
         frame = self.frames[-1]
         if not frame.is_array:
-            return self._top(frame._replace(index=0))
+            return self._top(frame._replace(number=0))
         seen = frame.seen
         if seen is not None and (seen := self._with_item(frame)) is None:
             return None
-        index = frame.index + 1
-        child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].item(index)
-        return self._top(frame._replace(child=child, index=index, seen=seen, start=len(self.text)))
+        number = frame.number + 1
+        child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].item(number)
+        return self._top(
+            frame._replace(child=child, number=number, seen=seen, start=len(self.text))
+        )
 
     def _close(self) -> Tracker | None:
         frame = self.frames[-1]
