@@ -14,7 +14,7 @@ from .fsm.dfa import Dfa
 from .fsm.explore import Known
 from .fsm.finish import ShortestFinish
 from .fsm.matcher import Library
-from .fsm.plan import plan_of
+from .fsm.plan import Distinct, plan_of
 from .fsm.refusals import NotRegular
 from .fsm.regular import automaton
 from .fsm.vocabulary import Vocabulary
@@ -55,11 +55,18 @@ def made(kind: str, source: Any, field: str, library: Library) -> Any:
     these it is. Raises as these do."""
     if kind in ("schema", "grammar"):
         plan = plan_of(read_asked(kind, source), lambda: library)
-        if isinstance(plan, Known):
-            return "known", tuple(plan)
-        return "automaton", written(plan, ShortestFinish(plan, library.vocabulary))
+        if isinstance(plan, Distinct):
+            return *planned(plan.plan, library), tuple(map(tuple, plan.shapes))
+        return *planned(plan, library), ()
     dfa = automaton(Regex(source) if kind == "regex" else Choices(source), field)
     return written(dfa, ShortestFinish(dfa, library.vocabulary))
+
+
+def planned(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
+    """Which of these a plan is, and its plain data."""
+    if isinstance(plan, Known):
+        return "known", tuple(plan)
+    return "automaton", written(plan, ShortestFinish(plan, library.vocabulary))
 
 
 def read_asked(kind: str, source: Any) -> JsonSchema | Grammar:

@@ -20,11 +20,13 @@ import numpy as np
 from .exits import close_at_exit
 from .frames import Child, spawn
 from .fsm.dfa import Dfa
+from .fsm.distinct import Unrepeated
 from .fsm.explore import Known
 from .fsm.jsontext import schema_text
 from .fsm.partition import Partition
 from .fsm.refusals import NotRegular
 from .fsm.regular import Compiled
+from .fsm.shapes import Shape
 from .owner import Owner
 from .protocol import (
     BackendClosed,
@@ -78,15 +80,16 @@ class Workshop:
             case Choices(options):
                 return _read(self._ask("choices", options, field or "choices"))
 
-    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
         CallFailed."""
         if isinstance(asked, Grammar):
-            kind, made = self._ask("grammar", (asked.source, asked.syntax), "grammar")
+            kind, made, rows = self._ask("grammar", (asked.source, asked.syntax), "grammar")
         else:
             source = schema_text(asked.schema)
-            kind, made = self._ask("schema", (source, *asked.separators), "json_schema")
-        return Known(*made) if kind == "known" else _read(made)
+            kind, made, rows = self._ask("schema", (source, *asked.separators), "json_schema")
+        plan = Known(*made) if kind == "known" else _read(made)
+        return Unrepeated(plan, tuple(Shape(*row) for row in rows)) if rows else plan
 
     def close(self) -> None:
         """Stop the children; what they compile ends in BackendClosed. Nothing in a fork of this

@@ -15,13 +15,15 @@ from typing import Any, Protocol
 from ..dialects import Ignored, ignored
 from ..protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
+from .dfa import Dfa
+from .distinct import DistinctGuide, Unrepeated
 from .explore import Known
 from .grammar import GrammarGuide
 from .guide import Cursor, Guide
 from .jsontext import room_left
 from .limits import Limits, TooSlow
 from .matcher import Library
-from .plan import plan_of
+from .plan import Distinct, plan_of
 from .refusals import FIELD, refuse
 from .regular import Compiled, RegularGuide, automaton
 from .retokenize import Jump, Retokenizer
@@ -51,7 +53,7 @@ class Workshop(Protocol):
     def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """As `regular.automaton`, and what ends it takes."""
 
-    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """As `plan_of`, and what ends an automaton takes."""
 
 
@@ -112,13 +114,18 @@ class Constraints:
 
     def _own_guide(self, constraint: Constraint) -> Guide:
         if isinstance(constraint, Regex | Choices):
-            made: Compiled | Known = self._compiled(constraint)
+            made: Compiled | Known | Unrepeated = self._compiled(constraint)
             field = "constraint"
         else:
             if isinstance(constraint, JsonSchema):
                 _check_keywords(constraint)
             made = self._plan(constraint)
             field = FIELD if isinstance(constraint, JsonSchema) else "grammar"
+        if isinstance(made, Unrepeated):
+            return DistinctGuide(self._guide_of(made.plan, field), made.shapes)
+        return self._guide_of(made, field)
+
+    def _guide_of(self, made: Compiled | Known, field: str) -> RegularGuide | GrammarGuide:
         if isinstance(made, Known):
             return GrammarGuide(made, self._library, field)
         return RegularGuide(made.dfa, self._vocabulary, field, made.num_tokens)
@@ -133,7 +140,7 @@ class Constraints:
                 return Compiled(automaton(constraint, limits=Limits(seconds=seconds)))
         return shop.compiled(constraint)
 
-    def _plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
+    def _plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """What a schema or a grammar is compiled to."""
         shop = self._workshop
         if shop is None:
@@ -144,9 +151,17 @@ class Constraints:
                 return self._planned(asked, seconds)
         return shop.plan(asked)
 
-    def _planned(self, asked: JsonSchema | Grammar, seconds: float | None) -> Compiled | Known:
+    def _planned(
+        self, asked: JsonSchema | Grammar, seconds: float | None
+    ) -> Compiled | Known | Unrepeated:
         plan = plan_of(asked, lambda: self._library, seconds)
-        return plan if isinstance(plan, Known) else Compiled(plan)
+        if isinstance(plan, Distinct):
+            return Unrepeated(_compiled(plan.plan), plan.shapes)
+        return _compiled(plan)
+
+
+def _compiled(plan: Dfa | Known) -> Compiled | Known:
+    return plan if isinstance(plan, Known) else Compiled(plan)
 
 
 def _check_keywords(asked: JsonSchema) -> None:

@@ -6,6 +6,7 @@ The answer is plain data, and may be found in any process that has the vocabular
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ..protocol import Grammar, InvalidCall, JsonSchema, Regex
 from .dfa import Dfa
@@ -17,14 +18,23 @@ from .refusals import FIELD, NotRegular
 from .regular import automaton
 from .rules import schema_grammar
 from .schema import schema_pattern
+from .shapes import Shapes, unique_shapes
 from .syntaxes import read_grammar
 from .unfold import MAX_SECONDS
 
 
+class Distinct(NamedTuple):
+    """A schema some of whose arrays must not repeat an item. plan: of the rest of it."""
+
+    plan: Dfa | Known
+    shapes: Shapes
+
+
 def plan_of(
     asked: JsonSchema | Grammar, library: Callable[[], Library], seconds: float | None = None
-) -> Dfa | Known:
-    """The automaton of a schema, or what is known of the grammar.
+) -> Dfa | Known | Distinct:
+    """The automaton of a schema, or what is known of the grammar; with both, where items must
+    differ.
 
     library: gives what compiles grammars. seconds: of processor time that each part of the work may
     take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall and its kin.
@@ -33,9 +43,13 @@ def plan_of(
         lark = read_grammar(asked.source, asked.syntax)
         return explore(lark, library(), seconds=seconds)
     plan = schema_plan(asked, seconds)
+    made: Dfa | Known
     if isinstance(plan, Dfa):
-        return plan
-    return explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+        made = plan
+    else:
+        made = explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+    shapes = unique_shapes(asked.schema, seconds or MAX_SECONDS)
+    return Distinct(made, shapes) if shapes else made
 
 
 def schema_plan(asked: JsonSchema, seconds: float | None = None) -> Dfa | str:
@@ -45,12 +59,14 @@ def schema_plan(asked: JsonSchema, seconds: float | None = None) -> Dfa | str:
     schema, separators = asked.schema, asked.separators
     limits = Limits() if seconds is None else Limits(seconds=seconds)
     try:
-        pattern = schema_pattern(schema, separators=separators, seconds=seconds or MAX_SECONDS)
+        pattern = schema_pattern(
+            schema, separators=separators, seconds=seconds or MAX_SECONDS, is_tracked=True
+        )
     except NotRegular:
-        return schema_grammar(schema, separators, seconds or MAX_SECONDS)
+        return schema_grammar(schema, separators, seconds or MAX_SECONDS, is_tracked=True)
     try:
         return automaton(Regex(pattern), FIELD, limits)
     except InvalidCall as error:
         if seconds is not None and isinstance(error, TooSlow):
             raise
-    return schema_grammar(schema, separators, seconds or MAX_SECONDS)
+    return schema_grammar(schema, separators, seconds or MAX_SECONDS, is_tracked=True)

@@ -37,13 +37,14 @@ def schema_grammar(
     schema: Mapping[str, Any] | bool,
     separators: tuple[str, str] = COMPACT,
     seconds: float = MAX_SECONDS,
+    is_tracked: bool = False,
 ) -> str:
-    """A grammar, in Lark, whose every text is JSON that the schema accepts. separators, seconds: as
-    in `schema_pattern`.
+    """A grammar, in Lark, whose every text is JSON that the schema accepts. separators, seconds,
+    is_tracked: as in `schema_pattern`.
 
     Raises InvalidCall and its kin as `schema_pattern` does, with less that cannot be said.
     """
-    name, rules = schema_rules(schema, "", separators, seconds)
+    name, rules = schema_rules(schema, "", separators, seconds, is_tracked)
     return f"start: {name}\n{rules}"
 
 
@@ -52,11 +53,12 @@ def schema_rules(
     prefix: str,
     separators: tuple[str, str] = COMPACT,
     seconds: float = MAX_SECONDS,
+    is_tracked: bool = False,
 ) -> tuple[str, str]:
     """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
     document = Document(schema, seconds)
     try:
-        return RuleWriter(document, prefix, separators).all_rules((document.root,))
+        return RuleWriter(document, prefix, separators, is_tracked).all_rules((document.root,))
     except RecursionError:
         raise refuse("#", "schemas less deep, for callers this deep in calls") from None
 
@@ -68,8 +70,14 @@ class RuleWriter(Writer):
     places are found, one counts as empty until it is known to have a value.
     """
 
-    def __init__(self, document: Document, prefix: str, separators: tuple[str, str]) -> None:
-        super().__init__(document, separators)
+    def __init__(
+        self,
+        document: Document,
+        prefix: str,
+        separators: tuple[str, str],
+        is_tracked: bool = False,
+    ) -> None:
+        super().__init__(document, separators, is_tracked)
         self._prefix = prefix
         self._keys: list[Key] = []
         self._places: dict[Key, tuple[str, All]] = {}

@@ -44,16 +44,19 @@ def schema_pattern(
     *,
     separators: tuple[str, str] = COMPACT,
     seconds: float = MAX_SECONDS,
+    is_tracked: bool = False,
 ) -> str:
     """A regular expression whose every match is JSON that the schema accepts.
 
     separators: as in `JsonSchema`.
     seconds: of this thread's processor time that reading it may take.
+    is_tracked: whether items are kept from repeating while they are written, so that uniqueItems
+      need not be said.
     Raises NotRegular where a pattern cannot say it, InvalidCall where the schema is ill-formed,
     too large, accepts nothing, or has keywords that are not supported.
     """
     document = Document(schema, seconds)
-    writer = Writer(document, separators)
+    writer = Writer(document, separators, is_tracked)
     found = writer.write((document.root,))
     if found is None:
         raise refuse_empty(writer.empty)
@@ -64,8 +67,11 @@ class Writer:
     """Writes the places of one document, each as a pattern. empty: those that no value meets, the
     outer ones last."""
 
-    def __init__(self, document: Document, separators: tuple[str, str]) -> None:
+    def __init__(
+        self, document: Document, separators: tuple[str, str], is_tracked: bool = False
+    ) -> None:
         self.document = document
+        self._is_tracked = is_tracked
         self._separators = separators
         self._layout = Layout(*map(self.separator, separators))
         self.empty: list[str] = []
@@ -188,7 +194,11 @@ class Writer:
             return None
         self.check_count(arrays.low, high)
         if arrays.is_unique and (high is None or high > 1):
-            return self._unique(arrays)
+            found = self._unique(arrays)
+            if found is not None:
+                return found
+            if not self._is_tracked:
+                raise Unreadable("uniqueItems for arrays whose items are an enum")
         return self._items([item for item in items if item], rest, arrays.low, high)
 
     def _items(self, items: list[str], rest: str | None, low: int, high: int | None) -> str:
@@ -201,20 +211,20 @@ class Writer:
         return rf"\[{nested(items, low, entry, self._layout.comma)}\]"
 
     def _unique(self, arrays: Arrays) -> str | None:
-        """Different items of an enum, in its order."""
+        """Different items of an enum, in its order; None where that is not what is said. What is
+        written otherwise is kept from repeating an item by `core.fsm.distinct`."""
         ways = () if arrays.prefix or not arrays.rest else self.document.unfold(arrays.rest)
         values = {
             value.key: value for facts in ways for value in facts.values or () if fits(facts, value)
         }
-        if not ways or any(facts.values is None for facts in ways):
-            raise Unreadable("uniqueItems for arrays whose items are an enum")
-        all_low = arrays.low == len(values)
-        if arrays.low > len(values):
+        num_values = len(values)
+        is_all = arrays.low == num_values
+        if not ways or any(facts.values is None for facts in ways) or arrays.low > num_values:
             return None
-        if not all_low and (arrays.low > 1 or (arrays.high or len(values)) < len(values)):
-            raise Unreadable("uniqueItems with minItems of 0, 1 or all, and without maxItems")
+        if not is_all and (arrays.low > 1 or (arrays.high or num_values) < num_values):
+            return None
         entries = [
-            Entry(text, int(all_low)) for value in values.values() for text in self.values([value])
+            Entry(text, int(is_all)) for value in values.values() for text in self.values([value])
         ]
         return enclosed("[]", entries, self._layout.comma, needs_one=arrays.low > 0)
 

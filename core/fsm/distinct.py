@@ -1,0 +1,263 @@
+"""Guides of JSON schemas some of whose arrays must not repeat an item.
+
+Another guide knows the rest of the schema; what it allows is narrowed by what was written: a token
+is left out that would repeat an item, or after which every way on would. Knows nothing of schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from ..protocol import CallFailed, InvalidCall
+from .explore import Known
+from .grammar import GrammarCursor, GrammarGuide
+from .regular import Compiled, RegularCursor, RegularGuide
+from .required import beginnings
+from .search import Steps, find, steps_of
+from .shapes import Shapes
+from .tracker import Tracker
+from .vocabulary import NEVER, Mask
+
+Inner: TypeAlias = RegularGuide | GrammarGuide
+InnerCursor: TypeAlias = RegularCursor | GrammarCursor
+
+FIELD = "json_schema"
+MARGIN = 16
+MAX_REFUSED = 8
+STRUCTURE = frozenset(b'",]}')
+NUMBERS = frozenset(b"-0123456789.eE+")
+
+
+class Unrepeated(NamedTuple):
+    """A schema some of whose arrays must not repeat an item, compiled."""
+
+    plan: Compiled | Known
+    shapes: Shapes
+
+
+class DistinctGuide:
+    """As `Guide`. inner: of the schema without uniqueItems. shapes: where items must differ.
+
+    Raises InvalidCall where no text was found that repeats nothing.
+    """
+
+    def __init__(self, inner: Inner, shapes: Shapes) -> None:
+        self.inner = inner
+        self.vocabulary = inner.vocabulary
+        self._shapes = shapes
+        self.options: dict[int, bytes] = {}
+        self.structure = self._flags(lambda data: bool(STRUCTURE & set(data)))
+        self.entering = self._flags(lambda data: b"[" in data and b"," in data)
+        self.numeric = self._flags(lambda data: data[0] in NUMBERS)
+        if self.cursor().is_stuck:
+            allowed = "arrays that have as many different items as they need"
+            raise InvalidCall(FIELD, "#", allowed)
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Guide.num_bytes`."""
+        return self.inner.num_bytes + 3 * self.structure.nbytes
+
+    def cursor(self, written: bytes = b"", required: bytes = b"") -> DistinctCursor:
+        """As `Guide.cursor`."""
+        tracker = Tracker(self._shapes).after(written)
+        if tracker is None or tracker.after(required) is None:
+            raise CallFailed(f"the constraint does not allow {written + required!r}")
+        return DistinctCursor(self, self.inner.cursor(written, required), tracker)
+
+    def _flags(self, holds: Callable[[bytes], bool]) -> Mask:
+        vocabulary = self.vocabulary
+        tokens = [
+            token
+            for token, data in enumerate(vocabulary.token_bytes)
+            if data and not vocabulary.is_end[token] and holds(data)
+        ]
+        return vocabulary.pack(vocabulary.flags(tokens))
+
+
+class DistinctCursor:
+    """As `Cursor`. inner: of the guide that knows the rest. tracker: of what was written."""
+
+    __slots__ = ("_closest", "_end", "_has_end", "_mask", "_refused", "guide", "inner", "tracker")
+
+    def __init__(self, guide: DistinctGuide, inner: InnerCursor, tracker: Tracker) -> None:
+        self.guide = guide
+        self.inner = inner
+        self.tracker = tracker
+        self._mask: Mask | None = None
+        self._refused: tuple[int, ...] = ()
+        self._closest: tuple[int, ...] = ()
+        self._end: bytes | None = None
+        self._has_end = False
+
+    @property
+    def is_accepting(self) -> bool:
+        """As `Cursor.is_accepting`."""
+        return self.inner.is_accepting
+
+    @property
+    def is_finished(self) -> bool:
+        """As `Cursor.is_finished`."""
+        return self.inner.is_finished
+
+    def advance(self, token: int) -> None:
+        """As `Cursor.advance`."""
+        vocabulary = self.guide.vocabulary
+        is_text = 0 <= token < vocabulary.size and not vocabulary.is_end[token]
+        after = self.tracker.after(vocabulary.token_bytes[token]) if is_text else self.tracker
+        if after is None:
+            raise CallFailed(f"token {token} is not allowed by the constraint here")
+        self.inner.advance(token)
+        self.tracker = after
+        self._forget()
+
+    def mask(self) -> Mask:
+        """As `Cursor.mask`."""
+        if self._mask is None:
+            self._mask = self._filtered(self.inner.mask())
+            self._mask.flags.writeable = False
+        return self._mask
+
+    def mask_within(self, budget: int) -> Mask:
+        """As `Cursor.mask_within`; `fits` tells which token does not fit. Once it has told of
+        several, the tokens with which an end that is known begins."""
+        mask = self.mask() & ~self._bits(self._refused)
+        if not self._refused:
+            return mask
+        if len(self._refused) < MAX_REFUSED and mask.any():
+            return mask
+        end = self.end()
+        if end is None:
+            return mask
+        leading = beginnings(end, self.guide.vocabulary)
+        needs = {token: self._spell(rest) for token, rest in leading.items()}
+        least = min(needs.values(), default=0)
+        kept = [token for token, need in needs.items() if need < budget or need == least]
+        self._closest = tuple(kept)
+        ends = self.mask() & self._bits(tuple(self.guide.vocabulary.end_ids))
+        return (self._bits(self._closest) & self.mask()) | ends
+
+    def fits(self, token: int, budget: int) -> bool:
+        """As `Cursor.fits`."""
+        vocabulary = self.guide.vocabulary
+        is_end = not 0 <= token < vocabulary.size or bool(vocabulary.is_end[token])
+        if token in self._closest:
+            return True
+        need = self._spell(self.end())
+        if is_end or need >= NEVER or need + MARGIN < budget:
+            return is_end or self.inner.fits(token, budget)
+        end, data = self.end(), vocabulary.token_bytes[token]
+        is_known = end is not None and end.startswith(data)
+        is_soon = is_known and self._spell((end or b"")[len(data) :]) < budget
+        if is_soon or self._need_after(data) < budget:
+            return True
+        self._refused = (*self._refused, token)
+        return False
+
+    def forced(self) -> bytes:
+        """As `Cursor.forced`."""
+        return self.inner.forced()
+
+    def joins(self, tail: bytes) -> bool:
+        """As `Cursor.joins`."""
+        return self.inner.joins(tail)
+
+    def shortest_finish(self) -> int:
+        """As `Cursor.shortest_finish`; 0 where no end was found, so that none is waited for."""
+        need = self._spell(self.end())
+        return 0 if need >= NEVER else need
+
+    def after(self, data: bytes) -> DistinctCursor:
+        """As `Cursor.after`."""
+        tracker = self.tracker.after(data)
+        if tracker is None:
+            raise CallFailed(f"the constraint does not allow {data!r} here")
+        return DistinctCursor(self.guide, self.inner.after(data), tracker)
+
+    def copy(self) -> DistinctCursor:
+        """As `Cursor.copy`."""
+        other = DistinctCursor(self.guide, self.inner.copy(), self.tracker)
+        other._mask, other._refused, other._closest = self._mask, self._refused, self._closest
+        other._end, other._has_end = self._end, self._has_end
+        return other
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether every way to go on repeats an item."""
+        return find(self._steps(b""), self.tracker, is_whole=True).is_exhausted
+
+    def end(self) -> bytes | None:
+        """Bytes that end the answer from here and repeat nothing; None: none were found."""
+        if not self._has_end:
+            required = self.inner.required
+            tracker = self.tracker.after(required)
+            steps = self._steps(required)
+            found = None if tracker is None else find(steps, tracker, is_whole=True)
+            self._end = None if found is None or found.end is None else required + found.end
+            self._has_end = True
+        return self._end
+
+    def _forget(self) -> None:
+        self._mask, self._end, self._has_end = None, None, False
+        self._refused, self._closest = (), ()
+
+    def _filtered(self, mask: Mask) -> Mask:
+        """The tokens of a mask that repeat nothing and leave a way on."""
+        guide, table = self.guide, self.guide.vocabulary.token_bytes
+        repeats: list[int] = []
+        for token in guide.vocabulary.tokens(mask & self._doubtful()):
+            if not self._goes_on(table[token]):
+                repeats.append(token)
+        return mask & ~self._bits(tuple(repeats))
+
+    def _doubtful(self) -> Mask:
+        """The tokens that may repeat an item, or lead to where every way on does."""
+        guide, tracker = self.guide, self.tracker
+        frame = tracker.frame
+        if frame is None:
+            return guide.entering
+        if tracker.shapes[frame.shape].prefix:
+            return self.inner.mask()
+        found = guide.structure | guide.entering
+        item = tracker.item
+        if not item or item[0] in NUMBERS:
+            found = found | guide.numeric
+        rests = [text[len(item) :] for _, text in frame.seen or () if text.startswith(item)]
+        near = {token for rest in rests for token in beginnings(rest, guide.vocabulary)}
+        return found | self._bits(tuple(near))
+
+    def _goes_on(self, data: bytes) -> bool:
+        """Whether more items can follow, or the array can end, after these bytes."""
+        tracker = self.tracker.after(data)
+        if tracker is None:
+            return False
+        frame = tracker.frame
+        if frame is None:
+            return True
+        is_tight = any(
+            f.seen is not None and tracker.shapes[f.shape].prefix for f in tracker.frames
+        )
+        if not is_tight and not tracker.is_watching:
+            return True
+        found = find(self._steps(data), tracker, is_whole=False)
+        return not found.is_exhausted
+
+    def _need_after(self, data: bytes) -> int:
+        tracker = self.tracker.after(data)
+        if tracker is None:
+            return NEVER
+        rest = self.inner.required[len(data) :]
+        tracker = tracker.after(rest)
+        found = None if tracker is None else find(self._steps(data + rest), tracker, is_whole=True)
+        return NEVER if found is None or found.end is None else self._spell(rest + found.end)
+
+    def _steps(self, data: bytes) -> Steps:
+        return steps_of(self.inner, data, self.guide.options)
+
+    def _bits(self, tokens: tuple[int, ...]) -> Mask:
+        vocabulary = self.guide.vocabulary
+        return vocabulary.pack(vocabulary.flags(list(tokens)))
+
+    def _spell(self, end: bytes | None) -> int:
+        return NEVER if end is None else self.guide.vocabulary.spell(end)

@@ -1,0 +1,137 @@
+"""Looks for a way on that repeats no item: depth first, with what ends soon before the rest."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from .ending import ALL_BYTES, ORDER
+from .grammar import GrammarCursor
+from .regular import RegularCursor, RegularGuide
+from .tracker import Tracker
+
+MAX_NODES = 3_000
+MAX_DEPTH = 4_000
+MAX_KNOWN = 10_000
+FIRST = b'"]},:'
+SOONER = 2  # tokens by which a byte that closes something is preferred
+
+
+class Found(NamedTuple):
+    """end: the bytes that were looked for; None: none were found. is_exhausted: there are none."""
+
+    end: bytes | None
+    is_exhausted: bool = False
+
+
+class Steps(Protocol):
+    """A place in a constraint that moves byte by byte, to and fro."""
+
+    @property
+    def is_accepting(self) -> bool:
+        """Whether the answer may end here."""
+
+    def options(self) -> bytes:
+        """The bytes that may come next, those first that seem to lead to an end."""
+
+    def push(self, byte: int) -> None:
+        """Go on with a byte that may come next."""
+
+    def pop(self) -> None:
+        """Take the last byte back."""
+
+
+def find(steps: Steps, tracker: Tracker, is_whole: bool) -> Found:
+    """Bytes after which the answer may end, or, unless `is_whole`, after which no array is open
+    whose items must differ; on the way none of them repeats one."""
+    path = bytearray()
+    trackers, left = [tracker], [iter(steps.options())]
+    for _ in range(MAX_NODES):
+        here = trackers[-1]
+        is_end = steps.is_accepting if is_whole else here.num_unique == 0
+        if is_end:
+            return Found(bytes(path))
+        byte = next(left[-1], None) if len(path) < MAX_DEPTH else None
+        if byte is None:
+            trackers.pop()
+            left.pop()
+            if not trackers:
+                return Found(None, is_exhausted=True)
+            steps.pop()
+            path.pop()
+            continue
+        after = here.after(bytes((byte,)))
+        if after is None:
+            continue
+        steps.push(byte)
+        path.append(byte)
+        trackers.append(after)
+        left.append(iter(steps.options()))
+    return Found(None)
+
+
+def steps_of(cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int, bytes]) -> Steps:
+    """The place of a cursor after more bytes, which are allowed. known: what may come next in the
+    states of an automaton; grows."""
+    if isinstance(cursor, RegularCursor):
+        state = cursor.guide.dfa.run(cursor.state, data)
+        return _RegularSteps(cursor.guide, state, known)
+    return _GrammarSteps(cursor, data)
+
+
+class _RegularSteps:
+    def __init__(self, guide: RegularGuide, state: int, known: dict[int, bytes]) -> None:
+        self._guide = guide
+        self._states = [state]
+        self._known = known
+
+    @property
+    def is_accepting(self) -> bool:
+        return self._guide.dfa.is_accepting(self._states[-1])
+
+    def options(self) -> bytes:
+        state = self._states[-1]
+        known = self._known.get(state)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            known = self._known[state] = self._sorted(state)
+        return known
+
+    def _sorted(self, state: int) -> bytes:
+        dfa, finish = self._guide.dfa, self._guide.finish
+        order = dict.fromkeys((*FIRST, *ORDER))
+        found = [(byte, to) for byte in order if (to := dfa.step(state, byte))]
+        needs = {to: finish.tokens(to) for _, to in found}
+
+        def rank(pair: tuple[int, int]) -> tuple[bool, int]:
+            byte, to = pair
+            return to == state, needs[to] - SOONER * (byte in FIRST)
+
+        return bytes(byte for byte, _ in sorted(found, key=rank))
+
+    def push(self, byte: int) -> None:
+        self._states.append(self._guide.dfa.step(self._states[-1], byte))
+
+    def pop(self) -> None:
+        self._states.pop()
+
+
+class _GrammarSteps:
+    def __init__(self, cursor: GrammarCursor, data: bytes) -> None:
+        self._matcher = cursor.matcher.deep_copy()
+        self._matcher.consume_tokens(list(data))
+
+    @property
+    def is_accepting(self) -> bool:
+        return bool(self._matcher.is_accepting())
+
+    def options(self) -> bytes:
+        bits = int.from_bytes(self._matcher.compute_bitmask(), "little") & ALL_BYTES
+        order = dict.fromkeys((*FIRST, *ORDER))
+        return bytes(byte for byte in order if bits >> byte & 1)
+
+    def push(self, byte: int) -> None:
+        self._matcher.consume_token(byte)
+
+    def pop(self) -> None:
+        self._matcher.rollback(1)

@@ -1,0 +1,190 @@
+"""Follows JSON byte by byte and keeps the items of arrays whose items must differ.
+
+Immutable: each step gives another tracker. Knows nothing of schemas, automata or tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from .shapes import NOWHERE, Shapes
+
+BLANKS = b" \t\r\n"
+DIGITS = frozenset(b"%c" % char for char in b"-0123456789")
+
+
+class Frame(NamedTuple):
+    """An object or array that is open.
+
+    shape: its row. child: the row of the value that is written, or comes next. number: of the item.
+    seen: the items so far, where they must differ: of each its value and its text; None elsewhere.
+    start: where the current item begins, in the text that is kept.
+    """
+
+    is_array: bool
+    shape: int
+    child: int = NOWHERE
+    number: int = 0
+    seen: tuple[tuple[str, bytes], ...] | None = None
+    start: int = 0
+
+
+class Tracker(NamedTuple):
+    """What is open in a JSON text.
+
+    text: from the outermost array on whose items must differ. in_key: inside a property's name,
+    which is kept in `key`.
+    """
+
+    shapes: Shapes
+    frames: tuple[Frame, ...] = ()
+    text: bytes = b""
+    num_unique: int = 0
+    in_string: bool = False
+    is_escaped: bool = False
+    in_key: bool = False
+    key: bytes = b""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost open array whose items must differ."""
+        return next((f for f in reversed(self.frames) if f.seen is not None), None)
+
+    def after(self, data: bytes) -> Tracker | None:
+        """The tracker after more of the text; None where an item repeats another."""
+        here = self
+        for byte in data:
+            after = here._step(byte)
+            if after is None:
+                return None
+            here = after
+        return here
+
+    @property
+    def item(self) -> bytes:
+        """The text of the current item of `frame`."""
+        frame = self.frame
+        return b"" if frame is None else self.text[frame.start :].lstrip(BLANKS)
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether the current item could still repeat another: its text begins one, or is one."""
+        for frame in self.frames:
+            if frame.seen:
+                item = self.text[frame.start :].lstrip(BLANKS)
+                if any(text.startswith(item) for _, text in frame.seen):
+                    return True
+                if item[:1] in DIGITS and any(text[:1] in DIGITS for _, text in frame.seen):
+                    return True  # a number has many spellings
+                if (value := _value(item)) is not None and any(value == v for v, _ in frame.seen):
+                    return True
+        return False
+
+    def _step(self, byte: int) -> Tracker | None:
+        here = self
+        if self.num_unique:
+            here = here._replace(text=self.text + bytes((byte,)))
+        if self.in_string:
+            return here._in_string(byte)
+        match chr(byte):
+            case '"':
+                in_key = bool(self.frames) and not self.frames[-1].is_array
+                in_key = in_key and self.frames[-1].number == 0
+                return here._replace(in_string=True, in_key=in_key, key=b"")
+            case "{":
+                return here._open(Frame(False, here._row()))
+            case "[":
+                return here._open_array()
+            case ":":
+                return here._value_of(json.loads(b'"' + self.key + b'"'))
+            case ",":
+                return here._next()
+            case "]" | "}":
+                return here._close()
+        return here
+
+    def _in_string(self, byte: int) -> Tracker:
+        if self.in_key and (self.is_escaped or byte != ord('"')):
+            self = self._replace(key=self.key + bytes((byte,)))
+        if self.is_escaped:
+            return self._replace(is_escaped=False)
+        if byte == ord("\\"):
+            return self._replace(is_escaped=True)
+        return self._replace(in_string=False, in_key=False) if byte == ord('"') else self
+
+    def _row(self) -> int:
+        """The row of the value that comes next."""
+        return self.frames[-1].child if self.frames else 0
+
+    def _open(self, frame: Frame) -> Tracker:
+        return self._replace(frames=(*self.frames, frame))
+
+    def _open_array(self) -> Tracker:
+        row = self._row()
+        shape = None if row == NOWHERE else self.shapes[row]
+        child = NOWHERE if shape is None else shape.item(0)
+        if shape is None or not shape.is_unique:
+            return self._open(Frame(True, row, child))
+        text = self.text if self.num_unique else b"["
+        here = self._replace(text=text, num_unique=self.num_unique + 1)
+        return here._open(Frame(True, row, child, 0, (), len(text)))
+
+    def _value_of(self, name: str) -> Tracker:
+        frame = self.frames[-1]
+        child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].value(name)
+        return self._top(frame._replace(child=child, number=1))
+
+    def _top(self, frame: Frame) -> Tracker:
+        return self._replace(frames=(*self.frames[:-1], frame))
+
+    def _next(self) -> Tracker | None:
+        frame = self.frames[-1]
+        if not frame.is_array:
+            return self._top(frame._replace(number=0))
+        seen = frame.seen
+        if seen is not None and (seen := self._with_item(frame)) is None:
+            return None
+        number = frame.number + 1
+        child = NOWHERE if frame.shape == NOWHERE else self.shapes[frame.shape].item(number)
+        return self._top(
+            frame._replace(child=child, number=number, seen=seen, start=len(self.text))
+        )
+
+    def _close(self) -> Tracker | None:
+        frame = self.frames[-1]
+        here = self._replace(frames=self.frames[:-1])
+        if frame.seen is None:
+            return here
+        if self._with_item(frame) is None:
+            return None
+        left = self.num_unique - 1
+        return here._replace(num_unique=left, text=self.text if left else b"")
+
+    def _with_item(self, frame: Frame) -> tuple[tuple[str, bytes], ...] | None:
+        """What was seen and the item that ends before the last byte; None where it repeats one."""
+        item = self.text[frame.start : -1].strip(BLANKS)
+        value = _value(item)
+        seen = frame.seen or ()
+        if value is None:
+            return seen
+        return None if any(value == other for other, _ in seen) else (*seen, (value, item))
+
+
+def _value(text: bytes) -> str | None:
+    """Equal for equal values, as JSON Schema has it; None where this is no whole value."""
+    try:
+        return json.dumps(_plain(json.loads(text)), sort_keys=True)
+    except ValueError:
+        return None
+
+
+def _plain(value: Any) -> Any:
+    """The same value, with whole numbers as integers."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    return value
