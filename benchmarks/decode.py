@@ -57,6 +57,7 @@ def shapes() -> dict[str, ModelConfig]:
     sizes = {"vocabulary_size": 32_000, "num_layers": 8, "hidden_size": 512, "ffn_size": 1408}
     heads = {"num_heads": 8, "num_kv_heads": 4, "head_dim": 64}
     other = replace(tiny, **sizes, **heads, rope=RopeConfig(), is_tied=False, eos_ids=())
+    other = replace(other, windows=(None,) * other.num_layers)
     return {"tiny": tiny, "56M": other}
 
 

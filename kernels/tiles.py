@@ -16,6 +16,7 @@ from numba import njit
 from .attention_lanes import FEW, SQUARE, few, turn, width
 from .vectors import (
     NARROW,
+    REGISTERS,
     WIDE,
     exp2,
     fetch_far,
@@ -33,9 +34,10 @@ from .vectors import (
     tanh,
     times,
     wide,
+    zeros,
 )
 
-LANES = WIDE  # queries of a tile; FEW where there are no more
+LANES = min(REGISTERS // 8, 32)  # queries of a tile; FEW where there are no more
 BLOCK = 64  # keys of a block
 MOST_TILES = 256 // LANES  # tiles that a block is read for, while it is in a near cache
 _MOST_FEW = 3 * FEW  # queries up to which a tile half empty costs more than a small one
@@ -49,7 +51,7 @@ SIGNATURE = (
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
     " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
-_compiled = njit(error_model="numpy", nogil=True)
+_compiled, _most = njit(error_model="numpy", nogil=True), zeros(LANES)
 
 
 def attend(
@@ -70,10 +72,10 @@ def attend(
     settings = window, scale, cap, num_tiles * LANES, is_merged, least, least_not, part, num_parts
     of_keys, of_part = (table, rows, firsts, ends), (starts, bounds, tokens)
     most = longest(bounds, least, least_not) * (q.shape[1] // keys.shape[0])
-    if most <= _MOST_FEW and 0 < most % WIDE <= FEW < WIDE:
+    if most <= _MOST_FEW and 0 < most % LANES <= FEW < LANES:
         _attend(q, keys, values, out, total, of_keys, of_part, settings, few())
     else:
-        _attend(q, keys, values, out, total, of_keys, of_part, settings, wide())
+        _attend(q, keys, values, out, total, of_keys, of_part, settings, _most())
 
 
 @_compiled
@@ -115,11 +117,11 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                 begun = firsts[s] + unseen
                 for at in range(begun, stop, BLOCK):
                     num_keys = min(BLOCK, stop - at)
-                    if lanes < WIDE and at + BLOCK < stop:
+                    if lanes < LANES and at + BLOCK < stop:
                         find(soon, slots, at + BLOCK, stop, base, dim)
-                    elif lanes < WIDE and kv_head + 1 < num_kv_heads:
+                    elif lanes < LANES and kv_head + 1 < num_kv_heads:
                         find(soon, slots, begun, stop, base + num_slots, dim)
-                    if lanes == WIDE or at == begun:
+                    if lanes == LANES or at == begun:
                         find(places, slots, at, stop, base, dim)
                     for tile in range(0, used, lanes):
                         last = tile + lanes - 1
@@ -136,7 +138,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                         for lane in range(0, min(lanes, used - tile), _ROWS):
                             of_rows = scores, lanes, decay, mixed, lane
                             _mix(values, places, num, dim, of_rows, (tile + lane) * dim)
-                    if lanes < WIDE:
+                    if lanes < LANES:
                         places[:] = soon
                 _unpack(mixed, peaks, sums, out, total, tokens, is_merged, of_tiles)
 
@@ -233,8 +235,12 @@ def _score(keys, values, places, soon, num, dim, of_tile, like):
     """scores [keys, lanes], eight keys at a time; behind the last key, those of keys unasked."""
     (queries, at, scores), lanes = of_tile, width(like)
     for j in range(0, num, _ROWS):
-        if lanes < WIDE and at == 0:  # more queries hide what reading takes
+        if lanes < LANES and at == 0:  # more queries hide what reading takes
             _fetch(keys, values, soon, j, dim)
+        if lanes > WIDE:  # a register of sums more for each key: four keys fill half of all
+            _score_four(keys, places, j, dim, of_tile, like)
+            _score_four(keys, places, j + 4, dim, of_tile, like)
+            continue
         k0, k1, k2, k3 = places[j], places[j + 1], places[j + 2], places[j + 3]
         k4, k5, k6, k7 = places[j + 4], places[j + 5], places[j + 6], places[j + 7]
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = like
@@ -249,6 +255,20 @@ def _score(keys, values, places, soon, num, dim, of_tile, like):
             s6 = plus_product_at(s6, keys, k6 + d, x)
             s7 = plus_product_at(s7, keys, k7 + d, x)
         _put_rows(scores, j * lanes, lanes, s0, s1, s2, s3, s4, s5, s6, s7)
+
+
+@_compiled
+def _score_four(keys, places, j, dim, of_tile, like):
+    (queries, at, scores), lanes = of_tile, width(like)
+    k0, k1, k2, k3 = places[j], places[j + 1], places[j + 2], places[j + 3]
+    s0 = s1 = s2 = s3 = like
+    for d in range(dim):
+        x = load(queries, at + d * lanes, s0)
+        s0 = plus_product_at(s0, keys, k0 + d, x)
+        s1 = plus_product_at(s1, keys, k1 + d, x)
+        s2 = plus_product_at(s2, keys, k2 + d, x)
+        s3 = plus_product_at(s3, keys, k3 + d, x)
+    _put_four(scores, j * lanes, lanes, s0, s1, s2, s3)
 
 
 @_compiled
@@ -292,7 +312,12 @@ def _soften(scores, num, peaks, sums, tile, decay, like):
 @_compiled
 def _mix(values, places, num, dim, of_rows, at):
     """mixed [lanes, dim]: what eight of them were, decayed, and the values by their powers."""
-    d = 0
+    powers, lanes, decay, mixed, lane = of_rows
+    later, d = (powers, lanes, decay, mixed, lane + 4), 0
+    while LANES > WIDE and d + LANES <= dim:
+        _mix_four(values, places, num, dim, of_rows, at, d, _most())
+        _mix_four(values, places, num, dim, later, at + 4 * dim, d, _most())
+        d += LANES
     while d + WIDE <= dim:
         _mix_columns(values, places, num, dim, of_rows, at, d, wide())
         d += WIDE
@@ -332,6 +357,25 @@ def _mix_columns(values, places, num, dim, of_rows, at, d, like):
 
 
 @_compiled
+def _mix_four(values, places, num, dim, of_rows, at, d, like):
+    """The same for four queries."""
+    powers, lanes, decay, mixed, lane = of_rows
+    at += d
+    m0 = m1 = m2 = m3 = like
+    for j in range(num):
+        x, i = load(values, places[j] + d, like), j * lanes + lane
+        m0 = plus_product_at(m0, powers, i, x)
+        m1 = plus_product_at(m1, powers, i + 1, x)
+        m2 = plus_product_at(m2, powers, i + 2, x)
+        m3 = plus_product_at(m3, powers, i + 3, x)
+    m0 = _with(mixed, at, decay[lane], m0)
+    m1 = _with(mixed, at + dim, decay[lane + 1], m1)
+    m2 = _with(mixed, at + 2 * dim, decay[lane + 2], m2)
+    m3 = _with(mixed, at + 3 * dim, decay[lane + 3], m3)
+    _put_four(mixed, at, dim, m0, m1, m2, m3)
+
+
+@_compiled
 def _with(mixed, at, worth, x):
     """What a block adds, and what was there, decayed."""
     return plus_products(x, load(mixed, at, x), spread(worth, x))
@@ -339,11 +383,13 @@ def _with(mixed, at, worth, x):
 
 @_compiled
 def _put_rows(array, at, step, x0, x1, x2, x3, x4, x5, x6, x7):
+    _put_four(array, at, step, x0, x1, x2, x3)
+    _put_four(array, at + 4 * step, step, x4, x5, x6, x7)
+
+
+@_compiled
+def _put_four(array, at, step, x0, x1, x2, x3):
     store(array, at, x0)
     store(array, at + step, x1)
     store(array, at + 2 * step, x2)
     store(array, at + 3 * step, x3)
-    store(array, at + 4 * step, x4)
-    store(array, at + 5 * step, x5)
-    store(array, at + 6 * step, x6)
-    store(array, at + 7 * step, x7)
