@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import json
 import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -49,6 +50,11 @@ _log = logging.getLogger(__name__)
 _OTHERS = ("the URL of a server", "a name that a plugin knows")
 _OF_SERVERS = Place(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
+)
+_EMBEDDED_NOTE = (
+    "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
+    " fields out of short texts, and little else; for a real model name a checkpoint folder, or"
+    " one of the hub: forkroot chat Qwen/Qwen2.5-0.5B-Instruct"
 )
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
@@ -94,6 +100,8 @@ def _started(
         if not is_hub_model(model):
             raise no_model(model, _OTHERS)
     settings = registry.placed(settings)
+    if str(model) == EMBEDDED and not Path(model).is_dir():
+        introduce(logging.WARNING if sys.stderr.isatty() else logging.INFO)
     if process:
         backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
     else:
@@ -124,13 +132,18 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     return backend
 
 
-@functools.cache
 def unnamed() -> str:
-    """The model of who names none: the embedded one, which is told once in a process; on stderr,
-    where a program has not set up logging otherwise."""
-    told = "no model was named: %r answers, a toy in the box; name a checkpoint folder, or a URL"
-    _log.warning(f"forkroot: {told}", EMBEDDED)
+    """The embedded model's name, for a caller that named no model; logs a warning that says so."""
+    introduce(logging.WARNING)
     return EMBEDDED
+
+
+@functools.cache
+def introduce(level: int) -> None:
+    """Log, once in a process at each level, what the embedded model can do and how to use a real
+    one. Without a logging setup, Python writes warnings to stderr and drops lower levels.
+    """
+    _log.log(level, _EMBEDDED_NOTE, EMBEDDED)
 
 
 def is_known(model: str | Path) -> bool:
