@@ -13,8 +13,11 @@ from forkroot.core.protocol import Choices, Grammar, InvalidCall, JsonSchema, Re
     "schema",
     [
         {"anyOf": [{"$ref": "#"}, {"type": "null"}]},
-        {"type": "number", "multipleOf": 700, "minimum": 0},
-        {"patternProperties": {"^a": {}}, "additionalProperties": {"type": "string"}},
+        {
+            "type": "array",
+            "allOf": [{"contains": {"const": c}, "maxContains": 1} for c in (1, 2)],
+        },
+        {"type": "object", "minProperties": 2},
     ],
 )
 def test_a_schema_that_no_grammar_says_either_is_refused_by_place_each_time(
