@@ -18,7 +18,9 @@ OPEN_PATHS = frozenset(
     {"/health", "/ready", "/", "/page.css", "/page.js"}
     | {"/docs", "/docs.css", "/docs.js", "/openapi.json"}
 )
-ADMIN_PATHS = frozenset({"/flush_cache", "/metrics", "/server_info", "/get_server_info"})
+ADMIN_PATHS = frozenset(
+    {"/flush_cache", "/reset_prefix_cache", "/metrics", "/server_info", "/get_server_info"}
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ def routes(runtime: Runtime, desk: Desk, metrics: Metrics) -> APIRouter:
         page = await asyncio.to_thread(metrics.page)
         return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
+    @router.post("/reset_prefix_cache")  # as vLLM calls it
     @router.post("/flush_cache")
     async def flush_cache() -> dict[str, Any]:
         tokens = await asyncio.to_thread(desk.clear_cache)

@@ -40,6 +40,14 @@ class ResponsesRequest(Body):
     # beyond OpenAI
     seed: int | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
     json_separators: list[str] | None = None
     cache_salt: str | None = None
     priority: int | None = None
@@ -48,7 +56,11 @@ class ResponsesRequest(Body):
 
 
 SAME = ("model", "stream", "temperature", "top_p", "tool_choice", "parallel_tool_calls", "seed")
-OWN = ("stop", "json_separators", "cache_salt", "priority", "deadline", "forkroot")
+OWN = (
+    *("stop", "stop_token_ids", "ignore_eos", "min_tokens", "top_k", "min_p"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
+    *("json_separators", "cache_salt", "priority", "deadline", "forkroot"),
+)
 
 
 def chat_request_of(request: ResponsesRequest) -> ChatRequest:

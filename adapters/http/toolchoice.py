@@ -50,9 +50,10 @@ def toolbox_of(
         check_schemas(specs, within)
         asked = _where_free(request, specs, form, asked)
     else:
-        if asked is not None:
-            allowed = "no other constraint beside a tool_choice that forces a call"
-            raise InvalidCall(asked.field, choice, allowed)
+        # response_format says how a text is written, and a forced call is none.
+        if asked is not None and asked.field != "response_format":
+            allowed = "null beside a tool_choice that forces a call"
+            raise InvalidCall(asked.field, "(a constraint)", allowed)
         chosen = specs if choice == "required" else (_named(choice, specs),)
         is_parallel = choice == "required" and request.parallel_tool_calls is not False
         asked = Asked("tools", form.grammar(chosen, is_parallel=is_parallel))

@@ -71,7 +71,10 @@ def test_health_needs_no_key(keyed: str) -> None:
     assert httpx.get(f"{keyed}/health_generate").status_code == 401
 
 
-@pytest.mark.parametrize(("method", "path"), [("GET", "/metrics"), ("POST", "/flush_cache")])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/metrics"), ("POST", "/flush_cache"), ("POST", "/reset_prefix_cache")],
+)
 def test_what_concerns_all_needs_the_admin_key(keyed: str, method: str, path: str) -> None:
     def status(**headers: str) -> int:
         return httpx.request(method, keyed + path, headers=headers).status_code
@@ -256,7 +259,9 @@ def test_metrics_count_what_was_done(runtime: Runtime) -> None:
     assert 0 <= float(figures["forkroot_cache_hit_rate"]) <= 1
 
 
-def test_flushing_forgets_what_is_cached(server: str) -> None:
+@pytest.mark.parametrize("path", ["/flush_cache?timeout=60.0", "/reset_prefix_cache"])
+def test_flushing_forgets_what_is_cached(server: str, path: str) -> None:
+    """As SGLang's load generator flushes servers of SGLang's and of vLLM's kind."""
     body = {"prompt": [*range(900, 940)], "max_tokens": 1}
 
     def cached() -> int:
@@ -266,7 +271,7 @@ def test_flushing_forgets_what_is_cached(server: str) -> None:
 
     cached()
     assert cached() == 39
-    told = httpx.post(f"{server}/flush_cache").json()
+    told = httpx.post(f"{server}{path}").json()
     assert told["success"] and told["tokens"] >= 40
     assert cached() == 0
 

@@ -129,6 +129,34 @@ def test_calls_are_items_and_valid(client: openai.OpenAI, choice: Any) -> None:
             assert len(json.loads(call.arguments)["word"]) <= 8
 
 
+def test_a_forced_call_needs_no_answer_by_the_schema_beside_it(client: openai.OpenAI) -> None:
+    """As instructor sends them in its mode RESPONSES_TOOLS."""
+    form = {"type": "json_schema", "name": "W", "strict": True, "schema": TOOL["parameters"]}
+    named = {"type": "function", "name": "lookup"}
+    (call,) = ask(client, tools=[TOOL], tool_choice=named, text={"format": form}).output
+    assert (call.type, call.name) == ("function_call", "lookup")
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_answer_has_as_many_tokens_as_a_load_generator_asks_for(
+    client: openai.OpenAI, is_streamed: bool
+) -> None:
+    """As guidellm and vLLM's load generator send ignore_eos."""
+    body = {"ignore_eos": True, "stop": None}
+    told = ask(client, max_output_tokens=40, stream=is_streamed, extra_body=body)
+    whole = list(told)[-1].response if is_streamed else told
+    assert whole.usage.output_tokens == 40
+    assert whole.status == "incomplete"
+
+
+def test_penalties_and_bounds_of_drawing_are_those_of_a_chat(client: openai.OpenAI) -> None:
+    names = ("top_k", "min_p", "min_tokens", "repetition_penalty", "frequency_penalty")
+    for name in (*names, "presence_penalty"):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(client, extra_body={name: -9})
+        assert caught.value.param == name
+
+
 def test_streamed_calls_are_those_of_the_whole_answer(client: openai.OpenAI) -> None:
     whole = ask(client, tools=[TOOL], tool_choice="required").output
     asked: Any = {"model": "tiny", "input": CAPITAL, "temperature": 0, "max_output_tokens": 100}

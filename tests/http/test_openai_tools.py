@@ -93,6 +93,21 @@ def test_a_named_tool_is_called_once(client: openai.OpenAI, name: str) -> None:
     check(call)
 
 
+@pytest.mark.parametrize("choice", ["required", named("add")])
+def test_a_forced_call_needs_no_answer_by_the_schema_beside_it(
+    client: openai.OpenAI, choice: Any
+) -> None:
+    """As openai-agents sends them for an agent with tools and an output type."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    form = {"name": "final_output", "strict": True, "schema": schema}
+    told = chat(
+        client, tool_choice=choice, response_format={"type": "json_schema", "json_schema": form}
+    )
+    assert told.choices[0].finish_reason == "tool_calls"
+    for call in told.choices[0].message.tool_calls:
+        check(call)
+
+
 def test_calls_can_be_kept_to_one(client: openai.OpenAI) -> None:
     for seed in range(4):
         told = chat(

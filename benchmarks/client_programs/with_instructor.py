@@ -1,0 +1,51 @@
+"""instructor: a pydantic model in each mode, partial and several models, and `/v1/responses`."""
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import instructor
+import openai
+from pydantic import BaseModel, Field
+
+ASKED: dict[str, Any] = {
+    "messages": [{"role": "user", "content": "Ada is a 36 year old nurse from London."}],
+    "temperature": 0,
+    "max_tokens": 200,
+    "max_retries": 0,
+}
+WHERE = {"base_url": os.environ["FORKROOT_URL"] + "/v1", "api_key": "any"}
+
+
+class Person(BaseModel):
+    """A person."""
+
+    name: str = Field(max_length=20)
+    age: int = Field(ge=0, le=120)
+
+
+plain = openai.OpenAI(**WHERE, max_retries=0)
+for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"):
+    client = instructor.from_openai(plain, mode=instructor.Mode[mode])
+    person = client.chat.completions.create(model="tiny", response_model=Person, **ASKED)
+    assert isinstance(person, Person), person
+    print(mode, person)
+
+client = instructor.from_openai(plain, mode=instructor.Mode.JSON)  # any JSON: no schema is sent
+told = client.chat.completions.create(model="tiny", response_model=None, **ASKED)
+assert told.choices[0].message.content
+
+client = instructor.from_openai(plain, mode=instructor.Mode.TOOLS)
+parts = list(client.chat.completions.create_partial(model="tiny", response_model=Person, **ASKED))
+assert isinstance(Person.model_validate(parts[-1].model_dump()), Person)
+print("partial", len(parts), parts[-1])
+
+people: Any = Iterable[Person]
+client = instructor.from_openai(plain, mode=instructor.Mode.PARALLEL_TOOLS)
+found = list(client.chat.completions.create(model="tiny", response_model=people, **ASKED))
+print("parallel tools", len(found))
+
+client = instructor.from_provider("openai/tiny", mode=instructor.Mode.RESPONSES_TOOLS, **WHERE)
+person = client.chat.completions.create(response_model=Person, **ASKED)
+assert isinstance(person, Person), person
+print("responses", person)
