@@ -158,7 +158,7 @@ def _tried(kind: Any, config: Any) -> _Tried:
             continue
         if layers is not None:
             return _Tried(decoder, layers, is_caught)
-    decoder = Decoder(build(kind, config, own_attention(kind)))
+    decoder = Decoder(build(kind, config, "eager"))  # masks of others look at data
     layers, cached = cached_layers_of(decoder)
     return _Tried(decoder, layers, cached=cached)
 

@@ -3,7 +3,8 @@ over our pool. Slower than our kernels, as every layer gathers what it reads."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
     cache = TrialCache(decoder.num_layers)
     ids = torch.empty(1, NUM_TRIED, dtype=torch.int64, device="meta")
     try:
-        with torch.inference_mode(), torch.device("meta"):
+        with torch.inference_mode(), torch.device("meta"), _unchecked_distributions():
             states = decoder.cached(ids, ids, None, cache)
             logits = decoder.logits(states[0])
     except InvalidModel as error:
@@ -95,6 +96,18 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
     heads, dims = max(it.num_heads for it in found), max(it.dim for it in found)
     layers = Layers(heads, dims, (None,) * len(found), logits.shape[-1])
     return layers, tuple(it.layer for it in found)
+
+
+@contextlib.contextmanager
+def _unchecked_distributions() -> Iterator[None]:
+    """Let torch's distributions, which Gemma 3n asks for a quantile, not look at their numbers."""
+    kind = torch.distributions.Distribution
+    before = kind._validate_args
+    kind.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        kind.set_default_validate_args(before)
 
 
 def _untried(decoder: Any, error: Exception) -> InvalidModel:

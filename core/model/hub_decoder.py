@@ -41,14 +41,10 @@ class Decoder:
     def cached(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
         """Last hidden states [rows, tokens, hidden] of ids and positions [rows, tokens] behind what
         a cache of transformers holds. mask: [rows, past and new tokens], 0 where there is only
-        padding; None: nowhere. Raises InvalidModel for a body that takes no cache."""
-        if not self._takes("past_key_values"):
-            raise InvalidModel("no layer takes a cache; expected keys and values in one")
-        if mask is not None and not self._takes("attention_mask"):
-            raise InvalidModel("no layer takes a mask of padding")
-        given = {"past_key_values": cache, "use_cache": True}
-        given |= {} if mask is None else {"attention_mask": mask}
-        given |= {"position_ids": positions} if "position_ids" in self._parameters else {}
+        padding; None: nowhere."""
+        given = {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        if "position_ids" in self._parameters:
+            given["position_ids"] = positions
         states: Tensor = self._body(input_ids=ids, **given)[0]
         return states
 
@@ -78,10 +74,6 @@ class Decoder:
         """Raise InvalidModel for a body that takes no positions, and so no mixed batches."""
         if "position_ids" not in self._parameters:
             raise InvalidModel(f"{self.name} takes no positions; expected models that do")
-
-    def _takes(self, name: str) -> bool:
-        kinds = {it.kind for it in self._parameters.values()}
-        return name in self._parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
     def _check(self) -> None:
         if self._body is self.whole:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from ...kernels import Past
-from .batch import Ints
+from ...kernels import Ints, Past
+
+Longs = npt.NDArray[np.int64]
 
 MOST_TOKENS = 32_768  # cached tokens that one group reads, padding included
 _WASTE = 2  # the longest past of a group may be so many times the shortest, and _SHORT tokens more
@@ -25,14 +27,14 @@ class Group:
     slots of each row are padding.
     """
 
-    tokens: Ints
-    slots: Ints
-    padding: Ints
+    tokens: Longs
+    slots: Longs
+    padding: Longs
 
     @property
     def past_len(self) -> int:
         """Cached tokens of the longest row."""
-        return self.slots.shape[1] - self.tokens.shape[1]
+        return int(self.slots.shape[1] - self.tokens.shape[1])
 
 
 def grouped(past: Past, can_pad: bool) -> Iterator[Group]:

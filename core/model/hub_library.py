@@ -51,7 +51,7 @@ def _check_told(keys: Keys, config: Any) -> None:
     """A size that is missing would silently be that of the first model of its kind."""
     for name in _SIZES:
         stored = config.attribute_map.get(name, name)
-        if hasattr(config, stored) and not {name, stored} & keys.values.keys():
+        if stored in vars(config) and not {name, stored} & keys.values.keys():
             keys.count(stored)
 
 

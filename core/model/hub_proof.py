@@ -62,7 +62,8 @@ def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
         layer.fill_(torch.nan)
     heads = config.num_kv_heads, config.head_dim, config.group
     attention = attention_for(Pool(model.device, model.dtype, _NUM_SLOTS, *heads))
-    table = np.random.default_rng(1).permutation(_NUM_SLOTS).reshape(len(_LENGTHS), -1).astype(np.int32)
+    table = np.random.default_rng(1).permutation(_NUM_SLOTS).astype(np.int32)
+    table = table.reshape(len(_LENGTHS), -1)
     logits: list[list[Tensor]] = [[] for _ in sequences]
     done = np.zeros(len(sequences), np.int32)
     for cuts in _CUTS:
