@@ -159,17 +159,26 @@ def judge(kind: str) -> dict[str, Any]:
             return {**told, "path": "refused", "reason": _line(error).replace(folder, "FOLDER")}
         mine = greedy(ModelRunner(ours, NUM_SLOTS), prompts)
     path = _path(sizes)
-    options = {"max_new_tokens": NUM_NEW, "do_sample": False, "eos_token_id": None}
-    try:
-        wanted = [
-            theirs.generate(torch.tensor([prompt]), pad_token_id=0, **options)[0].tolist()
-            for prompt in prompts
-        ]
-    except Exception as error:
-        return {**told, "path": path, "reason": f"generate fails: {_line(error)}"}
-    is_same = mine == [row[len(p) :] for row, p in zip(wanted, prompts, strict=True)]
     padded = {} if getattr(ours, "can_pad", True) else {"padded": False}
-    return {**told, "path": path, "same": is_same, **padded}
+    told |= {"path": path, **padded}
+    try:
+        if mine == generated(theirs, prompts, use_cache=True):
+            return {**told, "same": True}
+        is_same = mine == generated(theirs, prompts, use_cache=False)
+    except Exception as error:
+        return {**told, "reason": f"generate fails: {_line(error)}"}
+    reason = "generate itself says something else with its cache than without"
+    return {**told, "same": is_same, **({"reason": reason} if is_same else {})}
+
+
+def generated(model: Any, prompts: list[list[int]], use_cache: bool) -> list[list[int]]:
+    """New tokens of each prompt by transformers, alone."""
+    options = {"max_new_tokens": NUM_NEW, "do_sample": False, "eos_token_id": None}
+    rows = [
+        model.generate(torch.tensor([prompt]), pad_token_id=0, use_cache=use_cache, **options)
+        for prompt in prompts
+    ]
+    return [row[0, len(p) :].tolist() for row, p in zip(rows, prompts, strict=True)]
 
 
 def _path(sizes: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import forkroot
 from forkroot.core.model.hub import HubConfig
 from forkroot.core.model.hub_cached import CachedModel
 from forkroot.core.model.load import describe
-from forkroot.core.protocol import InvalidModel
+from forkroot.core.protocol import Call, InvalidModel, Regex, Sampling, Text
 
 from .conftest import CONTEXT_LEN, Machine, MakeCheckpoint, Placement, assert_near, load, plain
 
@@ -23,9 +24,12 @@ GPT: dict[str, Any] = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": C
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"
 
 
-def test_sizes_and_path_are_found_without_weights(make_checkpoint: MakeCheckpoint) -> None:
+def test_sizes_and_path_are_found_without_weights(
+    make_checkpoint: MakeCheckpoint, rewrite: Callable[..., None]
+) -> None:
     folder, theirs = make_checkpoint(kind="mpt", d_model=48, n_layers=3, n_heads=4, max_seq_len=99)
     (folder / "model.safetensors").unlink()
+    rewrite(folder, max_position_embeddings=None)
     sizes = describe(folder)
     assert isinstance(sizes, HubConfig)
     assert (sizes.num_layers, sizes.num_kv_heads, sizes.head_dim) == (3, 4, 12)
@@ -73,3 +77,29 @@ def test_a_model_that_mixes_tokens_beside_its_attention_is_refused_after_loading
     monkeypatch.setattr(modeling_gptj.GPTJMLP, "forward", leaky)
     with pytest.raises(InvalidModel, match="GPTJForCausalLM says something else on paged KV"):
         load(folder, config=sizes)
+
+
+def test_a_runtime_shares_prefixes_and_jumps_forward(make_checkpoint: MakeCheckpoint) -> None:
+    sizes = {"vocab_size": 4096, "n_embd": 48, "n_layer": 2, "n_head": 4, "pad_token_id": None}
+    folder, theirs = make_checkpoint(kind="bloom", **sizes, initializer_range=0.5)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(TINY / name, folder)
+    root = "The tide comes in twice a day, and twice a day it goes out. "
+    calls = [
+        Call((Text(root + "Why"),), Sampling(max_tokens=8, temperature=0)),
+        Call((Text(root + "How"),), Sampling(max_tokens=8, temperature=0)),
+        Call((Text(root),), Sampling(max_tokens=40, temperature=0), Regex('{"height": [0-9]{2}}')),
+    ]
+    texts = []
+    for settings in ({}, {"cache": False, "jumps": False}):
+        backend = forkroot.connect(
+            folder, num_slots=700, context_len=256, chunk_tokens=16, **settings
+        )
+        with backend:
+            done = [reply.result() for reply in [backend.submit(call) for call in calls]]
+            again = backend.submit(calls[0]).result()
+        texts.append([it.text for it in (*done, again)])
+        assert bool(again.usage.cached_tokens) is not bool(settings)
+    assert texts[0] == texts[1]
+    assert texts[0][0] == texts[0][3]
+    assert 10 <= json.loads(texts[0][2])["height"] <= 99 or texts[0][2].startswith('{"height": 0')
