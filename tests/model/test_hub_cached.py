@@ -81,7 +81,7 @@ def test_a_model_that_mixes_tokens_beside_its_attention_is_refused_after_loading
 
 def test_a_runtime_shares_prefixes_and_jumps_forward(make_checkpoint: MakeCheckpoint) -> None:
     sizes = {"vocab_size": 4096, "n_embd": 48, "n_layer": 2, "n_head": 4, "pad_token_id": None}
-    folder, theirs = make_checkpoint(kind="bloom", **sizes, initializer_range=0.5)
+    folder, _ = make_checkpoint(kind="bloom", **sizes, initializer_range=0.5)
     for name in ("tokenizer.json", "tokenizer_config.json"):
         shutil.copy(TINY / name, folder)
     root = "The tide comes in twice a day, and twice a day it goes out. "
