@@ -174,6 +174,7 @@ def judge(kind: str) -> dict[str, Any]:
 def generated(model: Any, prompts: list[list[int]], use_cache: bool) -> list[list[int]]:
     """New tokens of each prompt by transformers, alone."""
     options = {"max_new_tokens": NUM_NEW, "do_sample": False, "eos_token_id": None}
+    options |= {"forced_bos_token_id": None, "forced_eos_token_id": None}
     rows = [
         model.generate(torch.tensor([prompt]), pad_token_id=0, use_cache=use_cache, **options)
         for prompt in prompts

@@ -100,11 +100,16 @@ class _PagedLayer(_Layer):
         kv = kv.transpose(1, 2).flatten(0, 1)  # [rows * new, heads of keys, then of values, dim]
         self._pool.write(self._place, self._written, kv.to(layer.dtype))
         self._num_new = key_states.shape[-2]
-        found = layer.index_select(2, self._read.flatten()).unflatten(2, self._read.shape)
-        return tuple(
-            part[: mine.shape[1], ..., : mine.shape[-1]].transpose(0, 1).to(mine.dtype).contiguous()
-            for part, mine in zip(found, (key_states, value_states), strict=True)
-        )
+        return self._gathered(layer[0], key_states), self._gathered(layer[1], value_states)
+
+    def _gathered(self, part: Tensor, new: Tensor) -> Tensor:
+        """[rows, heads, length, dim] of part [heads, slots, dim], with heads, dim, dtype of `new`;
+        row by row, so that each number is copied once."""
+        heads, dim = new.shape[1], new.shape[-1]
+        found = part.new_empty(len(self._read), heads, self._read.shape[1], part.shape[-1])
+        for row, slots in zip(found, self._read, strict=True):
+            torch.index_select(part[:heads], 1, slots, out=row)
+        return found[..., :dim].to(new.dtype).contiguous()
 
 
 def _filled(x: Tensor, layer: Tensor) -> Tensor:
