@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,16 +17,17 @@ from ...kernels import Attention
 from ..protocol import InvalidModel
 from .batch import Ints
 from .config import check_special_tokens, read_special_tokens
-from .hub_attention import PagedSeat, seated
+from .hub_attention import NAME, TRIAL, PagedSeat, seated
+from .hub_cached import CachedModel, cached_layers_of
 from .hub_decoder import Decoder
 from .hub_library import (
     build,
     class_of,
-    computes_itself,
     context_len,
     eos_ids,
     is_length_assumed,
     load_weights,
+    own_attention,
     quiet,
     read_config,
     settle_rope,
@@ -34,7 +35,7 @@ from .hub_library import (
     ways_to_ask,
 )
 from .hub_proof import prove
-from .hub_trial import Layers, layers_of
+from .hub_trial import Layers, LooksAhead, layers_of
 from .inputs import Inputs
 from .keys import Keys
 from .pool import KVPool
@@ -44,16 +45,23 @@ from .weights import opened, weight_files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubConfig(Sizes):
-    """The sizes of one decoder of transformers. windows: of each layer, as in `ModelConfig`.
-    is_caught: its code calls torch's attention function, see `hub_attention`."""
+    """The sizes of one decoder of transformers.
+
+    windows: of each layer, as in `ModelConfig`.
+    is_caught: its code calls torch's attention function, see `hub_attention`.
+    cached_layers: the layers that cache, where the attention is the model's own; else ().
+    """
 
     parameter_count: int
     windows: tuple[int | None, ...]
-    is_caught: bool
+    is_caught: bool = False
+    cached_layers: tuple[int, ...] = ()
 
     @property
     def path(self) -> str:
         """As `Sizes.path`."""
+        if self.cached_layers:
+            return "transformers' model code and attention (slower) on forkroot's paged KV"
         return "transformers' model code on forkroot's paged KV"
 
     def num_parameters(self) -> int:
@@ -96,6 +104,15 @@ class HubModel:
         return self._decoder.logits(hidden).float()
 
 
+class _Tried(NamedTuple):
+    """How a class can be run. cached: the layers that cache, where its attention is its own."""
+
+    decoder: Decoder
+    layers: Layers
+    is_caught: bool = False
+    cached: tuple[int, ...] = ()
+
+
 def describe(folder: str | Path) -> HubConfig:
     """The sizes of a checkpoint, found by running its code on tensors without data. Raises
     InvalidModel for what cannot be run on paged KV."""
@@ -104,8 +121,9 @@ def describe(folder: str | Path) -> HubConfig:
     length, dtype = context_len(config), stored_dtype(config)
     settle_rope(config, length)
     with quiet():
-        decoder, layers, caught = _tried(kind, config)
+        tried = _tried(kind, config)
     bos_id, ends = read_special_tokens(keys)
+    decoder, layers = tried.decoder, tried.layers
     sizes = HubConfig(
         architecture=decoder.name,
         vocabulary_size=layers.vocabulary_size,
@@ -119,31 +137,35 @@ def describe(folder: str | Path) -> HubConfig:
         eos_ids=ends or eos_ids(config),
         parameter_count=sum(p.numel() for p in decoder.whole.parameters()),
         windows=layers.windows,
-        is_caught=caught,
+        is_caught=tried.is_caught,
+        cached_layers=tried.cached,
     )
     check_special_tokens(keys, sizes)
     return sizes
 
 
-def _tried(kind: Any, config: Any) -> tuple[Decoder, Layers, bool]:
-    """A decoder without data, its layers, and whether its calls of attention are caught: the first
-    way in which it can be run. Raises InvalidModel, of the last way."""
-    fault = computes_itself(kind)
-    for caught in ways_to_ask(kind):
+def _tried(kind: Any, config: Any) -> _Tried:
+    """The first way in which a class can be run: with our attention, or with its own and a cache.
+    Raises InvalidModel, of the last way."""
+    for is_caught in ways_to_ask(kind, config):
         try:
-            decoder = Decoder(build(kind, config, caught))
-            layers = layers_of(decoder, caught)
-        except InvalidModel as error:
-            fault = error
-        else:
-            if layers is not None:
-                return decoder, layers, caught
-    raise fault
+            decoder = Decoder(build(kind, config, "sdpa" if is_caught else TRIAL))
+            decoder.check_positions()
+            layers = layers_of(decoder, is_caught)
+        except LooksAhead:
+            raise
+        except InvalidModel:
+            continue
+        if layers is not None:
+            return _Tried(decoder, layers, is_caught)
+    decoder = Decoder(build(kind, config, "eager"))  # masks of others look at data
+    layers, cached = cached_layers_of(decoder)
+    return _Tried(decoder, layers, cached=cached)
 
 
 def load(
     folder: str | Path, sizes: HubConfig, dtype: torch.dtype, device: torch.device
-) -> HubModel:
+) -> HubModel | CachedModel:
     """Load a checkpoint whole and prove it on a few tokens, or raise InvalidModel."""
     keys = Keys.read(Path(folder) / "config.json")
     for path in weight_files(folder):
@@ -151,9 +173,22 @@ def load(
             pass
     config, kind = read_config(keys), class_of(keys)
     settle_rope(config, sizes.context_len)
+    own = own_attention(kind)
+    attention = own if sizes.cached_layers else "sdpa" if sizes.is_caught else NAME
     with quiet():
-        whole = load_weights(kind, config, Path(folder), dtype, sizes.is_caught)
-        decoder = Decoder(whole.to(device))
+        decoder = Decoder(load_weights(kind, config, Path(folder), dtype, attention).to(device))
+        if sizes.cached_layers:
+            return _proved(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
         model = HubModel(decoder, sizes)
         prove(model, decoder, "sdpa" if sizes.is_caught else "eager")
+    return model
+
+
+def _proved(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:
+    """With rows padded to one length if the model gives the same logits then, else without."""
+    try:
+        prove(model, decoder, attention)
+    except InvalidModel:
+        model.can_pad = False
+        prove(model, decoder, attention)
     return model

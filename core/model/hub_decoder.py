@@ -23,6 +23,7 @@ class Decoder:
         self._place = next((name for name in places if name in whole._modules), "")
         self._body = whole._modules.get(self._place, whole)
         self._given = _Given()
+        self._parameters = inspect.signature(self._body.forward).parameters
         self._check()
 
     @property
@@ -35,6 +36,16 @@ class Decoder:
         given = {} if mask is None else {"attention_mask": mask}
         out = self._body(input_ids=ids, position_ids=positions, use_cache=False, **given)
         states: Tensor = out[0][0]
+        return states
+
+    def cached(self, ids: Tensor, positions: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
+        """Last hidden states [rows, tokens, hidden] of ids and positions [rows, tokens] behind what
+        a cache of transformers holds. mask: [rows, past and new tokens], 0 where there is only
+        padding; None: nowhere."""
+        given = {"attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        if "position_ids" in self._parameters:
+            given["position_ids"] = positions
+        states: Tensor = self._body(input_ids=ids, **given)[0]
         return states
 
     def logits(self, states: Tensor) -> Tensor:
@@ -59,11 +70,14 @@ class Decoder:
             self.whole.set_attn_implementation(own)
         return logits
 
+    def check_positions(self) -> None:
+        """Raise InvalidModel for a body that takes no positions, and so no mixed batches."""
+        if "position_ids" not in self._parameters:
+            raise InvalidModel(f"{self.name} takes no positions; expected models that do")
+
     def _check(self) -> None:
         if self._body is self.whole:
             raise InvalidModel(f"{self.name} has no body apart from its head")
-        if "position_ids" not in inspect.signature(self._body.forward).parameters:
-            raise InvalidModel(f"{self.name} takes no positions; expected models that do")
         mixers = (torch.nn.Conv1d, torch.nn.RNNBase)
         found = [name for name, part in self._body.named_modules() if isinstance(part, mixers)]
         if found:

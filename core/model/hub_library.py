@@ -25,6 +25,7 @@ from .sizes import DTYPE_BYTES
 
 _DEFAULT_CONTEXT = 2048
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+_LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")  # the latter MPT's and BLOOM's
 _WARNING = "warn_if_padding_and_no_attention_mask"
 _SAFE = {"local_files_only": True, "trust_remote_code": False}
 
@@ -41,11 +42,8 @@ def read_config(keys: Keys) -> Any:
         ) from error
     if config.is_encoder_decoder:
         raise InvalidModel(f"{keys.path}: {name} has an encoder; expected decoders of text")
-    text = config.get_text_config()
-    if text is config:
+    if config.get_text_config() is config:
         _check_told(keys, config)
-    if getattr(text, "alibi", False):
-        raise keys.refuse("alibi", "false: no biases by distance")
     return config
 
 
@@ -53,7 +51,7 @@ def _check_told(keys: Keys, config: Any) -> None:
     """A size that is missing would silently be that of the first model of its kind."""
     for name in _SIZES:
         stored = config.attribute_map.get(name, name)
-        if hasattr(config, stored) and not {name, stored} & keys.values.keys():
+        if stored in vars(config) and not {name, stored} & keys.values.keys():
             keys.count(stored)
 
 
@@ -68,7 +66,8 @@ def is_length_assumed(config: Any) -> bool:
 
 
 def _told_len(config: Any) -> int:
-    return getattr(config.get_text_config(), "max_position_embeddings", 0) or 0
+    text = config.get_text_config()
+    return next((length for name in _LENGTHS if (length := getattr(text, name, 0))), 0)
 
 
 def stored_dtype(config: Any) -> str:
@@ -114,34 +113,27 @@ def class_of(keys: Keys) -> Any:
     return getattr(library, name)
 
 
-def ways_to_ask(kind: Any) -> tuple[bool, ...]:
+def ways_to_ask(kind: Any, config: Any) -> tuple[bool, ...]:
     """How a class may ask for attention, see `hub_attention`: whether its calls are to be caught,
     the better way first. Classes that do not say that they take any function may do so all the
-    same. Raises InvalidModel for classes that ask nobody."""
-    name = kind.__name__
+    same; () for classes that compute it by their own code. Raises InvalidModel for classes that
+    keep a state."""
     if getattr(kind, "_is_stateful", False):
-        raise InvalidModel(f"{name} keeps a state beside its KV; expected attention only")
+        raise InvalidModel(f"{kind.__name__} keeps a state beside its KV; expected attention only")
+    if getattr(config.get_text_config(), "alibi", False):
+        return ()
     if kind._supports_attention_backend:
         return (False,)
-    if kind._supports_sdpa:
-        return (False, True)
-    raise computes_itself(kind)
+    return (False, True) if kind._supports_sdpa else ()
 
 
-def computes_itself(kind: Any) -> InvalidModel:
-    """What is raised for a class that asks nobody for attention."""
-    name = kind.__name__
-    return InvalidModel(f"{name} computes its attention itself; expected by a given function")
+def own_attention(kind: Any) -> str:
+    """The name of the attention that transformers would choose for a class."""
+    return "sdpa" if kind._supports_sdpa else "eager"
 
 
-def attention_name(is_caught: bool) -> str:
-    """The attention that a model is loaded with."""
-    return "sdpa" if is_caught else NAME
-
-
-def build(kind: Any, config: Any, is_caught: bool) -> Any:
+def build(kind: Any, config: Any, attention: str) -> Any:
     """A model without data to be tried, in bfloat16: some grouped products know no other type."""
-    attention = "sdpa" if is_caught else TRIAL
     try:
         with torch.device("meta"):
             whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
@@ -150,14 +142,14 @@ def build(kind: Any, config: Any, is_caught: bool) -> Any:
     return _ready(whole)
 
 
-def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, is_caught: bool) -> Any:
+def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, attention: str) -> Any:
     """A model with the weights of a folder. Raises InvalidModel for names or shapes that differ."""
     try:
         whole, info = kind.from_pretrained(
             folder,
             config=config,
             dtype=dtype,
-            attn_implementation=attention_name(is_caught),
+            attn_implementation=attention,
             use_safetensors=True,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are told apart below

@@ -16,9 +16,10 @@ from .inputs import Inputs
 from .parallel import Ranks
 from .pool import KVPool
 
-_LENGTHS = (11, 7)
-_CUTS = ((4, 5), (0, 1), (6, 0), (1, 1))  # how many tokens of each sequence a batch computes
-_NUM_SLOTS = 32
+_LENGTHS = (11, 7, 7)
+# How many tokens of each sequence a batch computes: some of one length, some behind one past.
+_CUTS = ((0, 3, 3), (4, 1, 0), (0, 1, 1), (5, 0, 1), (2, 2, 2))
+_NUM_SLOTS = 33
 _TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.1, torch.bfloat16: 0.15}
 
 
@@ -61,7 +62,8 @@ def _paged(model: Any, sequences: list[Any]) -> list[Tensor]:
         layer.fill_(torch.nan)
     heads = config.num_kv_heads, config.head_dim, config.group
     attention = attention_for(Pool(model.device, model.dtype, _NUM_SLOTS, *heads))
-    table = np.random.default_rng(1).permutation(_NUM_SLOTS).reshape(2, -1).astype(np.int32)
+    table = np.random.default_rng(1).permutation(_NUM_SLOTS).astype(np.int32)
+    table = table.reshape(len(_LENGTHS), -1)
     logits: list[list[Tensor]] = [[] for _ in sequences]
     done = np.zeros(len(sequences), np.int32)
     for cuts in _CUTS:

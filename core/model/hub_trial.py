@@ -19,7 +19,11 @@ from .hub_masks import told
 
 _HONOURED = {"sliding_window", "softcap"}
 _IDLE = {"position_ids", "use_cache", "dropout", "output_attentions", "deterministic"}
-_NUM_TRIED = 5
+NUM_TRIED = 5  # tokens
+
+
+class LooksAhead(InvalidModel):
+    """A layer's attention is not causal: no other way of running it would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class TrialSeat:
                 f"{', '.join(sorted(_HONOURED))}"
             )
         if not asked.is_causal:
-            raise InvalidModel(f"{where} looks ahead; expected causal attention")
+            raise LooksAhead(f"{where} looks ahead; expected causal attention")
         if asked.mask is not None and asked.mask is not self.mask:
             asked = _read(asked, where)
         self.asked.append(asked)
@@ -69,10 +73,10 @@ def _read(asked: Asked, where: str) -> Asked:
 def layers_of(model: Any, is_caught: bool) -> Layers | None:
     """Run a model without data once; None: it does not ask for attention in this way. Raises
     InvalidModel if it cannot be run on paged KV."""
-    shape = (1, 1, _NUM_TRIED, _NUM_TRIED) if is_caught else (1, _NUM_TRIED)
+    shape = (1, 1, NUM_TRIED, NUM_TRIED) if is_caught else (1, NUM_TRIED)
     mask = torch.empty(shape, device="meta", dtype=model.dtype)  # nothing is hidden by padding
     seat = TrialSeat(mask if is_caught else None)
-    ids = torch.empty(1, _NUM_TRIED, dtype=torch.int64, device="meta")
+    ids = torch.empty(1, NUM_TRIED, dtype=torch.int64, device="meta")
     try:
         with seated(seat, is_caught), torch.inference_mode(), torch.device("meta"):
             states = model.states(ids, ids, mask)

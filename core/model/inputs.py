@@ -19,13 +19,15 @@ from .batch import Batch, Ints
 class Inputs:
     """ids, positions, slots: [tokens]. wanted: [rows] the tokens whose hidden state is wanted:
     those sampled, then those scored, then those queried; None: every token, once and in order.
-    plans: what the attention kernel made of the batch's slots, for each of the model's windows."""
+    plans: what the attention kernel made of the batch's slots, for each of the model's windows.
+    past: which slots these are; None in recorded steps."""
 
     ids: Tensor
     positions: Tensor
     slots: Tensor
     wanted: Tensor | None
     plans: tuple[Any, ...]
+    past: Past | None = None
 
     @classmethod
     def of(
@@ -38,7 +40,8 @@ class Inputs:
     ) -> Inputs:
         """Bring a batch to the device, without waiting for it. drawn: what its ids name, as in
         `named`; None: they name none."""
-        wanted, plans = wanted_of(batch), tuple(_plans(batch, windows, attention))
+        past = Past(batch.table, batch.rows, batch.starts, batch.lens)
+        wanted, plans = wanted_of(batch), tuple(_plans(past, windows, attention))
         arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
         arrays += [] if wanted is None else [wanted]
         if device.type == "cpu":
@@ -49,15 +52,14 @@ class Inputs:
         ids, positions, slots, *rest = tensors
         if drawn is not None:
             ids = named(ids, drawn)
-        return cls(ids, positions, slots, rest[0] if rest else None, plans)
+        return cls(ids, positions, slots, rest[0] if rest else None, plans, past)
 
 
-def _plans(batch: Batch, windows: Sequence[int | None], attention: Attention) -> list[Any]:
+def _plans(past: Past, windows: Sequence[int | None], attention: Attention) -> list[Any]:
     """A window that is longer than all sequences needs no plan of its own."""
-    past = Past(batch.table, batch.rows, batch.starts, batch.lens)
     if len(windows) == 1:
         return [attention.plan(past, windows[0])]
-    longest = int((batch.starts + batch.lens).max())
+    longest = int((past.starts + past.lens).max())
     needed = [None if window is None or window >= longest else window for window in windows]
     plans = {window: attention.plan(past, window) for window in dict.fromkeys(needed)}
     return [plans[window] for window in needed]

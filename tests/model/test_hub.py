@@ -27,24 +27,21 @@ LONGROPE = {
     "short_factor": [1.0, 1.1, 1.2, 1.3, 1.4, 1.5],
     "long_factor": [1.0, 1.5, 2.0, 3.0, 4.0, 5.0],
 }
-SINKS = {"num_local_experts": 2, "head_dim": 12, "layer_types": ["full_attention"] * 3}
+MLA = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a state space": ({"kind": "mamba"}, "MambaForCausalLM keeps a state beside its KV"),
-    "sinks": ({"kind": "gpt_oss", **SINKS}, r"layer 0 \(GptOssAttention\) .*s_aux; expected sl"),
     "looking ahead": ({"kind": "bert"}, r"layer 0 \(BertSelfAttention\) looks ahead"),
-    "attention of its own": (
-        {"kind": "bloom"},
-        "BloomForCausalLM computes its attention itself; expected by a given function",
+    "no cache": (
+        {"kind": "openai-gpt", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": 256},
+        "OpenAIGPTLMHeadModel takes no cache; expected keys and values in one",
     ),
-    "linear biases": ({"kind": "falcon", "alibi": True}, "alibi is True; expected false"),
-    "two attentions in a layer": ({"kind": "diffllama"}, "a layer attends twice in one pass"),
+    "an index beside keys": (
+        {"kind": "deepseek_v32", **MLA, "n_routed_experts": 4, "moe_intermediate_size": 24},
+        "DeepseekV32ForCausalLM: a layer keeps a state beside keys and values; expected these",
+    ),
     "convolutions": (
         {"kind": "lfm2", "layer_types": ["conv", "full_attention", "conv"], "conv_dim": 48},
         r"Lfm2ForCausalLM mixes tokens in layers\.0\.conv\.conv; expected attention only",
-    ),
-    "no positions": (
-        {"kind": "plbart", "decoder_layers": 2, "encoder_layers": 2, "d_model": 48},
-        "PLBartForCausalLM takes no positions",
     ),
 }
 

@@ -81,6 +81,8 @@ GEMMA = {"head_dim": 16, "sliding_window": 24, "query_pre_attn_scalar": 20}
 LAYER_TYPES = ["sliding_attention", "full_attention", "sliding_attention"]
 MLA = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8}
 EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+GPT = {"n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": CONTEXT_LEN}
+WINDOWS = {"sliding_window": 24, "layer_types": LAYER_TYPES}
 HUB: dict[str, dict[str, Any]] = {
     "gemma": {"kind": "gemma", "head_dim": 16},
     "gemma2": {"kind": "gemma2", **GEMMA, "attn_logit_softcapping": 5.0},
@@ -89,7 +91,7 @@ HUB: dict[str, dict[str, Any]] = {
     "phi3": {"kind": "phi3", "sliding_window": 24},
     "olmo2": {"kind": "olmo2"},
     "olmo3": {"kind": "olmo3", "sliding_window": 24, "layer_types": LAYER_TYPES},
-    "gpt2": {"kind": "gpt2", "n_embd": 48, "n_layer": 3, "n_head": 4, "n_positions": CONTEXT_LEN},
+    "gpt2": {"kind": "gpt2", **GPT},
     "gpt_neox": {"kind": "gpt_neox", "rotary_pct": 0.5},
     "gpt_bigcode": {"kind": "gpt_bigcode", "n_positions": CONTEXT_LEN},
     "opt": {"kind": "opt", "ffn_dim": 80, "word_embed_proj_dim": 48},
@@ -123,7 +125,25 @@ HUB: dict[str, dict[str, Any]] = {
         "rope_parameters": OWN["dynamic rope"]["rope_parameters"],
     },
 }
-KINDS = OWN | HUB
+CACHED: dict[str, dict[str, Any]] = {
+    "gptj": {"kind": "gptj", "rotary_dim": 8, **GPT},
+    "bloom": {"kind": "bloom", "seq_length": CONTEXT_LEN},
+    "mpt": {"kind": "mpt", "d_model": 48, "n_layers": 3, "n_heads": 4, "max_seq_len": CONTEXT_LEN},
+    "codegen": {"kind": "codegen", "rotary_dim": 8, "n_ctx": CONTEXT_LEN, **GPT},
+    "gpt_oss": {"kind": "gpt_oss", "head_dim": 12, "num_local_experts": 4, **WINDOWS},
+    "llama4": {
+        "kind": "llama4_text",
+        "intermediate_size_mlp": 80,
+        "num_local_experts": 2,
+        "attention_chunk_size": 24,
+        "head_dim": 12,
+        "layer_types": ["chunked_attention", "full_attention", "chunked_attention"],
+        "no_rope_layers": [1, 0, 1],
+    },
+    "falcon with biases by distance": {"kind": "falcon", "alibi": True},
+    "two attentions in a layer": {"kind": "diffllama"},
+}
+KINDS = OWN | HUB | CACHED
 
 
 def random_ids(random: np.random.Generator, count: int) -> list[int]:
