@@ -49,8 +49,8 @@ CLIENTS = (
         f"lm_eval --model local-completions --model_args model=tiny,base_url={URL}/v1/completions",
         "multiple choice and rolling log-likelihoods by token ids, one at a time and in batches;"
         " generate-until on completions (token ids, texts) and on chats",
-        note="asks the server for its tokenizer; chats have no log-probabilities of prompts, so multiple"
-        " choice needs `local-completions`",
+        note="asks the server for its tokenizer; chats have no log-probabilities of prompts, so"
+        " multiple choice needs `local-completions`",
     ),
     Client(
         "guidellm",

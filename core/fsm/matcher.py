@@ -21,7 +21,7 @@ from .vocabulary import Mask, Vocabulary
 FIELD = "grammar"
 MAX_LENGTH = 500_000
 MAX_ERROR = 200
-MAX_ITEMS = 1_000
+MAX_ITEMS = 4_000
 NUM_TRIED = 3
 MAX_SECONDS = 0.25
 _DETAILS = re.compile(r"<state>|<backtrace>|<non-verbose|\n *1 \| ")

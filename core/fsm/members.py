@@ -11,8 +11,9 @@ from fractions import Fraction
 from functools import partial
 from typing import Protocol
 
+from .complement import absent
 from .ecma import read_pattern
-from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings
+from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
 from .refusals import NotRegular, Unsayable
 from .strings import holds
 
@@ -47,7 +48,8 @@ def fits(facts: Facts, literal: Literal) -> bool:
 def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
     """Some of `one` that shares no value with `other`; None where none can be told apart.
 
-    `one` is as it will be written: an object has no properties but those that are spoken of.
+    `one` is as it will be written: an object has no properties but those that are spoken of. The
+    result shares no value with `other` whatever it is met with later.
     `other` must be read wide: no value that it allows may be missing from it. depth: of the places
     in which values are being told apart.
     """
@@ -64,6 +66,8 @@ def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | 
         return None
     if not one.kinds() and one.types is None:
         return None
+    if one.types is None:
+        one = one.narrowed()
     for kind in one.kinds():
         smaller = _parted_kind(kind, one, other, unfold, depth + 1)
         if smaller is None:
@@ -140,12 +144,13 @@ def _parted_arrays(
 
 def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) -> Objects | None:
     """By a name that only one of them has, or by one whose values are apart."""
-    is_closed = not one.patterns and (not one.is_open if one.rest is None else not unfold(one.rest))
-    if is_closed and any(name not in one.properties for name in other.required):
-        return one
-    names = () if other.patterns else sorted(one.properties, key=partial(_cost, one, unfold))
-    for name in names:
-        if _is_told(one.value(name), other.value(name), unfold, depth):
+    is_sealed = one.rest is not None and not unfold(one.rest)
+    if is_sealed or (one.rest is None and not one.is_open):
+        for name in other.required:
+            if name not in one.properties and not _is_patterned(one, name):
+                return one if is_sealed else one.meet(absent(name, "# in oneOf"))
+    for name in sorted(one.properties, key=partial(_cost, one, unfold)):
+        if _is_told(_value(one, name), _value(other, name), unfold, depth):
             is_there = name in one.required
             return one if is_there else replace(one, required=(*one.required, name))
     for name in other.required:
@@ -155,10 +160,26 @@ def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) ->
     return None
 
 
+def _is_patterned(objects: Objects, name: str) -> bool:
+    """Whether patternProperties may speak of this name."""
+    try:
+        return any(is_found(source, name) for source in objects.patterns)
+    except Unsayable:
+        return True
+
+
+def _value(objects: Objects, name: str) -> All:
+    """What is known that the value of this property must meet."""
+    try:
+        return objects.value(name)
+    except Unsayable:
+        return objects.properties.get(name, ())
+
+
 def _cost(objects: Objects, unfold: Unfold, name: str) -> tuple[bool, bool]:
     """In which order properties are asked: those required first, and of these plain values."""
     try:
-        ways = unfold(objects.value(name)) if name in objects.required else ()
+        ways = unfold(_value(objects, name)) if name in objects.required else ()
     except NotRegular:
         ways = ()
     return name not in objects.required, not ways or any(facts.values is None for facts in ways)
@@ -166,6 +187,8 @@ def _cost(objects: Objects, unfold: Unfold, name: str) -> tuple[bool, bool]:
 
 def _is_told(one: All, other: All, unfold: Unfold, depth: int) -> bool:
     """Whether some value of a property tells; not where that leads back to where it was asked."""
+    if not one or not other:
+        return False
     try:
         return depth < MAX_DEPTH and bool(unfold(one)) and _are_apart(one, other, unfold, depth)
     except NotRegular:

@@ -20,10 +20,12 @@ from .facts import Literal as Value
 from .numbers import FREE_NUMBER
 from .refusals import NotRegular, Unsayable, refuse, refuse_empty
 from .schema import Writer
+from .sharing import merged
 from .spelling import FREE_CHAR, alternatives, literal, value_text
 from .strings import ANYTHING, pattern, repeated
 from .unfold import MAX_SECONDS, Document
 
+MAX_PLACES = 20_000
 MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
 MAX_COUNT = 100_000
 _NAME = re.compile(r"[\w-]+")
@@ -83,13 +85,14 @@ class RuleWriter(Writer):
         self._places: dict[Key, tuple[str, All]] = {}
         self._has_value: set[Key] | None = None
         self._terminals: dict[str, str] = {}
+        self._names: dict[Strings, str | None] = {}
 
     def all_rules(self, root: All) -> tuple[str, str]:
         """As `schema_rules`."""
         self.write(root)
         for key in self._keys:  # grows
-            if len(self._keys) > MAX_RULES:
-                raise NotRegular(key[0], f"schemas of at most {MAX_RULES} places")
+            if len(self._keys) > MAX_PLACES:
+                raise NotRegular(key[0], f"schemas of at most {MAX_PLACES} places")
             self._body(key)
         self._has_value = found = set[Key]()
         num_known = -1
@@ -102,7 +105,11 @@ class RuleWriter(Writer):
         if start is None:
             raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
         bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
-        return start.strip(), self._definitions(start, bodies)
+        first, bodies = merged(start.strip(), bodies)
+        if len(bodies) > MAX_RULES:
+            allowed = f"schemas of at most {MAX_RULES} different places"
+            raise NotRegular(self._keys[0][0], f"{allowed}; this one has {len(bodies)}")
+        return first, self._definitions(first, bodies)
 
     def write(self, nodes: All) -> str | None:
         """The name of what stands for a value that meets all of these; None: no value does."""
@@ -143,6 +150,11 @@ class RuleWriter(Writer):
 
     def name(self, strings: Strings) -> str | None:
         """As for patterns, or by several terminals."""
+        if strings not in self._names:
+            self._names[strings] = self._name(strings)
+        return self._names[strings]
+
+    def _name(self, strings: Strings) -> str | None:
         try:
             return super().name(strings)
         except Unsayable:
@@ -206,7 +218,7 @@ class RuleWriter(Writer):
     def _definitions(self, start: str, bodies: dict[str, str]) -> str:
         """The rules that the start leads to, each on a line, and all terminals."""
         bodies |= self._open_values()
-        names, reached = [start.strip()], dict[str, None]()
+        names, reached = [start], dict[str, None]()
         while names:
             name = names.pop()
             if name in bodies and name not in reached:

@@ -52,6 +52,7 @@ def alternatives(options: list[str]) -> str:
     return options[0] if len(options) == 1 else f"(?:{'|'.join(options)})"
 
 
+@functools.lru_cache(maxsize=1_024)
 def one_char(ranges: Ranges) -> str:
     """A pattern of the JSON spelling of any one character of the set, which is not empty."""
     plain = common(ranges, PLAIN)

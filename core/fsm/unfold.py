@@ -20,8 +20,8 @@ from .members import parted
 from .references import References
 from .refusals import FIELD, NotRegular, Unreadable, Unsayable, derived, refuse
 
-MAX_STEPS = 50_000
-MAX_SECONDS = 3.0
+MAX_STEPS = 200_000
+MAX_SECONDS = 8.0
 MAX_WAYS = 2_000
 MAX_PRODUCT = 40_000
 MAX_NESTED = 64
@@ -143,6 +143,8 @@ class Document:
         self, group: Group, chosen: list[list[Facts]], inside: tuple[str, ...]
     ) -> list[list[Facts]]:
         """The ways that take each option of a group, made smaller so that no other one holds."""
+        if not any(chosen):
+            return chosen
         wide = [self._option(option, inside, True) for option in group.options]
         for i in range(len(chosen)):
             for j, other in enumerate(wide):
