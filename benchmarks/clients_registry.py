@@ -7,6 +7,18 @@ from typing import Literal
 
 URL = "http://127.0.0.1:30000"
 TORCH = "torch==2.13.0"  # the exact version of which a CPU build may be at hand
+VLLM_NEEDS = (
+    *("aiohttp", "anthropic", "blake3", "cachetools", "cbor2", "cloudpickle"),
+    *("compressed-tensors==0.17.0", "depyf==0.20.0", "einops", "fastapi[standard]<0.137"),
+    *("ijson", "lark==1.2.2", "llguidance", "lm-format-enforcer==0.11.3", "mcp>=2"),
+    *("mistral_common[image]", "model-hosting-container-standards", "msgspec", "ninja", "numpy"),
+    *("openai", "openai-harmony", "opencv-python-headless", "opentelemetry-api"),
+    *("opentelemetry-sdk", "outlines_core==0.2.14", "pandas", "partial-json-parser"),
+    *("prometheus-fastapi-instrumentator", "protobuf", "psutil", "py-cpuinfo", "pybase64"),
+    *("python-json-logger", "pyyaml", "pyzmq", "regex", "requests", "sentencepiece"),
+    *("setproctitle", "tiktoken", "tqdm", "transformers==5.19.0", "uvloop", "watchfiles"),
+    *("xgrammar==0.2.8", TORCH),
+)
 SGLANG_NEEDS = (
     *("aiohttp", "apache-tvm-ffi", "compressed-tensors", "datasets", "gguf", "ipython", "msgspec"),
     *("numpy", "orjson", "packaging", "pillow", "psutil", "pybase64", "pydantic", "pyzmq"),
@@ -70,7 +82,7 @@ CLIENTS = (
         f"vllm bench serve --backend openai-chat --base-url {URL} --endpoint /v1/chat/completions",
         "backends vllm, openai, openai-chat, openai-responses; datasets random and"
         " prefix_repetition; log-probabilities, a request rate, sampling options",
-        (TORCH,),
+        VLLM_NEEDS,
         has_dependencies=False,
         note="its load generator alone; its backends for embeddings, audio, pooling and reranking "
         "need routes that this server does not have",
