@@ -49,6 +49,7 @@ MAX_ORDERS = 24
 class Outcome(NamedTuple):
     """What became of one schema. refusal: "" if it was taken. invalid: answers that are not valid.
 
+    num_cut: walks that could not end in their budget. num_failed: that ended in a typed error.
     wrong: instances accepted that are invalid. missed: valid ones that are not accepted.
     """
 
@@ -58,6 +59,7 @@ class Outcome(NamedTuple):
     seconds: float = 0.0
     num_answers: int = 0
     num_cut: int = 0
+    num_failed: int = 0
     invalid: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
     missed: tuple[str, ...] = ()
@@ -114,6 +116,7 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
         "right": len(right),
         "answers": sum(o.num_answers for o in taken),
         "cut": sum(o.num_cut for o in taken),
+        "failed": sum(o.num_failed for o in taken),
         "invalid": sum(len(o.invalid) for o in taken),
         "false_accepts": sum(len(o.wrong) for o in taken),
         "false_rejects": sum(len(o.missed) for o in taken),
@@ -176,15 +179,25 @@ def _schema_outcome(case: tuple[str, Path], num_walks: int, seed: int) -> Outcom
     seconds = process_time() - start
     validator = _validator(schema)
     rng = Random(f"{seed} {name}")
-    invalid, num_cut = [], 0
+    invalid, num_cut, num_failed = [], 0, 0
     for i in range(num_walks):
-        text = walk(guide, rng, BUDGETS[i % len(BUDGETS)])
+        try:
+            text = walk(guide, rng, BUDGETS[i % len(BUDGETS)])
+        except CallFailed as error:
+            print(f"FAILED {name}: {error}", file=sys.stderr)
+            num_failed += 1
+            continue
         if text is None:
             num_cut += 1
         elif (why := fault_of(validator, text)) is not None:
             invalid.append(f"{why} in {text}")
     return Outcome(
-        name, seconds=seconds, num_answers=num_walks, num_cut=num_cut, invalid=(*invalid,)
+        name,
+        seconds=seconds,
+        num_answers=num_walks - num_failed,
+        num_cut=num_cut,
+        num_failed=num_failed,
+        invalid=(*invalid,),
     )
 
 

@@ -9,6 +9,7 @@ serves them, and goes when it has had nothing to do for a while: never are there
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -38,11 +39,16 @@ from .protocol import (
     JsonSchema,
     Regex,
 )
+from .watch import spent
 
-SECONDS = 10.0  # for one constraint
+SECONDS = 12.0  # of the child's processor time, for one constraint
+SECONDS_IN_ALL = 60.0  # for one constraint where other programs keep the processor
+SECONDS_UNSAID = 2.0  # before the log says what is being compiled
+SECONDS_BETWEEN = 0.25  # two looks at the child's time
 SECONDS_TO_WAIT = 1.0  # before another child is started
 SECONDS_IDLE = 30.0  # before it is stopped
 MOST = 2
+_log = logging.getLogger("forkroot.constraints")
 
 
 class Workshop:
@@ -106,10 +112,10 @@ class Workshop:
     def _ask(self, kind: str, source: Any, field: str) -> Any:
         bench = self._acquire()
         try:
-            status, *answer = bench.ask(kind, source, field)
+            status, *answer = bench.ask(_described(kind, source), kind, source, field)
         except TimeoutError:
             shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
-            raise InvalidCall(field, shown, f"what compiles in {SECONDS} s") from None
+            raise InvalidCall(field, shown, _allowed()) from None
         finally:
             self._release(bench)
         if status == "made":
@@ -178,9 +184,9 @@ class Bench:
         """Whether the child was started."""
         return self._child is not None
 
-    def ask(self, *question: Any) -> tuple[Any, ...]:
+    def ask(self, what: str, *question: Any) -> tuple[Any, ...]:
         """What the child answers, or what it ended in. Raises TimeoutError for what takes too long:
-        the child is stopped."""
+        the child is stopped. what: is being compiled, as the log says where it takes long."""
         with self._lock:
             if self._end is not None:
                 return "failed", self._end
@@ -191,11 +197,27 @@ class Bench:
                 reader.start()
             self._child.line.send(*question)
         try:
-            answer: tuple[Any, ...] = self._answers.result(SECONDS)
+            return self._answer(what, self._child.process.pid)
         except TimeoutError:
             self.stop(CallFailed("too late"))
             raise
-        return answer
+
+    def _answer(self, what: str, pid: int) -> tuple[Any, ...]:
+        """What the child answers. Raises TimeoutError."""
+        begun, before = time.monotonic(), spent(pid)
+        is_said = False
+        while True:
+            try:
+                answer: tuple[Any, ...] = self._answers.result(min(SECONDS, SECONDS_BETWEEN))
+                return answer
+            except TimeoutError:
+                waited, now = time.monotonic() - begun, spent(pid)
+                taken = waited if before is None or now is None else now - before
+                if min(taken, waited) >= SECONDS or waited >= SECONDS_IN_ALL:
+                    raise
+                if waited >= SECONDS_UNSAID and not is_said:
+                    _log.info("compiling %s", what)
+                    is_said = True
 
     def end(self, error: ForkrootError) -> None:
         """As `stop`, for good."""
@@ -222,6 +244,18 @@ class Bench:
     def _tell(self, answer: tuple[Any, ...]) -> None:
         with contextlib.suppress(InvalidStateError):  # it was told already
             self._answers.set_result(answer)
+
+
+def _described(kind: str, source: Any) -> str:
+    """What is compiled, and how large it is."""
+    if kind == "schema":
+        return f"a JSON schema ({source[0].count('{'):,} objects)"
+    size = sum(map(len, source)) if kind in ("choices", "grammar") else len(source)
+    return f"a constraint ({kind}, {size:,} characters)"
+
+
+def _allowed() -> str:
+    return f"what compiles in {SECONDS} s of processor time and in {SECONDS_IN_ALL} s in all"
 
 
 def _closed() -> BackendClosed:

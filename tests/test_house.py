@@ -80,7 +80,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/owner.py": ("core/protocol.py",),
     "core/restarts.py": ("core/protocol.py", "core/exits.py", "core/owner.py"),
     "core/workshop.py": (
-        *("core/protocol.py", "core/exits.py", "core/owner.py", "core/frames.py"),
+        *("core/protocol.py", "core/exits.py", "core/owner.py", "core/frames.py", "core/watch.py"),
         "core/fsm/",
     ),
     "core/compiler.py": ("core/protocol.py", "core/frames.py", "core/fsm/"),

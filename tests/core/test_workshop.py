@@ -132,6 +132,27 @@ def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     workshop.close()
 
 
+def test_a_slow_compilation_is_logged_once_and_its_time_is_that_of_the_processor(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A child that is stopped takes no processor time: the limit on the whole time ends it."""
+    others = set(heirs(os.getpid()))
+    workshop = Workshop(TOKENS, [256])
+    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+    (child,) = set(heirs(os.getpid())) - others
+    os.kill(child, signal.SIGSTOP)
+    monkeypatch.setattr(room, "SECONDS", 0.05)
+    monkeypatch.setattr(room, "SECONDS_UNSAID", 0.1)
+    monkeypatch.setattr(room, "SECONDS_IN_ALL", 0.6)
+    with caplog.at_level("INFO", "forkroot.constraints"):
+        begun = time.monotonic()
+        with pytest.raises(InvalidCall, match="processor time"):
+            workshop.plan(JsonSchema({"type": "array", "items": {"type": "null"}}))
+    assert time.monotonic() - begun >= 0.6
+    assert caplog.messages == ["compiling a JSON schema (2 objects)"]
+    workshop.close()
+
+
 def asking(workshop: Workshop, pattern: str) -> tuple[threading.Thread, list[Any]]:
     """A thread that asks for a pattern, and what it has got."""
     got: list[Any] = []
