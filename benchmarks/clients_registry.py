@@ -69,8 +69,9 @@ CLIENTS = (
         "guidellm",
         "0.8.1",
         f"guidellm run --backend kind=openai_http,target={URL},model=tiny",
-        "completions, chats and responses, streamed and whole; profiles concurrent, synchronous,"
-        " poisson, throughput, constant",
+        "completions streamed (concurrent) and whole (synchronous), chats streamed (poisson),"
+        " responses streamed (concurrent); the program also has whole chats and"
+        " responses, not run yet",
         (TORCH,),
         note="`--tokenizer kind=hf_auto,model=FOLDER` names the folder of the model; `ignore_eos` "
         "also works on `/v1/responses`",
@@ -117,8 +118,9 @@ CLIENTS = (
         "aider-chat",
         "0.86.2",
         f"aider --model openai/tiny --openai-api-base {URL}/v1 --openai-api-key any",
-        "a question, and edits in the formats whole and diff, streamed and whole",
-        note="its instructions are longer than the context of the embedded model",
+        "a question, and an edit in the format whole, streamed; the program also has"
+        " the format diff, not run to its end yet",
+        note="its instructions may be longer than the context of the embedded model",
     ),
     Client(
         "haystack",
