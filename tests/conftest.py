@@ -14,6 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 NOT_PACKAGED = {"tests", "benchmarks", "docs", "build", "dist"}
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test asks the real hub
+if "PYTEST_XDIST_WORKER" in os.environ:  # threads of several processes would wait for one another
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 hypothesis.settings.register_profile("house", derandomize=True, database=None, deadline=None)
 hypothesis.settings.load_profile("house")
