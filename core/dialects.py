@@ -41,6 +41,18 @@ RESTRICTING = frozenset(
     )
 )
 DRAFT_3 = frozenset(("extends", "disallow", "divisibleBy"))
+SINCE: Mapping[str, int] = MappingProxyType(
+    {
+        **dict.fromkeys(("const", "contains", "propertyNames"), 6),
+        **dict.fromkeys(("if", "then", "else"), 7),
+        **dict.fromkeys(("dependentRequired", "dependentSchemas"), 2019),
+        **dict.fromkeys(("unevaluatedProperties", "unevaluatedItems"), 2019),
+        **dict.fromkeys(("minContains", "maxContains"), 2019),
+        "prefixItems": 2020,
+    }
+)
+UNTIL: Mapping[str, int] = MappingProxyType({"dependencies": 7, "additionalItems": 2019})
+WIDENING = frozenset(("minContains", "maxContains", "prefixItems"))  # other keywords
 _CHANGED_IN_4 = frozenset((*DRAFT_3, "type"))
 ANNOTATIONS = frozenset(
     (
@@ -124,16 +136,25 @@ def has_lone_ref(schema: Mapping[str, Any], draft: int | None) -> bool:
     return draft is not None and draft <= 7 and isinstance(schema.get("$ref"), str)
 
 
-def normalized(schema: Mapping[str, Any], draft: int | None) -> Mapping[str, Any]:
+def normalized(
+    schema: Mapping[str, Any], draft: int | None, is_strict: bool = False
+) -> Mapping[str, Any]:
     """A schema object in the keywords of later drafts. What draft 3 says in its own words is said
-    in those of draft 4; what stands beside a lone `$ref` is left out, and `prefixItems`, of which
-    drafts before 2020 know nothing."""
+    in those of draft 4; what stands beside a lone `$ref` is left out.
+
+    Keywords that the draft does not know, or no longer, are honoured where that allows less; with
+    `is_strict` they are left out, as its readers do.
+    """
     if has_lone_ref(schema, draft):
         return {"$ref": schema["$ref"]}
     if draft == 3:
         return _from_draft_3(schema)
-    if draft is not None and draft < 2020 and "prefixItems" in schema:
-        return {word: value for word, value in schema.items() if word != "prefixItems"}
+    unknown = {word for word, since in SINCE.items() if draft is not None and draft < since}
+    unknown |= {word for word, until in UNTIL.items() if draft is None or draft > until}
+    if not is_strict:
+        unknown &= WIDENING
+    if unknown & schema.keys():
+        return {word: value for word, value in schema.items() if word not in unknown}
     return schema
 
 

@@ -51,7 +51,7 @@ class Document:
         self._seconds = seconds
         self._references = References(self.root)
         self._draft = draft_of(schema)
-        self._facts: dict[str, Facts] = {}
+        self._facts: dict[tuple[str, bool], Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
 
@@ -93,7 +93,8 @@ class Document:
             if node.key in seen or (node.is_not and is_wide):
                 continue
             seen.add(node.key)
-            node = self._current(node)
+            is_strict = is_wide or node.is_not
+            node = self._current(node, is_strict)
             if node.is_not:
                 groups.append(self._negation(node))
                 continue
@@ -102,7 +103,7 @@ class Document:
                 groups.append(self._sealed(node, above))
                 continue
             with located(node.path):
-                facts = facts.meet(self._read(node))
+                facts = facts.meet(self._read(node, is_strict))
                 groups += groups_of(node, is_wide)
             self.step(node.path, _size(facts) // 10)
             todo = [*self._targets(node), *applied(node, "allOf"), *excluded(node), *todo]
@@ -178,7 +179,8 @@ class Document:
 
     def _negation(self, node: Node) -> Group:
         with located(node.path):
-            return negation(node, self._read(node._replace(is_not=False)), self._targets(node))
+            facts = self._read(node._replace(is_not=False), True)
+            return negation(node, facts, self._targets(node))
 
     def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
         """The ways to meet a node, with what it says of what it does not evaluate."""
@@ -194,10 +196,11 @@ class Document:
         assert isinstance(node.schema, Mapping)
         return [self._target(node, word) for word in REFERENCES if word in node.schema]
 
-    def _read(self, node: Node) -> Facts:
-        if node.path not in self._facts:
-            self._facts[node.path] = read(node)
-        return self._facts[node.path]
+    def _read(self, node: Node, is_strict: bool) -> Facts:
+        key = (node.path, is_strict)
+        if key not in self._facts:
+            self._facts[key] = read(node)
+        return self._facts[key]
 
     def step(self, path: str, cost: int = 1) -> None:
         """Count what is done. Raises InvalidCall where it is too much."""
@@ -208,12 +211,13 @@ class Document:
             allowed = f"schemas that are read in {self._seconds} s of processor time"
             raise TooSlow(FIELD, path, allowed)
 
-    def _current(self, node: Node) -> Node:
-        """The node in the keywords of later drafts, without those that its own draft ignores."""
+    def _current(self, node: Node, is_strict: bool) -> Node:
+        """The node in the keywords of later drafts; is_strict: without those that its own draft
+        ignores, so that no value is missing that it allows."""
         assert isinstance(node.schema, Mapping)
         has_ref = "$ref" in node.schema
         draft = self._references.draft(node.path) if has_ref else self._draft
-        return node._replace(schema=normalized(node.schema, draft))
+        return node._replace(schema=normalized(node.schema, draft, is_strict))
 
     def _target(self, node: Node, keyword: str) -> Node:
         """The place to which a reference leads."""

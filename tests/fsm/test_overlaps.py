@@ -99,3 +99,14 @@ def test_too_many_different_places_are_refused() -> None:
     schema["properties"]["free"] = {}
     with pytest.raises(InvalidCall, match="different places"):
         schema_grammar(schema)
+
+
+def test_keywords_later_than_the_draft_never_allow_more() -> None:
+    draft = "http://json-schema.org/draft-07/schema#"
+    contains = {"$schema": draft, "contains": {"type": "null"}, "minContains": 0}
+    found = matcher_of({**contains, "type": "array", "items": {"type": ["null", "integer"]}})
+    assert accepts(found, [1, None]) and not accepts(found, [1])
+    ignored = {"type": "object", "properties": {"a": WHOLE}, "dependentRequired": {"a": ["b"]}}
+    schema = {"$schema": draft, "anyOf": [{"not": ignored}, WHOLE]}
+    found = matcher_of(schema)
+    assert accepts(found, 5) and not accepts(found, {"a": 1})
