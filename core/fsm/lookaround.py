@@ -1,11 +1,13 @@
 """Lookaround at the ends of a pattern, as patterns of their own that are found or are not.
 
-`^(?!a)b` is found where `^b` is and `^(?:a)` is not. Knows only where groups begin and end; what
-cannot be taken apart stays as it is, to be refused by whoever reads it.
+`^(?!a)b` is found where `^b` is and `^(?:a)` is not; `^((?!a).)*$` where `^.*$` is and `a` is not.
+Knows only where groups begin and end; what cannot be taken apart stays as it is, to be refused by
+whoever reads it.
 """
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,6 +18,11 @@ _AHEAD = {"(?=": True, "(?!": False}
 _BEHIND = {"(?<=": True, "(?<!": False}
 _REPEATS = ("*", "+", "?", "{")
 _NO_ATOMS = frozenset("()|*+?{}^$.")
+_TEMPERED = re.compile(  # ((?!x).)*$, in a group with its own ^ or not
+    r"(?P<group>\(\^?)?"
+    r"\((?:\?:)?\(\?!(?P<inner>(?:[^()\[\]\\|^$]|\\[^bBk1-9])+)\)\.\)(?P<times>[*+])\$"
+    r"(?(group)\)(?:\.\*)?\$?)"
+)
 _NO_ESCAPES = frozenset("bBk123456789pPxuc")
 
 
@@ -48,6 +55,8 @@ def parts_of(source: str) -> Parts:
         inner = f"{prefix}(?:{source[place + 3 : end]})"
         (found if is_wanted else unlike).append(inner)
         place = end + 1
+    if prefix == "^" and (tempered := _TEMPERED.fullmatch(source, place)):
+        return Parts((f"^.{tempered['times']}$", *found), (*unlike, tempered["inner"]))
     rest = _without_end(source, place, groups, found, unlike)
     return Parts((f"{prefix}{rest}", *found), tuple(unlike))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -110,3 +111,13 @@ def test_keywords_later_than_the_draft_never_allow_more() -> None:
     schema = {"$schema": draft, "anyOf": [{"not": ignored}, WHOLE]}
     found = matcher_of(schema)
     assert accepts(found, 5) and not accepts(found, {"a": 1})
+
+
+@pytest.mark.parametrize(
+    "source", [r"^((?!\.{2}).)*$", r"^(?:(?!\.\.).)*$", r"^(?=^[^./~])(^((?!\.{2}).)*$).*$"]
+)
+def test_a_text_that_holds_no_match_of_a_lookahead_is_written_exactly(source: str) -> None:
+    found = matcher_of({"type": "string", "pattern": source})
+    for text in ("a", "a.b.c", "a..b", "..", "a.", "", "~a", ".a", "x...", "\n", "é.b"):
+        expected = re.search(source, text) is not None and "\n" not in text
+        assert accepts(found, text) == expected, text
