@@ -93,12 +93,14 @@ def read_lark(source: str, field: str = FIELD) -> Lark:
     pieces = list(_pieces(whole))
     parts = _parts(pieces)
     lark = Lark(whole, parts, _literals(pieces))
+    value = source if field == FIELD else "#"
     if len(parts) > MAX_RULES:
-        raise InvalidCall(field, source, f"at most {MAX_RULES} rules; this one has {len(parts)}")
+        allowed = f"at most {MAX_RULES} rules and terminals; this one has {len(parts)}"
+        raise InvalidCall(field, value, allowed)
     for rule in lark.rules:
         if sum(piece.text == "|" for piece in parts[rule]) >= MAX_OPTIONS:
             allowed = f"at most {MAX_OPTIONS} alternatives in a rule (any number in a terminal)"
-            raise InvalidCall(field, source, f"{allowed}; {rule!r} has more")
+            raise InvalidCall(field, value, f"{allowed}; {rule!r} has more")
     return lark
 
 

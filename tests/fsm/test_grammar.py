@@ -332,7 +332,7 @@ def test_the_known_end_does_not_depend_on_how_the_text_was_cut_into_tokens() -> 
         ('start: "a" <|end|>', "special tokens are not allowed): '<|end|>' in line 1"),
         ('start: "a"\nstart[max_tokens=3]: "b"', "'max_tokens' in line 2"),
         ('start: %json {"a":', "JSON after %json"),
-        ("\n".join(f"a{i}: a{i + 1}" for i in range(1001)), "at most 1000 rules"),
+        ("\n".join(f"a{i}: a{i + 1}" for i in range(1001)), "at most 1000 rules and terminals"),
         ("start: " + "|".join(f'"w{i}"' for i in range(600)), "at most 500 alternatives in a rule"),
         (
             'start: a0 "z"\n'

@@ -15,6 +15,7 @@ from forkroot.core.fsm.sharing import merged
 from forkroot.core.fsm.vocabulary import Vocabulary
 from forkroot.core.protocol import InvalidCall
 
+from .test_distinct import guide_of
 from .test_rules import accepts, matcher_of
 
 WHOLE = {"type": "integer"}
@@ -121,3 +122,11 @@ def test_a_text_that_holds_no_match_of_a_lookahead_is_written_exactly(source: st
     for text in ("a", "a.b.c", "a..b", "..", "a.", "", "~a", ".a", "x...", "\n", "é.b"):
         expected = re.search(source, text) is not None and "\n" not in text
         assert accepts(found, text) == expected, text
+
+
+def test_a_schema_with_too_many_names_for_a_grammar_is_refused_by_its_pointer() -> None:
+    names = {f"name {i}": {"type": "string"} for i in range(1_200)}
+    schema = {"type": "object", "properties": {**names, "free": {}}}
+    with pytest.raises(InvalidCall, match="rules and terminals") as caught:
+        guide_of(schema)
+    assert caught.value.value == "#"
