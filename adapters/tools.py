@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..core.dialects import ignored
 from ..core.protocol import Call, Chat, Completion, Grammar, InvalidCall, Message, Text
 from .spelling import rule_of
 
@@ -124,3 +125,11 @@ def check_tools(tools: Sequence[ToolSpec], within: str = "") -> None:
 def _quoted(text: str) -> str:
     """A literal of a Lark grammar."""
     return json.dumps(text, ensure_ascii=False)
+
+
+def check_keywords(schema: object, field: str) -> None:
+    """Raise InvalidCall for the first unknown keyword in the parameters of a strict tool."""
+    for it in ignored(schema, 1):
+        name = it.pointer.rpartition("/")[2]
+        expected = f"keywords and formats that are known, in a strict tool{it.hint}"
+        raise InvalidCall(f"{field}{it.pointer}", name, expected)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...core.dialects import ignored
-from ...core.protocol import InvalidCall
+from ..tools import check_keywords
 from .wire import Tool
 
 MOST = 16  # keywords that are named for a request
@@ -44,11 +44,7 @@ def check_strict(tools: Sequence[Tool], within: str) -> None:
     what the fields of a tool lie in, as in "function."."""
     for place, tool in enumerate(tools):
         if tool.function.strict:
-            for it in ignored(tool.function.parameters, 1):
-                field = f"tools[{place}].{within}parameters{it.pointer}"
-                name = it.pointer.rpartition("/")[2]
-                expected = f"keywords and formats that are known, in a strict tool{it.hint}"
-                raise InvalidCall(field, name, expected)
+            check_keywords(tool.function.parameters, f"tools[{place}].{within}parameters")
 
 
 def _schemas(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

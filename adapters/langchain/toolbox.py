@@ -9,7 +9,7 @@ from typing import Any
 from ...core.nearest import did_you_mean
 from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from ..surrogates import check_texts
-from ..tools import ToolFormat, ToolSpec, check_tools
+from ..tools import ToolFormat, ToolSpec, check_keywords, check_tools
 from .shown import shown_tools
 
 _CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"
@@ -84,6 +84,9 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     schemas: dict[str, Any] = {
         f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
     }
+    if options.get("strict") is True:
+        for name, schema in schemas.items():
+            check_keywords(schema, name)
     if isinstance(asked, JsonSchema):
         schemas["json_schema"] = asked.schema
     if not tools or choice == "none":

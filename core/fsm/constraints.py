@@ -5,15 +5,15 @@ The vocabulary is read when the first constraint comes: runtimes that never see 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
-from ..dialects import Ignored, ignored
+from ..dialects import ignored
 from ..protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from .annotations import log_ignored
 from .cache import GuideCache
 from .dfa import Dfa
 from .distinct import DistinctGuide, Unrepeated
@@ -35,8 +35,6 @@ PATTERN_RATE = 150_000  # characters in a second, about
 CHOICES_RATE = 500_000
 SCHEMA_RATE = 100_000
 GRAMMAR_RATE = 100_000
-MAX_LOGGED = 8
-_log = logging.getLogger("forkroot.constraints")
 
 
 class Workshop(Protocol):
@@ -167,19 +165,10 @@ def _compiled(plan: Dfa | Known) -> Compiled | Known:
 def _check_keywords(asked: JsonSchema) -> None:
     """Log keywords and formats that are not known, and so restrict nothing. Raises InvalidCall for
     them where the schema is to be read strictly."""
-    found = ignored(asked.schema)
-    if not found:
-        return
-    if asked.strict:
+    if asked.strict and (found := ignored(asked.schema, 1)):
         expected = f"keywords and formats that are known, as strict=True demands{found[0].hint}"
         raise refuse(found[0].pointer, expected)
-    more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
-    shown = ", ".join(map(_shown, found[:MAX_LOGGED]))
-    _log.warning("json_schema: ignored, as JSON Schema does not know them: %s%s", shown, more)
-
-
-def _shown(it: Ignored) -> str:
-    return f"{it.pointer:.200}{it.hint}"
+    log_ignored(asked.schema, "json_schema")
 
 
 def _seconds(workshop: Workshop) -> float:

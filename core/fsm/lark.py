@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..protocol import COMPACT, InvalidCall, Shown
+from .annotations import log_ignored
 from .matcher import FIELD
 from .refusals import value_at
 from .rules import schema_rules
@@ -131,6 +132,7 @@ def _json_end(source: str, start: int) -> int:
 def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
     """The name of the rule that stands for a schema, and its rules."""
     schema = json.loads(piece.text.removeprefix("%json"))
+    log_ignored(schema, f"{FIELD}: %json")
     try:
         return schema_rules(schema, prefix, _separators(schema))
     except InvalidCall as error:
