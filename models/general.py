@@ -52,8 +52,11 @@ FACTS = (
 
 
 def general_fact(pen: Pen) -> tuple[str, str]:
-    """A message about common knowledge, with its reply."""
-    source = pen.rng.choice(FACTS)
+    """A message about common knowledge, with its reply; exams leave out sums and the world's own
+    facts, which `chat` asks in the same words.
+    """
+    asked_elsewhere = (sum_of_two, world_fact) if pen.words.held_out else ()
+    source = pen.rng.choice([it for it in FACTS if it not in asked_elsewhere])
     return drawn(pen, lambda: source(pen))
 
 

@@ -77,8 +77,9 @@ functions that it calls: a request without tools is answered in words. The rest 
 before, function and record calls a little less often. The run shared its core with other work. It
 was stopped and resumed at step 200 (sums without spaces and short sentences came in), at 600 (real
 cities among the invented ones, the usual wordings twice as often) and at 720 (the world's own facts
-asked in general chat, which had begun to answer them with "I do not know that"; the rate rose a
-little there).""",
+asked in general chat, which had begun to answer them with "I do not know that"). At step 940 an
+exam showed that reading had lost a few points; its tasks were given twice their weight, and 170
+steps more were run. The rate rose a little at the last two.""",
 )
 
 
