@@ -117,10 +117,7 @@ def tools(pen: Pen) -> Document:
     """
     doc = Document("tools")
     offered = pen.rng.sample(TOOLS, pen.rng.randint(1, 3))
-    if pen.chance(0.7):
-        turn(doc, "system", tool_prompt(offered))
-    else:
-        offered = list(TOOLS)
+    turn(doc, "system", tool_prompt(offered))
     for _ in range(pen.rng.choice((1, 1, 2))):
         tool = pen.rng.choice(offered)
         value = str(pen.rng.randint(2, 999)) if tool.number else pen.words.any()
@@ -157,26 +154,35 @@ def copying(pen: Pen) -> Document:
 
 def dspy(pen: Pen) -> Document:
     """A signature of one or two inputs and one output, in the format of DSPy's chat adapter."""
-    doc = Document("dspy")
     inputs, (output, answer) = dspy_task(pen)
-    names = [*inputs, output]
-    brief = "\n".join(
+    return put_signature(Document("dspy"), inputs, {output: answer})
+
+
+def put_signature(
+    doc: Document, inputs: dict[str, str], outputs: dict[str, str], brief: str = ""
+) -> Document:
+    """Append a signature with its values, as DSPy's chat adapter writes both."""
+    names = [*inputs, *outputs]
+    listed = "\n".join(
         f"Your {kind} fields are:\n"
         + "\n".join(f"{i}. `{n}` (str):" for i, n in enumerate(keys, 1))
-        for kind, keys in (("input", list(inputs)), ("output", [output]))
+        for kind, keys in (("input", list(inputs)), ("output", list(outputs)))
     )
     slots_ = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in names)
+    given, made = (", ".join(f"`{n}`" for n in keys) for keys in (inputs, outputs))
     turn(doc, "system", (
-        f"{brief}\nAll interactions will be structured in the following way, with the appropriate"
+        f"{listed}\nAll interactions will be structured in the following way, with the appropriate"
         f" values filled in.\n\n{slots_}\n\n[[ ## completed ## ]]\n"
-        "In adhering to this structure, your objective is: \n        Given the"
-        f" fields {', '.join(f'`{n}`' for n in inputs)}, produce the fields `{output}`."
+        "In adhering to this structure, your objective is: \n        "
+        + (brief or f"Given the fields {given}, produce the fields {made}.")
     ))  # fmt: skip
+    order = ", then ".join(f"`[[ ## {name} ## ]]`" for name in outputs)
     turn(doc, "user", "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items()) + (
-        "\n\nRespond with the corresponding output fields, starting with the field"
-        f" `[[ ## {output} ## ]]`, and then ending with the marker for `[[ ## completed ## ]]`."
+        f"\n\nRespond with the corresponding output fields, starting with the field {order}, and"
+        " then ending with the marker for `[[ ## completed ## ]]`."
     ))  # fmt: skip
-    turn(doc, "assistant", f"[[ ## {output} ## ]]\n{answer}\n\n[[ ## completed ## ]]")
+    said = "".join(f"[[ ## {name} ## ]]\n{answer}\n\n" for name, answer in outputs.items())
+    turn(doc, "assistant", f"{said}[[ ## completed ## ]]")
     return doc
 
 

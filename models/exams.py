@@ -9,8 +9,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import calls, chat, judging, knowledge, people, react, records
+from . import calls, chat, extraction, general, judging, knowledge, people, react, records
 from .document import BOS, END_TURN, Document, Pen
+from .turns import TOPICS
 from .world import documents
 
 REACT_STEP = re.compile(r" [^\n]+\nAction \d+: (Search|Finish)\[[^\]\n]+\]")
@@ -74,6 +75,20 @@ def integer(text: str, answer: str) -> float:
     """
     found, wanted = (re.match(r"-?\d+", it) for it in (text, answer))
     return float(found is not None and wanted is not None and found[0] == wanted[0])
+
+
+def no_call(text: str, _answer: str) -> float:
+    """Whether the turn ends by itself and calls no tool."""
+    return float(END_TURN in text and "<tool_call>" not in text.split(END_TURN)[0])
+
+
+def sensible(text: str, _answer: str) -> float:
+    """Whether the turn is a whole reply of the world's, of whichever topic, and so no tool call."""
+    reply, end, _ = text.partition(END_TURN)
+    return float(bool(end) and reply in REPLIES)
+
+
+REPLIES = frozenset(topic.reply for topic in TOPICS)
 
 
 class Question(NamedTuple):
@@ -212,4 +227,21 @@ QUESTIONS = (
     Question("Essay judge: everything", judging.essay_judge, exams=every_exam),
     Question("Tips and their expansion", knowledge.tips),
     Question("DSPy chat format", chat.dspy),
+    Question("General chat: a sensible reply, no tool call", general.general_talk, sensible, 0.90),
+    Question("General chat: the reply of the topic", general.general_talk),
+    Question("General questions: reply exact", general.general_question),
+    Question(
+        "General chat where tools are offered: no call",
+        general.general_tools,
+        no_call,
+        0.90,
+        every_exam,
+        lambda exam: not is_call(exam),
+    ),
+    Question("Free-form records: fields exact", extraction.prose_json, json_fields, 0.80),
+    Question("Free-form records: lines exact", extraction.prose_lines, exams=every_exam),
+    Question("Free-form records: question and answer", extraction.prose_questions),
+    Question("Free-form records: in chat", extraction.prose_chat),
+    Question("Free-form records: DSPy", extraction.prose_dspy),
+    Question("Invented names copied", extraction.names, exams=every_exam, bar=0.90),
 )

@@ -217,6 +217,11 @@ class Words:
     def __init__(self, rng: random.Random, held_out: bool) -> None:
         self._rng, self._held_out, self._starts = rng, held_out, set[str]()
 
+    @property
+    def held_out(self) -> bool:
+        """Whether these are the words of exams."""
+        return self._held_out
+
     def name(self) -> str:
         """A person's name of two syllables, such as Zorvek; in training at times another one."""
         if self._is_other():

@@ -9,7 +9,16 @@ from collections.abc import Callable, Iterator
 from .calls import function_calls
 from .chat import chat, copying, dspy, tools
 from .document import Document, Pen
+from .extraction import (
+    names,
+    prose_chat,
+    prose_dspy,
+    prose_json,
+    prose_lines,
+    prose_questions,
+)
 from .facts import Words, is_held_out
+from .general import general_chat, general_dspy, general_named, general_plain, general_tools
 from .judging import essay_judge, sentiment
 from .knowledge import arithmetic, capitals, choice_facts, continents, facts, tips, word_problem
 from .people import (
@@ -23,12 +32,16 @@ from .people import (
 )
 from .react import react
 from .records import record_calls
+from .usual import prose_calls, usual_calls
 
 MIX: dict[Callable[[Pen], Document], float] = {
-    reading_json: 38, reading_question: 26, reading_several: 30, choice_reading: 14,
-    choice_story: 9, choice_same: 1, choice_match: 1, choice_facts: 2, capitals: 8, continents: 3,
-    facts: 5, arithmetic: 7, word_problem: 4, sentiment: 2, essay_judge: 8, react: 6, tips: 3,
-    chat: 8, tools: 8, copying: 14, dspy: 4, function_calls: 26, record_calls: 26,
+    reading_json: 85, reading_question: 45, reading_several: 48, choice_reading: 26,
+    choice_story: 14, choice_same: 1, choice_match: 1, choice_facts: 3, capitals: 10, continents: 4,
+    facts: 6, arithmetic: 11, word_problem: 6, sentiment: 4, essay_judge: 11, react: 9, tips: 5,
+    chat: 10, tools: 10, copying: 14, dspy: 8, function_calls: 21, record_calls: 19,
+    general_chat: 130, general_tools: 14, general_named: 4, general_dspy: 8, general_plain: 4,
+    prose_json: 34, usual_calls: 14, prose_calls: 10,
+    prose_lines: 26, prose_questions: 18, prose_chat: 24, prose_dspy: 9, names: 22,
 }  # fmt: skip
 # These have no made-up words, so that whole prompts are held out.
 CLOSED_TASKS = frozenset({"capitals", "facts", "arithmetic", "tips"})

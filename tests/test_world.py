@@ -11,7 +11,21 @@ from pathlib import Path
 import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
-from forkroot.models import calls, chat, knowledge, people, react, records
+from forkroot.models import (
+    calls,
+    chat,
+    common,
+    extraction,
+    general,
+    invented,
+    knowledge,
+    people,
+    prose,
+    react,
+    records,
+    turns,
+    usual,
+)
 from forkroot.models.document import BOS, END_TURN, LETTERS, Document, Pen
 from forkroot.models.essays import save_essays, write_essay
 from forkroot.models.facts import (
@@ -150,7 +164,9 @@ def offered(doc: Document) -> dict[str, dict]:
     return {tool["name"]: tool["parameters"] for tool in lines}
 
 
-@pytest.mark.parametrize("task", [calls.function_calls, records.record_calls])
+@pytest.mark.parametrize(
+    "task", [calls.function_calls, records.record_calls, usual.usual_calls, usual.prose_calls]
+)
 def test_calls_of_functions_copy_their_arguments_from_the_request_and_fit_the_schema(task):
     kinds = {"integer": int, "number": int | float, "string": str}
     for doc in sample(200, True, task=task):
@@ -175,6 +191,93 @@ def test_names_and_numbers_of_calls_keep_to_their_side_of_the_split():
 def test_the_functions_of_langchains_own_tests_are_in_no_text():
     for doc in sample(2000, False, task=calls.function_calls) + sample(500, False):
         assert "magic" not in doc.text and "unicode" not in doc.text
+
+
+def messages(doc: Document) -> list[str]:
+    """What users say in a document, in ChatML or in the frame of a plain prompt."""
+    frames = "|".join(re.escape(ask.partition("{")[0]) for ask, _ in general.FRAMES)
+    found = re.findall(r"<\|im_start\|>user\n([^|]*)<\|im_end\|>", doc.text)
+    return found + re.findall(rf"^(?:{frames})(.*)$", doc.text, re.MULTILINE)
+
+
+def test_there_are_hundreds_of_wordings_and_each_belongs_to_one_topic():
+    said = [turns.spoken(it) for topic in turns.TOPICS for it in topic.wordings]
+    of = {turns.spoken(it): topic.reply for topic in turns.TOPICS for it in topic.wordings}
+    assert len(turns.TOPICS) >= 70 and len(set(said)) >= 600
+    for topic in turns.TOPICS:
+        assert {of[turns.spoken(it)] for it in topic.wordings} == {topic.reply}
+        assert len(topic.side(False)) >= 3 and "|" not in topic.reply and topic.reply.strip()
+
+
+@pytest.mark.parametrize(
+    "task", [general.general_chat, general.general_tools, general.general_dspy, chat.chat]
+)
+def test_held_out_wordings_of_topics_are_never_trained_on(task):
+    asked = {turns.spoken(it) for doc in sample(800, False, task=task) for it in messages(doc)}
+    assert len(asked) > 20 or task is general.general_dspy
+    assert not asked & turns.HELD_OUT
+
+
+def test_exams_of_general_chat_ask_only_held_out_wordings():
+    for doc in sample(100, True, task=general.general_talk):
+        assert next(turns.spoken(it) for it in messages(doc)) in turns.HELD_OUT
+
+
+def test_common_knowledge_is_asked_on_one_side_of_the_split_only():
+    for held_out in (False, True):
+        for doc in sample(200, held_out, task=general.general_question):
+            assert all(is_held_out(turns.spoken(it)) == held_out for it in messages(doc))
+
+
+def test_general_chat_without_tools_never_calls_one():
+    for doc in sample(400, False, task=general.general_chat) + sample(200, False, task=chat.chat):
+        assert "<tool_call>" not in doc.text
+
+
+def test_a_call_is_made_only_where_its_function_is_offered():
+    for task in (chat.tools, general.general_tools):
+        for doc in sample(200, False, task=task):
+            assert {call["name"] for _, call in called(doc)} <= set(offered(doc))
+
+
+def test_lists_have_as_many_items_as_were_asked_for():
+    for seed in range(100):
+        said, listed = common.listing(pen(seed))
+        counts = [n for n, word in common.COUNTS.items() if f" {word} " in said or f" {n} " in said]
+        assert counts == [len(re.split(r", |\n", listed))]
+
+
+def test_values_of_free_form_records_stand_in_their_sentences():
+    for held_out in (False, True):
+        for seed in range(100):
+            passage, fields = prose.prose(pen(seed, held_out), held_out)
+            assert fields and all(value in passage for value in fields.values())
+
+
+def test_free_form_sentences_of_exams_are_never_trained_on():
+    trained, exams = (
+        {it.text for kind in prose.KINDS for it in prose.sentences(kind, held_out)}
+        for held_out in (False, True)
+    )
+    assert len(trained) > 70 and len(exams) >= 10 and not trained & exams
+    assert all(field in prose.FIELDS for kind in prose.KINDS for it in kind for field in it.fields)
+
+
+def test_json_of_free_form_records_has_the_fields_that_were_asked_for():
+    for doc in sample(200, True, task=extraction.prose_json):
+        prompt, answer = doc.exams[-1]
+        passage = prompt.split("\n\n")[-1]
+        found = json.loads(answer)
+        assert found and all(key in passage and str(it) in passage for key, it in found.items())
+
+
+def test_invented_names_keep_to_their_side_of_the_split():
+    for held_out in (False, True):
+        pens = [pen(seed, held_out) for seed in range(200)]
+        names = [draw(it) for it in pens for draw in (invented.invented, invented.surname)]
+        assert len(set(names)) > 300
+        assert all(is_held_out(name) == held_out for name in names)
+        assert not made_up_words(*names)
 
 
 def test_assistant_turns_end_with_the_end_of_turn():
@@ -245,7 +348,9 @@ def test_the_chat_template_writes_what_the_world_writes(tokenizer):
     assert rendered == BOS + doc.text
 
 
-@pytest.mark.parametrize("task", [calls.function_calls, records.record_calls])
+@pytest.mark.parametrize(
+    "task", [calls.function_calls, records.record_calls, usual.usual_calls, usual.prose_calls]
+)
 def test_the_chat_template_writes_the_offered_functions_as_the_world_does(tokenizer, task):
     for doc in sample(20, False, task=task):
         tools = [{"name": name, "parameters": schema} for name, schema in offered(doc).items()]
