@@ -208,6 +208,9 @@ def serve(options: argparse.Namespace) -> int:
     from .core.restarts import RestartingBackend
 
     check_name(options.model)
+    is_restarted = options.on_engine_death == "restart"
+    if is_restarted and options.in_process:
+        raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
     check_place(options.host, options.port)  # before a model is loaded, which may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
@@ -217,10 +220,8 @@ def serve(options: argparse.Namespace) -> int:
     limits = Limits(max_streams=options.max_streams, drain=options.drain)
     own_name = options.model if options.dummy or folder is None else model_name(folder)
     names = tuple(options.served_name or [own_name])
-    is_restarted = options.on_engine_death == "restart"
-    if is_restarted and (options.in_process or folder is None):
-        allowed = "exit, with --in-process and for what a plugin loads"
-        raise InvalidCall("on_engine_death", "restart", allowed)
+    if is_restarted and folder is None:
+        raise InvalidCall("on_engine_death", "restart", "exit, for a model that a plugin loads")
     start = partial(load, options, process=not options.in_process)
     make = partial(RestartingBackend, start) if is_restarted else start
     with obeyed_once(), closing(make()) as backend:
