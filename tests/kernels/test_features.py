@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from forkroot.kernels import features, half_precision, paged, products
+from forkroot.kernels import half_precision, paged, products
 from forkroot.kernels.half_precision import Converted, Packed
 from forkroot.kernels.products import Plain, Products
 
