@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ...core.dialects import SCHEMA_LISTS
 from ...core.protocol import InvalidCall
 from ..tools import ToolSpec
 
@@ -16,7 +17,6 @@ TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _TYPE = f"one of {', '.join(TYPES)}, or a list of these"
 _SCHEMA = "a schema: an object, or true or false"
 _NAMED = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-_LISTED = frozenset(("allOf", "anyOf", "oneOf", "prefixItems"))
 _NESTED = frozenset(
     (
         *("items", "additionalItems", "additionalProperties", "contains", "propertyNames"),
@@ -76,7 +76,7 @@ def _allowed(keyword: str, value: Any) -> str | None:
         is_well, allowed = bool(names) and all(it in TYPES for it in names), _TYPE
     elif keyword in _NAMED:
         is_well, allowed = isinstance(value, dict), "an object of names and schemas"
-    elif keyword in _LISTED:
+    elif keyword in SCHEMA_LISTS:
         is_well, allowed = is_list and bool(value), "a list of at least one schema"
     elif keyword == "required":
         is_well = is_list and all(isinstance(it, str) for it in value)
@@ -99,7 +99,7 @@ def _parts(keyword: str, value: Any, pointer: str) -> Iterator[tuple[str, Any]]:
     """The schemas inside the value of a keyword, which is well-formed."""
     if keyword in _NAMED:
         yield from ((f"{pointer}/{_step(name)}", part) for name, part in value.items())
-    elif keyword in _LISTED or (keyword == "items" and isinstance(value, list)):
+    elif keyword in SCHEMA_LISTS or (keyword == "items" and isinstance(value, list)):
         yield from ((f"{pointer}/{number}", part) for number, part in enumerate(value))
     elif keyword in _NESTED:
         yield pointer, value

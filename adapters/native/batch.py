@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Literal
 
@@ -37,6 +37,13 @@ class Batch:
         hint = new_root(len(self._items)) if len(self._items) > 1 else None
         self._runs = [Run(body, settings, self._worker, hint, state_type) for _ in self._items]
 
+    def _submitted(self, threads: ThreadPoolExecutor) -> list[Future[ProgramState]]:
+        """The runs of all items, submitted in order."""
+        return [
+            threads.submit(run.execute, (), item)
+            for run, item in zip(self._runs, self._items, strict=True)
+        ]
+
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items.
 
@@ -44,10 +51,7 @@ class Batch:
         ended, raise the first item's error; otherwise it is raised where its state is read.
         """
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = [
-                threads.submit(run.execute, (), item)
-                for run, item in zip(self._runs, self._items, strict=True)
-            ]
+            futures = self._submitted(threads)
             try:
                 with _progress(progress_bar, len(futures)) as advance:
                     for _ in as_completed(futures):
@@ -64,10 +68,7 @@ class Batch:
         """The ended states, in the order of the items, each as soon as it and those before it have
         ended. Who stops reading ends the runs that are left."""
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = [
-                threads.submit(run.execute, (), item)
-                for run, item in zip(self._runs, self._items, strict=True)
-            ]
+            futures = self._submitted(threads)
             try:
                 with _progress(progress_bar, len(futures)) as advance:
                     for future in futures:
