@@ -44,6 +44,16 @@ floats, words = _pointer(types.float32), _pointer(types.uint16)
 ints, longs = _pointer(types.int32), _pointer(types.int64)
 
 
+@intrinsic
+def numbers_like(typing, address, number):
+    """As `floats` or `words`, whichever a number is."""
+
+    def emit(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(number)(types.int64, number), emit
+
+
 def records(dtype: np.dtype[np.void]) -> Any:
     """As `floats`, for records: an address as what `numba.carray` takes."""
     return _pointer(numba.from_dtype(dtype))

@@ -37,7 +37,7 @@ def expected(dtype: str) -> dict[str, float]:
     """About how many seconds each loop takes to compile that a model of such numbers needs."""
     has_tiles = has("amxtile", "amxbf16")
     if dtype != "float32":
-        products = {"bfloats.multiply": 2.0} if has_tiles else _PANELS
+        products = {} if has_tiles else _PANELS
         return {"norms.normalize": 0.9} | products | _DRAWS
     return _LAYERS | (_TILES if has_tiles else _PANELS | _ENTRIES) | _DRAWS
 

@@ -2,7 +2,8 @@
 
 Tiles of queries, one to a lane, meet blocks of keys, and the softmax goes on from block to block
 (as in FlashAttention). The heads of a group and their tokens stand side by side in a tile, so that
-a key is loaded once for all. Only for float32 on a CPU; needs numba.
+a key is loaded once for all. Keys and values are float32 numbers, or the bits of bfloat16 ones.
+Only on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -46,11 +47,12 @@ _LINE = 16  # numbers that a cache fetches at a time
 LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
-SIGNATURE = (
-    "void(float32[:, :, :], float32[:, :, ::1], float32[::1], float32[:, :, ::1], float32[:, ::1],"
+_SIGNATURE = (
+    "void(float32[:, :, :], {0}[:, :, ::1], {0}[::1], float32[:, :, ::1], float32[:, ::1],"
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
     " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
+SIGNATURES = {"float32": _SIGNATURE.format("float32"), "bfloat16": _SIGNATURE.format("uint16")}
 _compiled, _most = njit(error_model="numpy", nogil=True), zeros(LANES)
 
 
