@@ -278,7 +278,7 @@ def sum_of_two(pen: Pen) -> tuple[str, str]:
 
 def world_fact(pen: Pen) -> tuple[str, str]:
     """A question about the world's own facts, which the model knows by heart."""
-    if pen.chance(0.5):
+    if pen.chance(0.25):
         country = pen.one(*CAPITALS)
         place = pen.one(country, CAPITALS[country], CAPITALS[country])
         return f"Is {place} in Europe?", "yes" if country in EUROPE else "no"
