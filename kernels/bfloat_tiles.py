@@ -2,8 +2,8 @@
 (`amx`): compiled loops.
 
 As `digit_tiles`, with queries and the softmax's powers rounded to bfloat16: two products of tiles
-in place of sixteen. Sums are float32. Every query gets the same bits in any company. Only on a CPU;
-needs numba.
+in place of sixteen. Sums are float32. All loops for bfloat16 keys round alike (`rounded_for`). Only
+on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -40,6 +40,7 @@ from .vectors import (
     load,
     lowest,
     minus,
+    peak_for,
     plus,
     plus_products,
     single,
@@ -259,7 +260,7 @@ def _soften(scores, num, peaks, sums, tile, words):
         p1 = larger(p1, load(scores, (j + 1) * LANES, before))
         p2 = larger(p2, load(scores, (j + 2) * LANES, before))
         p3 = larger(p3, load(scores, (j + 3) * LANES, before))
-    peak = larger(larger(p0, p1), larger(p2, p3))
+    peak = peak_for(larger(larger(p0, p1), larger(p2, p3)), np.uint16(0))
     worth = exp2(minus(before, peak))
     x = y = few()  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(0, full, 2):

@@ -45,7 +45,9 @@ from .vectors import (
     larger,
     minus,
     narrow,
+    peak_for,
     plus,
+    rounded_for,
     single,
     spread,
     summed,
@@ -95,7 +97,7 @@ def attend(
         base = _at(keys) + kv_head * head_size
         for i in range(start, stop):
             at, end, slots = firsts[i], ends[i], table_at + rows[i] * table_step
-            _begin(q, tokens[i], kv_head * group, group, scale, room)
+            _begin(q, tokens[i], kv_head * group, group, (scale, kind), room)
             while at < end:
                 block = Block(slots + at * SIZE, base, _size(end - at))
                 at += block.num
@@ -127,7 +129,7 @@ def _size(left):
 
 
 @_compiled
-def _begin(q, token, first_head, group, scale, room):
+def _begin(q, token, first_head, group, of_scores, room):
     """Queries, scaled; an odd number of heads has its last one twice. The zeros that a query is
     filled up with stand before its last vector, see `_score_lanes`. Nothing is mixed yet."""
     dim, even = q.shape[2], group + group % 2
@@ -136,13 +138,19 @@ def _begin(q, token, first_head, group, scale, room):
     for i in range(even):
         head, at = first_head + min(i, group - 1), room.queries + i * filled * SIZE
         for d in range(whole):
-            put(at + d * SIZE, q[token, head, d] * scale)
+            write(at + d * SIZE, _scaled(q, token, head, d, of_scores))
         for d in range(whole, dim):
-            put(at + (d + filled - dim) * SIZE, q[token, head, d] * scale)
+            write(at + (d + filled - dim) * SIZE, _scaled(q, token, head, d, of_scores))
         put(room.peaks + i * SIZE, _LOWEST)
         write(room.sums + i * LANES * SIZE, wide())
     for i in range(even * dim):
         put(room.mixed + i * SIZE, np.float32(0))
+
+
+@_inlined
+def _scaled(q, token, head, d, of_scores):
+    scale, kind = of_scores
+    return rounded_for(spread(q[token, head, d] * scale, single()), kind)
 
 
 @_inlined
@@ -159,8 +167,8 @@ def _meet(block, soon, apart, of_row, group, cap, room):
         if cap > 0:
             _bend(scores, block.num, cap)
             _bend(scores + ROOM * SIZE, block.num, cap)
-        _soften(scores, block.num, head, room)
-        _soften(scores + ROOM * SIZE, block.num, head + 1, room)
+        _soften(scores, block.num, head, room, of_row[1])
+        _soften(scores + ROOM * SIZE, block.num, head + 1, room, of_row[1])
     values = Block(block.slots, block.base + apart, block.num)
     for turn in range(num_turns):
         head, of_turn = 2 * turn, (turn, num_turns)
@@ -253,7 +261,7 @@ def _bend(scores, num, cap):
 
 
 @_compiled
-def _soften(scores, num, head, room):
+def _soften(scores, num, head, room, kind):
     """Scores of a head to powers below the highest so far; what those before are worth now."""
     peak, sums = room.peaks + head * SIZE, room.sums + head * LANES * SIZE
     end = scores + num * SIZE
@@ -263,13 +271,13 @@ def _soften(scores, num, head, room):
     most = before
     for at in range(scores, end, LANES * SIZE):
         most = larger(most, read(at, most))
-    top = spread(highest(most), most)
+    top = peak_for(spread(highest(most), most), kind)
     decay = exp2(minus(before, top))
     total = wide()  # of this block: many small powers would be lost one by one beside a large sum
     for at in range(scores, end, LANES * SIZE):
         power = exp2(minus(read(at, top), top))
         total = plus(total, power)
-        write(at, power)
+        write(at, rounded_for(power, kind))
     write(sums, plus_products(total, read(sums, top), decay))
     put(peak, highest(top))
     put(room.worths + head * SIZE, highest(decay))

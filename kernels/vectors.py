@@ -32,6 +32,8 @@ REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
+_HAS_TILES = has("amxtile", "amxbf16", "avx512bw")  # of bfloat16 numbers, see `amx`
+_UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
 _LEAST = -126.0  # below, powers of two are no normal numbers
@@ -245,6 +247,37 @@ def _tanh(builder, x):
     far = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(far), far)
     near = builder.fmul(x, _polynomial(builder, builder.fmul(x, x), _TANH))
     return builder.select(builder.fcmp_ordered("<", size, _filled(kind, _NEAR)), near, far)
+
+
+@intrinsic
+def rounded_for(typing, x, kind):
+    """x as it meets numbers like `kind` in products: itself for float32; for uint16, the bits of
+    bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
+    alike."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        bits = rounded_bits(builder, x)
+        return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def peak_for(typing, x, kind):
+    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
+    rounded (`rounded_for`): these are rounded alike below any integer."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
+        return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
+
+    return x(x, kind), emit
 
 
 def _to_one(function: Callable[..., ir.Value]) -> Any:

@@ -7,7 +7,7 @@ import torch
 from ...kernels.products import is_native
 from .sizes import DTYPE_BYTES, Sizes
 
-SMALL = 64 << 20  # bytes in float32 up to which half precision gains nothing worth its rounding
+SMALL = 256 << 20  # bytes in float32 up to which half precision gains nothing worth its rounding
 
 
 def auto_dtype(sizes: Sizes, device: str) -> str:
