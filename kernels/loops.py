@@ -18,8 +18,8 @@ class Loop(NamedTuple):
     name: "module.function"; the same for each of its signatures. family: loops of one have
     functions in common, which a process compiles once. seconds: of one core of a recent server,
     alone in a process. after: the same in a process that has compiled another loop of the family.
-    signature: where it is defined, and its name where it is one of several; "" for an entry (`addresses.entry`). is_reordered: as in
-    `jit.compiled`.
+    signature: where it is defined, and its key where it is one of several; "" for an entry
+    (`addresses.entry`). is_reordered: as in `jit.compiled`.
     """
 
     name: str

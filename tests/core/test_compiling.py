@@ -75,7 +75,7 @@ def test_a_start_says_once_that_it_compiles_and_says_nothing_where_all_is_kept(
 
 
 USED = """
-import json
+import json, sys
 
 from forkroot import connect
 from forkroot.core.model import loops as ahead
@@ -85,16 +85,17 @@ planned, told = [], []
 needed = ahead.needed
 ahead.needed = lambda needs: planned.extend(needed(needs)) or needed(needs)
 loops.listen(lambda name, event: told.append((name, event)))
-with connect("tiny", process=False, num_slots=512) as backend:
+with connect("tiny", process=False, num_slots=512, dtype=sys.argv[1]) as backend:
     pass
 print(json.dumps([sorted(loop.name for loop in planned), told]))
 """
 
 
 @pytest.mark.timeout(900)
-def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", USED],
+        [sys.executable, "-c", USED, dtype],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
