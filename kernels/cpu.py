@@ -17,7 +17,8 @@ from torch import Tensor
 from . import Past
 from .cuts import cut, first_rows
 from .inplace import cut_in_place, stranger_loop
-from .paged import SLOT_DTYPES, PagedReader, can_compile
+from .jit import can_compile
+from .paged import SLOT_DTYPES, PagedReader
 from .parts import (
     Bend,
     CopiedPart,

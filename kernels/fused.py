@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .jit import can_compile
 from .layers import Fused, FusedHead, LayerSizes, LayerWeights, Matrix
-from .paged import can_compile
 from .products import Paneled
 from .rows import CompiledNorm, Norm
 

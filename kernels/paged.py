@@ -1,4 +1,4 @@
-"""Single tokens over keys in any slots, read where they lie, and how loops are compiled by numba.
+"""Single tokens over keys in any slots, read where they lie.
 
 Torch has no operator for this: it copies every key first. Shares the work of `singles` out among
 threads. Only for queries in float32 on a CPU.
@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,43 +18,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .kept import is_kept, keep
-from .loops import told
+from .jit import can_compile as can_compile
+from .jit import compiled as compiled
 from .parts import Bend, Into, TokenPart
 
-_log = logging.getLogger(__name__)
 SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
-_TRIED = 97  # numbers on which a compiled loop is tried: vectors of any width, and one left
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
-_REORDERED = {
-    "reassoc",
-    "contract",
-    "nsz",
-}  # sums in any order; NaN and infinity stay what they are
-
-
-@functools.cache
-def can_compile() -> bool:
-    """Whether numba compiles loops here that give the right numbers: tried once, on a loop that
-    most models need. Where it cannot, the reason is logged, and torch's operators are used."""
-    if find_spec("numba") is None:
-        return False
-    try:
-        is_right = _is_norm_right()
-    except Exception as error:  # whatever a version, a processor or a setting leads to
-        _log.warning("forkroot: numba cannot compile here (%r): running slower, by torch", error)
-        return False
-    if not is_right:
-        _log.warning("forkroot: what numba compiles is wrong here: running slower, by torch")
-    return is_right
-
-
-def _is_norm_right() -> bool:
-    from . import norms
-
-    x = np.full((1, 1, _TRIED), 2, np.float32)
-    compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)(x, x[0].copy(), np.float32(0), x)
-    return bool(np.allclose(x, 2, atol=1e-5))
 
 
 def as_array(x: Tensor) -> npt.NDArray[Any]:
@@ -129,21 +96,3 @@ def slot_writer(dtype: torch.dtype) -> Callable[[Tensor, Tensor, Tensor], None]:
         loop(as_array(pool), slots.numpy(), kv.float().numpy())
 
     return write
-
-
-@functools.cache
-def compiled(
-    function: Callable[..., None], signature: str, is_reordered: bool = True
-) -> Callable[..., None]:
-    """The function in machine code, which is kept for later processes where files can be.
-    is_reordered: whether its sums may be taken in any order."""
-    import numba
-
-    fastmath = _REORDERED if is_reordered else False
-    found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
-    keep(found)
-    with told(function, is_kept(found, signature)):
-        found.compile(signature)
-    found.disable_compile()
-    loop: Callable[..., None] = found
-    return loop

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.devices import has_triton
-from ...kernels.paged import SLOT_DTYPES, can_compile, slot_writer
+from ...kernels.jit import can_compile
+from ...kernels.paged import SLOT_DTYPES, slot_writer
 from ...kernels.pages import roomy
 from .parallel import Ranks
 from .sizes import Sizes
