@@ -85,11 +85,17 @@ class _Reader(Scanner):
         while self.peek() not in ("", "|", ")"):
             start = self.position
             if self.source.startswith("(?<!", start):
-                rows, items = _at_start(rows), self._not_behind(depth)
+                rows, items = self._before_lookbehind(rows), self._not_behind(depth)
             else:
                 items = self._item(depth)
             rows = self._after(rows, items, start, depth)
         return rows
+
+    def _before_lookbehind(self, rows: list[Variant]) -> list[Variant]:
+        """Rows before a lookbehind that need not be there, which are left out."""
+        if any(row.at_start or row.at_end or lengths(Row(row.texts))[0] for row in rows):
+            raise self.unsupported(self.position, "lookbehind inside")
+        return [Variant()]
 
     def _not_behind(self, depth: int) -> list[Variant]:
         """Read a lookbehind: nothing stands before, or another character."""
@@ -169,13 +175,6 @@ class _Reader(Scanner):
         if not self.skip(")"):
             raise self.fault(start, "an unclosed group")
         return variants
-
-
-def _at_start(rows: list[Variant]) -> list[Variant]:
-    """Rows before a lookbehind: what need not be there is left out, unless it is anchored."""
-    if rows and all(not row.at_start and lengths(Row(row.texts))[0] == 0 for row in rows):
-        return [Variant()]
-    return rows
 
 
 def _row_of(variant: Variant) -> Texts:

@@ -19,6 +19,7 @@ from .tree import (
     LAST,
     LINE_END,
     LINE_START,
+    NEWLINE,
     NOTHING,
     START,
     Alt,
@@ -47,7 +48,21 @@ def read_tree(source: str, is_wide: bool) -> Tree:
     except Unbounded as error:
         what = f"backreferences to anything but {error.what}"
         raise reader.unsupported(error.position, what) from None
-    return Seq((_ANYTHING, tree, _ANYTHING))
+    return Seq((_ANYTHING, _at_end(tree), _ANYTHING))
+
+
+def _at_end(tree: Tree) -> Tree:
+    """The same where `$` at the end, before which Python allows a line break, takes it."""
+    match tree:
+        case Alt() if tree == LAST:
+            return Seq((Loop(NEWLINE, 0, 1), END))
+        case Seq(items) if items:
+            return Seq((*items[:-1], _at_end(items[-1])))
+        case Alt(options):
+            return Alt(tuple(map(_at_end, options)))
+        case Capture(item, number):
+            return Capture(_at_end(item), number)
+    return tree
 
 
 @dataclass(slots=True)

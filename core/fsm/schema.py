@@ -118,7 +118,7 @@ class Writer:
     def _fits(self, facts: Facts, value: Value) -> bool:
         if facts.strings is not None and facts.strings.patterns:
             self.document.step(self._open[-1][0], MATCH_STEPS)
-        return fits(facts, value)
+        return fits(facts, value, self.document.unfold)
 
     def leaf(self, pattern: str) -> str:
         """A pattern that holds no other place of the document."""
@@ -216,7 +216,10 @@ class Writer:
         written otherwise is kept from repeating an item by `core.fsm.distinct`."""
         ways = () if arrays.prefix or not arrays.rest else self.document.unfold(arrays.rest)
         values = {
-            value.key: value for facts in ways for value in facts.values or () if fits(facts, value)
+            value.key: value
+            for facts in ways
+            for value in facts.values or ()
+            if self._fits(facts, value)
         }
         num_values = len(values)
         is_all = arrays.low == num_values
