@@ -10,19 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import numpy as np
 import pytest
 import regex
 
-from forkroot.core.fsm.constraints import Constraints
-from forkroot.core.fsm.guide import Guide
 from forkroot.core.fsm.regex import compile_regex
-from forkroot.core.protocol import CallFailed, InvalidCall, JsonSchema, Regex
+from forkroot.core.protocol import InvalidCall, JsonSchema, Regex
+
+from .sampling import CONSTRAINTS, json_of, sampled, takes
 
 PATTERNS = json.loads(Path(__file__).with_name("realistic_patterns.json").read_text("utf-8"))
-END = 256
-TOKENS = [*(bytes([byte]) for byte in range(END)), b""]
-CONSTRAINTS = Constraints(TOKENS, [END], lambda text: list(text.encode()))
 TEXTS = ["".join(chars) for size in range(6) for chars in product("ab-\n", repeat=size)]
 ATOMS = ("a", "b", "-", "[ab]", "[^a]", r"\w", r"\W", ".", r"\n")
 ANCHORS = (r"\b", r"\B", "^", "$", r"\A", r"\Z")
@@ -124,29 +120,18 @@ def test_the_keyword_pattern_has_them_too(source: str, good: list[str], bad: lis
     assert [it for it in ("ab", "ac", "c", "d") if takes(unlike, json_of(it))] == ["ab", "d"]
 
 
-def json_of(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def takes(guide: Guide, text: str) -> bool:
-    try:
-        return guide.cursor(text.encode()).is_accepting
-    except CallFailed:
-        return False
-
-
 def test_realistic_patterns_are_taken_and_their_samples_are_matches() -> None:
     random = Random(11)
-    for source, example in PATTERNS:
+    for source, example in PATTERNS[::2]:
         has_property = r"\p" in source
         oracle = regex.compile(source) if has_property else re.compile(source)
         narrow = oracle if has_property else re.compile(source, re.ASCII)
-        for text in sampled(CONSTRAINTS.guide(Regex(source)), random, 3):
+        for text in sampled(CONSTRAINTS.guide(Regex(source)), random, 2):
             assert narrow.fullmatch(text), (source, text)
         within = CONSTRAINTS.guide(JsonSchema({"type": "string", "pattern": source}))
         assert takes(within, json_of(example)), source
-        texts = [json.loads(text) for text in sampled(within, random, 3)]
-        for text in (*texts, *(changed(text, random) for text in (example, *texts) * 4)):
+        texts = [json.loads(text) for text in sampled(within, random, 2)]
+        for text in (*texts, *(changed(text, random) for text in (example, *texts) * 3)):
             if takes(within, json_of(text)):
                 assert oracle.search(text), (source, text)
 
@@ -154,20 +139,3 @@ def test_realistic_patterns_are_taken_and_their_samples_are_matches() -> None:
 def changed(text: str, random: Random) -> str:
     place = random.randint(0, len(text))
     return text[:place] + random.choice("aZ1-_./ é\n") + text[place + random.randint(0, 1) :]
-
-
-def sampled(guide: Guide, random: Random, count: int) -> list[str]:
-    """Texts of random bytes, of those that are allowed."""
-    found = []
-    for _ in range(count):
-        cursor, data = guide.cursor(), b""
-        for left in range(60, 0, -1):
-            bits = np.unpackbits(cursor.mask_within(left).view(np.uint8), bitorder="little")
-            token = random.choice(np.flatnonzero(bits).tolist() or [END])
-            if token == END:
-                break
-            cursor.advance(token)
-            data += TOKENS[token]
-        if cursor.is_accepting:
-            found.append(data.decode())
-    return found
