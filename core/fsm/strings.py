@@ -103,15 +103,17 @@ def pattern(texts: Texts) -> str:
 
 
 def machine_pattern(machine: Machine) -> str:
-    """The automaton as `syntax` reads it: each state with a sign whether it accepts, how many arcs
-    it has, and of each arc the state, the length of its pattern, and this."""
-    parts: list[str] = []
+    """The automaton as `syntax` reads it: how many patterns of characters there are, each after its
+    length; how many states; and of each a sign whether it accepts, how many arcs it has, and of
+    each arc the state and the pattern, by number."""
+    numbers: dict[Ranges, int] = {}
+    states: list[str] = []
     for row, accepts in zip(machine.rows, machine.accepting, strict=True):
-        parts.append(f"{'+' if accepts else '-'}{len(row)};")
-        for ranges, to in row:
-            text = one_char(ranges)
-            parts.append(f"{to},{len(text)};{text}")
-    return f"(?&{len(machine.rows)};{''.join(parts)})"
+        arcs = (f"{to},{numbers.setdefault(ranges, len(numbers))};" for ranges, to in row)
+        states.append(f"{'+' if accepts else '-'}{len(row)};{''.join(arcs)}")
+    texts = [one_char(ranges) for ranges in numbers]
+    sets = "".join(f"{len(text)};{text}" for text in texts)
+    return f"(?&{len(texts)};{sets}{len(states)};{''.join(states)})"
 
 
 def repeated(item: str, low: int, high: int | None) -> str:

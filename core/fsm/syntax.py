@@ -84,14 +84,12 @@ def read_syntax(pattern: str, meter: Meter, has_nets: bool = False) -> Tree:
     """Read a pattern. has_nets: it may have automata, as `strings.machine_pattern` writes them.
     Raises InvalidCall."""
     meter.hold(len(pattern), meter.limits.length, "characters")
-    return _Scanner(pattern, meter, {} if has_nets else None).scan()
+    return _Scanner(pattern, meter, has_nets).scan()
 
 
 class _Scanner:
-    """nets: the patterns of arcs of automata that were read; None: there are no automata."""
-
-    def __init__(self, pattern: str, meter: Meter, nets: dict[str, Tree] | None) -> None:
-        self.nets = nets
+    def __init__(self, pattern: str, meter: Meter, has_nets: bool) -> None:
+        self.has_nets = has_nets
         self.reader = Reader(pattern, meter)
         self.meter = meter
         self.groups = [_Group(0, Flags())]
@@ -238,8 +236,8 @@ class _Scanner:
         if reader.skip("P="):
             self._back(self._number_of(reader.until(")", position), position), position)
             return False
-        if self.nets is not None and reader.skip("&"):
-            self._add(self._net(self.nets))
+        if self.has_nets and reader.skip("&"):
+            self._add(self._net())
             return False
         if reader.skip("("):
             raise reader.unsupported(position, "conditions")
@@ -260,23 +258,24 @@ class _Scanner:
             group.flags = flags
         return flags is not None
 
-    def _net(self, known: dict[str, Tree]) -> Tree:
+    def _net(self) -> Tree:
         """Read the rest of an automaton."""
         reader = self.reader
+        sets: list[Tree] = []
+        for _ in range(self._number()):
+            text = reader.take_many(self._number())
+            sets.append(_Scanner(text, self.meter, has_nets=False).scan())
         rows: list[tuple[tuple[Tree, int], ...]] = []
         accepting: list[bool] = []
-        for _ in range(int(reader.until(";", 0))):
+        for _ in range(self._number()):
             accepting.append(reader.take() == "+")
-            row: list[tuple[Tree, int]] = []
-            for _ in range(int(reader.until(";", 0))):
-                to = int(reader.until(",", 0))
-                text = reader.take_many(int(reader.until(";", 0)))
-                if text not in known:
-                    known[text] = _Scanner(text, self.meter, None).scan()
-                row.append((known[text], to))
-            rows.append(tuple(row))
+            arcs = [(self._number(","), self._number()) for _ in range(self._number())]
+            rows.append(tuple((sets[kind], to) for to, kind in arcs))
         reader.take()
         return Net(tuple(rows), tuple(accepting))
+
+    def _number(self, end: str = ";") -> int:
+        return int(self.reader.until(end, 0))
 
     def _look(self, group: _Group, look: tuple[bool, bool]) -> None:
         if look[0] and any(it.look and not it.look[0] for it in self.groups):

@@ -128,3 +128,14 @@ def test_a_line_break_before_the_end_counts_where_a_match_is_excluded() -> None:
         "ab",
         "b",
     ]
+
+
+def test_a_password_of_many_demands_and_a_length_is_an_automaton() -> None:
+    demands = r"^(?=.*[a-z])(?=.*[A-Z])(?=.*\d)(?=.*[^\w\s]).+$"
+    schema = {"type": "string", "pattern": demands, "minLength": 8, "maxLength": 24}
+    guide = CONSTRAINTS.guide(JsonSchema(schema))
+    texts = ["Passw0rd!", "passw0rd!", "Password!", "Passw0rdX", "Pw0!", "Passw0rd!" * 3]
+    assert [it for it in texts if takes(guide, json_of(it))] == ["Passw0rd!"]
+    validator = jsonschema.Draft202012Validator(schema)
+    for text in sampled(guide, Random(5), 4, 120):
+        assert validator.is_valid(json.loads(text)), text
