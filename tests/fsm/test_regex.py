@@ -9,6 +9,7 @@ import sys
 import warnings
 from random import Random
 
+import interegular
 import numpy as np
 import pytest
 
@@ -49,6 +50,18 @@ def disagreements(num_patterns: int, num_texts: int, seed: int) -> list[tuple[st
                 wrong.append((sample.pattern, text))
     assert num_refused <= 0.05 * num_patterns
     return wrong
+
+
+def test_small_patterns_agree_with_the_automata_of_interegular() -> None:
+    random = Random(3)
+    for _ in range(60):
+        parts = [random.choice(["a", "b", "[ab]", "(a|bb)", "c*", "(ab){1,2}"]) for _ in range(4)]
+        pattern = "".join(f"({part})" + random.choice(["", "", "?", "+"]) for part in parts)
+        theirs = interegular.parse_pattern(pattern).to_fsm()
+        ours = compile_regex(pattern)
+        for _ in range(20):
+            text = "".join(random.choice("abc") for _ in range(random.randint(0, 8)))
+            assert ours.matches(text) is theirs.accepts(text), (pattern, text)
 
 
 def test_random_patterns_agree_with_re() -> None:
