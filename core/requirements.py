@@ -165,7 +165,7 @@ def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
     found = estimate(model, fit.dtype, fit.device, machine, *_experts(source))
     text = f"{_about(found.decode)} tokens/s written, {_about(found.prefill)} of a prompt"
     values = {"decode_tokens_per_s": found.decode, "prefill_tokens_per_s": found.prefill}
-    return Fact("speed, at most", f"{text} ({_of_machine(machine)})", values | machine._asdict())
+    return Fact("speed, estimated", f"{text} ({_of_machine(machine)})", values | machine._asdict())
 
 
 def _of_machine(machine: Machine) -> str:

@@ -2,8 +2,7 @@
 
 Tiles of queries, one to a lane, meet blocks of keys, and the softmax goes on from block to block
 (as in FlashAttention). The heads of a group and their tokens stand side by side in a tile, so that
-a key is loaded once for all. Keys and values are float32 numbers, or the bits of bfloat16 ones.
-Only on a CPU; needs numba.
+a key is loaded once for all. Keys are float32 numbers, or the bits of bfloat16 ones. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -180,21 +179,19 @@ def _pack(q, tokens, queries, rows, of_scores, of_tiles, like):
     """queries: [tiles, dim, lanes], scaled; the last query fills up its tile. rows: room for
     [SQUARE, dim]."""
     (start, used, first, first_head, group), (scale, kind) = of_tiles, of_scores
-    dim, lanes, share = q.shape[2], width(like), spread(scale, narrow())
+    dim, lanes, share, one = q.shape[2], width(like), spread(scale, narrow()), single()
     is_even = dim % SQUARE == 0 and q.strides[2] == q.itemsize
     for i in range((used + lanes - 1) // lanes * lanes):
         query = start + min(i, used - 1)
-        t, head = tokens[first + query // group], first_head + query % group
+        t, h = tokens[first + query // group], first_head + query % group
         if not is_even:
             at = i // lanes * lanes * dim + i % lanes
             for d in range(dim):
-                number = spread(q[t, head, d] * scale, single())
-                store(queries, at + d * lanes, rounded_for(number, kind))
+                store(queries, at + d * lanes, rounded_for(spread(q[t, h, d] * scale, one), kind))
             continue
-        source, row = (t * q.strides[0] + head * q.strides[1]) // q.itemsize, i % SQUARE
+        source, row = (t * q.strides[0] + h * q.strides[1]) // q.itemsize, i % SQUARE
         for d in range(0, dim, SQUARE):
-            scaled = times(load(q, source + d, share), share)
-            store(rows, row * dim + d, rounded_for(scaled, kind))
+            store(rows, row * dim + d, rounded_for(times(load(q, source + d, share), share), kind))
         if row == SQUARE - 1:
             at = i // lanes * lanes * dim + i % lanes - row
             for d in range(0, dim, SQUARE):
@@ -301,11 +298,11 @@ def hide(scores, num, lows, highs, tile, start, like):
 @_compiled
 def _soften(scores, num, peaks, sums, tile, of_powers, like):
     """Scores to powers below the highest so far; decay: what those before are worth now."""
-    before = peak = load(peaks, tile, like)
+    before = most = load(peaks, tile, like)
     lanes, (decay, kind) = width(like), of_powers
     for j in range(num):
-        peak = larger(peak, load(scores, j * lanes, peak))
-    peak = peak_for(peak, kind)
+        most = larger(most, load(scores, j * lanes, most))
+    peak = peak_for(most, kind)
     worth = exp2(minus(before, peak))
     total = like  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(num):

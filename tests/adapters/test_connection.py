@@ -186,7 +186,7 @@ print(where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=2))).resul
 where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos=True)))
 """
     command = [sys.executable, "-W", "error", "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.returncode, unexpected(done.stderr)) == (0, "")
     assert "completion_tokens=2" in done.stdout
 
