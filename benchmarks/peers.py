@@ -2,8 +2,9 @@
 
 Each engine is a process of its own with one thread for its operators; while one is measured the
 others sleep. Every round has new texts, the same for all. Others are asked over HTTP, ours over the
-socket of `connect(process=True)`. All compute in float32; the weights are stored in bfloat16, as
-those of published checkpoints are, or in float32 (`--stored`). Prints one JSON row.
+socket of `connect(process=True)`. All compute in float32, or in what `--ours-dtype` and
+`--peers-dtype` say; the weights are stored in bfloat16, as those of published checkpoints are, or
+in float32 (`--stored`). Prints one JSON row.
 
 `--setup` first makes an environment for the others, beside the checkpoints in `--folder`.
 """
@@ -29,6 +30,7 @@ from serving import Figures, measure
 from shapes import SHAPES, STEPS, Shape
 
 import forkroot
+from forkroot.core.config import DTYPES
 from forkroot.core.tokenizer import Tokenizer
 
 WARMING = ("none", "5-shot", "regex")
@@ -70,9 +72,9 @@ class Running:
 
 
 @contextmanager
-def ours(model: Path) -> Iterator[Running]:
+def ours(model: Path, dtype: str) -> Iterator[Running]:
     """Our engine in a child process."""
-    backend: Any = forkroot.connect(model, process=True, num_slots=NUM_SLOTS)
+    backend: Any = forkroot.connect(model, process=True, num_slots=NUM_SLOTS, dtype=dtype)
     try:
         yield Running(backend, backend.pid, OURS, True)
     finally:
@@ -81,10 +83,10 @@ def ours(model: Path) -> Iterator[Running]:
 
 
 @contextmanager
-def theirs(name: str, model: Path, folder: Path, at_once: int) -> Iterator[Running]:
+def theirs(name: str, model: Path, folder: Path, at_once: int, dtype: str) -> Iterator[Running]:
     """A peer's server."""
     peer, port = PEERS[name], free_port()
-    command = peer.command(folder, model, port, at_once)
+    command = peer.command(folder, model, port, at_once, dtype)
     with server(command, {**ONE_THREAD, **peer.environment}, port, folder / f"{name}.log") as pid:
         tokenizer = Tokenizer.from_folder(model)
         backend = Remote(f"http://127.0.0.1:{port}", str(model), tokenizer, peer.dialect)
@@ -151,15 +153,14 @@ def _step(figures: Figures) -> Figures:
 
 
 @contextmanager
-def started(
-    names: list[str], model: Path, folder: Path, at_once: int
-) -> Iterator[dict[str, Running]]:
+def started(names: list[str], model: Path, args: Any, at_once: int) -> Iterator[dict[str, Running]]:
     """Ours and these peers, for so many programs at a time, all asleep."""
     with ExitStack() as stack:
-        engines = {"ours": stack.enter_context(ours(model))}
+        engines = {"ours": stack.enter_context(ours(model, args.ours_dtype))}
         sleep(engines["ours"].pid)
         for name in names:
-            engines[name] = stack.enter_context(theirs(name, model, folder, at_once))
+            peer = theirs(name, model, args.folder, at_once, args.peers_dtype)
+            engines[name] = stack.enter_context(peer)
             sleep(engines[name].pid)
         yield engines
 
@@ -177,6 +178,8 @@ def main() -> None:
     options.add_argument(
         "--stored", choices=STORED, default="bfloat16", help="dtype of the weights"
     )
+    for side in ("ours", "peers"):
+        options.add_argument(f"--{side}-dtype", choices=DTYPES[1:], default="float32")
     options.add_argument("--only", choices=("serving", "steps"))
     args = options.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
@@ -188,15 +191,15 @@ def main() -> None:
     figures: Figures = {}
     if args.only != "steps":
         model = make("56m", args.folder / f"56m-{args.stored}", stored=args.stored)
-        with started(names, model, args.folder, args.concurrency) as engines:
+        with started(names, model, args, args.concurrency) as engines:
             figures |= _serve(engines, model, args)
     if args.only != "serving":
         model = make("layer", args.folder / "layer")
-        with started(names, model, args.folder, max(map(int, STEPS))) as engines:
+        with started(names, model, args, max(map(int, STEPS))) as engines:
             known = words(Tokenizer.from_folder(model))
             compare(engines, {"8": STEPS["8"]}, known, 1, 90_000)
             figures["steps"] = steps(engines, known, args.rounds)
-    kept = "seed", "concurrency", "scale", "rounds", "stored"
+    kept = "seed", "concurrency", "scale", "rounds", "stored", "ours_dtype", "peers_dtype"
     settings = {name: getattr(args, name) for name in kept}
     report("peers", figures, args.out, model="56m", **settings)
 

@@ -37,13 +37,13 @@ class Shown:
 
     def __call__(self, done: int, total: int, seconds: float) -> None:
         """So many loops are compiled of those that will be, and the rest takes about so long."""
-        if self._bar is None and done == 0:
-            if not _is_terminal():
+        if self._bar is None and not _is_terminal():
+            if done == 0:
                 log.warning(line(total, seconds))
-                return
-            self._bar = _bar(total)
-        if self._bar is None:
             return
+        if self._bar is None and done == total:
+            return
+        self._bar = self._bar or _bar(total)
         self._bar.total, self._bar.n = total, done
         self._bar.set_postfix_str(f"about {seconds:.0f} s left", refresh=False)
         self._bar.refresh()
@@ -53,49 +53,67 @@ class Shown:
 
 
 class Progress:
-    """Counts the loops of this process that are compiled, and shows how far they are."""
+    """Counts the loops that are compiled, and shows how far they are."""
 
     def __init__(self) -> None:
         self._left: dict[str, float] = {}
-        self._done, self._spent, self._begun = 0, 0.0, 0.0
+        self._begun: dict[str, float] = {}  # when, of those that are compiled now
+        self._num_workers, self._num_open = 1, 0
+        self._done, self._taken, self._expected = 0, 0.0, 0.0
         self._lock = threading.Lock()
 
-    def expect(self, seconds: Mapping[str, float]) -> None:
-        """These loops are wanted soon, each of which takes about so long to compile."""
+    def expect(self, seconds: Mapping[str, float], num_workers: int = 0) -> None:
+        """These loops are wanted before `end`, each of which takes about so long to compile; others
+        until then are counted with them. num_workers: so many at a time; 0: one after another."""
         with self._lock:
+            self._num_open += 1
             self._left.update(seconds)
+            self._num_workers = max(num_workers, 1)
 
     def __call__(self, name: str, event: str) -> None:
         """A loop is compiled from now on ("begun"), has been ("done"), or need not be ("kept")."""
+        now = time.monotonic()
         with self._lock:
             if event == "begun":
+                is_first = not self._begun and not self._done
+                is_new = name not in self._left
                 self._left.setdefault(name, _UNKNOWN)
-                if not self._begun:
-                    self._begun = time.monotonic()
-                    self._tell()
+                self._begun[name] = now
+                if is_first or is_new:
+                    self._tell(now)
                 return
             seconds = self._left.pop(name, 0.0)
             if event == "done":
-                self._done, self._spent = self._done + 1, self._spent + seconds
-                self._tell()
+                self._done += 1
+                self._expected += seconds
+                self._taken += now - self._begun.pop(name, now)
+                self._tell(now)
             self._restart()
 
     def end(self) -> None:
         """Nothing else is wanted."""
         with self._lock:
+            self._num_open -= 1
             self._left.clear()
             if self._done:
-                self._tell()
+                self._tell(time.monotonic())
             self._restart()
 
     def _restart(self) -> None:
-        if not self._left:
-            self._done, self._spent, self._begun = 0, 0.0, 0.0
+        if not self._left and self._num_open <= 0:
+            self._begun.clear()
+            self._done, self._taken, self._expected = 0, 0.0, 0.0
+            self._num_workers, self._num_open = 1, 0
 
-    def _tell(self) -> None:
-        """By the pace so far, once something is done."""
-        pace = (time.monotonic() - self._begun) / self._spent if self._spent else 1.0
-        show(self._done, self._done + len(self._left), sum(self._left.values()) * pace)
+    def _tell(self, now: float) -> None:
+        """By the pace so far, once something is done. The longest loop may keep all waiting."""
+        pace = self._taken / self._expected if self._expected else 1.0
+        left = [
+            max(seconds * pace - (now - self._begun.get(name, now)), 0.0)
+            for name, seconds in self._left.items()
+        ]
+        seconds = max(sum(left) / self._num_workers, max(left, default=0.0))
+        show(self._done, self._done + len(left), seconds)
 
 
 def _is_terminal() -> bool:
@@ -122,10 +140,13 @@ def progress(listen: Callable[[Progress], None]) -> Progress:
 
 
 @contextlib.contextmanager
-def shown(listen: Callable[[Progress], None], seconds: Mapping[str, float]) -> Iterator[None]:
-    """Show how far these loops are, which are compiled meanwhile as far as they are not kept."""
+def shown(
+    listen: Callable[[Progress], None], seconds: Mapping[str, float], num_workers: int = 0
+) -> Iterator[None]:
+    """Show how far these loops are, which are compiled meanwhile; num_workers: as in
+    `Progress.expect`."""
     counted = progress(listen)
-    counted.expect(seconds)
+    counted.expect(seconds, num_workers)
     try:
         yield
     finally:

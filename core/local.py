@@ -18,9 +18,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from ..kernels import loops
 from ..kernels.devices import why_no_gpu
-from . import compiling
 from .advance import Advancer
 from .config import EngineConfig
 from .counters import Counters
@@ -36,6 +34,7 @@ from .model.config import DTYPE_BYTES
 from .model.dtypes import auto_dtype
 from .model.host import Host
 from .model.load import Described, check_shares, describe, load_model
+from .model.loops import compiled_ahead
 from .model.memory import Load, working_bytes
 from .model.parallel import Ranks
 from .model.ranks import RankedRunner, join
@@ -136,8 +135,8 @@ class LocalBackend(Resident):
         config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
-        wanted = loops.expected(config.dtype) if config.device == "cpu" else {}
-        with compiling.shown(loops.listen, wanted):
+        how = config.dtype, config.device, config.attention, config.ranks
+        with compiled_ahead(described, *how):
             runner, close = _load(source, described, config)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 

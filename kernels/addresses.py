@@ -26,7 +26,7 @@ from .loops import told
 Record: TypeAlias = npt.NDArray[np.void]
 Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
 _LONG = ir.IntType(64)
-_ENTERED = types.void(*[types.int64] * 5)  # every entry takes five numbers
+ENTERED = types.void(*[types.int64] * 5)  # every entry takes five numbers
 
 
 def _pointer(kind: types.Type) -> Any:
@@ -42,6 +42,16 @@ def _pointer(kind: types.Type) -> Any:
 
 floats, words = _pointer(types.float32), _pointer(types.uint16)
 ints, longs = _pointer(types.int32), _pointer(types.int64)
+
+
+@intrinsic
+def numbers_like(typing, address, number):
+    """As `floats` or `words`, whichever a number is."""
+
+    def emit(context, builder, signature, args):
+        return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(number)(types.int64, number), emit
 
 
 def records(dtype: np.dtype[np.void]) -> Any:
@@ -65,11 +75,16 @@ def enter(typing, address, a, b, c, d, e):
 def entry(function: Callable[..., None]) -> Entry:
     """A function of five numbers (int64) in machine code that can be entered by its address, and
     is kept for later processes where files can be. It lives as long as this process."""
-    signature = sigutils.normalize_signature(_ENTERED)
-    found = CFunc(function, signature, {}, {"error_model": "numpy"})
-    keep(found)
-    with told(function, is_kept(found, _ENTERED)):
+    found = entry_compiler(function)
+    with told(function, is_kept(found, ENTERED)):
         found.compile()
+    return found
+
+
+def entry_compiler(function: Callable[..., None]) -> Entry:
+    """The same, with nothing compiled yet."""
+    found = CFunc(function, sigutils.normalize_signature(ENTERED), {}, {"error_model": "numpy"})
+    keep(found)
     return found
 
 

@@ -23,6 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import has
+from .vectors import rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
@@ -170,6 +171,46 @@ def split_both(typing, first, second, words, to, apart):
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp, types.intp), emit
+
+
+@intrinsic
+def round_row(typing, numbers, at, words, to):
+    """32 numbers of a flat float32 array from `at` on, each rounded to the nearest bfloat16 number,
+    in a flat uint16 array from `to` on: 0, 16, 1, 17, ..."""
+
+    def emit(context, builder, signature, args):
+        numbers, at, words, to = args
+        floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
+        for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
+            place = _pointer(context, builder, signature.args[0], numbers, start)
+            halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
+        place = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, halves, place)
+        return context.get_dummy_value()
+
+    return types.void(numbers, types.intp, words, types.intp), emit
+
+
+@intrinsic
+def round_both(typing, first, second, words, to):
+    """The same of two vectors of 16 lanes (`vectors`)."""
+
+    def emit(context, builder, signature, args):
+        first, second, words, to = args
+        place = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, [first, second], place)
+        return context.get_dummy_value()
+
+    return types.void(first, second, words, types.intp), emit
+
+
+def _put_rounded(builder, halves, place):
+    """Two vectors of 16 lanes, rounded, in turn."""
+    ints = ir.VectorType(_INT, ROWS)
+    first, second = (rounded_bits(builder, half) for half in halves)
+    upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))
+    pairs = builder.or_(builder.lshr(first, ir.Constant(ints, [16] * ROWS)), upper)
+    builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
 
 
 def _split(builder, halves, place, to, apart):

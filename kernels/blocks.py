@@ -1,7 +1,8 @@
 """The layers of a decoder over few rows: compiled loops that call one another.
 
 All that they read and write is handed over by address, in records of one layer and of one step.
-`layers` reads as the layer's diagram. Only for float32 on a CPU; needs numba.
+`layers` reads as the layer's diagram. Rows are float32; keys and values are such numbers, or the
+bits of bfloat16 ones (`layers_halved`). Only on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -13,7 +14,7 @@ import numpy as np
 from numba import carray, njit  # type: ignore[attr-defined]
 
 from . import gates, norms, singles, slots, turns
-from .addresses import enter, floats, ints, longs, record, records
+from .addresses import enter, floats, ints, longs, numbers_like, record, records
 from .chains import CHAIN, LEAST
 from .entries import MATRIX
 
@@ -48,6 +49,17 @@ _write, _attend, _silu_mul = (_compiled(f) for f in (slots.write, singles.attend
 
 def layers(first_layer, first, last, step_at, parts):
     """Layers first:last of those that begin at an address, or some parts of each."""
+    _layers(first_layer, first, last, step_at, parts, np.float32(0))
+
+
+def layers_halved(first_layer, first, last, step_at, parts):
+    """The same where keys and values are bfloat16."""
+    _layers(first_layer, first, last, step_at, parts, np.uint16(0))
+
+
+@_compiled
+def _layers(first_layer, first, last, step_at, parts, kind):
+    """kind: a number as the pool has them."""
     all_layers = carray(_layer_at(first_layer), last)
     step = carray(_step_at(step_at), 1)[0]
     if first == 0 and parts & ENTER:
@@ -57,9 +69,9 @@ def layers(first_layer, first, last, step_at, parts):
         kv = step.kv + i * step.kv_step
         if parts & ENTER:
             for start in range(0, step.rows, MOST):
-                _enter_attention(layer, step, kv, start, min(MOST, step.rows - start))
+                _enter_attention(layer, step, (kv, kind), start, min(MOST, step.rows - start))
         if parts & ATTEND:
-            _attend_singles(layer, step, kv)
+            _attend_singles(layer, step, (kv, kind))
         if parts & LEAVE:
             for start in range(0, step.rows, MOST):
                 _leave_attention(layer, step, start, min(MOST, step.rows - start))
@@ -100,7 +112,8 @@ def _enter_attention(layer, step, kv, start, rows):
         weight = carray(floats(layer.head_norm), (num_turned, dim))
         _normalize(turned, weight, layer.eps, turned)
     _turn(turned, carray(floats(step.angles), (step.rows, dim))[start : start + rows])
-    pool = carray(floats(kv), (2 * layer.num_kv_heads, step.num_slots, dim))
+    kv_at, kind = kv
+    pool = carray(numbers_like(kv_at, kind), (2 * layer.num_kv_heads, step.num_slots, dim))
     places = carray(longs(step.slots), step.rows)[start : start + rows]
     _write(pool, places, qkv[:, layer.num_heads :])
 
@@ -110,12 +123,12 @@ def _attend_singles(layer, step, kv):
     read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
     heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
     qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
-    places = 2 * kv_heads * step.num_slots * dim
-    pool = carray(floats(kv), (2 * kv_heads, step.num_slots, dim))
+    (kv_at, kind), places = kv, 2 * kv_heads * step.num_slots * dim
+    pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
     _attend(
         qkv[:, :heads],
         pool[:kv_heads],
-        carray(floats(kv), places)[places // 2 :],
+        carray(numbers_like(kv_at, kind), places)[places // 2 :],
         carray(floats(step.seen), (rows, heads, dim)),
         carray(floats(step.total), (rows, heads)),
         carray(longs(read.tokens), rows),

@@ -16,7 +16,7 @@ from numba import carray, njit  # type: ignore[attr-defined]
 
 from .addresses import floats, record, records
 from .addresses import words as shorts
-from .amx import BYTES, DEPTH, ROWS, begin, end, split_both
+from .amx import BYTES, DEPTH, ROWS, begin, end, round_both, split_both
 from .attention_lanes import few
 from .entries import MATRIX
 from .gates import gated
@@ -24,7 +24,6 @@ from .norms import scale_of
 from .thirds import (
     LANES,
     PANELS,
-    PART,
     TILE,
     add_up,
     aligned,
@@ -58,21 +57,21 @@ def feed_forward(chain_at, x_at, rows, out_at, is_added):
     out = carray(floats(out_at), rows * down.width)
     of_up = up.thirds, carray(shorts(up.panels), up.num_numbers)
     of_down = down.thirds, carray(shorts(down.panels), down.num_numbers)
-    steps, last_steps = up.depth // DEPTH, down.depth // DEPTH
-    most = rows_at_once(steps)
+    steps, last_steps, row_parts = up.depth // DEPTH, down.depth // DEPTH, up.row_parts
+    most, part = rows_at_once(steps, row_parts), row_parts * TILE
     tiles = (min(rows, most) + ROWS - 1) // ROWS
-    words = np.empty(tiles * steps * PART + BYTES, np.uint16)  # as in `thirds.multiply`
-    gates = np.empty(tiles * last_steps * PART + BYTES, np.uint16)
+    words = np.empty(tiles * steps * part + BYTES, np.uint16)  # as in `thirds.multiply`
+    gates = np.empty(tiles * last_steps * part + BYTES, np.uint16)
     sums = np.empty(PANELS * tiles * ROWS * LANES + BYTES, np.float32)
     packed, to = aligned(words.ctypes.data) // 2, aligned(gates.ctypes.data) // 2
     total = aligned(sums.ctypes.data) // 4
     begin(ROWS)
     for start in range(0, rows, most):
         used = min(most, rows - start)
-        _pack_normed(x[start * up.depth :], used, weights, it.eps, words, packed)
-        of_rows = words, packed, used, steps, False
+        _pack_normed(x[start * up.depth :], used, weights, it.eps, row_parts, words, packed)
+        of_rows = words, packed, used, steps, row_parts, False
         _gate_all(of_rows, of_up, down.depth // LANES, sums, total, gates, to)
-        of_rows = gates, to, used, last_steps, False
+        of_rows = gates, to, used, last_steps, row_parts, False
         of_out = out, start * down.width, down.width, is_added != 0
         for panel in range(0, down.num_panels, PANELS):
             of_panels = panel, min(PANELS, down.num_panels - panel)
@@ -82,29 +81,39 @@ def feed_forward(chain_at, x_at, rows, out_at, is_added):
 
 
 @_compiled
-def _pack_normed(x, used, weights, eps, words, packed):
+def _pack_normed(x, used, weights, eps, row_parts, words, packed):
     """Thirds of rows of the flat x, normed, as `thirds` packs them."""
     depth = len(weights)
     steps = depth // DEPTH
     for row in range((used + ROWS - 1) // ROWS * ROWS):
-        at, to = row * depth, packed + row // ROWS * steps * PART + row % ROWS * DEPTH
+        at = row * depth
+        to = packed + row // ROWS * steps * row_parts * TILE + row % ROWS * DEPTH
         scale = spread(scale_of(x, at, depth, eps) if row < used else np.float32(0), few())
         for i in range(0, depth, DEPTH):
             if row < used:
                 first = times(times(load(x, at + i, few()), scale), load(weights, i, few()))
                 second = times(load(x, at + i + ROWS, few()), scale)
                 second = times(second, load(weights, i + ROWS, few()))
-                split_both(first, second, words, to, TILE)
+                _put(first, second, row_parts, words, to)
             else:
-                split_both(few(), few(), words, to, TILE)
-            to += PART
+                _put(few(), few(), row_parts, words, to)
+            to += row_parts * TILE
+
+
+@_compiled
+def _put(first, second, row_parts, words, to):
+    """Two vectors as so many thirds."""
+    if row_parts == 1:
+        round_both(first, second, words, to)
+    else:
+        split_both(first, second, words, to, TILE)
 
 
 @_compiled
 def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
     """Thirds of silu(gate) * up for packed rows and a matrix of so many panels of gates, and as
     many of ups."""
-    (_, _, used, _, _), (num, panels) = of_rows, of_up
+    (_, _, used, _, row_parts, _), (num, panels) = of_rows, of_up
     span, nowhere = PANELS // 2, (sums, 0, 0, True)  # sums are kept
     apart = span * num_sums(used)
     for panel in range(0, num_panels, span):
@@ -114,22 +123,25 @@ def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
             add_up(num, of_rows, panels, of_panels, sums, total + part * apart, nowhere)
         for i in range(count):
             at, step = total + i * num_sums(used), 2 * (panel + i)
-            _pack_gated(sums, at, apart, used, gates, to + step * PART, 2 * num_panels)
+            of_steps = row_parts, step, 2 * num_panels
+            _pack_gated(sums, at, apart, used, gates, to, of_steps)
 
 
 @_compiled
-def _pack_gated(sums, start, apart, used, gates, to, steps):
+def _pack_gated(sums, start, apart, used, gates, to, of_steps):
     """Thirds of silu(gate) * up for sums of a panel of gates, and of ups so far behind: two steps
-    of those that are thirds' rows."""
-    tiles = (used + ROWS - 1) // ROWS
+    of those that are thirds' rows. of_steps: thirds of a number, the first of the two, and all."""
+    (row_parts, first_step, steps), tiles = of_steps, (used + ROWS - 1) // ROWS
+    part = row_parts * TILE
+    to += first_step * part
     for tile in range(tiles):
         at, right = sums_of(start, tile, tiles)
         for step in range(2):
-            place, source = to + (tile * steps + step) * PART, at + step * right
+            place, source = to + (tile * steps + step) * part, at + step * right
             for _ in range(ROWS):
                 first = _gated_some(sums, source, apart)
                 second = _gated_some(sums, source + ROWS * ROWS, apart)
-                split_both(first, second, gates, place, TILE)
+                _put(first, second, row_parts, gates, place)
                 place += DEPTH
                 source += ROWS
 

@@ -1,9 +1,9 @@
 """Attention on a CPU.
 
 A step is cut into parts that are merged by their log-sum-exp: runs that several sequences share,
-and what is left of each. In float32 loops compiled for it read all keys in place. Where there are
-none, runs that are shared or lie in adjacent slots are read in place by torch's fused kernel, as
-are long chunks of new tokens; what is left is gathered and computed together.
+and what is left of each. Loops compiled for float32 or bfloat16 keys read all of them in place.
+Where there are none, runs that are shared or lie in adjacent slots are read in place by torch's
+fused kernel, as are long chunks of new tokens; what is left is gathered and computed together.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import Tensor
 from . import Past
 from .cuts import cut, first_rows
 from .inplace import cut_in_place, stranger_loop
-from .paged import PagedReader, can_compile
+from .jit import can_compile
+from .paged import SLOT_DTYPES, PagedReader
 from .parts import (
     Bend,
     CopiedPart,
@@ -52,16 +53,17 @@ class _Result:
 class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots.
 
-    is_compiled: by compiled loops, which know float32 only; None: where numba is there.
+    is_compiled: by compiled loops, which know float32 and bfloat16 keys, and compute in float32;
+    None: where numba is there.
     """
 
     def __init__(
         self, num_slots: int, num_kv_heads: int, dtype: torch.dtype, is_compiled: bool | None = None
     ) -> None:
         is_wanted = can_compile() if is_compiled is None else is_compiled
-        reads_in_place = is_wanted and dtype is torch.float32
-        self._readers = (PagedReader(), ChunkReader()) if reads_in_place else None
-        if reads_in_place:
+        self._readers: tuple[PagedReader, ChunkReader] | None = None
+        if is_wanted and dtype in SLOT_DTYPES:
+            self._readers = PagedReader(dtype=dtype), ChunkReader(dtype=dtype)
             stranger_loop()  # now, not in a call's time
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
@@ -105,6 +107,7 @@ class CpuAttention:
     def _in_place(self, q: Tensor, kv: Tensor, plan: InPlacePlan, bend: Bend) -> Tensor:
         """By the compiled loops."""
         assert self._readers is not None
+        dtype, q = q.dtype, q.float()
         (tokens, chunks), into = self._readers, Into.like(q)
         for own in plan.own:
             if isinstance(own, TokenPart):
@@ -113,7 +116,7 @@ class CpuAttention:
                 chunks.attend(q, kv, own, bend, into)
         for run in plan.runs:
             chunks.attend(q, kv, run, bend, into, is_merged=True)
-        return into.out
+        return into.out.to(dtype)
 
     def _part(self, q: Tensor, kv: Tensor, part: CopiedPart, bend: Bend) -> _Result:
         if isinstance(part, ShortPart):

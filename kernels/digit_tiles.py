@@ -51,7 +51,7 @@ from .vectors import (
     times,
 )
 
-DIMS = DEPTH, 2 * DEPTH  # of heads; sums of more products could overflow
+_DIMS = DEPTH, 2 * DEPTH  # of heads; sums of more products could overflow
 LANES = ROWS  # queries of a tile
 LEAST = LONG  # queries over a block of keys from which these are worth to be split into digits
 MOST_TILES = 512 // LANES  # tiles that a block is read for, while it is in a near cache
@@ -65,19 +65,24 @@ _UNIT, _POSITIVE_UNIT = np.float32(UNIT / MOST), np.float32(UNIT / MOST / MOST_P
 _compiled = njit(error_model="numpy", nogil=True)
 
 
+def fits(dim: int) -> bool:
+    """Whether heads of such a dim can be read."""
+    return dim in _DIMS
+
+
 def attend(
     q, keys, values, out, total, table, rows, firsts, starts, ends, bounds, window, scale, cap,
     num_tiles, tokens, is_merged, least, least_not, part, num_parts,
 ):  # fmt: skip
-    """As `tiles.attend`, for a dim of DIMS."""
+    """As `tiles.attend`, for a dim that `fits`."""
     num_kv_heads, num_slots, dim = keys.shape
     group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
     most = (longest(bounds, least, least_not) * group + LANES - 1) // LANES
     most = min(most, num_tiles) * LANES
-    of_queries, of_keys = _room(most * dim * DIGITS // 4), _room(BLOCK * dim * DIGITS // 4)
-    of_values, turned = _room(BLOCK * dim * DIGITS // 4), _room(BLOCK * dim * DIGITS // 4)
-    digits = of_queries, of_keys, of_values, _room(BLOCK * LANES * DIGITS // 4)
-    products, rest = _room(max(BLOCK, dim) * LANES * PLACES), np.empty(SQUARE * dim, np.float32)
+    of_queries, of_keys = room(most * dim * DIGITS // 4), room(BLOCK * dim * DIGITS // 4)
+    of_values, turned = room(BLOCK * dim * DIGITS // 4), room(BLOCK * dim * DIGITS // 4)
+    digits = of_queries, of_keys, of_values, room(BLOCK * LANES * DIGITS // 4)
+    products, rest = room(max(BLOCK, dim) * LANES * PLACES), np.empty(SQUARE * dim, np.float32)
     scores = np.empty((BLOCK + 2) * LANES, np.float32)
     mixed, units = np.empty(most * dim, np.float32), np.empty(most, np.float32)
     peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
@@ -117,12 +122,12 @@ def attend(
                     )
                     at_block = at, num, used, dim
                     _meet(at_block, digits, products, cap, of_tile, of_block, of_sums, scores)
-                _unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest)
+                unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest)
     end()
 
 
 @_compiled
-def _room(size):
+def room(size):
     """For so many numbers, of which rows of tiles begin where a cache's lines do."""
     numbers = np.empty(size + BYTES // 4, np.float32)
     first = -numbers.ctypes.data % BYTES // 4
@@ -130,7 +135,7 @@ def _room(size):
 
 
 @_compiled
-def _at(numbers, tokens, i, of_tiles):
+def place_of(numbers, tokens, i, of_tiles):
     """Where the i-th query of tiles, or the last one, begins in numbers [tokens, heads, dim]."""
     start, used, first, first_head, group = of_tiles
     query = start + min(i, used - 1)
@@ -168,7 +173,7 @@ def _pack(q, tokens, digits, turned, units, rest, scale, of_tiles):
     size = dim * DIGITS // 4
     for i in range((used + LANES - 1) // LANES * LANES):
         if is_even:
-            at, ahead = _at(q, tokens, i, of_tiles), _at(q, tokens, i + _SOON, of_tiles)
+            at, ahead = place_of(q, tokens, i, of_tiles), place_of(q, tokens, i + _SOON, of_tiles)
             for d in range(0, dim, LANES):
                 fetch(q, ahead + d)
                 store(rest, d, load(q, at + d, few()))
@@ -337,7 +342,7 @@ def _mix(of_values, of_powers, tile, dim, products, scores, mixed):
 
 
 @_compiled
-def _unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest):
+def unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest):
     """rest: room for SQUARE queries."""
     (start, used, first, first_head, group), (mixed, peaks, sums) = of_tiles, of_sums
     dim = out.shape[2]
@@ -348,7 +353,7 @@ def _unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest):
                 turn(mixed, at + d * LANES, LANES, rest, d, dim)
         t, head = tokens[first + (start + i) // group], first_head + (start + i) % group
         total[t, head], share, kept = settle(peaks[i], sums[i], total[t, head], is_merged)
-        to, ahead = _at(out, tokens, i, of_tiles), _at(out, tokens, i + _SOON, of_tiles)
+        to, ahead = place_of(out, tokens, i, of_tiles), place_of(out, tokens, i + _SOON, of_tiles)
         for d in range(0, dim, LANES):
             fetch(out, ahead + d)
             x = times(load(rest, i % SQUARE * dim + d, few()), spread(share, few()))

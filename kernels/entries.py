@@ -12,8 +12,8 @@ from . import panels, thirds
 from .addresses import floats, record, records, words
 
 # A matrix [depth, width] in panels of so many numbers in all; thirds: of each number, where it is
-# split into some. bias: 0 for none.
-MATRIX = record("entry depth width panels num_numbers num_panels thirds bias")
+# split into some; row_parts: of each number of rows. bias: 0 for none.
+MATRIX = record("entry depth width panels num_numbers num_panels thirds row_parts bias")
 _compiled = njit(error_model="numpy", nogil=True)
 _matrix_at = records(MATRIX)
 _by_panels, _by_thirds = _compiled(panels.multiply), _compiled(thirds.multiply)
@@ -43,7 +43,8 @@ def in_thirds(matrix_at, x_at, rows, out_at, is_added):
     matrix = carray(_matrix_at(matrix_at), 1)[0]
     numbers = carray(words(matrix.panels), matrix.num_numbers)
     x, out = _ends(matrix, x_at, rows, out_at)
-    _by_thirds(matrix.thirds, x, numbers, out, is_added != 0, 0, matrix.num_panels)
+    parts = matrix.thirds, matrix.row_parts
+    _by_thirds(*parts, x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 
 

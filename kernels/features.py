@@ -61,6 +61,7 @@ def fingerprint() -> str:
     """A short name of what loops are compiled for: code of one is not run where it differs."""
     from numba.core.registry import cpu_target
 
+    features()  # numba is told of a level
     made_for = repr(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.sha256(made_for.encode()).hexdigest()[:8]
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .jit import can_compile
 from .layers import Fused, FusedHead, LayerSizes, LayerWeights, Matrix
-from .paged import can_compile
 from .products import Paneled
 from .rows import CompiledNorm, Norm
 
 
-def fused(sizes: LayerSizes, layers: Sequence[LayerWeights | None]) -> Fused | None:
-    """These layers; None where loops cannot do what one of them does."""
+def fused(
+    sizes: LayerSizes, layers: Sequence[LayerWeights | None], is_halved: bool = False
+) -> Fused | None:
+    """These layers; None where loops cannot do what one of them does. is_halved: whether keys and
+    values are bfloat16."""
     if not can_compile():
         return None
     known = [layer for layer in layers if layer is not None and _is_known(layer)]
@@ -20,7 +23,7 @@ def fused(sizes: LayerSizes, layers: Sequence[LayerWeights | None]) -> Fused | N
         return None
     from .stack import Stack
 
-    return Stack(sizes, known)
+    return Stack(sizes, known, is_halved=is_halved)
 
 
 def fused_head(norm: Norm, matrix: Matrix | None) -> FusedHead | None:

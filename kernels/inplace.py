@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import Past
-from .paged import compiled
+from .jit import compiled
 from .parts import ChunkPart, Indices, InPlacePart, InPlacePlan, TokenPart
 from .sharing import Run, find_runs
 from .windows import is_reached, shifted

@@ -37,6 +37,11 @@ def keep(compiler: Any) -> None:
     compiler._cache = cache
 
 
+def is_keeping(compiler: Any) -> bool:
+    """Whether `keep` has found a folder for what this compiler makes."""
+    return hasattr(compiler._cache, "_cache_file")
+
+
 def is_kept(compiler: Any, signature: Any) -> bool:
     """Whether `keep` has kept code of a function for a signature, as its cache names it."""
     files = getattr(compiler._cache, "_cache_file", None)

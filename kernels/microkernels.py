@@ -10,7 +10,7 @@ bits from each of them. Needs numba.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -18,7 +18,6 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 CHUNK = 8  # numbers of a row that are adjacent in packed rows
-_NEAR = 32  # how many rows of a panel ahead the nearest cache is filled
 _LINE = 64  # bytes of a cache line
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _SHORT, _BYTES = ir.IntType(16), ir.IntType(8).as_pointer()
@@ -26,18 +25,27 @@ _FUSED = ("contract",)  # a product and a sum may be rounded once
 _FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
 
 
-def microkernel(panels_of: Mapping[int, int], lanes: int) -> Any:
+class Shape(NamedTuple):
+    """What a tile is multiplied by. panels: so many at a time. streams: it prefetches from so many
+    places in each; hardware then prefetches behind each of these, too."""
+
+    panels: int
+    streams: int
+
+
+def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
     """A function for compiled code that adds up a tile: the products of packed rows and panels.
 
-    panels_of: the heights of tiles, and how many panels of `lanes` columns each height multiplies
-    at a time. The function takes
+    shapes: by the heights of tiles; a panel has `lanes` columns. near: rows of a panel after which
+    lines are prefetched into the first cache; 0: that is left to hardware. The function takes
 
-    - height: a key of `panels_of`.
+    - height: a key of `shapes`.
     - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
     - panels, at, apart, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
       of the first panel begins in it, and how many numbers later that of the next one.
-    - ahead, ahead_at, step: flat array, where to begin to prefetch from it into the second cache,
-      and how many numbers to advance for each of `depth`; a tile of several panels does so in each.
+    - ahead, ahead_at, step: flat array, where the tile's share of what is prefetched into the
+      second cache begins in it, and how many numbers that is for each of `depth`; a tile of several
+      panels prefetches as much in each.
     - sums, to, sums_apart: flat float32 array, where [height, lanes] of the first panel begins in
       it, and how many numbers later that of the next one.
     - is_first: whether sums are overwritten; otherwise added to.
@@ -57,12 +65,13 @@ def microkernel(panels_of: Mapping[int, int], lanes: int) -> Any:
 
             after = builder.append_basic_block("tile.end")
             switch = builder.switch(args[0], after)
-            for height, num in panels_of.items():
+            for height, shape in shapes.items():
+                num = shape.panels
                 block = builder.append_basic_block(f"tile.{height}")
                 switch.add_case(ir.Constant(_LONG, height), block)
                 builder.position_at_end(block)
-                tile = _Tile(builder, height, num, lanes)
-                tile.prefetch(places(7, 8, 5, num), args[9])
+                tile = _Tile(builder, height, shape, lanes, near)
+                tile.prefetch(places(7, 8, 5, num), args[9], args[6])
                 tile.add_up(places(1, 2, 2, 1)[0], places(3, 4, 5, num), args[6])
                 tile.store(places(10, 11, 12, num), args[13])
                 builder.branch(after)
@@ -79,25 +88,32 @@ def microkernel(panels_of: Mapping[int, int], lanes: int) -> Any:
 class _Tile:
     """Emits the loop of one height."""
 
-    def __init__(self, builder: Any, height: int, num_panels: int, lanes: int) -> None:
+    def __init__(self, builder: Any, height: int, shape: Shape, lanes: int, near: int) -> None:
         self._builder, self._height, self._lanes = builder, height, lanes
+        self._streams, self._near = shape.streams, near
         self._kind = ir.VectorType(_FLOAT, lanes)
         self._zeros = ir.Constant(self._kind, [0.0] * lanes)
         self._sums = [
             [cgutils.alloca_once(builder, self._kind) for _ in range(height)]
-            for _ in range(num_panels)
+            for _ in range(shape.panels)
         ]
         for total in (total for sums in self._sums for total in sums):
             builder.store(self._zeros, total)
 
-    def prefetch(self, places: Any, step: Any) -> None:
-        """Set where prefetching begins and how far it advances."""
+    def prefetch(self, places: Any, step: Any, depth: Any) -> None:
+        """Set where prefetching begins, in each panel, and how far it advances."""
         builder, (lines, every) = self._builder, self._lines(places[0])
+        apart = builder.sdiv(builder.mul(step, depth), ir.Constant(_LONG, self._streams))
         step = builder.mul(step, ir.Constant(_LONG, every))
         self._step = builder.sdiv(step, ir.Constant(_LONG, lines))
-        self._ahead = [cgutils.alloca_once(builder, place.type) for place in places]
-        for place, ahead in zip(places, self._ahead, strict=True):
-            builder.store(place, ahead)
+        self._ahead = [
+            [cgutils.alloca_once(builder, place.type) for _ in range(self._streams)]
+            for place in places
+        ]
+        for place, aheads in zip(places, self._ahead, strict=True):
+            for i, ahead in enumerate(aheads):
+                start = builder.mul(apart, ir.Constant(_LONG, i))
+                builder.store(builder.gep(place, [start]), ahead)
 
     def add_up(self, rows: Any, panels: Any, depth: Any) -> None:
         """Whole chunks, then what is left of the last one."""
@@ -132,17 +148,8 @@ class _Tile:
     def _add(self, rows: Any, panels: Any, d: int) -> None:
         """A number of each row times a row of each panel."""
         builder = self._builder
-        lines, every = self._lines(panels[0])
-        for i in range(lines if d % every == 0 else 0):
-            for panel in panels:
-                near = (d + _NEAR) * self._lanes + i * self._lanes // lines
-                self._fetch(builder.gep(panel, [ir.Constant(_LONG, near)]), _FIRST)
-        lines, every = self._lines(builder.load(self._ahead[0]))
-        for _ in range(lines if d % every == 0 else 0):
-            for ahead in self._ahead:
-                place = builder.load(ahead)
-                self._fetch(place, _SECOND)
-                builder.store(builder.gep(place, [self._step]), ahead)
+        self._prefetch_near(panels, d)
+        self._prefetch_far(d)
         columns = [self._columns(panel, d) for panel in panels]
         for i in range(self._height):
             number = builder.load(builder.gep(rows, [ir.Constant(_LONG, i * CHUNK + d)]))
@@ -150,6 +157,25 @@ class _Tile:
                 product = builder.fmul(self._spread(number), x, flags=_FUSED)
                 total = builder.fadd(builder.load(sums[i]), product, flags=_FUSED)
                 builder.store(total, sums[i])
+
+    def _prefetch_near(self, panels: Any, d: int) -> None:
+        """What these panels have some rows after row d."""
+        lines, every = self._lines(panels[0])
+        for i in range(lines if self._near and d % every == 0 else 0):
+            for panel in panels:
+                at = (d + self._near) * self._lanes + i * self._lanes // lines
+                self._fetch(self._builder.gep(panel, [ir.Constant(_LONG, at)]), _FIRST)
+
+    def _prefetch_far(self, d: int) -> None:
+        """As many lines as a row of a panel has; streams take turns."""
+        builder = self._builder
+        lines, every = self._lines(builder.load(self._ahead[0][0]))
+        for i in range(lines if d % every == 0 else 0):
+            for aheads in self._ahead:
+                ahead = aheads[(d // every * lines + i) % self._streams]
+                place = builder.load(ahead)
+                self._fetch(place, _SECOND)
+                builder.store(builder.gep(place, [self._step]), ahead)
 
     def _lines(self, place: Any) -> tuple[int, int]:
         """How many cache lines a row of a panel has, at least one, and how many rows a line."""

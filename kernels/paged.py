@@ -1,73 +1,54 @@
-"""Single tokens over keys in any slots, read where they lie, and how loops are compiled by numba.
+"""Single tokens over keys in any slots, read where they lie.
 
 Torch has no operator for this: it copies every key first. Shares the work of `singles` out among
-threads. Only for float32 on a CPU.
+threads. Only for queries in float32 on a CPU.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .kept import is_kept, keep
-from .loops import told
+from .jit import can_compile as can_compile
+from .jit import compiled as compiled
 from .parts import Bend, Into, TokenPart
 
-_log = logging.getLogger(__name__)
-_TRIED = 97  # numbers on which a compiled loop is tried: vectors of any width, and one left
+SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
-_REORDERED = {
-    "reassoc",
-    "contract",
-    "nsz",
-}  # sums in any order; NaN and infinity stay what they are
 
 
-@functools.cache
-def can_compile() -> bool:
-    """Whether numba compiles loops here that give the right numbers: tried once, on a loop that
-    most models need. Where it cannot, the reason is logged, and torch's operators are used."""
-    if find_spec("numba") is None:
-        return False
-    try:
-        is_right = _is_norm_right()
-    except Exception as error:  # whatever a version, a processor or a setting leads to
-        _log.warning("forkroot: numba cannot compile here (%r): running slower, by torch", error)
-        return False
-    if not is_right:
-        _log.warning("forkroot: what numba compiles is wrong here: running slower, by torch")
-    return is_right
+def as_array(x: Tensor) -> npt.NDArray[Any]:
+    """The same memory as the loops take it: float32 numbers, or the bits of bfloat16 ones."""
+    return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
 
 
-def _is_norm_right() -> bool:
-    from . import norms
-
-    x = np.full((1, 1, _TRIED), 2, np.float32)
-    compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)(x, x[0].copy(), np.float32(0), x)
-    return bool(np.allclose(x, 2, atol=1e-5))
+def name_of(dtype: torch.dtype) -> str:
+    """As "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
 
 
 class PagedReader:
-    """Attention of single tokens. num_threads: as torch has, if None."""
+    """Attention of single tokens. num_threads: as torch has, if None. dtype: of keys and values."""
 
-    def __init__(self, num_threads: int | None = None) -> None:
+    def __init__(self, num_threads: int | None = None, dtype: torch.dtype = torch.float32) -> None:
         from . import singles
 
         self._num_threads = num_threads or torch.get_num_threads()
-        self._attend = compiled(singles.attend, singles.SIGNATURE, is_reordered=False)
+        signature = singles.SIGNATURES[name_of(dtype)]
+        self._attend = compiled(singles.attend, signature, is_reordered=False)
 
     def attend(self, q: Tensor, kv: Tensor, part: TokenPart, bend: Bend, into: Into) -> None:
         """Put what the tokens of a part attend to into their places, for q [tokens, heads, dim]."""
-        arrays = q.numpy(), kv[0].numpy(), kv[1].view(-1).numpy(), *into.arrays()
+        arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *into.arrays()
         of_part = part.tokens, part.table, part.rows, part.firsts, part.ends
         settings = *arrays, *of_part, *bend.in_powers()
         borders = self._borders(part, kv.shape[1] * kv.shape[3])
@@ -104,32 +85,14 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of the threads
     os.register_at_fork(after_in_child=helpers.cache_clear)
 
 
-def slot_writer() -> Callable[[Tensor, Tensor, Tensor], None]:
-    """A function that puts kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots,
-    dim], all float32 but for the slots."""
+def slot_writer(dtype: torch.dtype) -> Callable[[Tensor, Tensor, Tensor], None]:
+    """A function that puts kv [tokens, heads, dim], float32 or such numbers, into slots [tokens] of
+    a pool [heads, slots, dim] of such numbers."""
     from . import slots as places
 
-    loop = compiled(places.write, places.SIGNATURE, is_reordered=False)
+    loop = compiled(places.write, places.SIGNATURES[name_of(dtype)], is_reordered=False)
 
     def write(pool: Tensor, slots: Tensor, kv: Tensor) -> None:
-        loop(pool.numpy(), slots.numpy(), kv.numpy())
+        loop(as_array(pool), slots.numpy(), kv.float().numpy())
 
     return write
-
-
-@functools.cache
-def compiled(
-    function: Callable[..., None], signature: str, is_reordered: bool = True
-) -> Callable[..., None]:
-    """The function in machine code, which is kept for later processes where files can be.
-    is_reordered: whether its sums may be taken in any order."""
-    import numba
-
-    fastmath = _REORDERED if is_reordered else False
-    found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
-    keep(found)
-    with told(function, is_kept(found, signature)):
-        found.compile(signature)
-    found.disable_compile()
-    loop: Callable[..., None] = found
-    return loop

@@ -14,18 +14,22 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .microkernels import CHUNK, microkernel
+from .microkernels import CHUNK, Shape, microkernel
 from .vectors import REGISTERS, load, narrow, plus, single, store, zeros
 
 LANES = min(REGISTERS // 8, 32)  # columns of a panel
-# Heights of tiles, and how many panels each is multiplied by at a time: the sums, one row of a
-# panel and one number fit into registers. Few rows take several panels, because the next product
-# has to wait for the sum before it.
-_TALLER = {4: 1, 6: 1, 8: 1, 12: 1} if LANES == 32 else {3: 1, 4: 1, 5: 1, 6: 1}
-_PANELS_OF = {1: 4, 2: 2} | _TALLER
-_HIGHEST, _MOST_PANELS = max(_PANELS_OF), max(_PANELS_OF.values())
-_HEIGHTS = np.array([min(h for h in _PANELS_OF if h >= n) for n in range(_HIGHEST + 1)])
-_NUM_PANELS = np.array([_PANELS_OF.get(height, 1) for height in range(_HIGHEST + 1)])
+# Tiles by their heights: the sums, one row of a panel and one number fit into registers. Few rows
+# take several panels, because the next product has to wait for the sum before it; with AVX-512 that
+# is still sooner than memory gives a panel. One stream is slower (16 rows with AVX-512: 83 instead
+# of 105 GFLOP/s), but for so few rows that memory gives no more.
+if LANES == 32:
+    _SHAPES = {1: Shape(1, 1), 2: Shape(1, 1)} | dict.fromkeys((4, 6, 8, 12), Shape(1, 4))
+else:
+    _SHAPES = {1: Shape(4, 1), 2: Shape(2, 1)} | dict.fromkeys((3, 4, 5, 6), Shape(1, 2))
+_NEAR = 0 if LANES == 32 else 32  # rows of a panel ahead
+_HIGHEST, _MOST_PANELS = max(_SHAPES), max(shape.panels for shape in _SHAPES.values())
+_HEIGHTS = np.array([min(h for h in _SHAPES if h >= n) for n in range(_HIGHEST + 1)])
+_NUM_PANELS = np.array([_SHAPES[height].panels for height in _HEIGHTS])
 _DEPTH = 256  # numbers of a column in a block
 _LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is near
 _PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
@@ -33,7 +37,7 @@ _WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
 HALVED_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _compiled = njit(error_model="numpy", nogil=True)
-_add_tile, _row = microkernel(_PANELS_OF, LANES), zeros(LANES)
+_add_tile, _row = microkernel(_SHAPES, LANES, _NEAR), zeros(LANES)
 
 
 def multiply(x, panels, out, is_added, first, last):
@@ -118,7 +122,8 @@ def _add_up(of_rows, depth, begin, size, of_panels, of_matrix, of_sums):
     (packed, used), (panels, at, apart), (matrix, ahead) = of_rows, of_panels, of_matrix
     sums, sums_apart = of_sums
     row, ahead = 0, ahead + size * LANES
-    step = LANES // ((used + _HIGHEST - 1) // _HIGHEST) + 1
+    tiles = (used + _HIGHEST - 1) // _HIGHEST
+    step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
     while row < used:
         height = _height(used - row)
         start = row * _filled(depth) + begin * height

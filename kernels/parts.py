@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from . import Attention, Ints
 
+if TYPE_CHECKING:  # as in `kernels`: the loops of `digit_tiles` need a number of this module
+    from torch import Tensor
+
 Indices: TypeAlias = npt.NDArray[Any]
-Tokens: TypeAlias = slice | Tensor | None  # which tokens of the batch; None: all, in order
+Tokens: TypeAlias = "slice | Tensor | None"  # which tokens of the batch; None: all, in order
 LONG = 33  # new tokens from which a sequence is read by the loop for many, whatever its group
 
 

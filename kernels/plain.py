@@ -41,7 +41,7 @@ class PlainAttention:
         """As `Attention.attend`."""
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         for span in plan:
-            keys, values = kv.index_select(2, span.slots)
+            keys, values = kv.index_select(2, span.slots).to(q.dtype)
             queries = q[span.first : span.end].transpose(0, 1)  # [heads, length, dim]
             if softcap is not None:
                 result = _capped(queries, keys, values, span.seen, scale, softcap)

@@ -1,19 +1,19 @@
 """Several new tokens of each sequence over keys in any slots, read where they lie.
 
-What has no copy, no mask and no scores in memory: shares the work of `tiles`, or of `digit_tiles`,
-out among threads.
+What has no copy, no mask and no scores in memory: shares the work of `tiles`, or of `digit_tiles`
+and `bfloat_tiles`, out among threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .paged import compiled, helpers
+from .paged import as_array, compiled, helpers, name_of
 from .parts import Bend, ChunkPart, Into
 
 _SPREAD = 1 << 13  # scores of a head from which a second thread is worth its wake-up
@@ -32,22 +32,27 @@ class _Loop(NamedTuple):
 
 
 class ChunkReader:
-    """Attention of chunks. num_threads: as torch has, if None. has_digits: whether numbers are
-    multiplied as digits where that is quicker; None: where the processor can."""
+    """Attention of chunks. num_threads: as torch has, if None. has_tiles: whether the processor's
+    tiles are multiplied where that is quicker; None: where it can. dtype: of keys and values."""
 
-    def __init__(self, num_threads: int | None = None, has_digits: bool | None = None) -> None:
-        from . import digits, tiles
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        has_tiles: bool | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        from . import tiles
 
         self._num_threads = num_threads or torch.get_num_threads()
-        attend = compiled(tiles.attend, tiles.SIGNATURE, is_reordered=False)
+        signature = tiles.SIGNATURES[name_of(dtype)]
+        attend = compiled(tiles.attend, signature, is_reordered=False)
         self._loop = _Loop(attend, tiles.LANES, tiles.MOST_TILES, 0)
-        self._of_dims: dict[int, _Loop] = {}
-        if digits.can_multiply() if has_digits is None else has_digits:
-            from . import digit_tiles
-
-            attend = compiled(digit_tiles.attend, tiles.SIGNATURE, is_reordered=False)
-            sizes = digit_tiles.LANES, digit_tiles.MOST_TILES, digit_tiles.LEAST
-            self._of_dims = dict.fromkeys(digit_tiles.DIMS, _Loop(attend, *sizes))
+        self._longer: _Loop | None = None
+        by_tiles = _by_tiles(dtype, has_tiles)
+        if by_tiles is not None:
+            attend = compiled(by_tiles.attend, signature, is_reordered=False)
+            self._longer = _Loop(attend, by_tiles.LANES, by_tiles.MOST_TILES, by_tiles.LEAST)
+            self._fits = by_tiles.fits
 
     def attend(
         self,
@@ -60,7 +65,7 @@ class ChunkReader:
     ) -> None:
         """Put what the tokens of a part attend to into their places. is_merged: what stands there
         was found over other keys, and these are added."""
-        arrays = q.numpy(), kv[0].numpy(), kv[1].view(-1).numpy(), *into.arrays()
+        arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *into.arrays()
         of_part = part.table, part.rows, part.firsts, part.starts, part.ends, part.bounds
         window = _NO_WINDOW if part.window is None else part.window
         settings = *arrays, *of_part, window, *bend.in_powers()
@@ -80,13 +85,28 @@ class ChunkReader:
         self, part: ChunkPart, shape: torch.Size, num_kv_heads: int
     ) -> list[tuple[_Loop, int, int]]:
         """Which loops read a part, and from how many tokens of a sequence on up to how many."""
-        longer = self._of_dims.get(shape[2])
+        longer = self._longer if self._longer and self._fits(shape[2]) else None
         if longer is None or part.is_rest:
             return [(longer or self._loop, 0, _ENDLESS)]
         group, lens = shape[1] // num_kv_heads, np.diff(part.bounds)
         border = -(-longer.least // group)
         shorter = [(self._loop, 0, border)] if lens.min() < border else []
         return shorter + ([(longer, border, _ENDLESS)] if lens.max() >= border else [])
+
+
+def _by_tiles(dtype: torch.dtype, is_wanted: bool | None) -> Any:
+    """The module of loops that multiply the processor's tiles for such numbers; None for none."""
+    from . import amx, digits
+
+    if dtype is torch.bfloat16:
+        from . import bfloat_tiles
+
+        return bfloat_tiles if amx.can_multiply() and is_wanted is not False else None
+    if not (digits.can_multiply() if is_wanted is None else is_wanted):
+        return None
+    from . import digit_tiles
+
+    return digit_tiles
 
 
 def _tiles_at_once(part: ChunkPart, num_heads: int, loop: _Loop, num_threads: int) -> int:

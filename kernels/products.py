@@ -1,10 +1,10 @@
 """Products with a fixed matrix, laid out as this machine multiplies it best.
 
 On a CPU in float32 by loops of our own (`panels`, `thirds`), which give a row the same numbers in
-any company. Where these cannot be compiled, libraries are tried once for every shape: which is the
-quicker one for a few rows differs by a factor of two or three between processors. Half precision
-is multiplied in float32 where the processor has no instructions for it: torch's own product takes
-30 times as long there.
+any company. They take a bfloat16 matrix with rows in float32 (`row_dtype`). Where these cannot be
+compiled, libraries are tried once for every shape: which is the quicker one for a few rows differs
+by a factor of two or three between processors. Half precision is multiplied in float32 where the
+processor has no instructions for it: torch's own product takes 30 times as long there.
 """
 
 from __future__ import annotations
@@ -71,11 +71,12 @@ class Paneled:
 
     panels: flat, as the loops want them; of so many columns, its lanes, each. num_thirds: of each
     number, where they are split into some; 0 where they are whole, and where each is one: see the
-    dtype of the panels. num_threads: as torch has, if None. counted: what `count_thirds` says of
-    the weight, where that is known.
+    dtype of the panels. row_parts: thirds of each number of rows, where they are split.
+    num_threads: as torch has, if None. counted: what `count_thirds` says of the weight, where that
+    is known.
     """
 
-    num_thirds = 0
+    num_thirds, row_parts = 0, 3
     lanes: int
 
     def __init__(
@@ -197,28 +198,13 @@ class InThirds(Paneled):
                 panel[:, :, third] = parts.permute(2, 0, 4, 1, 3)
                 rest -= upper
         multiply = compiled(thirds.multiply, thirds.SIGNATURE, is_reordered=False)
-        return functools.partial(multiply, num), memory.view(torch.uint16)
+        return functools.partial(multiply, num, self.row_parts), memory.view(torch.uint16)
 
 
-class InTiles(Paneled):
-    """By loops for processors that multiply tiles, for bfloat16 rows and matrices."""
+class Rounded(InThirds):
+    """The same of rows that are rounded to bfloat16: a third of the products."""
 
-    num_thirds = 1
-
-    def _laid(self, weight: Tensor, counted: int | None) -> tuple[Callable[..., None], Tensor]:
-        from . import amx, bfloats
-
-        _check_tiles()
-        self.lanes = bfloats.LANES
-        width, depth = weight.shape
-        steps = -(-depth // amx.DEPTH)
-        shape = -(-width // bfloats.LANES), steps, bfloats.TILES, amx.ROWS, amx.ROWS, 2
-        memory = roomy(shape, torch.bfloat16)
-        for panel, rows in zip(memory, _filled(weight, bfloats.LANES, amx.DEPTH), strict=True):
-            parts = rows.view(bfloats.TILES, amx.ROWS, steps, amx.ROWS, 2)
-            panel.copy_(parts.permute(2, 0, 3, 1, 4))
-        loop = compiled(bfloats.multiply, bfloats.SIGNATURE, is_reordered=False)
-        return loop, memory.view(torch.uint16)
+    row_parts = 1
 
 
 class Products:
@@ -228,17 +214,32 @@ class Products:
         self._winners: dict[tuple[torch.Size, torch.dtype], Layout] = {}
 
     def of(self, weight: Tensor) -> Product:
-        """The product with a weight [out, in], which is copied where that is quicker."""
+        """The product with a weight [out, in], which is copied where that is quicker. Rows are of
+        `row_dtype`."""
         if weight.is_cpu and weight.dtype is torch.float32 and can_compile():
             return _own(weight)
-        if weight.is_cpu and weight.dtype is torch.bfloat16 and _has_tiles():
-            return InTiles(weight)
+        if weight.is_cpu and weight.dtype is torch.bfloat16 and _is_mixed():
+            kind = Rounded if _has_tiles() else Halved
+            return kind(weight.float(), counted=1)
         if weight.is_cpu and weight.dtype in HALVES and not is_native(weight.dtype):
             return Converted(self.of(weight.float()))
         key = weight.shape, weight.dtype
         if key not in self._winners:
             self._winners[key] = _layout(weight)
         return self._winners[key](weight)
+
+
+def row_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The numbers of rows that are multiplied with matrices of some numbers, and of what stands
+    between products: float32 for bfloat16 matrices on a CPU where our loops multiply these."""
+    is_mixed = dtype is torch.bfloat16 and device.type == "cpu" and _is_mixed()
+    return torch.float32 if is_mixed else dtype
+
+
+def _is_mixed() -> bool:
+    """Whether our loops multiply bfloat16 matrices. Without tiles of them, oneDNN is quicker where
+    the processor has instructions."""
+    return can_compile() and (_has_tiles() or not is_native(torch.bfloat16))
 
 
 def _own(weight: Tensor) -> Paneled:

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .paged import can_compile, compiled
+from .jit import can_compile, compiled
 
 
 class Norm(Protocol):

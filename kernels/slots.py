@@ -1,4 +1,5 @@
-"""New keys and values into their slots: a compiled loop. Only for float32 on a CPU; needs numba."""
+"""New keys and values into their slots: a compiled loop. The pool holds float32 numbers, or the
+bits of bfloat16 ones. Only on a CPU; needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="call-arg"
@@ -6,10 +7,13 @@
 from __future__ import annotations
 
 from .attention_lanes import FEW, few
-from .vectors import fetch, load, store
+from .vectors import fetch, load, single, spread, store
 
 _SOON = 4  # tokens ahead of which places are fetched
-SIGNATURE = "void(float32[:, :, ::1], int64[::1], float32[:, :, :])"
+SIGNATURES = {
+    "float32": "void(float32[:, :, ::1], int64[::1], float32[:, :, :])",
+    "bfloat16": "void(uint16[:, :, ::1], int64[::1], float32[:, :, :])",
+}
 
 
 def write(pool, slots, kv):
@@ -27,4 +31,4 @@ def write(pool, slots, kv):
                 fetch(numbers, ahead + d)
                 store(numbers, at + d, load(kv, begin + d, few()))
             for d in range(whole, dim):
-                numbers[at + d] = kv[t, head, d]
+                store(numbers, at + d, spread(kv[t, head, d], single()))

@@ -49,6 +49,47 @@ def read(typing, address, like):
 
 
 @intrinsic
+def zero(typing, array):
+    """A number like those of an array, by which `read_as` knows them."""
+
+    def emit(context, builder, signature, args):
+        return ir.Constant(context.get_value_type(signature.return_type), 0)
+
+    return array.dtype(array), emit
+
+
+@intrinsic
+def in_bytes(typing, size, kind):
+    """Bytes of as many numbers like `kind` as float32 numbers lie in so many bytes."""
+
+    def emit(context, builder, signature, args):
+        is_short = signature.args[1] == types.uint16
+        return builder.lshr(args[0], ir.Constant(_LONG, 1)) if is_short else args[0]
+
+    return types.intp(types.intp, kind), emit
+
+
+@intrinsic
+def read_as(typing, address, kind, like):
+    """As many numbers as `like` has, which are stored as `kind` is: as float32, or as uint16 that
+    are the bits of bfloat16."""
+
+    def emit(context, builder, signature, args):
+        address, _, like = args
+        if signature.args[1] != types.uint16:
+            place = builder.inttoptr(address, like.type.as_pointer())
+            return builder.load(place, align=4)
+        ints = ir.VectorType(_INT, like.type.count)
+        shorts = ir.VectorType(ir.IntType(16), like.type.count)
+        place = builder.inttoptr(address, shorts.as_pointer())
+        bits = builder.zext(builder.load(place, align=2), ints)
+        shift = ir.Constant(ints, [16] * like.type.count)
+        return builder.bitcast(builder.shl(bits, shift), like.type)
+
+    return like(types.intp, kind, like), emit
+
+
+@intrinsic
 def write(typing, address, x):
     def emit(context, builder, signature, args):
         place = builder.inttoptr(args[0], args[1].type.as_pointer())

@@ -1,6 +1,6 @@
 """The layers of a decoder by one call, or by two calls a layer where attention takes several: few
 rows are computed in less time than calling would take, and many stay in near caches from product to
-product. Float32 on a CPU; needs numba.
+product. Rows in float32 on a CPU; needs numba.
 
 Gives what the same layers give that call their parts one by one, to the last bit: the loops are the
 same. Many rows are shared out among threads, each of which takes its own through all that stands
@@ -39,13 +39,18 @@ _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks
 
 class Stack:
     """Layers that follow one another, and room for what stands between their products, which one
-    caller has at a time. num_threads: as torch has, if None."""
+    caller has at a time. num_threads: as torch has, if None. is_halved: whether keys and values are
+    bfloat16."""
 
     def __init__(
-        self, sizes: LayerSizes, layers: Sequence[LayerWeights], num_threads: int | None = None
+        self,
+        sizes: LayerSizes,
+        layers: Sequence[LayerWeights],
+        num_threads: int | None = None,
+        is_halved: bool = False,
     ) -> None:
         self._sizes, self._layers = sizes, tuple(layers)
-        self._enter = entry(blocks.layers).ctypes
+        self._enter = entry(blocks.layers_halved if is_halved else blocks.layers).ctypes
         self._scale = sizes.dim**-0.5
         self._power = float(Bend(self._scale, None).in_powers()[0])
         self._num_threads = num_threads or torch.get_num_threads()
@@ -252,7 +257,8 @@ class _Memory:
         if product.num_thirds:
             function = entries.in_thirds
         shape = depth, product.width, address(panels), len(panels), product.num_panels
-        record[0] = (entry(function).address, *shape, product.num_thirds, bias)
+        parts = product.num_thirds, product.row_parts
+        record[0] = (entry(function).address, *shape, *parts, bias)
         return address(record)
 
     def chain(self, weights: LayerWeights, parts: tuple[int, int, int, float]) -> int:
@@ -262,7 +268,7 @@ class _Memory:
         assert isinstance(up, Paneled)
         assert isinstance(down, Paneled)
         has_bias = weights.gate_up.bias is not None or weights.down.bias is not None
-        if has_bias or not up.num_thirds or not down.num_thirds:
+        if has_bias or not up.num_thirds or not down.num_thirds or up.row_parts != down.row_parts:
             return 0
         if not chains.fits(up.depth, up.width, down.depth):
             return 0

@@ -2,7 +2,8 @@
 
 Tiles of queries, one to a lane, meet blocks of keys, and the softmax goes on from block to block
 (as in FlashAttention). The heads of a group and their tokens stand side by side in a tile, so that
-a key is loaded once for all. Only for float32 on a CPU; needs numba.
+a key is loaded once for all. Keys and values are float32 numbers, or the bits of bfloat16 ones.
+Only on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -14,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from .attention_lanes import FEW, SQUARE, few, turn, width
+from .spots import zero
 from .vectors import (
     NARROW,
     REGISTERS,
@@ -24,9 +26,11 @@ from .vectors import (
     load,
     minus,
     narrow,
+    peak_for,
     plus,
     plus_product_at,
     plus_products,
+    rounded_for,
     seen,
     single,
     spread,
@@ -46,11 +50,12 @@ _LINE = 16  # numbers that a cache fetches at a time
 LOWEST = np.float32(-3e38)  # stands below all scores; -inf would leave NaN where nothing is seen
 _LOG2 = np.float32(np.log(2))
 _INTS = "int32[::1]"
-SIGNATURE = (
-    "void(float32[:, :, :], float32[:, :, ::1], float32[::1], float32[:, :, ::1], float32[:, ::1],"
+_SIGNATURE = (
+    "void(float32[:, :, :], {0}[:, :, ::1], {0}[::1], float32[:, :, ::1], float32[:, ::1],"
     f" int32[:, ::1], {_INTS}, {_INTS}, {_INTS}, {_INTS}, int64[::1], int64, float32, float32,"
     " int64, int64[::1], boolean, int64, int64, int64, int64)"
 )
+SIGNATURES = {"float32": _SIGNATURE.format("float32"), "bfloat16": _SIGNATURE.format("uint16")}
 _compiled, _most = njit(error_model="numpy", nogil=True), zeros(LANES)
 
 
@@ -86,7 +91,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
     window, scale, cap, most, is_merged, least, least_not, part, num_parts = settings
     lanes = width(like)
     num_kv_heads, num_slots, dim = keys.shape
-    group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
+    group, keys_flat, kind = q.shape[1] // num_kv_heads, keys.reshape(-1), zero(keys)
     longest_one = longest(bounds, least, least_not) * group
     most = min(most, (longest_one + lanes - 1) // lanes * lanes)
     queries, mixed = np.empty(most * dim, np.float32), np.empty(most * dim, np.float32)
@@ -107,7 +112,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                     continue
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
-                _pack(q, tokens, queries, rest, scale, of_tiles, like)
+                _pack(q, tokens, queries, rest, (scale, kind), of_tiles, like)
                 look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, like)
                 mixed[:] = 0
                 peaks[:] = LOWEST
@@ -134,7 +139,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                             bend(scores, num, cap, like)
                         if at < lows[last] or at + num > highs[tile]:
                             hide(scores, num, lows, highs, tile, at, like)
-                        _soften(scores, num, peaks, sums, tile, decay, like)
+                        _soften(scores, num, peaks, sums, tile, (decay, kind), like)
                         for lane in range(0, min(lanes, used - tile), _ROWS):
                             of_rows = scores, lanes, decay, mixed, lane
                             _mix(values, places, num, dim, of_rows, (tile + lane) * dim)
@@ -171,10 +176,10 @@ def longest(bounds, least, least_not):
 
 
 @_compiled
-def _pack(q, tokens, queries, rows, scale, of_tiles, like):
+def _pack(q, tokens, queries, rows, of_scores, of_tiles, like):
     """queries: [tiles, dim, lanes], scaled; the last query fills up its tile. rows: room for
     [SQUARE, dim]."""
-    start, used, first, first_head, group = of_tiles
+    (start, used, first, first_head, group), (scale, kind) = of_tiles, of_scores
     dim, lanes, share = q.shape[2], width(like), spread(scale, narrow())
     is_even = dim % SQUARE == 0 and q.strides[2] == q.itemsize
     for i in range((used + lanes - 1) // lanes * lanes):
@@ -183,11 +188,13 @@ def _pack(q, tokens, queries, rows, scale, of_tiles, like):
         if not is_even:
             at = i // lanes * lanes * dim + i % lanes
             for d in range(dim):
-                queries[at + d * lanes] = q[t, head, d] * scale
+                number = spread(q[t, head, d] * scale, single())
+                store(queries, at + d * lanes, rounded_for(number, kind))
             continue
         source, row = (t * q.strides[0] + head * q.strides[1]) // q.itemsize, i % SQUARE
         for d in range(0, dim, SQUARE):
-            store(rows, row * dim + d, times(load(q, source + d, share), share))
+            scaled = times(load(q, source + d, share), share)
+            store(rows, row * dim + d, rounded_for(scaled, kind))
         if row == SQUARE - 1:
             at = i // lanes * lanes * dim + i % lanes - row
             for d in range(0, dim, SQUARE):
@@ -292,18 +299,19 @@ def hide(scores, num, lows, highs, tile, start, like):
 
 
 @_compiled
-def _soften(scores, num, peaks, sums, tile, decay, like):
+def _soften(scores, num, peaks, sums, tile, of_powers, like):
     """Scores to powers below the highest so far; decay: what those before are worth now."""
     before = peak = load(peaks, tile, like)
-    lanes = width(like)
+    lanes, (decay, kind) = width(like), of_powers
     for j in range(num):
         peak = larger(peak, load(scores, j * lanes, peak))
+    peak = peak_for(peak, kind)
     worth = exp2(minus(before, peak))
     total = like  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(num):
         power = exp2(minus(load(scores, j * lanes, peak), peak))
         total = plus(total, power)
-        store(scores, j * lanes, power)
+        store(scores, j * lanes, rounded_for(power, kind))
     store(peaks, tile, peak)
     store(sums, tile, plus_products(total, load(sums, tile, peak), worth))
     store(decay, 0, worth)

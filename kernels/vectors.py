@@ -32,7 +32,9 @@ REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
-_HALF, _NAN = 0x7FFF, 0x7FC0  # just below half of bfloat16's last bit; its bits of no number
+_HAS_TILES = has("amxtile", "amxbf16", "avx512bw")  # of bfloat16 numbers, see `amx`
+_UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
+_HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
 _LEAST = -126.0  # below, powers of two are no normal numbers
 _POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
@@ -94,29 +96,17 @@ def load(typing, array, at, like):
 
 @intrinsic
 def store(typing, array, at, x):
-    """Put a vector into a flat array from index `at`."""
+    """Put a vector into a flat array from index `at`: of float32, or of uint16, as the bits of the
+    nearest bfloat16 numbers (the even ones of two)."""
 
     def emit(context, builder, signature, args):
-        place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
-        builder.store(args[2], place, align=4)
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp, x), emit
-
-
-@intrinsic
-def store_rounded(typing, array, at, x):
-    """The same, as the bits of the nearest bfloat16 numbers (the even ones of two), in uint16."""
-
-    def emit(context, builder, signature, args):
-        x = args[2]
-        ints = ir.VectorType(_INT, x.type.count)
-        shorts = ir.VectorType(ir.IntType(16), x.type.count)
-        bits, shift = builder.bitcast(x, ints), _filled(ints, 16)
-        is_odd = builder.and_(builder.lshr(bits, shift), _filled(ints, 1))
-        rounded = builder.add(builder.add(bits, _filled(ints, _HALF)), is_odd)
-        is_none = builder.fcmp_unordered("uno", x, x)
-        upper = builder.select(is_none, _filled(ints, _NAN), builder.lshr(rounded, shift))
+        if signature.args[0].dtype != types.uint16:
+            place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
+            builder.store(args[2], place, align=4)
+            return context.get_dummy_value()
+        rounded = rounded_bits(builder, args[2])
+        shorts = ir.VectorType(ir.IntType(16), rounded.type.count)
+        upper = builder.lshr(rounded, _filled(rounded.type, 16))
         place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
         builder.store(builder.trunc(upper, shorts), place, align=2)
         return context.get_dummy_value()
@@ -147,12 +137,16 @@ def plus_product(typing, total, number, x):
 
 @intrinsic
 def plus_product_at(typing, total, array, at, x):
-    """total + array[at] * x, of a vector, a flat array's number and a vector."""
+    """total + array[at] * x, of a vector, a flat array's number and a vector. Numbers of the array
+    as `load` takes them."""
 
     def emit(context, builder, signature, args):
         total, array, at, x = args
         data = context.make_array(signature.args[1])(context, builder, array).data
         number = builder.load(builder.gep(data, [at]))
+        if signature.args[1].dtype == types.uint16:
+            bits = builder.shl(builder.zext(number, _INT), ir.Constant(_INT, 16))
+            number = builder.bitcast(bits, _FLOAT)
         return _plus_product(builder, total, _spread(builder, number, x.type), x)
 
     return total(total, array, types.intp, x), emit
@@ -227,6 +221,10 @@ def _larger(builder, x, y):
     return builder.select(builder.fcmp_ordered(">", y, x), y, x)
 
 
+def _smaller(builder, x, y):
+    return builder.select(builder.fcmp_ordered("<", y, x), y, x)
+
+
 def _exp2(builder, x):
     """2**x as a polynomial of its fraction, times its integer shifted into the exponent's bits."""
     kind, ints = x.type, ir.VectorType(_INT, x.type.count)
@@ -249,6 +247,37 @@ def _tanh(builder, x):
     far = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(far), far)
     near = builder.fmul(x, _polynomial(builder, builder.fmul(x, x), _TANH))
     return builder.select(builder.fcmp_ordered("<", size, _filled(kind, _NEAR)), near, far)
+
+
+@intrinsic
+def rounded_for(typing, x, kind):
+    """x as it meets numbers like `kind` in products: itself for float32; for uint16, the bits of
+    bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
+    alike."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        bits = rounded_bits(builder, x)
+        return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def peak_for(typing, x, kind):
+    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
+    rounded (`rounded_for`): these are rounded alike below any integer."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
+        return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
+
+    return x(x, kind), emit
 
 
 def _to_one(function: Callable[..., ir.Value]) -> Any:
@@ -275,6 +304,7 @@ def _folded(builder, x, function):
 
 summed = _to_one(lambda builder, x: _folded(builder, x, lambda b, y, z: b.fadd(y, z)))
 highest = _to_one(lambda builder, x: _folded(builder, x, _larger))  # as `larger`
+lowest = _to_one(lambda builder, x: _folded(builder, x, _smaller))
 
 
 plus = _of_two(lambda builder, x, y: builder.fadd(x, y))
@@ -300,6 +330,16 @@ def _spread(builder, number, kind):
     none = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(none, number, ir.Constant(_INT, 0))
     return builder.shuffle_vector(first, none, _filled(ir.VectorType(_INT, kind.count), 0))
+
+
+def rounded_bits(builder, x):
+    """The bits of numbers whose upper halves are those of the nearest bfloat16 numbers (the even
+    ones of two); the lower halves are anything."""
+    ints = ir.VectorType(_INT, x.type.count)
+    bits = builder.bitcast(x, ints)
+    is_odd = builder.and_(builder.lshr(bits, _filled(ints, 16)), _filled(ints, 1))
+    rounded = builder.add(builder.add(bits, _filled(ints, _HALF)), is_odd)
+    return builder.select(builder.fcmp_unordered("uno", x, x), _filled(ints, _NAN), rounded)
 
 
 def _plus_product(builder, total, x, y):

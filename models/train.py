@@ -9,13 +9,15 @@ saved in, are the start, the optimizer is fresh, and `--steps`, `--decay` and th
 the new run alone. Its batches are numbered on from the steps that made the checkpoint, so they are
 the long ones and, with the same `--seed`, none of those that it saw. A fifth of the first run's
 rates keeps what is known: `--muon-rate 0.004 --adam-rate 0.0006`. `training.json` then holds the
-earlier runs under `before`, oldest first. `--folder` is another one, with the same tokenizer.
+earlier runs under `before`, oldest first. `--folder` is another one, into which the tokenizer is
+copied.
 """
 
 import argparse
 import json
 import multiprocessing
 import os
+import shutil
 import time
 from collections import deque
 from multiprocessing.queues import Queue
@@ -163,7 +165,11 @@ class Run:
 def train(args: argparse.Namespace) -> None:
     """Run from the state file's step, or from zero, to `args.steps`; probe and save on the way."""
     if not (args.folder / "tokenizer.json").exists():
-        save_tokenizer(args.folder)
+        if args.start:  # its numbers are those of its tokens
+            for name in ("tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(args.start / name, args.folder)
+        else:
+            save_tokenizer(args.folder)
     run, losses = Run(args), deque[float](maxlen=100)
     first, began = run.optimizer.num_steps, time.monotonic() - run.seconds
     queue = start_feeder(args.folder, args.seed, run.first_batch + first)

@@ -98,7 +98,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "core/tokenizer.py": ("core/protocol.py", "core/template.py"),
     "core/model/": (
         *("core/protocol.py", "core/folders.py", "core/extras.py", "core/model/batch.py"),
-        *("core/hub/", "kernels/"),
+        *("core/hub/", "core/compiling.py", "kernels/"),
     ),
     "core/testing.py": ("core/model/batch.py", "core/tokenizer.py"),
     "adapters/": (

@@ -31,12 +31,14 @@ class Group(NamedTuple):
 
     key: tells the group from others; `refusals.shown` gives the JSON pointer in it.
     is_silent: no option evaluates properties or items.
+    heavy: the option that asks for more, of those where something holds only under a condition.
     """
 
     key: str
     options: tuple[Option, ...]
     is_one: bool = False
     is_silent: bool = False
+    heavy: int | None = None
 
 
 def groups_of(node: Node, is_wide: bool) -> list[Group]:
@@ -93,7 +95,8 @@ def _conditions(place: Place, is_wide: bool) -> Iterator[Group]:
     then = (test, *((place.node("then"),) if "then" in schema else ()))
     other = (place.node("else"),) if "else" in schema else ()
     refused = () if is_wide else (test.negated(),)
-    yield Group(place.at("if"), (Option(Facts(), then), Option(Facts(), (*refused, *other))))
+    options = (Option(Facts(), then), Option(Facts(), (*refused, *other)))
+    yield Group(place.at("if"), options, heavy=0)
 
 
 def _dependencies(place: Place) -> Iterator[Group]:
@@ -112,7 +115,7 @@ def _dependencies(place: Place) -> Iterator[Group]:
                 continue
             there = Objects(required=tuple(dict.fromkeys((name, *names))))
             without = Option(Facts(objects=absent(name, path)))
-            yield Group(path, (without, Option(Facts(objects=there), nodes)))
+            yield Group(path, (without, Option(Facts(objects=there), nodes)), heavy=1)
 
 
 def _not_one(options: list[Node]) -> Iterator[Option]:

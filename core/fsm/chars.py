@@ -20,6 +20,17 @@ Ranges: TypeAlias = tuple[tuple[int, int], ...]
 END = 0x110000
 CATEGORIES_END = 0x40000  # no letter, digit or space lies above
 CASES_END = 0x20000  # no character with a case lies above
+CATEGORIES = {
+    **{"Letter": "L", "Mark": "M", "Number": "N", "Punctuation": "P", "Symbol": "S"},
+    **{"Separator": "Z", "Other": "C", "Control": "Cc", "Uppercase_Letter": "Lu"},
+    **{"Lowercase_Letter": "Ll", "Titlecase_Letter": "Lt", "Modifier_Letter": "Lm"},
+    **{"Other_Letter": "Lo", "Nonspacing_Mark": "Mn", "Spacing_Mark": "Mc"},
+    **{"Decimal_Number": "Nd", "Letter_Number": "Nl", "Other_Number": "No"},
+    **{"Connector_Punctuation": "Pc", "Dash_Punctuation": "Pd", "Open_Punctuation": "Ps"},
+    **{"Close_Punctuation": "Pe", "Other_Punctuation": "Po", "Math_Symbol": "Sm"},
+    **{"Currency_Symbol": "Sc", "Modifier_Symbol": "Sk", "Other_Symbol": "So"},
+    **{"Space_Separator": "Zs", "Line_Separator": "Zl", "Paragraph_Separator": "Zp"},
+}
 EVERYTHING: Ranges = ((0, END),)
 
 
@@ -68,6 +79,16 @@ def general_category(name: str) -> Ranges:
     )
     edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
     return tuple(zip(edges[::2], edges[1::2], strict=True))
+
+
+def unicode_property(name: str) -> Ranges:
+    """The set of a general category of Unicode by its short or long name, with `gc=` or without;
+    empty: there is no such category."""
+    prefix, found, rest = name.partition("=")
+    if found:
+        name = rest if prefix in ("gc", "General_Category") else ""
+    name = CATEGORIES.get(name, name)
+    return general_category(name) if 0 < len(name) < 3 else ()
 
 
 def fold(ranges: Ranges, is_ascii: bool) -> Ranges:

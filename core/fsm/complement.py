@@ -136,11 +136,16 @@ def _arrays(arrays: Arrays) -> list[Arrays]:
 
 def _objects(objects: Objects, path: str) -> list[Objects]:
     """Patterns, other properties and names are left out: which names to write is not said."""
-    found = [absent(name, path) for name in objects.required]
-    for name, nodes in objects.properties.items():
-        for node in _negated(nodes):
-            said = {name: (node,)}
-            found.append(Objects(said, required=(name,), unseen=frozenset((name,))))
+    found: list[Objects] = []
+    for name in dict.fromkeys((*objects.required, *objects.properties)):
+        nodes = _negated(objects.properties.get(name, ()))
+        is_required = name in objects.required
+        unseen = frozenset((name,))
+        if is_required and len(nodes) == 1:  # absent, or there with another value
+            found.append(Objects({name: (nodes[0],)}, unseen=unseen))
+            continue
+        found += [absent(name, path)] if is_required else []
+        found += [Objects({name: (node,)}, required=(name,), unseen=unseen) for node in nodes]
     found += [Objects(high=objects.low - 1)] if objects.low else []
     found += [Objects(low=objects.high + 1)] if objects.high is not None else []
     return found

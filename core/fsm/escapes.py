@@ -16,11 +16,7 @@ HEX = "0123456789abcdefABCDEF"
 _CONTROL = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _NUM_HEX = {"x": 2, "u": 4, "U": 8}
 _UNSUPPORTED = {
-    "b": "word boundaries",
-    "B": "word boundaries",
     "N": "characters by name",
-    "p": "Unicode properties",
-    "P": "Unicode properties",
 }
 
 
@@ -65,6 +61,11 @@ class Reader:
             self.position += 1
         return self.pattern[start : self.position]
 
+    def take_many(self, count: int) -> str:
+        """Go past so many characters."""
+        self.position += count
+        return self.pattern[self.position - count : self.position]
+
     def until(self, end: str, opened_at: int) -> str:
         """Go past `end`; the text before it."""
         found = self.pattern.find(end, self.position)
@@ -73,6 +74,17 @@ class Reader:
         text = self.pattern[self.position : found]
         self.position = found + len(end)
         return text
+
+    def low_surrogate(self) -> int:
+        """Go past an escape of the second half of a surrogate pair; 0, and nowhere, where none
+        follows."""
+        digits = self.pattern[self.position + 2 : self.position + 6]
+        if not (self.pattern.startswith("\\u", self.position) and set(digits) <= set(HEX)):
+            return 0
+        code = int(digits or "0", 16)
+        is_low = len(digits) == 4 and 0xDC00 <= code < 0xE000
+        self.position += 6 * is_low
+        return code * is_low
 
     def is_repeat(self) -> bool:
         """Whether the brace just taken opens a count; `re` reads any other brace as itself."""
@@ -84,8 +96,8 @@ class Reader:
         self.position = start
         return is_count
 
-    def repeat(self, opened_at: int) -> str:
-        """Go past a count whose brace was taken; the same count, written in full."""
+    def repeat(self, opened_at: int) -> tuple[int, int | None]:
+        """Go past a count whose brace was taken: the least and the most, None without end."""
         low = self.take_while(DIGITS) or "0"
         high = self.take_while(DIGITS) if self.skip(",") else low
         self.skip("}")
@@ -96,7 +108,18 @@ class Reader:
         self.meter.hold(max(int(low), int(high or 0)), cap, "repeats in a count")
         if high and int(low) > int(high):
             raise self.fault(opened_at, "a count that ends before it begins")
-        return f"{{{int(low)},{int(high) if high else ''}}}"
+        return int(low), int(high) if high else None
+
+    def group_number(self) -> int:
+        """Go past the digits of a backreference; 0, and nowhere, where they are none."""
+        start = self.position
+        digits = self.take_while(DIGITS, 2)
+        is_octal = digits[0] == "0" or (
+            len(digits) == 2 and set(digits) <= set(OCTAL) and (self.peek() or "x") in OCTAL
+        )
+        if is_octal:
+            self.position = start
+        return 0 if is_octal else int(digits)
 
     def fault(self, position: int, what: str) -> InvalidCall:
         """The error for what is no regular expression at all."""
@@ -119,6 +142,9 @@ def read_escape(reader: Reader, is_ascii: bool, in_class: bool = False) -> Escap
         return Escape(chars.single("\b"))
     if letter in _CONTROL:
         return Escape(chars.single(_CONTROL[letter]))
+    if letter in ("p", "P"):
+        ranges = _property(reader, start)
+        return Escape(chars.complement(ranges) if letter == "P" else ranges, is_category=True)
     if letter in _NUM_HEX:
         return _hex(reader, start, _NUM_HEX[letter])
     if letter in _UNSUPPORTED:
@@ -181,8 +207,20 @@ def _number(reader: Reader, start: int, in_class: bool) -> Escape:
     return Escape(chars.single(chr(int(digits, 8))))
 
 
+def _property(reader: Reader, start: int) -> Ranges:
+    """A general category of Unicode, or one of its scripts that every reader knows."""
+    name = reader.until("}", start) if reader.skip("{") else reader.take()
+    ranges = chars.unicode_property(name)
+    if not ranges:
+        raise reader.unsupported(start, "Unicode properties that are no general category")
+    return ranges
+
+
 def _hex(reader: Reader, start: int, num_digits: int) -> Escape:
     digits = reader.take_while(HEX, num_digits)
     if len(digits) < num_digits or int(digits, 16) >= chars.END:
         raise reader.fault(start, f"an escape that needs {num_digits} hexadecimal digits")
-    return Escape(chars.single(chr(int(digits, 16))))
+    code = int(digits, 16)
+    if 0xD800 <= code < 0xDC00 and (low := reader.low_surrogate()):
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+    return Escape(chars.single(chr(code)))

@@ -31,7 +31,7 @@ from .formats import NUMBERS, is_known
 from .intervals import Interval
 from .lookaround import Parts, check_pattern, parts_of
 from .refusals import Unreadable, refuse
-from .spelling import value_text
+from .spelling import kind_of, value_text
 
 UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
 APPLIED = UNEVALUATED | {
@@ -117,7 +117,7 @@ class Place(NamedTuple):
         value = self.schema.get(keyword, default)
         if value is default:
             return default
-        if _kind(value) != "integer" or not 0 <= value <= MAX_COUNT:
+        if kind_of(value) != "integer" or not 0 <= value <= MAX_COUNT:
             raise self.refuse(keyword, f"an integer from 0 to {MAX_COUNT}")
         return int(value)
 
@@ -197,24 +197,6 @@ def _types(place: Place) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def _kind(value: object) -> str:
-    """The JSON type of a value; an integer may be written with a point."""
-    match value:
-        case bool():
-            return "boolean"
-        case None:
-            return "null"
-        case str():
-            return "string"
-        case int():
-            return "integer"
-        case float():
-            return "integer" if math.isfinite(value) and value == int(value) else "number"
-        case list() | tuple():
-            return "array"
-    return "object"
-
-
 def _values(place: Place) -> tuple[Literal, ...]:
     """The values of enum, or that of const where the two agree."""
     found = []
@@ -232,7 +214,7 @@ def _values(place: Place) -> tuple[Literal, ...]:
 
 def _literal(place: Place, keyword: str, value: Any) -> Literal:
     try:
-        return Literal(_kind(value), value_text(value), value)
+        return Literal(kind_of(value), value_text(value), value)
     except Unreadable as error:
         raise place.refuse(keyword, str(error)) from None
 
@@ -261,7 +243,7 @@ def _bound(place: Place, keyword: str) -> Interval:
 def _number(place: Place, keyword: str) -> Decimal:
     value = place.schema[keyword]
     is_float = isinstance(value, float)
-    if _kind(value) not in ("integer", "number") or (is_float and not math.isfinite(value)):
+    if kind_of(value) not in ("integer", "number") or (is_float and not math.isfinite(value)):
         raise place.refuse(keyword, "a finite number")
     return Decimal(repr(value)) if is_float else Decimal(value)
 

@@ -50,9 +50,9 @@ class Meter:
         self._value = value
         self._ends_at = thread_time() + limits.seconds
 
-    def refuse(self, allowed: str) -> InvalidCall:
+    def refuse(self, allowed: str, kind: type[InvalidCall] = InvalidCall) -> InvalidCall:
         """The error that says what would have been allowed."""
-        return InvalidCall(self._field, self._value, allowed)
+        return kind(self._field, self._value, allowed)
 
     def hold(self, number: float, cap: float, what: str) -> None:
         """Raise InvalidCall where the number is over its cap, with both."""

@@ -5,16 +5,18 @@ What `oneOf` needs: an answer that meets one option must meet no other.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 from .complement import absent
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
 from .refusals import NotRegular, Unsayable
+from .spelling import kind_of, value_text
 from .strings import holds
 
 MAX_MATCHES = 100
@@ -28,10 +30,13 @@ class Unfold(Protocol):
         """is_wide: options of oneOf may overlap, so that no value is missed."""
 
 
-def fits(facts: Facts, literal: Literal) -> bool:
+def fits(
+    facts: Facts, literal: Literal, unfold: Unfold | None = None, is_wide: bool = False
+) -> bool:
     """Whether a value is allowed, formats and enums aside.
 
-    Raises Unsayable where that is not known.
+    unfold: to look into objects and arrays, as they are read with `is_wide` or without. Raises
+    Unsayable where that is not known.
     """
     if facts.types is not None and not set(facts.types) & _types_of(literal.kind):
         return False
@@ -40,9 +45,76 @@ def fits(facts: Facts, literal: Literal) -> bool:
             return facts.numbers is None or _fits_number(facts.numbers, literal)
         case "string":
             return facts.strings is None or fits_string(facts.strings, literal.value)
-        case "array" | "object" if facts.arrays or facts.objects:
-            raise Unsayable("enum and const beside other keywords for single values only")
+        case "array" if facts.arrays is not None:
+            return _Inside(unfold, is_wide).fits_array(facts.arrays, literal.value)
+        case "object" if facts.objects is not None:
+            return _Inside(unfold, is_wide).fits_object(facts.objects, literal.value)
     return True
+
+
+class _Inside(NamedTuple):
+    """Looks into objects and arrays."""
+
+    unfold: Unfold | None
+    is_wide: bool
+
+    def fits_array(self, arrays: Arrays, items: Sequence[Any]) -> bool:
+        """Whether this is said of an array."""
+        if len(items) < arrays.low or (arrays.high is not None and len(items) > arrays.high):
+            return False
+        keys = [_key(item) for item in items]
+        if arrays.is_unique and len({*keys}) < len(keys):
+            return False
+        if not all(self.meets(arrays.item(i), item) for i, item in enumerate(items)):
+            return False
+        for nodes, low, high in arrays.contains:
+            count = sum(self.meets(nodes, item) for item in items)
+            if self.is_wide and high is not None and count > low:
+                raise Unsayable("arrays whose items are counted one way")
+            if count < low or (high is not None and count > high):
+                return False
+            if high is not None and not self.is_wide and self._may_miss(nodes, items, count):
+                raise Unsayable("arrays whose items are counted one way")
+        return True
+
+    def _may_miss(self, nodes: All, items: Sequence[Any], count: int) -> bool:
+        """Whether more items than counted may meet these nodes, read wide."""
+        return sum(self._replace(is_wide=True).meets(nodes, item) for item in items) > count
+
+    def fits_object(self, objects: Objects, value: Mapping[str, Any]) -> bool:
+        """Whether this is said of an object."""
+        if len(value) < objects.low or (objects.high is not None and len(value) > objects.high):
+            return False
+        return all(name in value for name in objects.required) and all(
+            self.meets(objects.names, name) and self.meets(objects.value(name), item)
+            for name, item in value.items()
+        )
+
+    def meets(self, nodes: All, value: Any) -> bool:
+        """Whether a value meets all of these."""
+        if not nodes:
+            return True
+        if self.unfold is None:
+            raise Unsayable("enum and const beside other keywords for single values only")
+        literal = Literal(kind_of(value), value_text(value), value)
+        ways = self.unfold(nodes, is_wide=True) if self.is_wide else self.unfold(nodes)
+        return any(self._holds(facts, literal) for facts in ways)
+
+    def _holds(self, facts: Facts, literal: Literal) -> bool:
+        is_listed = facts.values is None or literal.key in {it.key for it in facts.values}
+        return is_listed and fits(facts, literal, self.unfold, self.is_wide)
+
+
+def _key(value: Any) -> Any:
+    """Equal for equal values."""
+    match value:
+        case bool() | None | str():
+            return (type(value).__name__, value)
+        case int() | float():
+            return ("number", value)
+        case Mapping():
+            return ("object", frozenset((name, _key(item)) for name, item in value.items()))
+    return ("array", tuple(map(_key, value)))
 
 
 def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
@@ -57,10 +129,12 @@ def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | 
         _check_matches(one, other)
         if one.values is not None:
             common = one.meet(Facts(values=other.values)).values or ()
-            shared = {value.key for value in common if fits(other, value)}
+            shared = {value.key for value in common if fits(other, value, unfold, True)}
             kept = tuple(value for value in one.values if value.key not in shared)
             return replace(one, values=kept) if shared else one
-        if other.values is not None and not any(fits(one, value) for value in other.values):
+        if other.values is not None and not any(
+            fits(one, value, unfold, True) for value in other.values
+        ):
             return one
     except Unsayable:
         return None

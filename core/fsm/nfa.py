@@ -1,19 +1,30 @@
 """A pattern's parse tree as an automaton that may be in many places at once, and back to one.
 
-Knows nothing of bytes: its alphabet are classes of characters. The tree is interegular's; a node
-is told by what it has: `options`, `parts`, a `base` with `min` and `max`, or `chars`.
+Knows nothing of bytes: its alphabet are classes of characters.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from .chars import Ranges
 from .limits import Meter
+from .tree import Alt, Back, Capture, Look, Loop, Net, Seq, Set, Tree
 
 Row: TypeAlias = dict[int, int]
 _CHECK_EVERY = 4096
+
+
+class Guard(NamedTuple):
+    """What must hold at a place before it leads on to `to`: lookaround, by its number among those
+    ahead or those behind."""
+
+    number: int
+    is_ahead: bool
+    is_wanted: bool
+    to: int
 
 
 class Nfa:
@@ -21,12 +32,18 @@ class Nfa:
 
     kinds, targets: [places] by a character of which set each leads on, and where; -1 by none.
     empty: [places] for each, where it leads without a character.
+    guards: places that lead on under a condition.
+    aheads: where each lookahead begins; all of them end at `met`. behinds: where each lookbehind
+      begins and ends, inner ones first.
     """
 
     def __init__(self) -> None:
-        self.kinds, self.targets = [-1], [-1]  # no object for each: they may be millions
-        self.empty: list[tuple[int, ...]] = [()]
-        self.end = 0
+        self.kinds, self.targets = [-1, -1], [-1, -1]  # no object for each: they may be millions
+        self.empty: list[tuple[int, ...]] = [(), ()]
+        self.end, self.met = 0, 1
+        self.guards: dict[int, Guard] = {}
+        self.aheads: list[int] = []
+        self.behinds: list[tuple[int, int]] = []
 
     def arc(self, kind: int, to: int) -> int:
         """A new place from which a character of set `kind` leads to `to`."""
@@ -44,49 +61,58 @@ class Nfa:
 
 
 class Builder:
-    """Writes a parse tree into an `Nfa`.
+    """Writes a parse tree without backreferences into an `Nfa`.
 
-    spell: a mark's character -> the sets that it stands for, by number.
+    kind_of: gives each set of characters a number.
     """
 
-    def __init__(self, spell: Callable[[str], tuple[int, ...]], meter: Meter) -> None:
+    def __init__(self, kind_of: Callable[[Ranges], int], meter: Meter) -> None:
         self.nfa = Nfa()
-        self._spell = spell
+        self._kind_of = kind_of
         self._meter = meter
 
-    def build(self, tree: Any) -> int:
+    def build(self, tree: Tree) -> int:
         """The place where the tree begins, once it is written. Raises InvalidCall."""
         cap = self._meter.limits.positions
         self._meter.hold(self._size(tree), cap, "positions once counts are written out")
         return self._write(tree, self.nfa.end)
 
-    def _size(self, node: Any) -> int:
+    def _size(self, node: Tree) -> int:
         match node:
-            case object(options=nodes) | object(parts=nodes):
+            case Seq(nodes) | Alt(nodes):
                 return 1 + sum(map(self._size, nodes))
-            case object(base=base, min=low, max=high):
-                return 1 + self._size(base) * int(max(low + (high is None), high or 0, 1))
-            case object(chars=chars):
-                return len(self._spell(next(iter(chars))))
-        raise AssertionError(f"interegular made a node of an unknown kind: {node!r}")
+            case Loop(item, low, high):
+                return 1 + self._size(item) * int(max(low + (high is None), high or 0, 1))
+            case Look(item) | Capture(item):
+                return 1 + self._size(item)
+            case Net(rows):
+                return sum(2 + sum(self._size(item) for item, _ in row) for row in rows)
+        return 1
 
-    def _write(self, node: Any, end: int) -> int:
+    def _write(self, node: Tree, end: int) -> int:
         """The place from which the node leads to `end`."""
         match node:
-            case object(options=options):
+            case Set(ranges):
+                return self.nfa.arc(self._kind_of(ranges), end)
+            case Alt(options):
                 starts = [self._write(option, end) for option in options]
                 return starts[0] if len(starts) == 1 else self.nfa.fork(*starts)
-            case object(parts=parts):
-                for part in reversed(parts):
-                    end = self._write(part, end)
+            case Seq(items):
+                for item in reversed(items):
+                    end = self._write(item, end)
                 return end
-            case object(base=base, min=low, max=high):
-                return self._repeat(base, low, high, end)
-        for kind in reversed(self._spell(next(iter(node.chars)))):
-            end = self.nfa.arc(kind, end)
-        return end
+            case Loop(item, low, high):
+                return self._repeat(item, low, high, end)
+            case Look():
+                return self._guard(node, end)
+            case Capture(item):
+                return self._write(item, end)
+            case Net():
+                return self._net(node, end)
+            case Back():
+                raise AssertionError("backreferences are expanded before a tree is built")
 
-    def _repeat(self, base: Any, low: int, high: int | None, end: int) -> int:
+    def _repeat(self, base: Tree, low: int, high: int | None, end: int) -> int:
         place = end
         if high is None:
             place = self.nfa.fork(end)
@@ -97,6 +123,25 @@ class Builder:
             place = self._write(base, place)
             if index % _CHECK_EVERY == 0:
                 self._meter.check_time()
+        return place
+
+    def _net(self, net: Net, end: int) -> int:
+        places = [self.nfa.fork() for _ in net.rows]
+        for place, row, accepts in zip(places, net.rows, net.accepting, strict=True):
+            arcs = [self._write(item, places[to]) for item, to in row]
+            self.nfa.empty[place] = (*arcs, end) if accepts else tuple(arcs)
+        return places[0]
+
+    def _guard(self, look: Look, end: int) -> int:
+        nfa = self.nfa
+        if look.is_ahead:
+            nfa.aheads.append(self._write(look.item, nfa.met))
+        else:
+            last = nfa.fork()
+            nfa.behinds.append((self._write(look.item, last), last))
+        number = len(nfa.aheads if look.is_ahead else nfa.behinds) - 1
+        place = nfa.fork()
+        nfa.guards[place] = Guard(number, look.is_ahead, look.is_wanted, end)
         return place
 
 

@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator
 from itertools import chain, combinations
 from typing import TypeAlias
 
+from .automata import common_texts
 from .chars import Ranges, complement, single, union
 from .ecma import read_pattern
 from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .lists import Entry, Layout, enclosed
 from .lookaround import parts_of
 from .members import Unfold, fits
-from .refusals import Unsayable
+from .refusals import Unreadable, Unsayable
 from .spelling import alternatives, common, literal, one_char, value_text
 from .strings import ANY_CHAR, ANYTHING, first_chars, pattern
 
 Write: TypeAlias = Callable[[All], str | None]
 KeyOf: TypeAlias = Callable[[Strings], str | None]
 MAX_OVERLAPPING = 5
+MAX_COMPARED = 24  # patterns
 
 
 def object_pattern(
@@ -197,6 +199,8 @@ def _are_apart(objects: Objects, sources: list[str]) -> bool:
     """Whether patterns say the same of values, or begin with characters of their own."""
     if len({tuple(node.key for node in objects.patterns[p]) for p in sources}) <= 1:
         return True
+    if len(sources) <= MAX_COMPARED and all(map(_is_disjoint, combinations(sources, 2))):
+        return True
     seen: Ranges = ()
     for source in sources:
         first = first_chars(read_pattern(parts_of(source).found[0], is_wide=True))
@@ -204,6 +208,15 @@ def _are_apart(objects: Objects, sources: list[str]) -> bool:
             return False
         seen = union([*seen, *first])
     return True
+
+
+def _is_disjoint(sources: tuple[str, str]) -> bool:
+    """Whether no name fits both patterns, by either dialect."""
+    try:
+        texts = tuple(read_pattern(parts_of(it).found[0], is_wide=True) for it in sources)
+        return common_texts(texts, (), ()) is None
+    except (Unreadable, Unsayable):
+        return False
 
 
 def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:

@@ -29,6 +29,14 @@ class Partition(NamedTuple):
     starts: npt.NDArray[np.int32]
     kinds: npt.NDArray[np.intp]
 
+    def sets(self) -> list[Ranges]:
+        """The characters of each class."""
+        ends = np.append(self.starts[1:], END).tolist()
+        found: list[list[tuple[int, int]]] = [[] for _ in range(int(self.kinds.max()) + 1)]
+        for kind, start, end in zip(self.kinds.tolist(), self.starts.tolist(), ends, strict=True):
+            found[kind].append((start, end))
+        return [tuple(ranges) for ranges in found]
+
 
 def cut(sets: Sequence[Ranges], meter: Meter) -> tuple[Partition, list[list[int]]]:
     """The classes, and for each of the sets those that it is made of, ascending."""

@@ -1,48 +1,58 @@
 """A regular expression, or a list of texts, as an automaton.
 
-The syntax and the meaning of single characters are read by `syntax`; the structure is parsed by
-interegular; the automaton is our own. It accepts exactly the texts that `re.fullmatch` accepts.
+The automaton accepts exactly the texts that `re.fullmatch` accepts.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
+from ..protocol import InvalidCall
 from . import chars
 from .dfa import Dfa, assemble
 from .limits import Limits, Meter
+from .looks import determinize_looking
 from .minimal import minimize
 from .nfa import Builder, Row, determinize
-from .partition import cut
-from .syntax import FIRST_MARK, read_syntax
+from .partition import Partition, cut
+from .syntax import read_syntax
+from .tree import Tree, trimmed
 
 
-def compile_regex(pattern: str, limits: Limits | None = None, field: str = "regex") -> Dfa:
+class EmptyPattern(InvalidCall):
+    """A pattern that no text matches."""
+
+
+def compile_regex(
+    pattern: str, limits: Limits | None = None, field: str = "regex", has_nets: bool = False
+) -> Dfa:
     """The automaton of a pattern, in the syntax of `re` for text.
 
-    `\\w`, `\\d` and `\\s` are those of Unicode unless the pattern says `(?a)`; `.` is no newline
-    unless it says `(?s)`. Raises InvalidCall for `field`: what no automaton can honour is refused
-    by name and position, and what exceeds a limit with both numbers.
+    `\\w`, `\\d` and `\\s` are those of ASCII unless the pattern says `(?u)`; `.` is no newline
+    unless it says `(?s)`. has_nets: as in `read_syntax`. Raises InvalidCall for `field`: what no
+    automaton can honour is refused by name and position, and what exceeds a limit with both
+    numbers.
     """
-    import interegular
-
     meter = Meter(field, pattern, limits or Limits())
-    skeleton = read_syntax(pattern, meter)
-    kinds: dict[chars.Ranges, int] = {}
-    spelled = [
-        tuple(kinds.setdefault(ranges, len(kinds)) for ranges in atom) for atom in skeleton.atoms
-    ]
-    partition, members = cut(list(kinds), meter)
-    builder = Builder(lambda mark: spelled[ord(mark) - FIRST_MARK], meter)
     try:
-        start = builder.build(interegular.parse_pattern(skeleton.text))
+        return assemble(*automaton_of(trimmed(read_syntax(pattern, meter, has_nets)), meter), meter)
     except RecursionError:
         raise meter.refuse("fewer groups inside groups, for callers this deep in calls") from None
-    rows, accepting = determinize(builder.nfa, start, members, meter)
+
+
+def automaton_of(tree: Tree, meter: Meter) -> tuple[list[Row], list[bool], int, Partition]:
+    """The smallest automaton of a tree: rows (class -> state, 0 is dead), which states accept, the
+    first one, and the classes. Raises InvalidCall; also where no text matches."""
+    kinds: dict[chars.Ranges, int] = {}
+    builder = Builder(lambda ranges: kinds.setdefault(ranges, len(kinds)), meter)
+    start = builder.build(tree)
+    partition, members = cut(list(kinds), meter)
+    run = determinize_looking if builder.nfa.guards else determinize
+    rows, accepting = run(builder.nfa, start, members, meter)
     rows, accepting, start = minimize(rows, accepting, 1, meter)
     if not start:
-        raise meter.refuse("patterns that some text matches")
-    return assemble(rows, accepting, start, partition, meter)
+        raise meter.refuse("patterns that some text matches", EmptyPattern)
+    return rows, accepting, start, partition
 
 
 def from_choices(

@@ -12,6 +12,7 @@ from .dfa import DEAD, Dfa
 from .finish import Counts, ShortestFinish
 from .limits import Limits
 from .masks import Masks
+from .refusals import FIELD
 from .regex import compile_regex, from_choices
 from .required import beginnings, left_over, spelling
 from .vocabulary import NEVER, Mask, Vocabulary
@@ -32,7 +33,8 @@ def automaton(
     """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
     Raises InvalidCall; TooSlow where only the time was not enough."""
     if isinstance(constraint, Regex):
-        return compile_regex(constraint.pattern, limits, field or "regex")
+        has_nets = field == FIELD  # of schemas, whose patterns are written here
+        return compile_regex(constraint.pattern, limits, field or "regex", has_nets)
     return from_choices(constraint.options, limits, field or "choices")
 
 

@@ -15,19 +15,21 @@ from typing import Any
 
 from ..protocol import COMPACT
 from .ecma import read_pattern
+from .elimination import without_machines
 from .facts import All, Arrays, Objects, Strings
 from .facts import Literal as Value
 from .numbers import FREE_NUMBER
 from .refusals import NotRegular, Unsayable, refuse, refuse_empty
 from .schema import Writer
 from .sharing import merged
-from .spelling import FREE_CHAR, alternatives, literal, value_text
-from .strings import ANYTHING, pattern, repeated
+from .spelling import FREE_CHAR, alternatives, literal, one_char, value_text
+from .strings import ANYTHING, Machine, Texts, pattern, repeated
 from .unfold import MAX_SECONDS, Document
 
 MAX_PLACES = 20_000
 MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
 MAX_COUNT = 100_000
+FEW_STATES, MAX_STATES = 100, 400  # of an automaton that becomes rules
 _NAME = re.compile(r"[\w-]+")
 _MARKS = {"(?:": "(", "\\{": ' "{" ', "\\}": ' "}" ', "\\[": ' "[" ', "\\]": ' "]" '}
 _MARK = re.compile(r"\(\?:|\\[{}\[\]]")
@@ -86,6 +88,8 @@ class RuleWriter(Writer):
         self._has_value: set[Key] | None = None
         self._terminals: dict[str, str] = {}
         self._names: dict[Strings, str | None] = {}
+        self._texts: dict[Strings, str | None] = {}
+        self._states: dict[str, str] = {}
 
     def all_rules(self, root: All) -> tuple[str, str]:
         """As `schema_rules`."""
@@ -106,9 +110,10 @@ class RuleWriter(Writer):
             raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
         bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
         first, bodies = merged(start.strip(), bodies)
-        if len(bodies) > MAX_RULES:
+        num_rules = len(bodies) + len(self._states)
+        if num_rules > MAX_RULES:
             allowed = f"schemas of at most {MAX_RULES} different places"
-            raise NotRegular(self._keys[0][0], f"{allowed}; this one has {len(bodies)}")
+            raise NotRegular(self._keys[0][0], f"{allowed}; this one has {num_rules}")
         return first, self._definitions(first, bodies)
 
     def write(self, nodes: All) -> str | None:
@@ -143,10 +148,41 @@ class RuleWriter(Writer):
     def string(self, strings: Strings) -> str | None:
         """The strings of which this is said; where that is no single pattern, those texts, each
         spelled in one way, that are in all of several terminals, and in none of others."""
+        if strings not in self._texts:
+            try:
+                self._texts[strings] = super().string(strings)
+            except Unsayable:
+                self._texts[strings] = self._by_rules(strings)
+        return self._texts[strings]
+
+    def _by_rules(self, strings: Strings) -> str | None:
+        """A rule for each state of an automaton; where they are many, several terminals."""
         try:
-            return super().string(strings)
+            machine = self.machine(strings, self.told(strings), self.excluded(strings))
         except Unsayable:
             return self._intersection(strings)
+        if machine is None:
+            return None
+        if len(machine.rows) <= FEW_STATES:
+            return self._quoted_rule(machine)
+        try:
+            return self._intersection(strings)
+        except Unsayable:
+            if len(machine.rows) > MAX_STATES:
+                raise
+        return self._quoted_rule(machine)
+
+    def _quoted_rule(self, machine: Machine) -> str:
+        base, quote = f"{self._prefix}m{len(self._states)}s", self.leaf('"')
+        for state, (row, accepts) in enumerate(zip(machine.rows, machine.accepting, strict=True)):
+            options = [
+                self.leaf(one_char(ranges)) + (f" {base}{to} " if machine.rows[to] else "")
+                for ranges, to in row
+            ]
+            if options:
+                body = alternatives(options)
+                self._states[f"{base}{state}"] = f"(?:{body})?" if accepts else body
+        return f"{quote} {base}0 {quote}" if machine.rows[0] else f"{quote}{quote}"
 
     def name(self, strings: Strings) -> str | None:
         """As for patterns, or by several terminals."""
@@ -169,11 +205,15 @@ class RuleWriter(Writer):
         alone += [Strings(formats=(name,)) for name in strings.formats]
         parts = [repeated(char, strings.low, strings.high)]
         parts += [self.text(part, char) or "" for part in alone]
-        unlike = [pattern(read_pattern(source, is_wide=True)) for source in strings.unlike]
+        unlike = [self.spelled(read_pattern(source, is_wide=True)) for source in strings.unlike]
         if strings.others:
             unlike.append(alternatives([literal(value_text(t)[1:-1]) for t in strings.others]))
         shown = [*map(_quoted, parts), *(f"~{_quoted(part)}" for part in unlike)]
         return self._terminal(" & ".join(shown))
+
+    def spelled(self, texts: Texts) -> str:
+        """As for patterns, without automata."""
+        return pattern(without_machines(texts))
 
     def object(self, objects: Objects | None) -> str | None:
         """The objects of which this is said; open where no property is."""
@@ -217,7 +257,7 @@ class RuleWriter(Writer):
 
     def _definitions(self, start: str, bodies: dict[str, str]) -> str:
         """The rules that the start leads to, each on a line, and all terminals."""
-        bodies |= self._open_values()
+        bodies |= self._open_values() | self._states
         names, reached = [start], dict[str, None]()
         while names:
             name = names.pop()

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from ..protocol import COMPACT
+from .automata import common_texts
 from .contains import free_pattern, is_free, without_contains
 from .ecma import read_pattern
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings, common_multiple
@@ -28,7 +29,7 @@ from .numbers import number_pattern
 from .objects import object_pattern, other_than
 from .refusals import NotRegular, Unreadable, Unsayable, refuse_empty
 from .spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
-from .strings import ANYTHING, limited, pattern, repeated, squeezed
+from .strings import ANYTHING, Machine, Repeat, Texts, limited, pattern, repeated, squeezed
 from .unfold import MAX_SECONDS, Document, located
 
 MAX_DEPTH = 48
@@ -117,7 +118,7 @@ class Writer:
     def _fits(self, facts: Facts, value: Value) -> bool:
         if facts.strings is not None and facts.strings.patterns:
             self.document.step(self._open[-1][0], MATCH_STEPS)
-        return fits(facts, value)
+        return fits(facts, value, self.document.unfold)
 
     def leaf(self, pattern: str) -> str:
         """A pattern that holds no other place of the document."""
@@ -215,7 +216,10 @@ class Writer:
         written otherwise is kept from repeating an item by `core.fsm.distinct`."""
         ways = () if arrays.prefix or not arrays.rest else self.document.unfold(arrays.rest)
         values = {
-            value.key: value for facts in ways for value in facts.values or () if fits(facts, value)
+            value.key: value
+            for facts in ways
+            for value in facts.values or ()
+            if self._fits(facts, value)
         }
         num_values = len(values)
         is_all = arrays.low == num_values
@@ -235,21 +239,15 @@ class Writer:
 
     def text(self, strings: Strings, char: str) -> str | None:
         """The pattern between the quotes of these strings; `char`: of one where any will do."""
-        texts = [read_pattern(source) for source in strings.patterns]
-        formats = [read_format(name) for name in strings.formats]
-        told = [text for text in (*texts, *formats) if text != ANYTHING]
-        if len(told) > 1:
-            raise Unsayable("one pattern or format for a string")
-        if strings.unlike:
-            raise Unsayable("strings without patterns that are excluded")
-        others = self._excluded(strings)
-        if others and (told or strings.low or strings.high is not None):
-            raise Unsayable("strings of a pattern or length without texts that are excluded")
-        if others:
-            return other_than(others)
-        if strings.high is not None and strings.low > strings.high:
+        told = self.told(strings)
+        if strings.is_empty():
             return None
         self.check_count(strings.low, strings.high)
+        others = self.excluded(strings)
+        if others and not (told or strings.unlike or strings.low or strings.high is not None):
+            return other_than(others)
+        if len(told) > 1 or strings.unlike or others:
+            return self._common(strings, told, others)
         if not told:
             count = max(strings.low, strings.high or 0)
             return repeated(char if count <= MAX_FREE else LEAN_CHAR, strings.low, strings.high)
@@ -257,13 +255,38 @@ class Writer:
         try:
             found = limited(text, strings.low, strings.high)
         except Unsayable:
-            if not formats or strings.high is None:
-                raise
+            if not strings.formats or strings.high is None:
+                return self._common(strings, told, ())
             found = squeezed(text, min(strings.high, MAX_SQUEEZED))
             found = None if found is None else limited(found, strings.low, None)
-        return None if found is None else pattern(found)
+        return None if found is None else self.spelled(found)
 
-    def _excluded(self, strings: Strings) -> tuple[str, ...]:
+    def _common(
+        self, strings: Strings, told: Sequence[Texts], others: tuple[str, ...]
+    ) -> str | None:
+        """The texts that are in several sets and in none of others."""
+        found = self.machine(strings, told, others)
+        return None if found is None else self.spelled(found)
+
+    def machine(
+        self, strings: Strings, told: Sequence[Texts], others: tuple[str, ...]
+    ) -> Machine | None:
+        """The automaton of these strings; None: there are none."""
+        unlike = tuple(read_pattern(source, is_wide=True) for source in strings.unlike)
+        parts = (*told, Repeat(ANYTHING.item, strings.low, strings.high))
+        return common_texts(parts, unlike, others)
+
+    def told(self, strings: Strings) -> list[Texts]:
+        """The sets of texts that patterns and formats ask for."""
+        texts = [read_pattern(source) for source in strings.patterns]
+        formats = [read_format(name) for name in strings.formats]
+        return [text for text in (*texts, *formats) if text != ANYTHING]
+
+    def spelled(self, texts: Texts) -> str:
+        """The pattern of texts as they stand between quotes."""
+        return pattern(texts)
+
+    def excluded(self, strings: Strings) -> tuple[str, ...]:
         """The texts that are excluded and would be met otherwise."""
         said = replace(strings, others=())
         found: list[str] = []

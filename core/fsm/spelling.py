@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import re
 
 from ..protocol import COMPACT
@@ -29,6 +30,24 @@ _IN_CLASS = r"\]^[-&~|"
 def literal(text: str) -> str:
     """A pattern of this text alone."""
     return _CHANGED.sub(lambda found: _shown(found[0], _SPECIAL), text)
+
+
+def kind_of(value: object) -> str:
+    """The JSON type of a value; an integer may be written with a point."""
+    match value:
+        case bool():
+            return "boolean"
+        case None:
+            return "null"
+        case str():
+            return "string"
+        case int():
+            return "integer"
+        case float():
+            return "integer" if math.isfinite(value) and value == int(value) else "number"
+        case list() | tuple():
+            return "array"
+    return "object"
 
 
 def value_text(value: object, separators: tuple[str, str] = COMPACT) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .chars import Ranges, union
+from .machines import largest_length, least_length, of_lengths
 from .refusals import Unsayable
 from .spelling import alternatives, contains, one_char
 
@@ -49,7 +50,16 @@ class Repeat:
     high: int | None
 
 
-Texts: TypeAlias = Chars | Row | Either | Repeat
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What an automaton accepts. rows: [states] which characters lead to which state; each state
+    can reach the end. It starts in state 0."""
+
+    rows: tuple[tuple[tuple[Ranges, int], ...], ...]
+    accepting: tuple[bool, ...]
+
+
+Texts: TypeAlias = Chars | Row | Either | Repeat | Machine
 
 ANY_CHAR = Chars(((0, 0xD800), (0xE000, 0x110000)))
 ANYTHING = Repeat(ANY_CHAR, 0, None)
@@ -73,6 +83,8 @@ def lengths(texts: Texts) -> tuple[int, int | None]:
             if high is None or most is None:
                 return low * least, 0 if most == 0 or high == 0 else None
             return low * least, high * most
+        case Machine():
+            return least_length(texts.rows, texts.accepting), largest_length(texts.rows)
 
 
 def pattern(texts: Texts) -> str:
@@ -86,6 +98,22 @@ def pattern(texts: Texts) -> str:
             return alternatives([pattern(option) for option in options])
         case Repeat(item, low, high):
             return repeated(pattern(item), low, high)
+        case Machine():
+            return machine_pattern(texts)
+
+
+def machine_pattern(machine: Machine) -> str:
+    """The automaton as `syntax` reads it: how many patterns of characters there are, each after its
+    length; how many states; and of each a sign whether it accepts, how many arcs it has, and of
+    each arc the state and the pattern, by number."""
+    numbers: dict[Ranges, int] = {}
+    states: list[str] = []
+    for row, accepts in zip(machine.rows, machine.accepting, strict=True):
+        arcs = (f"{to},{numbers.setdefault(ranges, len(numbers))};" for ranges, to in row)
+        states.append(f"{'+' if accepts else '-'}{len(row)};{''.join(arcs)}")
+    texts = [one_char(ranges) for ranges in numbers]
+    sets = "".join(f"{len(text)};{text}" for text in texts)
+    return f"(?&{len(texts)};{sets}{len(states)};{''.join(states)})"
 
 
 def repeated(item: str, low: int, high: int | None) -> str:
@@ -119,6 +147,8 @@ def first_chars(texts: Texts) -> Ranges | None:
         case Either(options):
             found = [first_chars(option) for option in options]
             return None if None in found else union(pair for r in found for pair in r or ())
+        case Machine(rows, accepting) if not accepting[0]:
+            return union(pair for ranges, _ in rows[0] for pair in ranges)
     return None
 
 
@@ -141,6 +171,8 @@ def limited(texts: Texts, low: int, high: int | None) -> Texts | None:
             return _limited_repeat(item, first, last, low, high)
         case Row(items):
             return _limited_row(items, low, high)
+        case Machine():
+            return _limited_machine(texts, low, high)
     return None
 
 
@@ -159,6 +191,8 @@ def squeezed(texts: Texts, room: int) -> Texts | None:
             return _squeezed_repeat(item, low, high, room)
         case Row(items):
             return _squeezed_row(items, room)
+        case Machine():
+            return _limited_machine(texts, 0, room)
     return None
 
 
@@ -187,6 +221,11 @@ def _squeezed_row(items: tuple[Texts, ...], room: int) -> Texts | None:
 
 def _need(size: tuple[int, int | None]) -> float:
     return float("inf") if size[1] is None else size[1] - size[0]
+
+
+def _limited_machine(machine: Machine, low: int, high: int | None) -> Machine | None:
+    found = of_lengths(machine.rows, machine.accepting, low, high)
+    return None if found is None else Machine(*found)
 
 
 def _limited_repeat(
@@ -274,6 +313,20 @@ class _Walk:
                 return frozenset().union(*(self.ends(option, starts) for option in options))
             case Repeat(item, low, high):
                 return self._repeat_ends(item, low, high, starts)
+            case Machine():
+                return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
+
+    def _machine_ends(self, machine: Machine, start: int) -> frozenset[int]:
+        found, state, place = set[int](), 0, start
+        while True:
+            self._num_steps += 1
+            if machine.accepting[state]:
+                found.add(place)
+            code = ord(self._text[place]) if place < len(self._text) else -1
+            after = [to for ranges, to in machine.rows[state] if contains(ranges, code)]
+            if not after:
+                return frozenset(found)
+            state, place = after[0], place + 1
 
     def _repeat_ends(
         self, item: Texts, low: int, high: int | None, starts: frozenset[int]

@@ -1,51 +1,49 @@
-"""The syntax of a pattern, read as `re` reads it with its flag ASCII: checked, and reduced to its
-bare structure. `(?u)` asks for the classes and cases of Unicode.
+"""The syntax of a pattern, read as `re` reads it with its flag ASCII, as a tree. `(?u)` asks for
+the classes and cases of Unicode.
 
-What a pattern says about single characters (literals, classes, escapes, flags) is decided here,
-as sets; what is left is a skeleton in which one private character stands for each set, or for each
-run of sets. The skeleton uses only `( ) | * + ? {m,n}`, which every regex parser reads alike.
-
-What cannot be honoured is refused by name and position: lookaround, backreferences, possessive
-repeats, atomic groups, word boundaries, conditions, and anchors anywhere but at the very start
-and end, where they say nothing.
+What a pattern says about single characters (literals, classes, escapes, flags) is decided here, as
+sets. Beyond `re`, lookbehind may vary in length, groups may be named as in ECMA-262 and `\\p{L}`
+is known. What no automaton can honour is refused by name and position.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from . import chars
+from .atomic import without_backtracking
+from .backreferences import Unbounded, expanded
 from .chars import Ranges
-from .escapes import Reader, read_class, read_escape
+from .escapes import DIGITS, Reader, read_class, read_escape
 from .limits import Meter
+from .tree import (
+    END,
+    LAST,
+    LINE_END,
+    LINE_START,
+    START,
+    Alt,
+    Back,
+    Capture,
+    Look,
+    Loop,
+    Net,
+    Seq,
+    Set,
+    Tree,
+    boundary,
+    no_boundary,
+)
 
-FIRST_MARK = 0xF0000
-_EXTENSIONS = {
-    "=": "lookahead",
-    "!": "lookahead",
-    "<=": "lookbehind",
-    "<!": "lookbehind",
-    "P=": "backreferences",
-    ">": "atomic groups",
-    "(": "conditions",
-}
-
-
-class Skeleton(NamedTuple):
-    """A pattern's structure, and what its marks stand for.
-
-    text: the pattern, with `chr(FIRST_MARK + i)` wherever `atoms[i]` is to be matched.
-    atoms: runs of character sets.
-    """
-
-    text: str
-    atoms: tuple[tuple[Ranges, ...], ...]
+_LOOKS = {"=": (True, True), "!": (True, False), "<=": (False, True), "<!": (False, False)}
+_FLAGS = {"i": "ignore_case", "s": "dot_all", "a": "is_ascii", "m": "is_multiline", "x": "verbose"}
+_BLANKS = " \t\n\r\f\v"
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What `(?i)`, `(?s)`, `(?a)` and `(?u)` set; `m` is read, and changes nothing here.
+    """What `(?i)`, `(?s)`, `(?m)`, `(?x)`, `(?a)` and `(?u)` set.
 
     is_ascii: `\\d`, `\\w` and `\\s` are ASCII, and only its letters have cases.
     """
@@ -53,53 +51,72 @@ class Flags:
     ignore_case: bool = False
     dot_all: bool = False
     is_ascii: bool = True
+    is_multiline: bool = False
+    verbose: bool = False
 
 
 @dataclass(slots=True)
 class _Group:
-    """An open group: where it began, and what stands in its current alternative.
+    """An open group: where it began, and what it was read as so far.
 
-    can_start: an anchor `^` may stand at its beginning. is_empty: nothing stands there yet.
-    end_anchor: position of a `$` that nothing may follow, or -1; anchors: position of any, or -1.
+    number: of a group that captures, or 0. look: of lookaround, whether it looks ahead and whether
+    a match is wanted. num_lazy: of lazy repeats before it. can_repeat: whether the last item may be
+    repeated.
     """
 
     start: int
     flags: Flags
-    can_start: bool
-    is_empty: bool = True
-    end_anchor: int = -1
-    any_end_anchor: int = -1
-    anchors: int = -1
+    number: int = 0
+    look: tuple[bool, bool] | None = None
+    is_atomic: bool = False
+    num_lazy: int = 0
+    options: list[Tree] = field(default_factory=list)
+    items: list[Tree] = field(default_factory=list)
+    can_repeat: bool = False
+
+    def tree(self) -> Tree:
+        """What stands in the group."""
+        options = [*self.options, _seq(self.items)]
+        return options[0] if len(options) == 1 else Alt(tuple(options))
 
 
-def read_syntax(pattern: str, meter: Meter) -> Skeleton:
-    """Reduce a pattern to its skeleton. Raises InvalidCall."""
+def read_syntax(pattern: str, meter: Meter, has_nets: bool = False) -> Tree:
+    """Read a pattern. has_nets: it may have automata, as `strings.machine_pattern` writes them.
+    Raises InvalidCall."""
     meter.hold(len(pattern), meter.limits.length, "characters")
-    return _Scanner(pattern, meter).scan()
+    return _Scanner(pattern, meter, has_nets).scan()
 
 
 class _Scanner:
-    def __init__(self, pattern: str, meter: Meter) -> None:
+    def __init__(self, pattern: str, meter: Meter, has_nets: bool) -> None:
+        self.has_nets = has_nets
         self.reader = Reader(pattern, meter)
         self.meter = meter
-        self.out: list[str] = []
-        self.run: list[Ranges] = []
-        self.marks: dict[tuple[Ranges, ...], str] = {}
-        self.groups = [_Group(0, Flags(), can_start=True)]
-        self.closed: _Group | None = None  # the group that has just been closed
-        self.can_repeat = False
+        self.groups = [_Group(0, Flags())]
+        self.numbers: dict[str, int] = {}  # of named groups
+        self.num_captures = 0
+        self.closed: set[int] = set()
+        self.sets: dict[Ranges, Set] = {}
+        self.ignores_case = False
+        self.num_lazy = 0
 
-    def scan(self) -> Skeleton:
+    def scan(self) -> Tree:
         reader = self.reader
         while (position := reader.position) < reader.length:
             self._item(reader.take(), position)
         if len(self.groups) > 1:
             raise reader.fault(self.groups[-1].start, "an unclosed group")
-        self._flush()
-        return Skeleton("".join(self.out), tuple(self.marks))
+        fold = partial(chars.fold, is_ascii=self.groups[0].flags.is_ascii)
+        try:
+            return expanded(self.groups[0].tree(), fold if self.ignores_case else None)
+        except Unbounded as error:
+            what = f"backreferences to anything but {error.what}"
+            raise reader.unsupported(error.position, what) from None
 
     def _item(self, char: str, position: int) -> None:
-        if char == "(":
+        if self.groups[-1].flags.verbose and (char in _BLANKS or char == "#"):
+            self._skip_comment(char)
+        elif char == "(":
             self._open(position)
         elif char == ")":
             self._close(position)
@@ -108,11 +125,15 @@ class _Scanner:
         elif char in "*+?" or (char == "{" and self.reader.is_repeat()):
             self._repeat(char, position)
         elif char in "^$":
-            self._anchor(char == "^", position)
+            self._anchor(char, position)
         elif char == "\\":
             self._escape(position)
         else:
-            self._atom(self._characters(char), position)
+            self._set(self._characters(char))
+
+    def _skip_comment(self, char: str) -> None:
+        while char == "#" and self.reader.peek() not in ("", "\n"):
+            self.reader.take()
 
     def _characters(self, char: str) -> Ranges:
         flags = self.groups[-1].flags
@@ -125,98 +146,159 @@ class _Scanner:
 
     def _escape(self, position: int) -> None:
         letter = self.reader.peek()
-        if letter in ("A", "Z"):
+        if letter in ("A", "Z", "b", "B") and letter:
             self.reader.take()
-            self._anchor(letter == "A", position)
+            self._anchor(letter, position)
+            return
+        if letter and letter in DIGITS and (number := self.reader.group_number()):
+            self._back(number, position)
             return
         flags = self.groups[-1].flags
         escape = read_escape(self.reader, flags.is_ascii)
         can_fold = flags.ignore_case and not escape.is_category
-        ranges = chars.fold(escape.ranges, flags.is_ascii) if can_fold else escape.ranges
-        self._atom(ranges, position)
+        self._set(chars.fold(escape.ranges, flags.is_ascii) if can_fold else escape.ranges)
 
-    def _atom(self, ranges: Ranges, position: int) -> None:
-        self._begin_item(position)
-        self.run.append(ranges)
-        self.can_repeat = True
+    def _back(self, number: int, position: int) -> None:
+        if number not in self.closed:
+            raise self.reader.fault(position, "a backreference to no group before it")
+        self.ignores_case |= self.groups[-1].flags.ignore_case
+        self._add(Back(number, position))
 
-    def _begin_item(self, position: int) -> None:
+    def _set(self, ranges: Ranges) -> None:
+        self._add(self.sets.setdefault(ranges, Set(ranges)))
+
+    def _add(self, item: Tree, can_repeat: bool = True) -> None:
         group = self.groups[-1]
-        if group.end_anchor >= 0:
-            raise self.reader.unsupported(group.end_anchor, "an anchor before the end")
-        group.is_empty = False
-        self.closed = None
+        group.items.append(item)
+        group.can_repeat = can_repeat
 
-    def _anchor(self, is_start: bool, position: int) -> None:
-        group = self.groups[-1]
-        if is_start and not (group.can_start and group.is_empty):
-            raise self.reader.unsupported(position, "an anchor after the start")
-        if not is_start:
-            group.end_anchor = group.any_end_anchor = position
-        group.anchors = position
-        self.can_repeat = False
+    def _anchor(self, char: str, position: int) -> None:
+        flags = self.groups[-1].flags
+        if char not in "^A" and any(it.look and not it.look[0] for it in self.groups):
+            raise self.reader.unsupported(position, "in lookbehind what looks ahead")
+        found: Tree
+        if char in "bB":
+            word = chars.category("w", flags.is_ascii)
+            found = boundary(word) if char == "b" else no_boundary(word, chars.complement(word))
+        elif flags.is_multiline and char in "^$":
+            found = LINE_START if char == "^" else LINE_END
+        else:
+            found = START if char in "^A" else LAST if char == "$" else END
+        self._add(found, can_repeat=char in "bB")
 
     def _alternative(self) -> None:
-        self._flush()
-        self.out.append("|")
         group = self.groups[-1]
-        group.is_empty, group.end_anchor = True, -1
-        self.can_repeat = False
+        group.options.append(_seq(group.items))
+        group.items, group.can_repeat = [], False
 
     def _open(self, position: int) -> None:
-        flags = self.groups[-1].flags
+        group = _Group(position, self.groups[-1].flags, num_lazy=self.num_lazy)
         if self.reader.skip("?"):
-            opened = self._extension(position, flags)
-            if opened is None:
+            if not self._extension(group):
                 return
-            flags = opened
-        self._flush()
-        parent = self.groups[-1]
-        can_start = parent.can_start and parent.is_empty
-        self._begin_item(position)
-        self.out.append("(")
-        self.groups.append(_Group(position, flags, can_start))
+        else:
+            group.number = self._next_number()
+        self.groups.append(group)
         self.meter.hold(len(self.groups) - 1, self.meter.limits.depth, "groups inside groups")
-        self.can_repeat = False
+
+    def _next_number(self) -> int:
+        self.num_captures += 1
+        return self.num_captures
 
     def _close(self, position: int) -> None:
         if len(self.groups) == 1:
             raise self.reader.fault(position, "a ) without a group")
-        self._flush()
-        self.out.append(")")
         group = self.groups.pop()
-        parent = self.groups[-1]
-        if group.any_end_anchor >= 0:
-            parent.end_anchor = parent.any_end_anchor = group.any_end_anchor
-        parent.anchors = max(parent.anchors, group.anchors)
-        self.closed = group
-        self.can_repeat = True
+        tree = group.tree()
+        if group.look is not None:
+            tree = Look(tree, *group.look)
+        elif group.is_atomic:
+            if self.num_lazy > group.num_lazy:
+                raise self.reader.unsupported(group.start, "lazy repeats in atomic groups")
+            tree = self._atomic(tree, group.start, "atomic groups")
+        elif group.number:
+            self.closed.add(group.number)
+            tree = Capture(tree, group.number)
+        self._add(tree)
 
-    def _extension(self, position: int, flags: Flags) -> Flags | None:
-        """Read what follows `(?`; None where it opens no group."""
-        reader = self.reader
+    def _atomic(self, tree: Tree, position: int, what: str) -> Tree:
+        found = without_backtracking(tree)
+        if found is None:
+            raise self.reader.unsupported(position, f"{what} of more than repeated characters")
+        return found
+
+    def _extension(self, group: _Group) -> bool:
+        """Read what follows `(?`; whether it opens a group."""
+        reader, position = self.reader, group.start
         if reader.skip("#"):
             reader.until(")", position)
-            return None
+            return False
+        if reader.skip("P="):
+            self._back(self._number_of(reader.until(")", position), position), position)
+            return False
+        if self.has_nets and reader.skip("&"):
+            self._add(self._net())
+            return False
+        if reader.skip("("):
+            raise reader.unsupported(position, "conditions")
         if reader.skip(":"):
-            return flags
-        if reader.skip("P<"):
-            name = reader.until(">", position)
-            if not name.isidentifier():
-                raise reader.fault(position, "a bad group name")
-            return flags
-        for sign, what in _EXTENSIONS.items():
+            return True
+        if reader.skip(">"):
+            group.is_atomic = True
+            return True
+        for sign, look in sorted(_LOOKS.items(), key=lambda item: -len(item[0])):
             if reader.skip(sign):
-                raise reader.unsupported(position, what)
-        return self._flags(position, flags)
+                self._look(group, look)
+                return True
+        if reader.skip("P<") or reader.skip("<"):
+            self._name(group, reader.until(">", position))
+            return True
+        flags = self._flags(position, group.flags)
+        if flags is not None:
+            group.flags = flags
+        return flags is not None
+
+    def _net(self) -> Tree:
+        """Read the rest of an automaton."""
+        reader = self.reader
+        sets: list[Tree] = []
+        for _ in range(self._number()):
+            text = reader.take_many(self._number())
+            sets.append(_Scanner(text, self.meter, has_nets=False).scan())
+        rows: list[tuple[tuple[Tree, int], ...]] = []
+        accepting: list[bool] = []
+        for _ in range(self._number()):
+            accepting.append(reader.take() == "+")
+            arcs = [(self._number(","), self._number()) for _ in range(self._number())]
+            rows.append(tuple((sets[kind], to) for to, kind in arcs))
+        reader.take()
+        return Net(tuple(rows), tuple(accepting))
+
+    def _number(self, end: str = ";") -> int:
+        return int(self.reader.until(end, 0))
+
+    def _look(self, group: _Group, look: tuple[bool, bool]) -> None:
+        if look[0] and any(it.look and not it.look[0] for it in self.groups):
+            raise self.reader.unsupported(group.start, "in lookbehind what looks ahead")
+        group.look = look
+
+    def _name(self, group: _Group, name: str) -> None:
+        if not name.isidentifier() or name in self.numbers:
+            raise self.reader.fault(group.start, "a bad group name")
+        self.numbers[name] = group.number = self._next_number()
+
+    def _number_of(self, name: str, position: int) -> int:
+        if name not in self.numbers:
+            raise self.reader.fault(position, "a backreference to no group before it")
+        return self.numbers[name]
 
     def _flags(self, position: int, flags: Flags) -> Flags | None:
         added = self.reader.take_while("aimsuxL")
         removed = self.reader.take_while("imsx") if self.reader.skip("-") else None
         if not added and not removed:
             raise self.reader.fault(position, "an unknown extension of a group")
-        if {"x", "L"} & {*added, *(removed or "")}:
-            raise self.reader.unsupported(position, "the flags x and L")
+        if "L" in added:
+            raise self.reader.unsupported(position, "the flag L")
         flags = _with(_with(flags, added, True), removed or "", False)
         if self.reader.skip(":"):
             return flags
@@ -228,32 +310,24 @@ class _Scanner:
         return None
 
     def _repeat(self, char: str, position: int) -> None:
-        if not self.can_repeat:
+        group = self.groups[-1]
+        if not group.can_repeat:
             raise self.reader.fault(position, "nothing to repeat")
-        if self.closed is not None and self.closed.anchors >= 0:
-            raise self.reader.unsupported(self.closed.anchors, "an anchor in a repeated group")
-        count = self.reader.repeat(position) if char == "{" else char
-        if self.reader.skip("+"):
-            raise self.reader.unsupported(position, "possessive repeats")
-        self.reader.skip("?")
-        if self.closed is None:
-            atom = self.run.pop()
-            self._flush()
-            self.run.append(atom)
-            self._flush()
-        self.out.append(count)
-        self.can_repeat = False
-        self.closed = None
+        counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}
+        low, high = self.reader.repeat(position) if char == "{" else counts[char]
+        is_possessive = self.reader.skip("+")
+        if not is_possessive:
+            self.num_lazy += self.reader.skip("?")
+        tree: Tree = Loop(group.items.pop(), low, high)
+        if is_possessive:
+            tree = self._atomic(tree, position, "possessive repeats")
+        self._add(tree, can_repeat=False)
 
-    def _flush(self) -> None:
-        if self.run:
-            atom = tuple(self.run)
-            self.out.append(self.marks.setdefault(atom, chr(FIRST_MARK + len(self.marks))))
-            self.run.clear()
-            self.meter.hold(len(self.marks), 0xFFFF, "different atoms")
+
+def _seq(items: list[Tree]) -> Tree:
+    return items[0] if len(items) == 1 else Seq(tuple(items))
 
 
 def _with(flags: Flags, letters: str, value: bool) -> Flags:
-    names = {"i": "ignore_case", "s": "dot_all", "a": "is_ascii"}
-    flags = replace(flags, **{names[letter]: value for letter in letters if letter in names})
+    flags = replace(flags, **{_FLAGS[letter]: value for letter in letters if letter in _FLAGS})
     return replace(flags, is_ascii=False) if "u" in letters else flags

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..dialects import draft_of, normalized
 from .alternatives import Group, Option, groups_of, negation
+from .contradictions import Contradictions
 from .facts import All, Facts, Node
 from .keywords import UNEVALUATED, applied, excluded, read, sealed
 from .limits import TooSlow
@@ -24,6 +25,9 @@ MAX_STEPS = 200_000
 MAX_SECONDS = 8.0
 MAX_WAYS = 2_000
 MAX_PRODUCT = 40_000
+MAX_COMPLEMENT = 500  # ways not to meet a schema, of more
+FEW_CONDITIONS = 7  # of which all combinations are written
+MAX_CONDITIONED = 64  # ways to meet more conditions
 MAX_NESTED = 64
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -51,6 +55,7 @@ class Document:
         self._seconds = seconds
         self._references = References(self.root)
         self._draft = draft_of(schema)
+        self._contradictions = Contradictions()
         self._facts: dict[tuple[str, bool], Facts] = {}
         self._open: set[tuple[str, ...]] = set()
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
@@ -113,26 +118,62 @@ class Document:
         self, facts: Facts, groups: list[Group], above: tuple[str, ...], is_wide: bool
     ) -> tuple[Facts, ...]:
         ways: tuple[Facts, ...] = (facts,)
+        conditions = [group for group in groups if group.heavy is not None]
+        for group in groups if len(conditions) <= FEW_CONDITIONS else ():
+            ways = self._spread_one(ways, group, above, is_wide)
+        if len(conditions) <= FEW_CONDITIONS:
+            return ways
         for group in groups:
-            if group.key in above:
-                raise NotRegular(group.key, "schemas whose recursion has something between")
-            if len(above) >= MAX_NESTED:
-                raise refuse(group.key, f"at most {MAX_NESTED} alternatives inside alternatives")
-            inside = (*above, group.key)
-            found = [self._option(option, inside, is_wide) for option in group.options]
-            if len(ways) * sum(map(len, found)) > MAX_PRODUCT:
-                raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
-            if group.is_silent:
-                found = [[facts.silent() for facts in option] for option in found]
-                ways = tuple(way.narrowed() for way in ways)
-            with located(group.key):
-                chosen = [_met(ways, option) for option in found]
-                if group.is_one and not is_wide:
-                    chosen = self._apart(group, chosen, inside)
-            ways = tuple(way for option in chosen for way in option)
-            self.step(group.key, len(ways))
-            if len(ways) > MAX_WAYS:
-                raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
+            if group.heavy is None:
+                ways = self._spread_one(ways, group, above, is_wide)
+        return self._conditioned(ways, conditions, above, is_wide)
+
+    def _conditioned(
+        self, ways: tuple[Facts, ...], groups: list[Group], above: tuple[str, ...], is_wide: bool
+    ) -> tuple[Facts, ...]:
+        """The ways that meet all of many conditions. Where they would be too many, those that meet
+        the fewest are kept; read wide, what more conditions ask for is left out."""
+        by_weight = {0: ways}
+        for group in groups:
+            if is_wide and sum(map(len, by_weight.values())) > MAX_CONDITIONED:
+                break
+            found: dict[int, tuple[Facts, ...]] = {}
+            for weight, some in by_weight.items():
+                for i, option in enumerate(group.options):
+                    lone = group._replace(options=(option,))
+                    more = weight + (i == group.heavy)
+                    kept = self._spread_one(some, lone, above, is_wide)
+                    found[more] = (*found.get(more, ()), *kept)
+            by_weight = found if is_wide else _lightest(found)
+        return tuple(way for some in by_weight.values() for way in some)
+
+    def _spread_one(
+        self, ways: tuple[Facts, ...], group: Group, above: tuple[str, ...], is_wide: bool
+    ) -> tuple[Facts, ...]:
+        """Each way with each option of a group."""
+        if group.key in above:
+            raise NotRegular(group.key, "schemas whose recursion has something between")
+        if len(above) >= MAX_NESTED:
+            raise refuse(group.key, f"at most {MAX_NESTED} alternatives inside alternatives")
+        inside = (*above, group.key)
+        found = [self._option(option, inside, is_wide) for option in group.options]
+        if group.is_silent:
+            found = [[facts.silent() for facts in option] for option in found]
+            ways = tuple(way.narrowed() for way in ways)
+            found = _fewer(ways, found)
+        if len(ways) * sum(map(len, found)) > MAX_PRODUCT:
+            raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
+        with located(group.key):
+            chosen = [_met(ways, option) for option in found]
+            if not is_wide:
+                chosen = [self._contradictions.kept(option) for option in chosen]
+            if group.is_one and not is_wide:
+                chosen = self._apart(group, chosen, inside)
+        ways = tuple(way for option in chosen for way in option)
+        ways = ways[:MAX_COMPLEMENT] if group.is_silent else ways
+        self.step(group.key, len(ways))
+        if len(ways) > MAX_WAYS:
+            raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
         return ways
 
     def _option(self, option: Option, above: tuple[str, ...], is_wide: bool) -> list[Facts]:
@@ -225,6 +266,25 @@ class Document:
             return self._references.target(node, keyword)
         except Unreadable as error:
             raise refuse(f"{node.path}/{keyword}", str(error)) from None
+
+
+def _fewer(ways: tuple[Facts, ...], found: list[list[Facts]]) -> list[list[Facts]]:
+    """Some of those of each option of a complement, where there are many: what is left of a
+    complement is a part of it in any case."""
+    if len(ways) * sum(map(len, found)) <= MAX_PRODUCT:
+        return found
+    most = max(1, MAX_PRODUCT // (len(ways) * len(found)))
+    return [option[:most] for option in found]
+
+
+def _lightest(found: dict[int, tuple[Facts, ...]]) -> dict[int, tuple[Facts, ...]]:
+    """The ways that meet the fewest conditions, by how many these are, where there are many."""
+    kept: dict[int, tuple[Facts, ...]] = {}
+    room = MAX_CONDITIONED
+    for weight in sorted(found):
+        kept[weight] = found[weight][:room]
+        room -= len(kept[weight])
+    return kept
 
 
 def _met(ways: Iterable[Facts], others: Iterable[Facts]) -> list[Facts]:

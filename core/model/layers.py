@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...kernels.layers import Matrix
-from ...kernels.products import Product
+from ...kernels.products import Product, row_dtype
 from .parallel import Ranks
 
 
@@ -60,13 +60,14 @@ class SummedLinear(Linear):
 
 
 class Embedding:
-    """Rows of a table [vocabulary, hidden]."""
+    """Rows of a table [vocabulary, hidden], as products want them."""
 
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
+        self._dtype = row_dtype(weight.dtype, weight.device)
 
     def __call__(self, ids: Tensor) -> Tensor:
-        return self.weight.index_select(0, ids)
+        return self.weight.index_select(0, ids).to(self._dtype)
 
 
 class SharedEmbedding(Embedding):
@@ -80,7 +81,7 @@ class SharedEmbedding(Embedding):
     def __call__(self, ids: Tensor) -> Tensor:
         places = ids - self._start
         is_other = (places < 0) | (places >= len(self.weight))
-        found = self.weight.index_select(0, places.masked_fill_(is_other, 0))
+        found = super().__call__(places.masked_fill_(is_other, 0))
         return self._ranks.sum(found.masked_fill_(is_other[:, None], 0))
 
 

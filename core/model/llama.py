@@ -164,7 +164,7 @@ class Llama:
         self._head = parts.head("lm_head", self._embed)
         is_plain = type(rows) is PlainRows  # others turn and gate rows as they like
         known = [layer.weights if is_plain else None for layer in self._layers]
-        self._fused = fused(_sizes(config), known)
+        self._fused = fused(_sizes(config), known, is_halved=self.dtype is torch.bfloat16)
         matrix = self._head.matrix if isinstance(self._head, Linear) else None
         self._fused_head = fused_head(self._norm, matrix)
         self._paneled = matrix.product if matrix and isinstance(matrix.product, Paneled) else None
@@ -176,7 +176,7 @@ class Llama:
 
     @property
     def dtype(self) -> torch.dtype:
-        """As `Model.dtype`."""
+        """As `Model.dtype`; rows may have more precision (`row_dtype`)."""
         return self._embed.weight.dtype
 
     @property

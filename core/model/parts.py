@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ...kernels.products import Product, Products
+from ...kernels.products import Product, Products, row_dtype
 from ...kernels.rows import Norm, Rows
 from .balance import balance
 from .config import ModelConfig
@@ -58,18 +58,18 @@ class Parts:
         return SharedEmbedding(weight, start, self.ranks)
 
     def norm(self, name: str) -> Norm:
-        return self.rows.norm(self._weights.take(f"{name}.weight"), self.config.norm_eps)
+        return self.rows.norm(_for_rows(self._weights.take(f"{name}.weight")), self.config.norm_eps)
 
     def attention(self, name: str) -> AttentionParts:
         """Of each this rank's part, and columns of like size, see `balance`."""
         config, names = self.config, [f"{name}.{part}_proj" for part in "qkv"]
         weight = self._joined(names, "weight", num_turned=2)
-        bias = self._joined(names, "bias", num_turned=2) if config.has_qkv_bias else None
+        bias = self._joined_bias(names, num_turned=2) if config.has_qkv_bias else None
         norms = self._head_norms(name) if config.has_head_norms else None
         out = self._part(f"{name}.o_proj.weight", dim=1)
         if out.dtype is torch.float32:  # others are not read as digits, and could overflow
             out = balance(weight, bias, norms, out, self.ranks.part(config.num_heads))
-        out_bias = self._weights.take(f"{name}.o_proj.bias") if config.has_output_bias else None
+        out_bias = self._bias(f"{name}.o_proj") if config.has_output_bias else None
         return AttentionParts(
             Linear(self._products.of(weight), bias),
             None if norms is None else self.rows.norm(norms, config.norm_eps),
@@ -85,7 +85,7 @@ class Parts:
             ).expand(self.ranks.part(count), -1)
             for part, count in zip("qk", counts, strict=True)
         ]
-        return torch.cat(weights)
+        return _for_rows(torch.cat(weights))
 
     def head(self, name: str, embedding: Embedding) -> Linear | SharedHead:
         """The output matrix, of which each rank has some rows; the embedding's own if the model
@@ -103,12 +103,12 @@ class Parts:
         """One layer for several with the same input, whose outputs follow one another: of each
         this rank's part."""
         weight = self._joined(names, "weight")
-        bias = self._joined(names, "bias") if has_bias else None
+        bias = self._joined_bias(names) if has_bias else None
         return Linear(self._products.of(weight), bias)
 
     def split_columns(self, name: str, has_bias: bool = False) -> Linear:
         """A layer whose input is what this rank's part of another gave; ranks add up."""
-        bias = self._weights.take(f"{name}.bias") if has_bias else None
+        bias = self._bias(name) if has_bias else None
         return SummedLinear.of(self.columns_part(name), bias, self.ranks)
 
     def columns_part(self, name: str) -> Product:
@@ -130,6 +130,12 @@ class Parts:
             tensors[i] = RotaryEmbedding.interleave(tensors[i], self.config.head_dim)
         return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
+    def _joined_bias(self, names: Sequence[str], num_turned: int = 0) -> Tensor:
+        return _for_rows(self._joined(names, "bias", num_turned))
+
+    def _bias(self, name: str) -> Tensor:
+        return _for_rows(self._weights.take(f"{name}.bias"))
+
     def _vocabulary_part(self, name: str) -> Tensor:
         """This rank's rows of a table of all tokens, with zeros up to what it has room for."""
         if self.ranks.size == 1:
@@ -143,6 +149,11 @@ class Parts:
         if self.ranks.size == 1:
             return self._weights.take(name)
         return self._weights.take_part(name, dim, self.ranks.share(self._shapes[name][dim]))
+
+
+def _for_rows(vector: Tensor) -> Tensor:
+    """A vector as the rows are to which it is applied."""
+    return vector.to(row_dtype(vector.dtype, vector.device))
 
 
 def _stacked(count: int, tensors: Iterator[Tensor]) -> Tensor:

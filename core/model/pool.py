@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.devices import has_triton
-from ...kernels.paged import can_compile, slot_writer
+from ...kernels.jit import can_compile
+from ...kernels.paged import SLOT_DTYPES, slot_writer
 from ...kernels.pages import roomy
 from .parallel import Ranks
 from .sizes import Sizes
@@ -60,12 +61,12 @@ def _writer(layers: tuple[Tensor, ...], is_by_slot: bool) -> tuple[Put, tuple[Te
         from ...kernels.gpu.writing import write
 
         return write, layers
-    if not is_by_slot and one.is_cpu and one.dtype is torch.float32 and can_compile():
-        return slot_writer(), tuple(layer.flatten(0, 1) for layer in layers)
+    if not is_by_slot and one.is_cpu and one.dtype in SLOT_DTYPES and can_compile():
+        return slot_writer(one.dtype), tuple(layer.flatten(0, 1) for layer in layers)
     return _put, layers
 
 
 def _put(layer: Tensor, slots: Tensor, kv: Tensor) -> None:
-    num_heads = layer.shape[1]
+    num_heads, kv = layer.shape[1], kv.to(layer.dtype)
     for part, mine in zip(layer, (kv[:, :num_heads], kv[:, num_heads:]), strict=True):
         part.transpose(0, 1).index_copy_(0, slots, mine)

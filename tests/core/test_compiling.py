@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import subprocess
@@ -73,6 +74,40 @@ def test_a_start_says_once_that_it_compiles_and_says_nothing_where_all_is_kept(
     assert said.fullmatch(err)
 
 
+USED = """
+import json, sys
+
+from forkroot import connect
+from forkroot.core.model import loops as ahead
+from forkroot.kernels import loops
+
+planned, told = [], []
+needed = ahead.needed
+ahead.needed = lambda needs: planned.extend(needed(needs)) or needed(needs)
+loops.listen(lambda name, event: told.append((name, event)))
+with connect("tiny", process=False, num_slots=512, dtype=sys.argv[1]) as backend:
+    pass
+print(json.dumps([sorted(loop.name for loop in planned), told]))
+"""
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", USED, dtype],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    planned, told = json.loads(done.stdout)
+    loaded = {name for name, event in told if event == "kept"}
+    of_steps = {"turns.turn", "gates.silu_mul"}  # where several threads share a step
+    assert loaded | of_steps == set(planned)
+
+
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, float]]:
     """What was shown, at a clock that goes on by two seconds each time."""
@@ -96,6 +131,33 @@ def test_loops_are_counted_and_the_rest_is_estimated_by_the_pace_so_far(
     assert shown[0][2] == 4.0  # no pace is known yet
     assert shown[1][2] == 6.0  # two seconds for what was to take one
     assert shown[2][2] == 0
+
+
+def test_loops_that_are_compiled_at_a_time_share_the_time(
+    shown: list[tuple[int, int, float]],
+) -> None:
+    progress = Progress()
+    progress.expect({"a": 4.0, "b": 4.0, "c": 4.0}, num_workers=2)
+    progress("a", "begun")
+    progress("b", "begun")
+    progress("a", "done")
+    progress("b", "done")
+    assert [(done, total) for done, total, _ in shown] == [(0, 3), (1, 3), (2, 3)]
+    assert shown[0][2] == 6.0
+    assert shown[1][2] == 4.0  # two of `b`, which has begun, and all of `c`
+    assert shown[2][2] == 4.0
+
+
+def test_loops_that_nobody_planned_are_counted_with_those_that_were(
+    shown: list[tuple[int, int, float]],
+) -> None:
+    progress = Progress()
+    progress.expect({"a": 1.0})
+    for name in ("a", "new"):
+        progress(name, "begun")
+        progress(name, "done")
+    progress.end()
+    assert [(done, total) for done, total, _ in shown] == [(0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]
 
 
 def test_loops_that_nobody_expected_are_counted_too_and_one_alone_is_shown(
@@ -140,6 +202,16 @@ def test_a_terminal_shows_a_bar_that_goes_when_all_is_done(
     assert "1/2 loops, about 10 s left" in text
     assert text.endswith("\r")
     assert not caplog.records
+
+
+def test_a_bar_comes_back_for_loops_that_nobody_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    show = Shown()
+    for done, total in ((0, 1), (1, 1), (1, 2), (2, 2), (2, 2)):
+        show(done, total, 5.0)
+    assert "1/2 loops, about 5 s left" in terminal.getvalue()
+    assert terminal.getvalue().endswith("\r")
 
 
 def test_elsewhere_one_line_is_logged(

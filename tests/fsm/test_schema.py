@@ -240,7 +240,7 @@ def test_keywords_without_a_type_stand_for_theirs() -> None:
         ({**TEXT, "minLength": -1}, "#/minLength"),
         ({"$ref": "https://example.com/schema.json"}, "#/$ref"),
         ({"$ref": "#/$defs/missing"}, "#/$ref"),
-        ({"properties": {"a": {**TEXT, "pattern": "(?=a)"}}}, "#/properties/a/pattern"),
+        ({"properties": {"a": {**TEXT, "pattern": "(?<=a$)"}}}, "#/properties/a/pattern"),
         ({"patternProperties": {"(": TEXT}}, "#/patternProperties/("),
         ({"const": float("nan")}, "#/const"),
         ({"const": "\ud800"}, "#/const"),
@@ -270,7 +270,6 @@ def test_what_is_not_supported_is_refused_by_place(schema: Any, place: str) -> N
         {"type": "object", "properties": {"a": WHOLE}, "additionalProperties": True},
         {"$defs": {"a": {"type": "array", "items": {"$ref": "#/$defs/a"}}}, "$ref": "#/$defs/a"},
         {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, TEXT]}}, "$ref": "#/$defs/a"},
-        {**TEXT, "pattern": "a.*b.*c", "maxLength": 500},
         {**TEXT, "maxLength": 1_000_000},
     ],
 )
@@ -367,9 +366,10 @@ def test_patterns_that_make_others_backtrack_are_only_walked() -> None:
         "a\\",
         "\\q",
         "\\x4",
-        "a(?=b)",
-        "(a)\\1",
-        "a++",
+        "(.*)\\1",
+        "(?:a|ab)*+",
+        "(?>a|ab)",
+        "(?<=a(?=b))b",
     ],
 )
 def test_a_pattern_in_a_schema_is_refused_as_one_alone_is(source: str) -> None:

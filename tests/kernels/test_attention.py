@@ -228,7 +228,7 @@ def test_single_tokens_tell_the_log_sum_exp_of_their_scores(
 
 def test_new_keys_and_values_go_where_their_slots_are() -> None:
     pool, kv = torch.full((4, 9, DIM), torch.nan), torch.randn(3, 6, DIM)[:, 1:-1]
-    slot_writer()(pool, torch.tensor([7, 0, 3]), kv)
+    slot_writer(torch.float32)(pool, torch.tensor([7, 0, 3]), kv)
     assert torch.equal(pool[:, [7, 0, 3]].transpose(0, 1), kv)
     assert pool[:, [1, 2, 4, 5, 6, 8]].isnan().all()
 

@@ -44,7 +44,15 @@ class FeedForward:
     def _record(product: InThirds) -> np.ndarray[Any, Any]:
         record = np.zeros(1, entries.MATRIX)
         panels = address(product.panels), len(product.panels), product.num_panels
-        record[0] = 0, product.depth, product.width, *panels, product.num_thirds, 0
+        record[0] = (
+            0,
+            product.depth,
+            product.width,
+            *panels,
+            product.num_thirds,
+            product.row_parts,
+            0,
+        )
         return record
 
     def by_parts(self, x: torch.Tensor) -> torch.Tensor:

@@ -13,12 +13,13 @@ from forkroot.kernels.half_precision import can_pack
 from forkroot.kernels.products import (
     Halved,
     InThirds,
-    InTiles,
     Layout,
     Packed,
     Paneled,
     Plain,
     Products,
+    Rounded,
+    row_dtype,
 )
 
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
@@ -44,7 +45,6 @@ PANELED = [
         (Paneled, torch.float32, 1e-5),
         (Plain, torch.bfloat16, 0.2),
         pytest.param(Packed, torch.bfloat16, 0.2, marks=needs_packing),
-        pytest.param(InTiles, torch.bfloat16, 0.2, marks=needs_tiles),
     ],
 )
 def test_a_layout_multiplies_and_adds(
@@ -67,9 +67,10 @@ def test_the_chosen_layout_is_remembered_and_right(dtype: torch.dtype) -> None:
     products = Products()
     first, second = (products.of(torch.full((8, 4), value, dtype=dtype)) for value in (1.0, 2.0))
     assert type(first) is type(second)
-    x = torch.ones(2, 4, dtype=dtype)
-    assert torch.equal(first(x), torch.full((2, 8), 4.0, dtype=dtype))
-    assert torch.equal(second(x), torch.full((2, 8), 8.0, dtype=dtype))
+    of_rows = row_dtype(dtype, torch.device("cpu"))
+    x = torch.ones(2, 4, dtype=of_rows)
+    assert torch.equal(first(x), torch.full((2, 8), 4.0, dtype=of_rows))
+    assert torch.equal(second(x), torch.full((2, 8), 8.0, dtype=of_rows))
 
 
 @pytest.mark.parametrize(("layout", "stored"), PANELED)
@@ -256,41 +257,40 @@ def test_a_small_matrix_is_read_whole() -> None:
 @needs_tiles
 @pytest.mark.parametrize("rows", [1, 4, 15, 16, 17, 32, 33, 49, 300])
 @pytest.mark.parametrize(("width", "depth"), [(1, 1), (7, 33), (64, 256), (70, 300), (200, 4100)])
-def test_tiles_of_bfloat16_are_rounded_once_whatever_the_sizes(
+def test_rounded_rows_are_multiplied_as_bfloat16_numbers_whatever_the_sizes(
     rows: int, width: int, depth: int
 ) -> None:
     random = torch.Generator().manual_seed(rows)
-    weight = torch.randn(width, depth, generator=random).bfloat16()
-    x = torch.randn(rows, depth + 3, generator=random).bfloat16()[:, 1:-2]
-    total = torch.randn(rows, width, generator=random).bfloat16()
-    wanted = x.double() @ weight.double().T
-    product = InTiles(weight)
+    weight = torch.randn(width, depth, generator=random).bfloat16().float()
+    x = torch.randn(rows, depth + 3, generator=random)[:, 1:-2]
+    total = torch.randn(rows, width, generator=random)
+    wanted = x.bfloat16().double() @ weight.double().T
+    product = Rounded(weight)
     found = product(x)
-    assert found.dtype is torch.bfloat16
-    assert (found - wanted).abs().max() <= 2**-8 * wanted.abs().max() + 1e-5 * depth
+    assert (found - wanted).abs().max() <= 1e-6 * depth
     assert torch.equal(found[rows // 2], product(x[rows // 2 : rows // 2 + 1])[0])
     wanted += total
     product.add_to(total, x)
-    assert (total - wanted).abs().max() <= 2**-8 * wanted.abs().max() + 1e-5 * depth
+    assert (total - wanted).abs().max() <= 1e-6 * depth
 
 
 @needs_tiles
-def test_sums_of_tiles_are_rounded_to_the_nearest_bfloat16_number() -> None:
+def test_rows_are_rounded_to_the_nearest_bfloat16_number_and_ties_to_the_even_one() -> None:
     random = torch.Generator().manual_seed(0)
     x = torch.randn(2000, 2, generator=random).mul(torch.tensor([1.0, 1 / 64])).bfloat16()
-    sums = x.float().sum(1)
-    assert (sums.view(torch.int32) & 0xFFFF == 0x8000).any()  # ties are among them
-    product = InTiles(torch.ones(33, 2).bfloat16())
-    assert torch.equal(product(x), sums.bfloat16()[:, None].expand(-1, 33))
+    x = x.float().sum(1, keepdim=True)
+    assert (x.view(torch.int32) & 0xFFFF == 0x8000).any()  # ties are among them
+    product = Rounded(torch.ones(33, 1))
+    assert torch.equal(product(x), x.bfloat16().float().expand(-1, 33))
 
 
 @needs_tiles
-def test_tiles_of_bfloat16_share_panels_out_and_give_some_of_them() -> None:
+def test_rounded_rows_share_panels_out_and_give_some_of_them() -> None:
     random = torch.Generator().manual_seed(0)
-    weight = torch.randn(70_000, 64, generator=random).bfloat16()
-    x = torch.randn(40, 64, generator=random).bfloat16()
-    wanted = InTiles(weight, num_threads=1)(x)
-    shared = InTiles(weight, num_threads=3)
+    weight = torch.randn(70_000, 64, generator=random).bfloat16().float()
+    x = torch.randn(40, 64, generator=random)
+    wanted = Rounded(weight, num_threads=1)(x)
+    shared = Rounded(weight, num_threads=3)
     assert torch.equal(shared(x), wanted)
     bits = np.zeros(-(-70_000 // 32), np.int32)
     bits[7] = 1 << 3
@@ -302,11 +302,27 @@ def test_tiles_of_bfloat16_share_panels_out_and_give_some_of_them() -> None:
 
 
 @needs_tiles
-def test_a_row_of_bfloat16_that_is_no_number_harms_no_other() -> None:
-    weight, x = torch.ones(70, 40).bfloat16(), torch.ones(20, 40).bfloat16()
+def test_a_rounded_row_that_is_no_number_harms_no_other() -> None:
+    weight, x = torch.ones(70, 40), torch.ones(20, 40)
     x[3, 2], x[5, 39] = torch.nan, torch.inf
-    product = InTiles(weight)(x)
+    product = Rounded(weight)(x)
     assert product[3].isnan().all()
     assert product[5].isinf().all()
     others = [row for row in range(20) if row not in (3, 5)]
-    assert torch.equal(product[others], torch.full((18, 70), 40.0, dtype=torch.bfloat16))
+    assert torch.equal(product[others], torch.full((18, 70), 40.0))
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_bfloat16_matrices_meet_rows_in_float32_where_our_loops_multiply_them(
+    monkeypatch: pytest.MonkeyPatch, is_mixed: bool
+) -> None:
+    monkeypatch.setattr(products, "_has_tiles", lambda: False)
+    monkeypatch.setattr(products, "is_native", lambda dtype: not is_mixed)
+    cpu, wanted = torch.device("cpu"), torch.float32 if is_mixed else torch.bfloat16
+    assert row_dtype(torch.bfloat16, cpu) is wanted
+    assert row_dtype(torch.bfloat16, torch.device("cuda")) is torch.bfloat16
+    assert row_dtype(torch.float16, cpu) is torch.float16
+    if is_mixed:
+        product = Products().of(torch.full((8, 4), 2.0, dtype=torch.bfloat16))
+        assert isinstance(product, Halved)
+        assert torch.equal(product(torch.full((3, 4), 1.0009765625)), torch.full((3, 8), 8.0078125))

@@ -1,0 +1,171 @@
+"""Backreferences to groups that match few texts: one alternative for each of these texts.
+
+`(['"])[a-z]*\\1` is `'[a-z]*'|"[a-z]*"`. Each alternative stands where the group and all references
+to it do, so that a repeat around them takes another text each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from .chars import Ranges, single
+from .tree import Alt, Back, Capture, Look, Loop, Seq, Set, Tree, every
+
+MAX_TEXTS = 128
+MAX_NODES = 20_000
+
+
+class Unbounded(Exception):
+    """A backreference that cannot be expanded. position: in the pattern. what: it refers to."""
+
+    def __init__(self, position: int, what: str) -> None:
+        super().__init__(position, what)
+        self.position, self.what = position, what
+
+
+def expanded(tree: Tree, fold: Callable[[Ranges], Ranges] | None = None) -> Tree:
+    """The same texts without backreferences. Raises Unbounded.
+
+    fold: adds to a character those that a reference takes for it; None: none.
+    """
+    while (back := next((it for it in every(tree) if isinstance(it, Back)), None)) is not None:
+        tree = _without(tree, back, fold)
+        if sum(1 for _ in every(tree)) > MAX_NODES:
+            raise Unbounded(back.position, "groups of few texts, a few times")
+    return tree
+
+
+def _without(tree: Tree, back: Back, fold: Callable[[Ranges], Ranges] | None) -> Tree:
+    """The tree without references to the group of one of them."""
+    group = next((g for g in every(tree) if _is_group(g, back.number)), None)
+    if group is None:
+        raise Unbounded(back.position, "a group before it")
+    texts = _texts(group)
+    if texts is None:
+        raise Unbounded(back.position, f"a group of at most {MAX_TEXTS} texts")
+    return _placed(tree, back, texts, fold)
+
+
+def _placed(
+    tree: Tree, back: Back, texts: list[str], fold: Callable[[Ranges], Ranges] | None
+) -> Tree:
+    """Expand in the smallest part that holds the group and all references to it."""
+    below = _below(tree, back.number)
+    if below is not None:
+        index, part = below
+        return _with_part(tree, index, _placed(part, back, texts, fold))
+    if not isinstance(tree, Seq):
+        raise Unbounded(back.position, "a group that is matched before it, once")
+    is_met = False
+    for item in tree.items:
+        refers = any(isinstance(it, Back) and it.number == back.number for it in every(item))
+        if refers and not is_met:
+            raise Unbounded(back.position, "a group that is matched before it, once")
+        is_met = is_met or _always_once(item, back.number)
+    return Alt(tuple(_with_text(tree, back.number, text, fold) for text in texts))
+
+
+def _below(tree: Tree, number: int) -> tuple[int, Tree] | None:
+    """The one part that holds all that is of a group, and its index; None where there are more."""
+    parts = tree.items if isinstance(tree, Seq) else tree.options if isinstance(tree, Alt) else ()
+    if isinstance(tree, Loop | Look | Capture):
+        parts = (tree.item,)
+    if isinstance(tree, Capture) and tree.number == number:
+        return None
+    held = [
+        (i, part) for i, part in enumerate(parts) if any(_is_of(it, number) for it in every(part))
+    ]
+    return held[0] if len(held) == 1 else None
+
+
+def _with_part(tree: Tree, index: int, part: Tree) -> Tree:
+    match tree:
+        case Seq(items):
+            return Seq((*items[:index], part, *items[index + 1 :]))
+        case Alt(options):
+            return Alt((*options[:index], part, *options[index + 1 :]))
+        case Loop(_, low, high):
+            return Loop(part, low, high)
+        case Look(_, is_ahead, is_wanted):
+            return Look(part, is_ahead, is_wanted)
+        case Capture(_, number):
+            return Capture(part, number)
+    raise AssertionError("only a tree with parts holds one")
+
+
+def _with_text(tree: Tree, number: int, text: str, fold: Callable[[Ranges], Ranges] | None) -> Tree:
+    """The tree where a group matches this text alone, and references to it do."""
+    match tree:
+        case Back() if tree.number == number:
+            sets = (single(char) for char in text)
+            return Seq(tuple(Set(fold(it) if fold else it) for it in sets))
+        case Capture(_, own) if own == number:
+            return Capture(Seq(tuple(Set(single(char)) for char in text)), number)
+        case Seq(items):
+            return Seq(tuple(_with_text(item, number, text, fold) for item in items))
+        case Alt(options):
+            return Alt(tuple(_with_text(option, number, text, fold) for option in options))
+        case Loop(item, low, high):
+            return Loop(_with_text(item, number, text, fold), low, high)
+        case Look(item, is_ahead, is_wanted):
+            return Look(_with_text(item, number, text, fold), is_ahead, is_wanted)
+        case Capture(item, own):
+            return Capture(_with_text(item, number, text, fold), own)
+    return tree
+
+
+def _always_once(tree: Tree, number: int) -> bool:
+    """Whether every match of the tree matches the group, exactly once."""
+    match tree:
+        case Capture(item, own):
+            return own == number or _always_once(item, number)
+        case Seq(items):
+            return any(_always_once(item, number) for item in items)
+        case Loop(item, 1, 1):
+            return _always_once(item, number)
+    return False
+
+
+def _is_group(tree: Tree, number: int) -> bool:
+    return isinstance(tree, Capture) and tree.number == number
+
+
+def _is_of(tree: Tree, number: int) -> bool:
+    return isinstance(tree, Capture | Back) and tree.number == number
+
+
+def _texts(group: Tree) -> list[str] | None:
+    """The texts that a group matches; None where they are too many, or depend on others."""
+    assert isinstance(group, Capture)
+    found = dict.fromkeys(_spelled(group.item))
+    return None if None in found else [text for text in found if text is not None]
+
+
+def _spelled(tree: Tree) -> Iterator[str | None]:
+    """Each text of a tree; None where there are more than MAX_TEXTS."""
+    match tree:
+        case Set(ranges):
+            if sum(end - start for start, end in ranges) > MAX_TEXTS:
+                yield None
+                return
+            yield from (chr(code) for start, end in ranges for code in range(start, end))
+        case Seq(items):
+            rows: list[str] = [""]
+            for item in items:
+                texts = list(dict.fromkeys(_spelled(item)))
+                if None in texts or len(rows) * len(texts) > MAX_TEXTS:
+                    yield None
+                    return
+                rows = [row + (text or "") for row, text in product(rows, texts)]
+            yield from rows
+        case Alt(options):
+            for option in options:
+                yield from _spelled(option)
+        case Loop(item, low, high) if high is not None and high <= MAX_TEXTS:
+            for times in range(low, high + 1):
+                yield from _spelled(Seq((item,) * times))
+        case Capture(item):
+            yield from _spelled(item)
+        case _:
+            yield None

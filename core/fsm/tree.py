@@ -1,0 +1,169 @@
+"""The parse tree of a regular expression, with lookaround, captures and backreferences.
+
+Knows nothing of any dialect, nor of automata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from .chars import EVERYTHING, Ranges, complement, single
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Any one character of a set."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Seq:
+    """One after the other."""
+
+    items: tuple[Tree, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Alt:
+    """Any of these; none: nothing at all."""
+
+    options: tuple[Tree, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Something `low` to `high` times; None: without end."""
+
+    item: Tree
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Lookaround: whether the item matches what follows (`is_ahead`) or what precedes is as
+    wanted."""
+
+    item: Tree
+    is_ahead: bool
+    is_wanted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """A group to which backreferences may refer."""
+
+    item: Tree
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The text that a group has matched. position: in the pattern."""
+
+    number: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Net:
+    """What an automaton accepts. rows: [states] what leads to which state. It starts in state 0."""
+
+    rows: tuple[tuple[tuple[Tree, int], ...], ...]
+    accepting: tuple[bool, ...]
+
+
+Tree: TypeAlias = Set | Seq | Alt | Loop | Look | Capture | Back | Net
+
+NOTHING = Alt(())
+START = Look(Set(EVERYTHING), is_ahead=False, is_wanted=False)
+END = Look(Set(EVERYTHING), is_ahead=True, is_wanted=False)
+NEWLINE = Set(single("\n"))
+LAST = Alt((END, Look(Seq((NEWLINE, END)), is_ahead=True)))  # `$`, as `re` has it
+LINE_START = Alt((START, Look(NEWLINE, is_ahead=False)))
+LINE_END = Alt((END, Look(NEWLINE, is_ahead=True)))
+_STARTS = (START, LINE_START)
+_ENDS = (END, LAST, LINE_END)
+
+
+def boundary(word: Ranges, other: Ranges | None = None) -> Tree:
+    """A place between a character of `word` and one of `other` (None: any that is no word), or
+    an end of the text."""
+    outside = _edge(complement(word) if other is None else other)
+    inside = _beside(word)
+    return Alt((Seq((inside[0], outside[1])), Seq((outside[0], inside[1]))))
+
+
+def no_boundary(*kinds: Ranges) -> Tree:
+    """A place between two characters of one kind, of which the last one stands for the ends of the
+    text as well; not that in an empty text."""
+    alike = [Seq(_beside(kind)) for kind in kinds[:-1]]
+    behind, ahead = _beside(kinds[-1])
+    at_start, at_end = Seq((START, ahead)), Seq((behind, END))
+    return Alt((*alike, Seq((behind, ahead)), at_start, at_end))
+
+
+def _beside(ranges: Ranges) -> tuple[Tree, Tree]:
+    return Look(Set(ranges), is_ahead=False), Look(Set(ranges), is_ahead=True)
+
+
+def _edge(ranges: Ranges) -> tuple[Tree, Tree]:
+    behind, ahead = _beside(ranges)
+    return Alt((START, behind)), Alt((END, ahead))
+
+
+def parts(tree: Tree) -> tuple[Tree, ...]:
+    """The trees right below."""
+    match tree:
+        case Seq(items) | Alt(items):
+            return items
+        case Loop() | Look() | Capture():
+            return (tree.item,)
+    return ()
+
+
+def every(tree: Tree) -> Iterator[Tree]:
+    """All trees in a tree, and itself."""
+    yield tree
+    for part in parts(tree):
+        yield from every(part)
+
+
+def trimmed(tree: Tree, at_start: bool = True, at_end: bool = True) -> Tree:
+    """The same set of whole texts without anchors at its ends, where they say nothing."""
+    if (at_start and tree in _STARTS) or (at_end and tree in _ENDS):
+        return Seq()
+    match tree:
+        case Seq(items):
+            return Seq(_trimmed_items(items, at_start, at_end))
+        case Alt(options):
+            return Alt(tuple(trimmed(option, at_start, at_end) for option in options))
+        case Loop(item, low, 1):
+            return Loop(trimmed(item, at_start, at_end), low, 1)
+        case Capture(item, number):
+            return Capture(trimmed(item, at_start, at_end), number)
+    return tree
+
+
+def _trimmed_items(items: tuple[Tree, ...], at_start: bool, at_end: bool) -> tuple[Tree, ...]:
+    num_first = _num_anchors(items, _STARTS) if at_start else 0
+    items = items[num_first:]
+    num_last = _num_anchors(items[::-1], _ENDS) if at_end else 0
+    items = items[: len(items) - num_last]
+    if len(items) == 1:
+        return (trimmed(items[0], at_start, at_end),)
+    if items and at_start:
+        items = (trimmed(items[0], True, False), *items[1:])
+    if items and at_end:
+        items = (*items[:-1], trimmed(items[-1], False, True))
+    return items
+
+
+def _num_anchors(items: tuple[Tree, ...], anchors: tuple[Tree, ...]) -> int:
+    num = 0
+    while num < len(items) and items[num] in anchors:
+        num += 1
+    return num
