@@ -79,7 +79,11 @@ was stopped and resumed at step 200 (sums without spaces and short sentences cam
 cities among the invented ones, the usual wordings twice as often) and at 720 (the world's own facts
 asked in general chat, which had begun to answer them with "I do not know that"). At step 940 an
 exam showed that reading had lost a few points; its tasks were given twice their weight, and 170
-steps more were run. The rate rose a little at the last two.""",
+steps more were run. The rate rose a little at the last two. At step 1,110 another 590 steps were
+added, for general chat.""",
+    """Its text was that of the
+run before, with known facts, chat, tool calls, DSPy's format and tips asked about twice as often:
+an exam had shown that these had lost.""",
 )
 
 

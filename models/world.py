@@ -36,10 +36,11 @@ from .usual import prose_calls, usual_calls
 
 MIX: dict[Callable[[Pen], Document], float] = {
     reading_json: 85, reading_question: 45, reading_several: 48, choice_reading: 26,
-    choice_story: 14, choice_same: 1, choice_match: 1, choice_facts: 3, capitals: 10, continents: 4,
-    facts: 6, arithmetic: 11, word_problem: 6, sentiment: 4, essay_judge: 11, react: 9, tips: 5,
-    chat: 10, tools: 10, copying: 14, dspy: 8, function_calls: 21, record_calls: 19,
-    general_chat: 130, general_tools: 14, general_named: 4, general_dspy: 8, general_plain: 4,
+    choice_story: 14, choice_same: 2, choice_match: 2, choice_facts: 16, capitals: 10,
+    continents: 4, facts: 6, arithmetic: 14, word_problem: 8, sentiment: 4, essay_judge: 11,
+    react: 11, tips: 10, chat: 24, tools: 22, copying: 18, dspy: 20,
+    function_calls: 21, record_calls: 19, general_chat: 110, general_tools: 14, general_named: 4,
+    general_dspy: 8, general_plain: 4,
     prose_json: 34, usual_calls: 14, prose_calls: 10,
     prose_lines: 26, prose_questions: 18, prose_chat: 24, prose_dspy: 9, names: 22,
 }  # fmt: skip
