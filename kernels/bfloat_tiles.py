@@ -50,7 +50,7 @@ from .vectors import (
 )
 
 LANES = ROWS  # queries of a tile
-LEAST = 8  # queries over a block of keys from which tiles are worth to be packed
+LEAST = 1  # queries from which these are taken: sums of a query are the same for any number
 MOST_TILES = 512 // LANES  # tiles that a block is read for, while it is in a near cache
 MOST_DIM = 256
 _TILE = ROWS * ROWS  # float32 numbers that take as much room as a tile

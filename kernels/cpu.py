@@ -63,7 +63,11 @@ class CpuAttention:
         is_wanted = can_compile() if is_compiled is None else is_compiled
         self._readers: tuple[PagedReader, ChunkReader] | None = None
         if is_wanted and dtype in SLOT_DTYPES:
+            from .amx import can_multiply
+
             self._readers = PagedReader(dtype=dtype), ChunkReader(dtype=dtype)
+            # a sum in another order may be rounded to another bfloat16 number before a product
+            self._has_runs = dtype is torch.float32 or not can_multiply()
             stranger_loop()  # now, not in a call's time
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
@@ -72,7 +76,7 @@ class CpuAttention:
     def plan(self, past: Past, window: int | None = None) -> CopiedPlan | InPlacePlan:
         """As `Attention.plan`."""
         if self._readers is not None:
-            return cut_in_place(past, window)
+            return cut_in_place(past, window, self._has_runs)
         return cut(past, self._heads, window)
 
     @staticmethod

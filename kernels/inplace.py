@@ -21,14 +21,15 @@ from .windows import is_reached, shifted
 JOINED = 32  # new tokens up to which a sequence has others join it in reading a run
 
 
-def cut_in_place(past: Past, window: int | None = None) -> InPlacePlan:
-    """Cut a step into parts."""
+def cut_in_place(past: Past, window: int | None = None, has_runs: bool = True) -> InPlacePlan:
+    """Cut a step into parts. has_runs: whether what sequences share may be read once for all, which
+    takes its sums in another order than each for itself."""
     apart = _apart(past, window)
     if apart is not None:
         return apart
     if window is None or not is_reached(past, window):
-        return _Cutter(past, None).plan()
-    return _Cutter(shifted(past, window), window).plan()
+        return _Cutter(past, None, has_runs).plan()
+    return _Cutter(shifted(past, window), window, has_runs).plan()
 
 
 def _apart(past: Past, window: int | None) -> InPlacePlan | None:
@@ -55,16 +56,18 @@ class _Cutter:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
     offsets: [S] how many of these lie in runs; what follows is its own."""
 
-    def __init__(self, past: Past, window: int | None) -> None:
+    def __init__(self, past: Past, window: int | None, has_runs: bool) -> None:
         self._past = past
         self._window = window
+        self._has_runs = has_runs
         self._firsts = (np.cumsum(past.lens) - past.lens).astype(np.int64)
         self._ends = past.starts + past.lens
         self._offsets = np.zeros(len(past.rows), np.int32)
 
     def plan(self) -> InPlacePlan:
         is_single = self._past.lens == 1
-        runs = tuple(self._run(run) for run in find_runs(self._sharing(), is_single))
+        found = find_runs(self._sharing(), is_single) if self._has_runs else ()
+        runs = tuple(self._run(run) for run in found)
         single, several = np.flatnonzero(is_single), np.flatnonzero(~is_single)
         own: list[InPlacePart] = [self._singles(single)] if len(single) else []
         own += [self._chunks(several)] if len(several) else []

@@ -129,6 +129,36 @@ def test_many_single_tokens_that_share_a_long_past_read_it_once_and_rightly() ->
     assert_near(found, wanted_of(q, kv, past, 0.125))
 
 
+@needs_tiles
+def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_past() -> None:
+    rng = np.random.default_rng(7)
+    lens = [1] * 9 + [3, 20, 40]
+    past = scattered(rng, [700 + 9 * i for i in range(len(lens))], lens, 690)
+    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
+    together = attention.attend(q, kv, attention.plan(past), 0.125)
+    first = 0
+    for s, length in enumerate(lens):
+        parts = (part[s : s + 1] for part in (past.rows, past.starts, past.lens))
+        each = Past(past.table, *parts)
+        own = slice(first, first + length)
+        alone = attention.attend(q[own], kv, attention.plan(each), 0.125)
+        assert torch.equal(alone, together[own])
+        first += length
+
+
+@needs_tiles
+@pytest.mark.parametrize("cut", [2, 3, 30])
+def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(cut: int) -> None:
+    rng = np.random.default_rng(8)
+    whole, rest = scattered(rng, [0], [200], 0), 200 - cut
+    last = Past(whole.table, whole.rows, *np.array([[rest], [cut]], np.int32))
+    attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
+    kv, q = poisoned(rng, whole, 2, 64), queries(rng, whole, 4, 64)
+    found = attention.attend(q[rest:], kv, attention.plan(last), 0.125)
+    assert torch.equal(found, attention.attend(q, kv, attention.plan(whole), 0.125)[rest:])
+
+
 def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
     """All but a few powers, whose sums may be rounded to the other side, are the same."""
     differences = (found - wanted).abs() / wanted.abs().max()
