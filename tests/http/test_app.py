@@ -58,6 +58,9 @@ def test_a_request_without_a_known_key_is_refused(keyed: str, key: str | None) -
     assert told.status_code == 401
     assert told.json()["error"]["code"] == "invalid_api_key"
     assert told.headers["WWW-Authenticate"] == "Bearer"
+    needed = "this route needs an API key, sent as 'Authorization: Bearer KEY'"
+    message = told.json()["error"]["message"]
+    assert message == (needed if key is None else f"invalid API key: {needed}")
 
 
 @pytest.mark.parametrize("key", ["one", "two", "root"])
