@@ -231,6 +231,17 @@ def test_every_answer_bears_an_id_and_the_client_may_choose_it(server: str) -> N
     assert "X-Request-Id" in httpx.get(f"{server}/nothing").headers
 
 
+@pytest.mark.parametrize("field", ["choices", "guided_choice", "structured_outputs.choice"])
+def test_choices_that_are_given_twice_are_refused_by_the_name_of_the_request(
+    server: str, field: str
+) -> None:
+    outer, _, inner = field.partition(".")
+    choices = ["a", "b", "a"]
+    told = ask(server, **{outer: {inner: choices} if inner else choices}).json()["error"]
+    assert told["param"] == field
+    assert told["message"].endswith("expected different texts; 'a' is given twice")
+
+
 def test_every_request_is_one_line_of_json_in_the_log(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
