@@ -122,7 +122,7 @@ def demo(options: argparse.Namespace) -> int:
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):
-        out.print("(seconds: of the processors, the least of a few times)", style="dim")
+        out.print("(CPU seconds, best of several runs)", style="dim")
     out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
     out.print("\n[bold]What is cached after the first of these[/bold]")
     for line in tree_lines(views, label, width=min(out.width, 120)):
@@ -285,12 +285,13 @@ def _told(info: BackendInfo) -> Iterator[_Row]:
     yield "takes", ", ".join(features), {"features": features}
     if "slots" in info.load:  # of other clients: an admin is told, or all where there are no keys
         slots, free = info.load["slots"], info.load["free_slots"]
-        yield "KV tokens there", f"{slots:,}, {free:,} of them free", {"num_slots": slots}
+        yield "KV cache", f"{slots:,} tokens, {free:,} of them free", {"num_slots": slots}
         running, waiting = info.load["running"], info.load["waiting"]
-        yield "at work", f"{running} run, {waiting} wait", {"running": running, "waiting": waiting}
+        text = f"running {running}, waiting {waiting}"
+        yield "requests", text, {"running": running, "waiting": waiting}
     if info.version:
         told = f"{info.version} (here: {__version__})"
-        yield "forkroot there", told, {"version": info.version}
+        yield "forkroot", told, {"version": info.version}
 
 
 def _trial(backend: Backend) -> _Row:
