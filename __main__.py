@@ -26,12 +26,19 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .adapters.connection import check_name, connect, is_known, is_url, located
+from .adapters.connection import (
+    check_name,
+    connect,
+    introduce_embedded,
+    is_known,
+    is_url,
+    located,
+)
 from .adapters.http.bench_options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
 from .adapters.surrogates import check_text
-from .adapters.usage import Parser, no_server, number
+from .adapters.usage import Parser, no_server, number, settle_model
 from .core.config import EngineConfig
 from .core.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
 from .core.protocol import (
@@ -63,9 +70,9 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    if options.dummy:
-        options.model = f"dummy:{options.dummy}"
     try:
+        if "dummy" in options:
+            settle_model(options)
         return int(options.run(options))
     except (ForkrootError, OSError) as error:
         if isinstance(error, BrokenPipeError):  # the reader, as `head`, has seen enough
@@ -115,7 +122,7 @@ def demo(options: argparse.Namespace) -> int:
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):
-        out.print("(seconds: of the processors, the least of a few times)", style="dim")
+        out.print("(CPU seconds, best of several runs)", style="dim")
     out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
     out.print("\n[bold]What is cached after the first of these[/bold]")
     for line in tree_lines(views, label, width=min(out.width, 120)):
@@ -242,6 +249,7 @@ def completion(shell: str, parser: argparse.ArgumentParser) -> int:
 def load(options: argparse.Namespace, **fixed: Any) -> Any:
     """The backend that the options ask for. What must be downloaded is, with a bar of its own."""
     _locate(options)
+    introduce_embedded(options.model)  # on a line of its own, before the one of `_starting`
     with _starting():
         return connect(options.model, **{**_settings(options), **fixed})
 
@@ -277,12 +285,13 @@ def _told(info: BackendInfo) -> Iterator[_Row]:
     yield "takes", ", ".join(features), {"features": features}
     if "slots" in info.load:  # of other clients: an admin is told, or all where there are no keys
         slots, free = info.load["slots"], info.load["free_slots"]
-        yield "KV tokens there", f"{slots:,}, {free:,} of them free", {"num_slots": slots}
+        yield "KV cache", f"{slots:,} tokens, {free:,} of them free", {"num_slots": slots}
         running, waiting = info.load["running"], info.load["waiting"]
-        yield "at work", f"{running} run, {waiting} wait", {"running": running, "waiting": waiting}
+        text = f"running {running}, waiting {waiting}"
+        yield "requests", text, {"running": running, "waiting": waiting}
     if info.version:
         told = f"{info.version} (here: {__version__})"
-        yield "forkroot there", told, {"version": info.version}
+        yield "forkroot", told, {"version": info.version}
 
 
 def _trial(backend: Backend) -> _Row:
@@ -330,14 +339,14 @@ def _parser() -> argparse.ArgumentParser:
     tour.set_defaults(run=demo)
     name = no_server("is a server, and the demo looks into engines that it starts itself")
     text = f"{model} (the default)"
-    tour.add_argument("model", nargs="?", type=name, default="tiny", help=text)
+    tour.add_argument("model", nargs="?", type=name, help=text)
     text, many = "how many (default 12)", number(int)
     tour.add_argument("--essays", type=many, default=12, metavar="N", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
+    talking.add_argument("model", nargs="?", help=f"{place} (the default)")
     text = "answer this and leave; without it, the terminal's lines are answered"
     talking.add_argument("message", nargs="?", help=text)
     talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
@@ -357,11 +366,11 @@ def _parser() -> argparse.ArgumentParser:
 
     checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
     checking.set_defaults(run=check)
-    checking.add_argument("model", nargs="?", default="tiny", help=f"{place} (the default)")
+    checking.add_argument("model", nargs="?", help=f"{place} (the default)")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
     completing = commands.add_parser("completion", help="print a script of shell completion")
-    completing.set_defaults(run=lambda options: completion(options.shell, parser), dummy=None)
+    completing.set_defaults(run=lambda options: completion(options.shell, parser))
     completing.add_argument("shell", choices=SHELLS, help="to be sourced by this shell")
 
     for command in (tour, talking, serving, checking):

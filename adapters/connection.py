@@ -53,8 +53,8 @@ _OF_SERVERS = Place(
 )
 _EMBEDDED_NOTE = (
     "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
-    " fields out of short texts, and little else; for a real model name a checkpoint folder, or"
-    " one of the hub: forkroot chat Qwen/Qwen2.5-0.5B-Instruct"
+    " fields out of short texts, and little else; for real work give a checkpoint folder or a hub"
+    " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
 )
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")
 
@@ -100,8 +100,7 @@ def _started(
         if not is_hub_model(model):
             raise no_model(model, _OTHERS)
     settings = registry.placed(settings)
-    if str(model) == EMBEDDED and not Path(model).is_dir():
-        introduce(logging.WARNING if sys.stderr.isatty() else logging.INFO)
+    introduce_embedded(model)
     if process:
         backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
     else:
@@ -143,7 +142,13 @@ def introduce(level: int) -> None:
     """Log, once in a process at each level, what the embedded model can do and how to use a real
     one. Without a logging setup, Python writes warnings to stderr and drops lower levels.
     """
-    _log.log(level, _EMBEDDED_NOTE, EMBEDDED)
+    _log.log(level, _EMBEDDED_NOTE, EMBEDDED, EMBEDDED)
+
+
+def introduce_embedded(model: str | Path) -> None:
+    """Introduce the embedded model if `model` names it: as a warning on a terminal only."""
+    if str(model) == EMBEDDED and not Path(model).is_dir():
+        introduce(logging.WARNING if sys.stderr.isatty() else logging.INFO)
 
 
 def is_known(model: str | Path) -> bool:

@@ -18,7 +18,7 @@ _TOLD_BY_NAME = ("register_adapters", "register_backends")
 
 def add_plugins_options(parser: argparse.ArgumentParser) -> None:
     """Make this parser's command list the plugins. It takes no options."""
-    parser.set_defaults(run=_plugins, dummy=None)
+    parser.set_defaults(run=_plugins)
 
 
 def plugins_table(plugins: tuple[Plugin, ...]) -> Table:

@@ -1,6 +1,6 @@
 """Plugins: found by their entry points, named when they are broken, imported no sooner than used.
 
-What is in the box is registered as a third party's plugin would be. It knows no framework.
+The built-in plugins are registered as a third party's are. It knows no framework.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Registry:
     def load(self, sources: Iterable[EntryPoint]) -> None:
         """Take in the plugins of these entry points."""
         for source in sources:
-            version = "in the box" if source.dist is None else source.dist.version
+            version = "built in" if source.dist is None else source.dist.version
             self._add(source.name, version, source.load)
 
     @property
@@ -265,8 +265,8 @@ class Default:
         self._registry: Registry | None = None
 
     def get(self) -> Registry:
-        """What is in the box, then what is installed. A plugin that asks while it is imported gets
-        what there is so far."""
+        """The built-in plugins, then those that are installed. A plugin that asks while it is
+        imported gets what there is so far."""
         with self._lock:
             if self._registry is None:
                 self._registry = Registry()

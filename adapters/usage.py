@@ -9,7 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from ..core.folders import DUMMY, EMBEDDED
 from ..core.nearest import did_you_mean, nearest
+from ..core.protocol import InvalidCall
 from .connection import is_url
 
 T = TypeVar("T", int, float)
@@ -43,6 +45,20 @@ def no_server(told: str) -> Callable[[str], str]:
         raise argparse.ArgumentTypeError(f"{text} {told}; expected {allowed}")
 
     return read
+
+
+def settle_model(options: argparse.Namespace) -> None:
+    """Set `options.model` where none is given: to the dummy, or the embedded model. With a dummy
+    the only text of a chat is its message. Raises InvalidCall for a model beside a dummy."""
+    given = options.model
+    if not options.dummy:
+        options.model = EMBEDDED if given is None else given
+        return
+    if "message" in options and options.message is None:
+        options.message, given = given, None
+    if given is not None:
+        raise InvalidCall("model", given, f"no model beside --dummy {options.dummy}")
+    options.model = f"{DUMMY}{options.dummy}"
 
 
 class Parser(argparse.ArgumentParser):

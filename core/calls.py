@@ -6,6 +6,7 @@ Frozen values of the standard library; `check` says whether each is allowed.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
@@ -49,9 +50,16 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The answer must be one of these texts."""
+    """The answer must be one of these texts, which differ from each other."""
 
     options: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raise InvalidCall where a text is given twice."""
+        if len(set(self.options)) < len(self.options):
+            repeated = next(text for text, count in Counter(self.options).items() if count > 1)
+            allowed = f"different texts; {repeated!r} is given twice"
+            raise InvalidCall("choices", list(self.options), allowed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +246,7 @@ class Call:
             if not is_allowed(value):
                 raise InvalidCall(name, value, allowed)
         self.sampling.check()
-        if isinstance(self.constraint, JsonSchema):
+        if isinstance(self.constraint, JsonSchema | Choices):
             self.constraint.check()
         if self.options and self.constraint is not None:
             raise InvalidCall("constraint", self.constraint, "none beside options")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from .nearest import did_you_mean
+from .nearest import did_you_mean, nearest
 from .protocol import InvalidCall, Sampling
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
@@ -25,6 +25,11 @@ _ELSEWHERE = {
 }
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+_DTYPE_ALIASES = {
+    **dict.fromkeys(("bf16",), "bfloat16"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
+}
 PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "attention": ("auto", "triton", "flashinfer", "plain", "cpu"),
@@ -144,7 +149,7 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in choices and not (name in PARTS and _is_place(value)):
                 places = ("'module:Factory'",) if name in PARTS else ()
-                hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+                hint = _meant_dtype(value) if name == "dtype" else _meant(value, choices)
                 raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
 
     @property
@@ -167,6 +172,17 @@ class EngineConfig:
             max(memory // kv_bytes_per_token, context), self.max_running * context
         )
         return replace(self, context_len=context, num_slots=slots)
+
+
+def _meant(value: object, choices: tuple[str, ...]) -> str:
+    return did_you_mean(value, choices) if isinstance(value, str) else ""
+
+
+def _meant_dtype(value: object) -> str:
+    """The name of a dtype that is given by another name, or as torch's own object."""
+    name = str(value).lower().removeprefix("torch.")
+    near = _DTYPE_ALIASES.get(name) or nearest(name, DTYPES)
+    return f"; did you mean {near!r}?" if near is not None else ""
 
 
 def _is_place(value: object) -> bool:

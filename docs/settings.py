@@ -14,9 +14,10 @@ PAGE = Path(__file__).with_suffix(".md")
 HEAD = """# Settings
 
 Settings of the engine. Pass them to `connect("MODEL", num_slots=100_000)`, to an adapter
-(`LM("MODEL", num_slots=100_000)`), or on the command line (`--set num_slots=100000`). An unknown
-name or a value that is not listed ends in `InvalidCall`. This page is generated from
-`core/config.py` by `python docs/settings.py`.
+(`LM("MODEL", settings={"num_slots": 100_000})`; `ChatForkroot` and Guidance's `Forkroot` take the
+same), or on the command line (`--set num_slots=100000`). An unknown name or a value that is not
+listed ends in `InvalidCall`. This page is generated from `core/config.py` by
+`python docs/settings.py`.
 
 | setting | default | values | meaning |
 |---|---|---|---|

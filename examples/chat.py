@@ -121,8 +121,8 @@ def visible(text: str) -> str:
 
 
 def _lines(prompt: str) -> Iterator[str]:
-    """What the user types, line by line; Ctrl-C drops a line. Bytes that are no text stay in it, as
-    lone surrogates."""
+    """What the user types, line by line; Ctrl-C drops a line and says how to leave. Bytes that are
+    no text stay in it, as lone surrogates."""
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")
     with suppress(ImportError):
@@ -133,7 +133,7 @@ def _lines(prompt: str) -> Iterator[str]:
         except EOFError:
             return
         except KeyboardInterrupt:
-            print(file=sys.stderr)
+            print("\n(Ctrl-D or /quit leaves)" if prompt else "", file=sys.stderr)
             continue
         yield line.strip()
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import shutil
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,9 @@ from safetensors.torch import load_file, save_file
 
 import forkroot
 from forkroot.__main__ import main
+from forkroot.adapters.connection import introduce
+from forkroot.adapters.testing import ScriptedBackend
+from forkroot.examples.chat import Conversation, talk
 
 SMALL = ["--set", "num_slots=8192", "--set", "context_len=1024"]
 
@@ -303,6 +308,70 @@ class Terminal(io.StringIO):
 
     def isatty(self) -> bool:
         return True
+
+
+@pytest.mark.parametrize("message", [["hi"], ["tiny", "hi"]])
+def test_a_chat_with_a_dummy_takes_its_only_text_as_the_message(
+    message: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backend = ScriptedBackend("hello")
+    asked: list[str] = []
+
+    def connected(model: str, **_: Any) -> ScriptedBackend:
+        asked.append(model)
+        return backend
+
+    monkeypatch.setattr("forkroot.__main__.connect", connected)
+    status = main(["chat", "--dummy", "56m", *message])
+    out, err = capsys.readouterr()
+    if message == ["hi"]:
+        assert (status, asked, out) == (0, ["dummy:56m"], "hello\n")
+    else:
+        assert (status, asked, out) == (2, [], "")
+        assert "invalid model='tiny': expected no model beside --dummy 56m" in err
+
+
+@pytest.mark.parametrize("command", ["demo", "serve", "check"])
+def test_a_model_beside_a_dummy_is_refused(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "tiny", "--dummy", "56m"]) == 2
+    assert "invalid model='tiny': expected no model beside --dummy" in capsys.readouterr().err
+
+
+def test_the_introduction_of_the_embedded_model_is_a_line_of_its_own_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown = Terminal()
+    handler = logging.StreamHandler(shown)
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    introduce.cache_clear()
+    logger = logging.getLogger("forkroot")
+    logger.addHandler(handler)
+    try:
+        assert main(["chat", *SMALL]) == 0
+    finally:
+        logger.removeHandler(handler)
+        introduce.cache_clear()
+    lines = [line.rpartition("\x1b[K")[2] for line in shown.getvalue().split("\n")]
+    assert any(line.startswith("forkroot: 'tiny', the embedded model") for line in lines)
+
+
+def test_ctrl_c_at_the_prompt_of_a_chat_says_how_to_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed = iter([KeyboardInterrupt(), KeyboardInterrupt(), EOFError()])
+
+    def interrupted(prompt: str) -> str:
+        raise next(typed)
+
+    shown, keyboard = Terminal(), Terminal()
+    monkeypatch.setattr("builtins.input", interrupted)
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr("sys.stdin", keyboard)
+    assert talk(Conversation(ScriptedBackend("hello"), forkroot.Sampling()))
+    assert shown.getvalue().count("\n(Ctrl-D or /quit leaves)\n") == 2
 
 
 def test_one_thing_at_a_time_is_shown_on_a_terminal_while_a_model_is_loaded(

@@ -169,6 +169,14 @@ def test_a_notebook_prints_what_is_saved_in_it(notebook: Path) -> None:
     assert done.stdout.split(MARK)[:-1] == saved
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    excluded = re.findall(r"^  (\S+\.md)$", text, re.MULTILINE)
+    listed = re.findall(r"^ +- .+: (\S+\.md)$", text.partition("\nnav:\n")[2], re.MULTILINE)
+    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    assert sorted(listed + excluded) == sorted(pages)
+
+
 def test_the_page_of_settings_is_what_its_script_writes() -> None:
     script = runpy.run_path(str(ROOT / "docs/settings.py"))
     assert (ROOT / "docs/settings.md").read_text("utf-8") == script["page"]()

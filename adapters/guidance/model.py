@@ -30,7 +30,7 @@ _PLACES = (
         "{name} is given beside them: sampling_params={{'{name}': ...}}",
     ),
 )
-_OWN = ("tokenizer", "echo", "chat_template", "sampling_params", "namespace", "model")
+_OWN = ("tokenizer", "echo", "chat_template", "sampling_params", "namespace", "model", "settings")
 _KNOWN = frozenset((*_OWN, *ENGINE_SETTINGS, *REMOTE_SETTINGS))
 _ALLOWED = f"{', '.join(_OWN)}, and settings of the runtime as `forkroot.connect` takes them"
 
@@ -44,7 +44,8 @@ class Forkroot(Model):
     echo: show what is generated, with probabilities, as Guidance's other models do in notebooks.
     chat_template, sampling_params: as for `guidance.models.Transformers`.
     namespace: programs of different namespaces never share a cached token.
-    settings: for the runtime, as for `forkroot.connect`. Raises InvalidModel and InvalidCall.
+    settings: for the runtime, as for `forkroot.connect`; others: the same, by keyword.
+    Raises InvalidModel and InvalidCall.
     """
 
     def __init__(
@@ -57,8 +58,10 @@ class Forkroot(Model):
         chat_template: str | type[ChatTemplate] | None = None,
         sampling_params: SamplingParams | None = None,
         namespace: str = "",
-        **settings: Any,
+        settings: Mapping[str, Any] | None = None,
+        **others: Any,
     ) -> None:
+        settings = _together(settings, others)
         where = where if where is not None else unnamed() if model is None else model
         _check(where, settings)
         folder = _folder(tokenizer)
@@ -85,6 +88,16 @@ class Forkroot(Model):
         that were drawn."""
         state = self._interpreter.state
         return state.used if isinstance(state, ForkrootState) else Usage()
+
+
+def _together(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the runtime, however they are given. Raises InvalidCall."""
+    if not isinstance(settings, Mapping | None):
+        raise InvalidCall("settings", settings, "a mapping of the runtime's settings, or None")
+    for name, value in (settings or {}).items():
+        if name in others:
+            raise InvalidCall(name, value, "one value: in settings, or as a keyword")
+    return {**(settings or {}), **others}
 
 
 def _check(where: Any, settings: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from ..usage import number
 
 def add_bench_options(parser: argparse.ArgumentParser, file: Callable[[str], Path]) -> None:
     """Add them to its parser. file: reads the name of a file that is to be written."""
-    parser.set_defaults(run=_bench, dummy=None)
+    parser.set_defaults(run=_bench)
     add, whole, real = parser.add_argument, number(int), number(float)
     add("url", metavar="URL", help="of a server of OpenAI's kind, as http://127.0.0.1:30000")
     add("--model", metavar="NAME", help="default: the first that the server lists")

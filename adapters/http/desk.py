@@ -36,7 +36,7 @@ class Ticket:
     """One request at work. Mutable: replies are added by routes, wherever they run.
 
     refusal: the code of the error that it was answered with. is_gone: nobody waits for its answer
-    any longer.
+    any longer. is_cut_off: the server's shutdown has ended its calls.
     """
 
     id: str
@@ -45,6 +45,7 @@ class Ticket:
     replies: list[Reply] = field(default_factory=list)
     refusal: str | None = None
     is_gone: bool = False
+    is_cut_off: bool = False
 
     def add(self, reply: Reply) -> None:
         """A call of this request; it is ended at once if the client has gone meanwhile."""
@@ -70,7 +71,14 @@ class Ticket:
     def reason(self) -> str | None:
         """Why it was refused or failed; None if it was not."""
         errors = [error for it in list(self.replies) if (error := it.error()) is not None]
+        if not errors and self.is_cut_off and any(map(_is_aborted, list(self.replies))):
+            errors.append(_shut_down())
         return fault_of(errors[0]).code if errors else self.refusal
+
+    @property
+    def is_of_openai(self) -> bool:
+        """Whether its route is one of OpenAI's API, which knows no finish reason "abort"."""
+        return self.route.startswith("/v1/") and not self.route.startswith("/v1/forkroot/")
 
 
 @runtime_checkable
@@ -114,7 +122,7 @@ class Desk:
             namespace=within(ticket.client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
-        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here)
+        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here, ticket)
         ticket.add(reply)
         self._metrics.calls_open.inc()
         reply.when_done(self._note_end)
@@ -152,8 +160,9 @@ class Desk:
         return sum(ticket.cancel() for ticket in found)
 
     def end_calls(self) -> None:
-        """End the calls of all requests."""
+        """End the calls of all requests, because the server shuts down."""
         for ticket in list(self.open):
+            ticket.is_cut_off = True
             ticket.cancel()
 
     def clear_cache(self) -> int:
@@ -182,13 +191,17 @@ class Desk:
 class WatchedReply:
     """A reply whose tokens are timed as they are read.
 
-    The clock runs from the submission to the first chunk, and from each chunk to the next.
+    The clock runs from the submission to the first chunk, and from each chunk to the next. Awaited
+    for one of OpenAI's routes, it raises BackendClosed where the server's shutdown cut it off.
     """
 
-    def __init__(self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell]) -> None:
+    def __init__(
+        self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell], ticket: Ticket
+    ) -> None:
         self._reply = reply
         self._metrics = metrics
         self._bell = bell
+        self._ticket = ticket
         self._start = time.perf_counter()
         self._last: float | None = None
 
@@ -221,7 +234,10 @@ class WatchedReply:
         return iter(self._reply)
 
     def __await__(self) -> Generator[Any, None, Completion]:
-        return self._reply.__await__()
+        completion = yield from self._reply.__await__()
+        if self._ticket.is_cut_off and self._ticket.is_of_openai and _is_aborted(self):
+            raise _shut_down()
+        return completion
 
     async def __aiter__(self) -> AsyncIterator[Chunk]:
         async for ready in self.batches():
@@ -251,5 +267,12 @@ class WatchedReply:
             self._last = now
 
 
+def _shut_down() -> BackendClosed:
+    return BackendClosed("the server is shutting down")
+
+
 def _is_aborted(reply: Reply) -> bool:
+    """Whether it has ended, without an error, and was ended early."""
+    if not reply.done() or reply.error() is not None:
+        return False
     return any(output.finish_reason == "abort" for output in reply.result(0).outputs)

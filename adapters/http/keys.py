@@ -54,9 +54,9 @@ class Keys:
         if is_admin:
             return Client("admin" if self._clients else "", True)
         if path in ADMIN_PATHS and (self._admins or self._clients):
-            raise _refused(403 if names else 401, "an admin key")
+            raise _refused(403 if names else 401, "an admin key", given)
         if self._clients and not names:
-            raise _refused(401, "an API key")
+            raise _refused(401, "an API key", given)
         return Client(names[0] if names else "", not (self._admins or self._clients))
 
 
@@ -75,11 +75,16 @@ def _bearer(header: str | None) -> bytes:
     return key.strip().encode() if kind.lower() == "bearer" else b""
 
 
-def _refused(status: int, wanted: str) -> Refused:
+def _refused(status: int, wanted: str, given: bytes) -> Refused:
+    """given: the key that was sent, which the message does not repeat; empty for none."""
     kind, code = (
         ("authentication_error", "invalid_api_key")
         if status == 401
         else ("permission_error", "admin_key_required")
     )
     message = f"this route needs {wanted}, sent as 'Authorization: Bearer KEY'"
+    if status == 401 and given:
+        message = f"invalid API key: {message}"
+    elif status == 403:
+        message = f"a client's API key was sent: {message}"
     return Refused(message, Fault(status, kind, code))

@@ -14,7 +14,7 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     """Add them to its parser. models: what may be served, in words."""
     defaults = Limits()
     text, name = f"{models} (the default)", no_server("is a server already")
-    parser.add_argument("model", nargs="?", type=name, default="tiny", help=text)
+    parser.add_argument("model", nargs="?", type=name, help=text)
 
     def more(name: str, metavar: str, text: str) -> None:
         parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)

@@ -107,7 +107,7 @@ class AnnouncedServer(uvicorn.Server):
     """A server that tells its URL once it listens. Ctrl-C while it drains ends the process.
 
     desk: what its requests are asked of, if anything of ours. drain: seconds that they have when it
-    ends; their calls then end in "abort".
+    ends; their calls are then ended.
     """
 
     def __init__(

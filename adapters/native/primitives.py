@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.keywords import ENGINE, Place, checks_keywords
-from ...core.protocol import Backend, Grammar, Image, InvalidCall, Video
+from ...core.protocol import Backend, Choices, Grammar, Image, InvalidCall, Video
 from .choices import find_method
 from .constraints import Schema, constraint_of
 from .expressions import (
@@ -125,9 +125,7 @@ def select(
     options = tuple(choices) if is_list else ()
     if not options or not all(_is_text(text) for text in options):
         raise InvalidCall("choices", choices, "a list of one or more non-empty texts")
-    if len(set(options)) < len(options):
-        repeated = next(text for text in options if options.count(text) > 1)
-        raise InvalidCall("choices", choices, f"different texts; {repeated!r} is given twice")
+    Choices(options).check()
     method = find_method(choices_method).name
     return Select(_checked_name(name), options, method, checked_backend(backend))
 

@@ -39,7 +39,7 @@ class Scanner:
 
     def fault(self, position: int, what: str) -> Unreadable:
         """The error for what is no regular expression at all."""
-        return Unreadable(faulty(self.source, position, what, "`re` and ECMA-262 know"))
+        return Unreadable(faulty(self.source, position, what, " in `re` and ECMA-262"))
 
     def unsupported(self, position: int, what: str) -> Unreadable:
         """The error for what these can do and an automaton cannot."""

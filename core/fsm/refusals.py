@@ -40,9 +40,11 @@ class Unreadable(Exception):
     """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
 
 
-def faulty(pattern: str, position: int, what: str, readers: str = "`re` knows") -> str:
-    """What is allowed instead of a pattern that is none. what: stands at this position."""
-    return f"patterns that {readers}; at {_place(pattern, position)} is {what}"
+def faulty(pattern: str, position: int, what: str, readers: str = "") -> str:
+    """What is expected instead of an invalid pattern. what: the fault at this position. readers:
+    who must be able to read it, if not `re` alone."""
+    what = what.removeprefix("an ").removeprefix("a ")
+    return f"a valid pattern{readers}: {what} at {_place(pattern, position)}"
 
 
 def beyond(pattern: str, position: int, what: str) -> str:

@@ -361,6 +361,7 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
         ("zzz", "one of the settings dtype, "),
         ("tokenizer", "the folder of a checkpoint's tokenizer, or None$"),
         ("sampling_params", "a mapping, or None$"),
+        ("settings", "a mapping of the runtime's settings, or None$"),
     ],
 )
 def test_what_is_no_setting_is_refused_with_where_it_goes(name: str, told: str) -> None:
@@ -369,6 +370,19 @@ def test_what_is_no_setting_is_refused_with_where_it_goes(name: str, told: str) 
     with pytest.raises(InvalidCall, match=told) as caught:
         Forkroot("tiny", **{name: 3})
     assert (caught.value.field, caught.value.value) == (name, 3)
+
+
+def test_settings_of_the_runtime_are_keywords_or_a_mapping() -> None:
+    from forkroot.adapters.guidance import Forkroot
+
+    with pytest.raises(InvalidCall, match="invalid num_slots=0"):
+        Forkroot("tiny", settings={"num_slots": 0})
+    with pytest.raises(InvalidCall, match="did you mean num_slots"):
+        Forkroot("tiny", settings={"num_slot": 9})
+    with pytest.raises(InvalidCall, match="one value: in settings, or as a keyword"):
+        Forkroot("tiny", settings={"num_slots": 4096}, num_slots=4096)
+    lm = Forkroot("tiny", settings={"num_slots": 4096})
+    assert (lm + "The capital of France is" + gen("city", max_tokens=1))["city"] == " Paris"
 
 
 def test_a_model_may_be_named_as_guidances_own_have_it(local: LocalBackend) -> None:

@@ -355,7 +355,7 @@ def test_the_table_says_what_each_plugin_brings_and_which_is_broken() -> None:
     assert rows[0] == ["plugin", "version", "brings", "status"]
     assert rows[1][0] == "lost"
     assert rows[1][-1].startswith("broken: ModuleNotFoundError: No module named 'no_such_module'")
-    assert rows[2] == ["native", "in the box", "adapter native", "ready"]
+    assert rows[2] == ["native", "built in", "adapter native", "ready"]
     assert rows[3][2:] == ["adapter needy", "not installed: no_such_module_anywhere"]
     assert rows[4] == ["[bold]loader", "by hand", "load_model", "ready"]
 

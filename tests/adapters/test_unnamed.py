@@ -80,7 +80,7 @@ def test_on_a_terminal_the_embedded_model_says_once_what_it_can_do_and_how_to_ge
         started(2)
     (note,) = warnings_of(caplog)
     assert "copies fields out of short texts" in note and "\n" not in note
-    assert note.endswith("forkroot chat Qwen/Qwen2.5-0.5B-Instruct")
+    assert note.endswith("in place of 'tiny', such as Qwen/Qwen2.5-0.5B-Instruct")
 
 
 def test_in_a_pipe_the_embedded_model_gives_no_warning_where_it_was_named(

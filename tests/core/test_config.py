@@ -6,6 +6,7 @@ import dataclasses
 import math
 
 import pytest
+import torch
 
 from forkroot.core.config import EngineConfig
 from forkroot.core.protocol import InvalidCall
@@ -43,7 +44,7 @@ def test_an_unknown_setting_is_refused_with_all_that_are_known():
         ("host_policy", "trough", "back, through; did you mean through?"),
         ("dtype", "int8", "auto, float32, bfloat16, float16"),
         ("dtype", int, "auto, float32, bfloat16, float16"),
-        ("dtype", "BFloat16", "auto, float32, bfloat16, float16; did you mean bfloat16?"),
+        ("dtype", "BFloat16", "auto, float32, bfloat16, float16; did you mean 'bfloat16'?"),
         ("attention", "module:", "auto, triton, flashinfer, plain, cpu, 'module:Factory'"),
         ("device", 0, "the name of a device, such as cpu or cuda:0"),
         ("device", " ", "the name of a device, such as cpu or cuda:0"),
@@ -66,6 +67,24 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed)
     error = caught.value
     assert (error.field, error.value, error.allowed) == (name, value, allowed) or value != value
     assert str(error) == f"invalid {name}={value!r}: expected {allowed}"
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        ("bf16", "bfloat16"),
+        ("fp16", "float16"),
+        ("half", "float16"),
+        ("fp32", "float32"),
+        ("float", "float32"),
+        ("torch.bfloat16", "bfloat16"),
+        (torch.bfloat16, "bfloat16"),
+    ],
+)
+def test_other_names_of_a_dtype_are_refused_with_ours(value, meant):
+    with pytest.raises(InvalidCall) as caught:
+        EngineConfig(dtype=value).check()
+    assert str(caught.value).endswith(f"; did you mean '{meant}'?")
 
 
 def test_settings_are_frozen_and_the_defaults_are_allowed():

@@ -41,3 +41,10 @@ def test_a_constraint_of_the_wrong_type_is_refused_by_field(bench, call, constra
     (error,) = bench().run([call("x", constraint=constraint)])
     assert type(error) is InvalidCall
     assert error.field == "constraint"
+
+
+def test_choices_that_are_given_twice_are_refused_with_the_text(bench, call) -> None:
+    (error,) = bench().run([call("x", constraint=Choices(("b", "a", "c", "a")))])
+    assert type(error) is InvalidCall
+    assert (error.field, error.value) == ("choices", ["b", "a", "c", "a"])
+    assert error.allowed == "different texts; 'a' is given twice"

@@ -378,6 +378,14 @@ def test_a_pattern_in_a_schema_is_refused_as_one_alone_is(source: str) -> None:
     with pytest.raises(InvalidCall) as within:
         schema_pattern({"type": "object", "properties": {"a": {"pattern": source}}})
     assert "position " in alone.value.allowed
-    said = within.value.allowed.replace("`re` and ECMA-262 know;", "`re` knows;")
+    said = within.value.allowed.replace(" in `re` and ECMA-262: ", ": ")
     assert said == alone.value.allowed
     assert within.value.value == "#/properties/a/pattern"
+
+
+def test_an_invalid_pattern_is_refused_with_its_fault_and_position() -> None:
+    with pytest.raises(InvalidCall) as caught:
+        automaton(Regex("b(a"))
+    assert str(caught.value) == (
+        "invalid regex='b(a': expected a valid pattern: unclosed group at position 1 ('(a')"
+    )

@@ -58,6 +58,9 @@ def test_a_request_without_a_known_key_is_refused(keyed: str, key: str | None) -
     assert told.status_code == 401
     assert told.json()["error"]["code"] == "invalid_api_key"
     assert told.headers["WWW-Authenticate"] == "Bearer"
+    needed = "this route needs an API key, sent as 'Authorization: Bearer KEY'"
+    message = told.json()["error"]["message"]
+    assert message == (needed if key is None else f"invalid API key: {needed}")
 
 
 @pytest.mark.parametrize("key", ["one", "two", "root"])
@@ -226,6 +229,17 @@ def test_every_answer_bears_an_id_and_the_client_may_choose_it(server: str) -> N
     strange = httpx.get(path, headers={"X-Request-Id": "a b;" * 99})
     assert re.fullmatch("[0-9a-f]{32}", strange.headers["X-Request-Id"])
     assert "X-Request-Id" in httpx.get(f"{server}/nothing").headers
+
+
+@pytest.mark.parametrize("field", ["choices", "guided_choice", "structured_outputs.choice"])
+def test_choices_that_are_given_twice_are_refused_by_the_name_of_the_request(
+    server: str, field: str
+) -> None:
+    outer, _, inner = field.partition(".")
+    choices = ["a", "b", "a"]
+    told = ask(server, **{outer: {inner: choices} if inner else choices}).json()["error"]
+    assert told["param"] == field
+    assert told["message"].endswith("expected different texts; 'a' is given twice")
 
 
 def test_every_request_is_one_line_of_json_in_the_log(

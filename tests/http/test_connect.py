@@ -125,15 +125,17 @@ def test_check_tells_what_a_server_says_of_itself(
     assert main(["check", server]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert told.startswith("model tiny context length 2,048 tokens vocabulary 4,096 tokens takes ")
-    assert "KV tokens there 20,000, " in told
-    assert "at work 0 run, 0 wait trial run 8 tokens written in " in told  # no version: no command
+    assert "KV cache 20,000 tokens, " in told
+    assert (
+        "requests running 0, waiting 0 trial run 8 tokens written in " in told
+    )  # no version: no command
     assert told.endswith("It answers.")
     assert main(["check", keyed, "--set", "api_key=right"]) == 0
-    assert "KV tokens" not in capsys.readouterr().out  # what concerns all clients
+    assert "KV cache" not in capsys.readouterr().out  # what concerns all clients
     with serving(replace(runtime, version="1.2.3")) as url:
         assert main(["check", url]) == 0
     here = forkroot.__version__
-    assert f"forkroot there 1.2.3 (here: {here})" in " ".join(capsys.readouterr().out.split())
+    assert f"forkroot 1.2.3 (here: {here})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_check_of_a_url_without_a_server_says_what_to_start(

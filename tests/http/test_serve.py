@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +23,10 @@ from forkroot.__main__ import main
 from forkroot.adapters.http.runtime import Limits, Runtime
 from forkroot.adapters.http.serve import check_place, exposure, serve
 from forkroot.adapters.http.settings import Settings, tokenizer_info
+from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.protocol import InvalidModel
 
-from .conftest import serving
+from .conftest import Letters, serving
 
 LONG = {"prompt": [1, 2, 3], "max_tokens": 400, "ignore_eos": True, "stream": True}
 ENDLESS = {**LONG, "prompt": [[number, 7] for number in range(8)], "max_tokens": 1900}
@@ -176,10 +179,44 @@ def test_calls_that_take_longer_than_the_drain_are_ended_and_their_clients_told(
         response = stream.__enter__()
         lines = response.iter_lines()
         assert next(lines)
-    *_, last, end = (line for line in lines if line)
-    assert '"finish_reason":"abort"' in last.replace(" ", "")
-    assert end == "data: [DONE]"
+    *_, last = (line for line in lines if line)
+    assert json.loads(last.removeprefix("data: "))["error"]["code"] == "shutting_down"
     stream.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/completions", {"prompt": "Hello"}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}]}),
+        ("/v1/responses", {"input": "Hello"}),
+        ("/generate", {"text": "Hello"}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_a_shutdown_cuts_off_ends_in_an_error_on_openais_routes(
+    path: str, fields: dict[str, Any], stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    backend = ScriptedBackend("Hello", is_held=True)
+    runtime = Runtime(backend, Letters(), ("tiny",), Limits(drain=0.05))
+    with caplog.at_level(logging.INFO, "forkroot.http"), ThreadPoolExecutor(1) as others:
+        with serving(runtime) as url:
+            body = {**fields, "stream": stream}
+            waiting = others.submit(httpx.post, f"{url}{path}", json=body, timeout=30)
+            while not backend.calls:
+                time.sleep(0.01)
+        told = waiting.result(30)
+        lines = [it.getMessage() for it in caplog.records if it.name == "forkroot.http"]
+    line = next(json.loads(text) for text in lines if text.startswith('{"id"'))
+    assert line["error"] == "shutting_down"
+    if path == "/generate":  # as SGLang does
+        assert (told.status_code, line["status"]) == (200, 200)
+        assert '"type":"abort"' in told.text
+        assert ("[DONE]" in told.text) == stream
+    else:
+        assert '"code":"shutting_down"' in told.text.replace(" ", "")
+        assert "abort" not in told.text and "[DONE]" not in told.text
+        assert (told.status_code, told.headers["Retry-After"]) == (503, "5")  # nothing was sent
 
 
 def test_who_binds_beyond_loopback_without_keys_is_warned() -> None:
