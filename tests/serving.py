@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
 from collections.abc import Iterator
@@ -23,4 +24,7 @@ def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]
         yield told.get(timeout=30)
     finally:
         server.should_exit = True
-        thread.join()
+        thread.join(60)
+        if thread.is_alive():
+            tasks = asyncio.all_tasks(server.servers[0].get_loop())
+            raise TimeoutError(f"a server did not end; its tasks are {tasks}")

@@ -290,14 +290,14 @@ def test_an_agent_calls_its_tools_without_an_error(model: Backend, style: str) -
 @pytest.mark.parametrize("style", ADAPTERS)
 def test_calls_that_an_output_names_can_be_executed(model: Backend, style: str) -> None:
     tools = [dspy.Tool(look_up), dspy.Tool(move)]
-    lm = LM(model, cache=False, temperature=2.0, max_tokens=160, seed=2)
     adapter = ADAPTERS[style]()
     adapter.use_native_function_calling = False
     calls = list[Any]()
-    with dspy.context(lm=lm, adapter=adapter):
-        for number in range(3):
-            found = dspy.Predict(Called)(question=f"Where is {number}?", tools=tools)
-            calls += found.calls.tool_calls
+    for seed in range(6):
+        lm = LM(model, cache=False, temperature=2.0, max_tokens=160, seed=seed)
+        with dspy.context(lm=lm, adapter=adapter):
+            found = dspy.Predict(Called)(question=f"Look up the word {seed}.", tools=tools)
+        calls += found.calls.tool_calls
     assert calls
     results = {call.execute(functions=tools) for call in calls}
     assert results <= {"found", "foundfound", "", "moved"}
