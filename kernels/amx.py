@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .features import has
+from .features import BFLOAT_TILES, has
 from .vectors import rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
@@ -45,7 +45,7 @@ def can_multiply() -> bool:
     """Whether this processor multiplies tiles and the system lets this process do so, for which it
     is asked once."""
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
-    return is_known and has("amxtile", "amxbf16", "avx512bw") and _is_allowed()
+    return is_known and has(*BFLOAT_TILES) and _is_allowed()
 
 
 def _is_allowed() -> bool:

@@ -58,7 +58,6 @@ _WORDS = ROWS * DEPTH  # bfloat16 numbers of a tile
 _STEPS = BLOCK // DEPTH  # tiles of powers
 _SOON = 16  # how many queries ahead they are fetched
 _compiled = njit(error_model="numpy", nogil=True)
-_inlined = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def fits(dim: int) -> bool:

@@ -38,6 +38,7 @@ _PROCESSORS = {
     "amx": "x86-64-v4",
 }
 LEVELS = tuple(_LACKS)
+BFLOAT_TILES = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
 
 
 def has(*names: str) -> bool:

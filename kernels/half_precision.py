@@ -59,6 +59,11 @@ def has_instructions(dtype: torch.dtype) -> bool:
     return any(has(name) for name in _INSTRUCTIONS[dtype])
 
 
+def is_multiplied(dtype: torch.dtype) -> bool:
+    """Whether the processor multiplies such numbers of half precision, and torch's libraries do."""
+    return has_instructions(dtype) and (dtype is torch.float16 or can_pack(dtype))
+
+
 @functools.cache
 def can_pack(dtype: torch.dtype) -> bool:
     """Whether oneDNN packs and multiplies such numbers here, which depends on the build, the

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 
 import torch
 
-from .half_precision import can_pack, has_instructions
+from .half_precision import is_multiplied
 from .loops import LOOPS, Loop
 
 _TRIAL = ("norms.normalize",)  # of `jit.can_compile`
@@ -53,7 +53,7 @@ def _names(needs: Needs) -> Iterator[str]:
         yield from _attention(dtype, has_tiles)
     if not needs.is_own:
         return
-    is_converted = dtype != "float32" and not _is_native(dtype)
+    is_converted = dtype != "float32" and not is_multiplied(getattr(torch, dtype))
     # as `products.row_dtype`
     is_single = dtype == "float32" or (dtype == "bfloat16" and (has_tiles or is_converted))
     is_fused = is_single and needs.is_fused
@@ -90,9 +90,3 @@ def _products(stored: str, has_tiles: bool, is_fused: bool) -> Iterator[str]:
     yield f"panels.multiply:panels.{'HALVED_' if is_halved else ''}SIGNATURE"
     if is_fused:
         yield "entries.halved" if is_halved else "entries.paneled"
-
-
-def _is_native(name: str) -> bool:
-    """As `products.is_native`, but for tiles: it compiles nothing."""
-    dtype = getattr(torch, name)
-    return has_instructions(dtype) and (name == "float16" or can_pack(dtype))

@@ -18,8 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .jit import can_compile as can_compile
-from .jit import compiled as compiled
+from .jit import compiled
 from .parts import Bend, Into, TokenPart
 
 SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .paged import as_array, compiled, helpers, name_of
+from .jit import compiled
+from .paged import as_array, helpers, name_of
 from .parts import Bend, ChunkPart, Into
 
 _SPREAD = 1 << 13  # scores of a head from which a second thread is worth its wake-up

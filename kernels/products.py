@@ -21,8 +21,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .half_precision import HALVES, Converted, Packed, can_pack, has_instructions
-from .paged import can_compile, compiled, helpers
+from .half_precision import HALVES, Converted, Packed, can_pack, is_multiplied
+from .jit import can_compile, compiled
+from .paged import helpers
 from .pages import roomy
 
 _TRIAL_ROWS = (1, 8, 32, 128)
@@ -123,7 +124,7 @@ class Paneled:
         """The same, to the last bit, in the columns of these panels, and zeros elsewhere. Spans are
         shared out among threads where there is much to do."""
         out = x.new_zeros(len(x), self.width)
-        arrays = self._bits(x.contiguous()), self.panels, self._bits(out), False
+        arrays = x.contiguous().numpy(), self.panels, out.numpy(), False
         num_columns = self.lanes * sum(last - first for first, last in spans)
         is_shared = is_spread_out(len(x), self.depth * num_columns)
         num_threads = max(1, min(self._num_threads, len(spans))) if is_shared else 1
@@ -135,18 +136,13 @@ class Paneled:
         if (x.shape[1], out.shape) != (self.depth, (len(x), self.width)):  # loops look at nothing
             sizes = f"{list(x.shape)} and a matrix {[self.depth, self.width]}"
             raise ValueError(f"{sizes} have no product {list(out.shape)}")
-        arrays = self._bits(x.contiguous()), self.panels, self._bits(out), is_added
+        arrays = x.contiguous().numpy(), self.panels, out.numpy(), is_added
         num_threads = min(self._num_threads, self.num_panels)
         if num_threads == 1 or not is_spread_out(len(x), x.shape[1] * self.width):
             self._multiply(*arrays, 0, self.num_panels)
             return
         borders = [self.num_panels * i // num_threads for i in range(num_threads + 1)]
         self._share_out(arrays, [[span] for span in itertools.pairwise(borders)])
-
-    @staticmethod
-    def _bits(x: Tensor) -> npt.NDArray[Any]:
-        """Numbers as the loops take them."""
-        return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
 
     def _share_out(self, arrays: tuple[Any, ...], parts: Sequence[Spans]) -> None:
         """Each thread multiplies a part of the panels: this one the first."""
@@ -334,9 +330,7 @@ def _upper(x: Tensor) -> Tensor:
 
 def is_native(dtype: torch.dtype) -> bool:
     """Whether this processor multiplies numbers of half precision, and its libraries do."""
-    if dtype is torch.bfloat16 and _has_tiles():
-        return True
-    return has_instructions(dtype) and (dtype is torch.float16 or can_pack(dtype))
+    return (dtype is torch.bfloat16 and _has_tiles()) or is_multiplied(dtype)
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from .features import has
+from .features import BFLOAT_TILES, has
 
 # A wide vector: eight of them are sums, and two more fit beside these.
 WIDE = 32 if has("avx512f") else 8
@@ -32,7 +32,7 @@ REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
-_HAS_TILES = has("amxtile", "amxbf16", "avx512bw")  # of bfloat16 numbers, see `amx`
+_HAS_TILES = has(*BFLOAT_TILES)
 _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits

@@ -43,8 +43,7 @@ class CachedModel:
     @property
     def device(self) -> torch.device:
         """As `Model.device`."""
-        device: torch.device = self._decoder.whole.device
-        return device
+        return self._decoder.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`; `attention` is not used."""

@@ -31,6 +31,11 @@ class Decoder:
         dtype: torch.dtype = self.whole.dtype
         return dtype
 
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.whole.device
+        return device
+
     def states(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         """Last hidden states [tokens, hidden] of ids and positions [1, tokens]."""
         given = {} if mask is None else {"attention_mask": mask}

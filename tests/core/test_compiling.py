@@ -20,7 +20,7 @@ pytest.importorskip("numba")
 PARTS = """
 import sys
 
-from forkroot.kernels.paged import compiled
+from forkroot.kernels.jit import compiled
 from forkroot.kernels.plain import PlainAttention
 
 def double(x):

@@ -20,7 +20,9 @@ from forkroot.kernels.parts import Bend, ChunkPart, Into, TokenPart
 from forkroot.kernels.prefill import ChunkReader
 from forkroot.kernels.reference import attend
 
-NUM_SLOTS = 3000
+from .test_prefill import NUM_SLOTS, queries
+from .test_prefill import poisoned as pool_of
+
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
 
 
@@ -37,18 +39,8 @@ def scattered(rng: np.random.Generator, starts: list[int], lens: list[int], shar
 
 
 def poisoned(rng: np.random.Generator, past: Past, kv_heads: int, dim: int) -> torch.Tensor:
-    """A pool in which all slots but those of the sequences hold NaN."""
-    kv = torch.full((2, kv_heads, NUM_SLOTS, dim), torch.nan)
-    for row, end in zip(past.rows, past.starts + past.lens, strict=True):
-        slots = torch.from_numpy(past.table[row, :end].astype(np.int64))
-        kv[:, :, slots] = torch.from_numpy(rng.standard_normal((2, kv_heads, end, dim), np.float32))
-    return kv.bfloat16()
-
-
-def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> torch.Tensor:
-    """As a model gives them: a part of each token's heads."""
-    every = rng.standard_normal((int(past.lens.sum()), heads + 3, dim), np.float32)
-    return torch.from_numpy(every)[:, 1:-2]
+    """As in `test_prefill`, rounded."""
+    return pool_of(rng, past, kv_heads, dim).bfloat16()
 
 
 def wanted_of(

@@ -113,6 +113,6 @@ def test_bfloat16_is_quick_where_there_are_instructions_and_a_library_that_uses_
     monkeypatch: pytest.MonkeyPatch, names: set[str], can_pack: bool, is_quick: bool
 ) -> None:
     monkeypatch.setattr(products, "_has_tiles", lambda: False)
-    monkeypatch.setattr(products, "can_pack", lambda dtype: can_pack)
+    monkeypatch.setattr(half_precision, "can_pack", lambda dtype: can_pack)
     monkeypatch.setattr(half_precision, "has", lambda *wanted: names.issuperset(wanted))
     assert dtypes.multiplies_bfloat16() is is_quick
