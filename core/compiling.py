@@ -53,9 +53,10 @@ class Shown:
 
 
 class Progress:
-    """Counts the loops that are compiled, and shows how far they are."""
+    """Counts the loops that are compiled, and shows how far they are. clock: gives seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._left: dict[str, float] = {}
         self._begun: dict[str, float] = {}  # when, of those that are compiled now
         self._num_workers, self._num_open = 1, 0
@@ -72,7 +73,7 @@ class Progress:
 
     def __call__(self, name: str, event: str) -> None:
         """A loop is compiled from now on ("begun"), has been ("done"), or need not be ("kept")."""
-        now = time.monotonic()
+        now = self._clock()
         with self._lock:
             if event == "begun":
                 is_first = not self._begun and not self._done
@@ -96,7 +97,7 @@ class Progress:
             self._num_open -= 1
             self._left.clear()
             if self._done:
-                self._tell(time.monotonic())
+                self._tell(self._clock())
             self._restart()
 
     def _restart(self) -> None:

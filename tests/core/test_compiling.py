@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -110,18 +111,21 @@ def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str)
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int, float]]:
-    """What was shown, at a clock that goes on by two seconds each time."""
+    """What was shown."""
     found: list[tuple[int, int, float]] = []
-    clock = iter(range(100, 200, 2))
     monkeypatch.setattr(compiling, "show", lambda *progress: found.append(progress))
-    monkeypatch.setattr(compiling.time, "monotonic", lambda: float(next(clock)))
     return found
 
 
+@pytest.fixture
+def progress() -> Progress:
+    """At a clock that goes on by two seconds each time."""
+    return Progress(itertools.count(100.0, 2.0).__next__)
+
+
 def test_loops_are_counted_and_the_rest_is_estimated_by_the_pace_so_far(
-    shown: list[tuple[int, int, float]],
+    shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress = Progress()
     progress.expect({"a": 1.0, "b": 3.0, "c": 8.0})
     progress("c", "kept")
     for name in ("a", "b"):
@@ -134,9 +138,8 @@ def test_loops_are_counted_and_the_rest_is_estimated_by_the_pace_so_far(
 
 
 def test_loops_that_are_compiled_at_a_time_share_the_time(
-    shown: list[tuple[int, int, float]],
+    shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress = Progress()
     progress.expect({"a": 4.0, "b": 4.0, "c": 4.0}, num_workers=2)
     progress("a", "begun")
     progress("b", "begun")
@@ -149,9 +152,8 @@ def test_loops_that_are_compiled_at_a_time_share_the_time(
 
 
 def test_loops_that_nobody_planned_are_counted_with_those_that_were(
-    shown: list[tuple[int, int, float]],
+    shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress = Progress()
     progress.expect({"a": 1.0})
     for name in ("a", "new"):
         progress(name, "begun")
@@ -161,9 +163,8 @@ def test_loops_that_nobody_planned_are_counted_with_those_that_were(
 
 
 def test_loops_that_nobody_expected_are_counted_too_and_one_alone_is_shown(
-    shown: list[tuple[int, int, float]],
+    shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress = Progress()
     progress("new", "begun")
     progress("new", "done")
     progress("newer", "begun")
@@ -171,9 +172,8 @@ def test_loops_that_nobody_expected_are_counted_too_and_one_alone_is_shown(
 
 
 def test_what_was_expected_and_never_wanted_does_not_keep_a_bar(
-    shown: list[tuple[int, int, float]],
+    shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress = Progress()
     progress.expect({"a": 1.0, "b": 3.0})
     progress("a", "begun")
     progress("a", "done")
@@ -181,8 +181,9 @@ def test_what_was_expected_and_never_wanted_does_not_keep_a_bar(
     assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (1, 1)]
 
 
-def test_all_that_is_kept_is_not_shown(shown: list[tuple[int, int, float]]) -> None:
-    progress = Progress()
+def test_all_that_is_kept_is_not_shown(
+    shown: list[tuple[int, int, float]], progress: Progress
+) -> None:
     progress.expect({"a": 1.0, "b": 3.0})
     progress("a", "kept")
     progress.end()
