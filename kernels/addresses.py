@@ -54,6 +54,30 @@ def numbers_like(typing, address, number):
     return types.CPointer(number)(types.int64, number), emit
 
 
+@intrinsic
+def bare(typing, array):
+    """An array of the same memory that does not own it: calls count owners by locked instructions,
+    which wait for all that is being stored. To be used until `hold` of its owner."""
+
+    def emit(context, builder, signature, args):
+        made = context.make_array(signature.return_type)(context, builder, args[0])
+        made.meminfo = ir.Constant(made.meminfo.type, None)
+        made.parent = ir.Constant(made.parent.type, None)
+        return made._getvalue()
+
+    return array(array), emit
+
+
+@intrinsic
+def hold(typing, owners):
+    """Nothing, but these arrays live until here."""
+
+    def emit(context, builder, signature, args):
+        return context.get_dummy_value()
+
+    return types.void(owners), emit
+
+
 def records(dtype: np.dtype[np.void]) -> Any:
     """As `floats`, for records: an address as what `numba.carray` takes."""
     return _pointer(numba.from_dtype(dtype))

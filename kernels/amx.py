@@ -23,7 +23,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import BFLOAT_TILES, has
-from .vectors import rounded_bits
+from .vectors import rounded_bits, rounded_weight_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
@@ -109,7 +109,9 @@ def _moving(name: str) -> Any:
 
 
 # Between a tile and a flat array from index `at` on, whose rows lie so many bytes apart.
+# What is read once does not take the place of others in the nearest cache.
 read, write = _moving("tileloadd64"), _moving("tilestored64")
+read_once = _moving("tileloaddt164")
 
 
 @intrinsic(prefer_literal=True)
@@ -204,10 +206,23 @@ def round_both(typing, first, second, words, to):
     return types.void(first, second, words, types.intp), emit
 
 
-def _put_rounded(builder, halves, place):
+@intrinsic
+def round_weights(typing, first, second, words, to):
+    """The same of two vectors of a softmax's weights (`vectors.rounded_weight`)."""
+
+    def emit(context, builder, signature, args):
+        first, second, words, to = args
+        place = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, [first, second], place, rounded_weight_bits)
+        return context.get_dummy_value()
+
+    return types.void(first, second, words, types.intp), emit
+
+
+def _put_rounded(builder, halves, place, rounded=rounded_bits):
     """Two vectors of 16 lanes, rounded, in turn."""
     ints = ir.VectorType(_INT, ROWS)
-    first, second = (rounded_bits(builder, half) for half in halves)
+    first, second = (rounded(builder, half) for half in halves)
     upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))
     pairs = builder.or_(builder.lshr(first, ir.Constant(ints, [16] * ROWS)), upper)
     builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)

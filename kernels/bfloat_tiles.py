@@ -2,7 +2,8 @@
 (`amx`): compiled loops.
 
 As `digit_tiles`, with queries and the softmax's powers rounded to bfloat16: two products of tiles
-in place of sixteen. Sums are float32. All loops for bfloat16 keys round alike (`rounded_for`). Only
+in place of sixteen. Sums are float32. All loops for bfloat16 keys round alike (`rounded_for`,
+`rounded_weight`). Only
 on a CPU; needs numba.
 """
 
@@ -16,6 +17,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from .addresses import bare, hold
 from .amx import (
     BYTES,
     DEPTH,
@@ -26,11 +28,11 @@ from .amx import (
     copy_row,
     end,
     read,
-    round_both,
+    round_weights,
     write,
 )
 from .attention_lanes import SQUARE, few, turn
-from .digit_tiles import place_of, room, unpack
+from .digit_tiles import SOON, find_queries, room, unpack
 from .tiles import BLOCK, LOWEST, bend, find, hide, longest, look
 from .vectors import (
     exp2,
@@ -47,6 +49,7 @@ from .vectors import (
     spread,
     store,
     times,
+    weight_for,
 )
 
 LANES = ROWS  # queries of a tile
@@ -56,8 +59,7 @@ MOST_DIM = 256
 _TILE = ROWS * ROWS  # float32 numbers that take as much room as a tile
 _WORDS = ROWS * DEPTH  # bfloat16 numbers of a tile
 _STEPS = BLOCK // DEPTH  # tiles of powers
-_SOON = 16  # how many queries ahead they are fetched
-_compiled = njit(error_model="numpy", nogil=True)
+_compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def fits(dim: int) -> bool:
@@ -74,15 +76,20 @@ def attend(
     group, keys_flat = q.shape[1] // num_kv_heads, keys.reshape(-1)
     most = (longest(bounds, least, least_not) * group + LANES - 1) // LANES
     most = min(most, num_tiles) * LANES
-    of_queries, of_keys = room(most * dim // 2), room(BLOCK * dim // 2).view(np.uint16)
-    of_values, paired = room(BLOCK * dim // 2), room(BLOCK * dim // 2)
-    packed = of_queries, of_keys, of_values, room(_STEPS * _TILE).view(np.uint16)
-    rest, scores = np.empty(SQUARE * dim, np.float32), room((BLOCK + 1) * LANES)
-    mixed, rounded = room(most * dim), room(SQUARE * dim // 2)
-    peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
-    lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
-    places, count = np.empty((2, BLOCK), np.int64), 0
-    of_tile, of_sums = (lows, highs), (mixed, peaks, sums)
+    rooms = (
+        *(room(most * dim // 2), room(BLOCK * dim // 2), room(BLOCK * dim // 2)),
+        *(room(BLOCK * dim // 2), room(_STEPS * _TILE), room((BLOCK + 1) * LANES)),
+        *(room(most * dim), room(SQUARE * dim // 2), room(SQUARE * dim)),
+        *(room(most), room(most), room(most), room(most)),
+    )
+    lists, count = (np.empty((2, BLOCK), np.int64), np.empty(most + SOON, np.int64)), 0
+    q, keys_flat, values = bare(q), bare(keys_flat), bare(values)
+    of_queries, of_keys, of_values = bare(rooms[0]), bare(rooms[1].view(np.uint16)), bare(rooms[2])
+    paired, of_powers, scores = bare(rooms[3]), bare(rooms[4].view(np.uint16)), bare(rooms[5])
+    mixed, rounded, rest = bare(rooms[6]), bare(rooms[7]), bare(rooms[8])
+    peaks, sums, lows, highs = bare(rooms[9]), bare(rooms[10]), bare(rooms[11]), bare(rooms[12])
+    packed, of_tile = (of_queries, of_keys, of_values, of_powers), (lows, highs)
+    of_sums, places, of_q = (mixed, peaks, sums), bare(lists[0]), bare(lists[1])
     begin(ROWS)
     for s in range(len(rows)):
         slots, num_tokens = table[rows[s]], bounds[s + 1] - bounds[s]
@@ -97,7 +104,8 @@ def attend(
                     continue
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
-                _pack(q, tokens, of_queries, rounded, scale, of_tiles)
+                find_queries(of_q, q, tokens, of_tiles)
+                _pack(q, tokens, of_q, of_queries, rounded, scale, of_tiles)
                 look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, few())
                 mixed[: (used + LANES - 1) // LANES * LANES * dim] = 0
                 peaks[:] = LOWEST
@@ -113,8 +121,10 @@ def attend(
                     _pack_keys(keys_flat, values, places[0], num, dim, of_keys)
                     _pack_values(keys_flat, values, places, num, dim, of_values, paired)
                     _meet((at, num, used, dim), packed, cap, of_tile, of_sums, scores)
-                unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest)
+                find_queries(of_q, out, tokens, of_tiles)
+                unpack(of_sums, out, total, tokens, is_merged, of_tiles, of_q, rest)
     end()
+    hold((rooms, lists))
 
 
 @intrinsic
@@ -140,16 +150,16 @@ def _pair_rows(typing, words, first, second, numbers, to):
 
 
 @_compiled
-def _pack(q, tokens, queries, rounded, scale, of_tiles):
+def _pack(q, tokens, places, queries, rounded, scale, of_tiles):
     """queries: [tiles, dim / 2, 16 queries], each a pair of bfloat16 numbers, scaled; the last
-    query fills up its tile. rounded: room for SQUARE queries."""
+    query fills up its tile. places: by `find_queries`. rounded: room for SQUARE queries."""
     start, used, first, first_head, group = of_tiles
     dim, is_even, words = q.shape[2], q.strides[2] == q.itemsize, rounded.view(np.uint16)
     share = spread(scale, few())
     for i in range((used + LANES - 1) // LANES * LANES):
         row = i % SQUARE
         if is_even:
-            at, ahead = place_of(q, tokens, i, of_tiles), place_of(q, tokens, i + _SOON, of_tiles)
+            at, ahead = places[i], places[i + SOON]
             for d in range(0, dim, LANES):
                 fetch(q, ahead + d)
                 store(words, row * dim + d, times(load(q, at + d, share), share))
@@ -263,12 +273,12 @@ def _soften(scores, num, peaks, sums, tile, words):
     worth = exp2(minus(before, peak))
     x = y = few()  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(0, full, 2):
-        first = exp2(minus(load(scores, j * LANES, peak), peak))
-        second = exp2(minus(load(scores, (j + 1) * LANES, peak), peak))
+        first = weight_for(minus(load(scores, j * LANES, peak), peak), np.uint16(0))
+        second = weight_for(minus(load(scores, (j + 1) * LANES, peak), peak), np.uint16(0))
         x, y = plus(x, first), plus(y, second)
-        round_both(first, second, words, j * LANES)
+        round_weights(first, second, words, j * LANES)
     for j in range(full, (num + DEPTH - 1) // DEPTH * DEPTH, 2):
-        round_both(few(), few(), words, j * LANES)
+        round_weights(few(), few(), words, j * LANES)
     store(peaks, tile, peak)
     store(sums, tile, plus_products(plus(x, y), load(sums, tile, peak), worth))
     store(scores, BLOCK * LANES, worth)

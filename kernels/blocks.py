@@ -39,7 +39,7 @@ READ = record("tokens table num_rows width rows firsts ends")
 # A norm and the matrix behind it, by their addresses; hidden: numbers of a row.
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
-MOST = 128  # rows that go from product to product while they are in near caches
+MOST = 256  # rows that go from product to product while they are in near caches
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _chain_at, _end_at = records(MATRIX), records(CHAIN), records(END)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from .addresses import floats, record, records
+from .addresses import bare, floats, hold, record, records
 from .addresses import words as shorts
 from .amx import BYTES, DEPTH, ROWS, begin, end, round_both, split_both
 from .attention_lanes import few
@@ -23,7 +23,6 @@ from .gates import gated
 from .norms import scale_of
 from .thirds import (
     LANES,
-    PANELS,
     TILE,
     add_up,
     aligned,
@@ -62,22 +61,24 @@ def feed_forward(chain_at, x_at, rows, out_at, is_added):
     tiles = (min(rows, most) + ROWS - 1) // ROWS
     words = np.empty(tiles * steps * part + BYTES, np.uint16)  # as in `thirds.multiply`
     gates = np.empty(tiles * last_steps * part + BYTES, np.uint16)
-    sums = np.empty(PANELS * tiles * ROWS * LANES + BYTES, np.float32)
+    sums = np.empty(2 * tiles * ROWS * LANES + BYTES, np.float32)  # of a gate's panel, and an up's
     packed, to = aligned(words.ctypes.data) // 2, aligned(gates.ctypes.data) // 2
     total = aligned(sums.ctypes.data) // 4
+    of_words, of_gates, of_sums = bare(words), bare(gates), bare(sums)
     begin(ROWS)
     for start in range(0, rows, most):
         used = min(most, rows - start)
-        _pack_normed(x[start * up.depth :], used, weights, it.eps, row_parts, words, packed)
-        of_rows = words, packed, used, steps, row_parts, False
-        _gate_all(of_rows, of_up, down.depth // LANES, sums, total, gates, to)
-        of_rows = gates, to, used, last_steps, row_parts, False
-        of_out = out, start * down.width, down.width, is_added != 0
-        for panel in range(0, down.num_panels, PANELS):
-            of_panels = panel, min(PANELS, down.num_panels - panel)
-            add_up(of_down[0], of_rows, of_down[1], of_panels, sums, total, of_out)
-            unpack(sums, total, used, of_panels, of_out)
+        _pack_normed(x[start * up.depth :], used, weights, it.eps, row_parts, of_words, packed)
+        of_rows = of_words, packed, used, steps, row_parts
+        _gate_all(of_rows, of_up, down.depth // LANES, of_sums, total, of_gates, to)
+        of_rows = of_gates, to, used, last_steps, row_parts
+        for panel in range(down.num_panels):
+            of_panel = panel, min(panel + 1, down.num_panels - 1)
+            add_up(of_down[0], of_rows, of_down[1], of_panel, of_sums, total)
+            of_out = out, start * down.width + panel * LANES, down.width, is_added != 0
+            unpack(of_sums, total, used, min(LANES, down.width - panel * LANES), of_out)
     end()
+    hold((words, gates, sums))
 
 
 @_compiled
@@ -113,18 +114,14 @@ def _put(first, second, row_parts, words, to):
 def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
     """Thirds of silu(gate) * up for packed rows and a matrix of so many panels of gates, and as
     many of ups."""
-    (_, _, used, _, row_parts, _), (num, panels) = of_rows, of_up
-    span, nowhere = PANELS // 2, (sums, 0, 0, True)  # sums are kept
-    apart = span * num_sums(used)
-    for panel in range(0, num_panels, span):
-        count = min(span, num_panels - panel)
-        for part in range(2):
-            of_panels = part * num_panels + panel, count
-            add_up(num, of_rows, panels, of_panels, sums, total + part * apart, nowhere)
-        for i in range(count):
-            at, step = total + i * num_sums(used), 2 * (panel + i)
-            of_steps = row_parts, step, 2 * num_panels
-            _pack_gated(sums, at, apart, used, gates, to, of_steps)
+    (_, _, used, _, row_parts), (num, panels) = of_rows, of_up
+    apart = num_sums(used)
+    for panel in range(num_panels):
+        up = num_panels + panel
+        add_up(num, of_rows, panels, (panel, up), sums, total)
+        following = min(panel + 1, num_panels - 1)
+        add_up(num, of_rows, panels, (up, following), sums, total + apart)
+        _pack_gated(sums, total, apart, used, gates, to, (row_parts, 2 * panel, 2 * num_panels))
 
 
 @_compiled

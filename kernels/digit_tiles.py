@@ -58,7 +58,7 @@ MOST_TILES = 512 // LANES  # tiles that a block is read for, while it is in a ne
 _FOURS = DEPTH // 4  # numbers that as many digits take
 _PART = DIGITS * TILE  # numbers that the digits of a tile take
 _SUMS = PLACES * TILE
-_SOON = 16  # how many queries ahead they are fetched, and their results' places
+SOON = 16  # how many queries ahead they are fetched, and their results' places
 _LEAST = np.float32(1e-30)  # for rows of zeros
 _MOST, _MOST_POSITIVE = np.float32(MOST), np.float32(MOST_POSITIVE)
 _UNIT, _POSITIVE_UNIT = np.float32(UNIT / MOST), np.float32(UNIT / MOST / MOST_POSITIVE)
@@ -88,6 +88,7 @@ def attend(
     peaks, sums = np.empty(most, np.float32), np.empty(most, np.float32)
     lows, highs = np.empty(most, np.float32), np.empty(most, np.float32)
     places, of_block = np.empty((2, BLOCK), np.int64), np.empty((2, BLOCK), np.float32)
+    of_q = np.empty(most + SOON, np.int64)
     of_tile, of_sums, count = (units, lows, highs), (mixed, peaks, sums), 0
     begin(ROWS)
     for s in range(len(rows)):
@@ -103,7 +104,8 @@ def attend(
                     continue
                 used = min(most, num_queries - start)
                 of_tiles = start, used, bounds[s], kv_head * group, group
-                _pack(q, tokens, of_queries, turned, units, rest, scale, of_tiles)
+                find_queries(of_q, q, tokens, of_tiles)
+                _pack(q, tokens, of_q, of_queries, turned, units, rest, scale, of_tiles)
                 look(lows, highs, firsts[s], starts[s], ends[s], window, of_tiles, few())
                 mixed[: (used + LANES - 1) // LANES * LANES * dim] = 0
                 peaks[:] = LOWEST
@@ -122,7 +124,8 @@ def attend(
                     )
                     at_block = at, num, used, dim
                     _meet(at_block, digits, products, cap, of_tile, of_block, of_sums, scores)
-                unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest)
+                find_queries(of_q, out, tokens, of_tiles)
+                unpack(of_sums, out, total, tokens, is_merged, of_tiles, of_q, rest)
     end()
 
 
@@ -135,12 +138,18 @@ def room(size):
 
 
 @_compiled
-def place_of(numbers, tokens, i, of_tiles):
-    """Where the i-th query of tiles, or the last one, begins in numbers [tokens, heads, dim]."""
+def find_queries(places, numbers, tokens, of_tiles):
+    """places: where each query of tiles begins in numbers [tokens, heads, dim]; those behind the
+    last one lie where it does."""
     start, used, first, first_head, group = of_tiles
-    query = start + min(i, used - 1)
-    t, head = tokens[first + query // group], first_head + query % group
-    return (t * numbers.strides[0] + head * numbers.strides[1]) // numbers.itemsize
+    token, head, at = first + start // group, start % group, 0
+    for i in range(len(places)):
+        if i < used:
+            at = tokens[token] * numbers.strides[0] + (first_head + head) * numbers.strides[1]
+            head += 1
+            if head == group:
+                token, head = token + 1, 0
+        places[i] = at // numbers.itemsize
 
 
 @_compiled
@@ -165,15 +174,15 @@ def _put_row(numbers, at, share, dim, digits, to, apart):
 
 
 @_compiled
-def _pack(q, tokens, digits, turned, units, rest, scale, of_tiles):
-    """digits: [tiles, dim / 64, 3, 16, 16 queries, 4]; the last query fills up its tile. turned:
-    room for as many of SQUARE queries. rest: room for a query."""
+def _pack(q, tokens, places, digits, turned, units, rest, scale, of_tiles):
+    """digits: [tiles, dim / 64, 3, 16, 16 queries, 4]; the last query fills up its tile. places: as
+    `find_queries` has them. turned: room for as many of SQUARE queries. rest: room for a query."""
     start, used, first, first_head, group = of_tiles
     dim, is_even = q.shape[2], q.strides[2] == q.itemsize
     size = dim * DIGITS // 4
     for i in range((used + LANES - 1) // LANES * LANES):
         if is_even:
-            at, ahead = place_of(q, tokens, i, of_tiles), place_of(q, tokens, i + _SOON, of_tiles)
+            at, ahead = places[i], places[i + SOON]
             for d in range(0, dim, LANES):
                 fetch(q, ahead + d)
                 store(rest, d, load(q, at + d, few()))
@@ -342,21 +351,24 @@ def _mix(of_values, of_powers, tile, dim, products, scores, mixed):
 
 
 @_compiled
-def unpack(of_sums, out, total, tokens, is_merged, of_tiles, rest):
-    """rest: room for SQUARE queries."""
+def unpack(of_sums, out, total, tokens, is_merged, of_tiles, places, rest):
+    """places: as `find_queries` has them in out. rest: room for SQUARE queries."""
     (start, used, first, first_head, group), (mixed, peaks, sums) = of_tiles, of_sums
-    dim = out.shape[2]
+    dim, token, head = out.shape[2], first + start // group, start % group
     for i in range(used):
         if i % SQUARE == 0:
             at = i // LANES * LANES * dim + i % LANES
             for d in range(0, dim, SQUARE):
                 turn(mixed, at + d * LANES, LANES, rest, d, dim)
-        t, head = tokens[first + (start + i) // group], first_head + (start + i) % group
-        total[t, head], share, kept = settle(peaks[i], sums[i], total[t, head], is_merged)
-        to, ahead = place_of(out, tokens, i, of_tiles), place_of(out, tokens, i + _SOON, of_tiles)
+        t, h = tokens[token], first_head + head
+        total[t, h], share, kept = settle(peaks[i], sums[i], total[t, h], is_merged)
+        to, ahead = places[i], places[i + SOON]
         for d in range(0, dim, LANES):
             fetch(out, ahead + d)
             x = times(load(rest, i % SQUARE * dim + d, few()), spread(share, few()))
             if is_merged:
                 x = plus_products(x, load(out, to + d, x), spread(kept, x))
             store(out, to + d, x)
+        head += 1
+        if head == group:
+            token, head = token + 1, 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from .amx import BYTES, ROWS, add_product, clear, read, write
+from .amx import BYTES, ROWS, add_product, clear, read, read_once, write
 from .vectors import fetch, fetch_far
 
 _LINE = BYTES // 2  # words that a cache fetches at a time
@@ -29,8 +29,9 @@ def fetch_lines(panels, at, later, lines):
 
 @_compiled
 def take_rows(words, first, second):
-    read(4, words, first, BYTES)
-    read(5, words, second, BYTES)
+    """They pass the nearest cache by, where panels stay."""
+    read_once(4, words, first, BYTES)
+    read_once(5, words, second, BYTES)
 
 
 @_compiled

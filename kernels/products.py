@@ -185,13 +185,14 @@ class InThirds(Paneled):
         self.num_thirds, self.lanes = num, thirds.LANES
         width, depth = weight.shape
         steps = -(-depth // amx.DEPTH)
-        shape = -(-width // thirds.LANES), steps, thirds.TILES, num, amx.ROWS, amx.ROWS, 2
+        sides, tiles = thirds.SIDES, thirds.TILES
+        shape = -(-width // thirds.LANES), sides, steps, tiles, num, amx.ROWS, amx.ROWS, 2
         memory = roomy(shape, torch.bfloat16)
         for panel, rest in zip(memory, _filled(weight, thirds.LANES, amx.DEPTH), strict=True):
             for third in range(num):
                 upper = _upper(rest)
-                parts = upper.bfloat16().view(thirds.TILES, amx.ROWS, steps, 2, amx.ROWS)
-                panel[:, :, third] = parts.permute(2, 0, 4, 1, 3)
+                parts = upper.bfloat16().view(sides, tiles, amx.ROWS, steps, 2, amx.ROWS)
+                panel[:, :, :, third] = parts.permute(0, 3, 1, 5, 2, 4)
                 rest -= upper
         multiply = compiled(thirds.multiply, thirds.SIGNATURE, is_reordered=False)
         return functools.partial(multiply, num, self.row_parts), memory.view(torch.uint16)

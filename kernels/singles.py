@@ -48,11 +48,13 @@ from .vectors import (
     peak_for,
     plus,
     rounded_for,
+    rounded_weight,
     single,
     spread,
     summed,
     tanh,
     times,
+    weight_for,
     wide,
 )
 
@@ -275,9 +277,9 @@ def _soften(scores, num, head, room, kind):
     decay = exp2(minus(before, top))
     total = wide()  # of this block: many small powers would be lost one by one beside a large sum
     for at in range(scores, end, LANES * SIZE):
-        power = exp2(minus(read(at, top), top))
+        power = weight_for(minus(read(at, top), top), kind)
         total = plus(total, power)
-        write(at, rounded_for(power, kind))
+        write(at, rounded_weight(power, kind))
     write(sums, plus_products(total, read(sums, top), decay))
     put(peak, highest(top))
     put(room.worths + head * SIZE, highest(decay))

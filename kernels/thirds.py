@@ -16,20 +16,22 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from .amx import BYTES, DEPTH, ROWS, THIRDS, add_product, begin, end, read, round_row, split, write
+from .addresses import bare, hold
+from .amx import BYTES, DEPTH, ROWS, add_product, begin, end, read, round_row, split
 from .attention_lanes import few
 from .fours import add_four, clear_sums, fetch_lines, keep_sums, take_panel, take_rows, take_sums
-from .vectors import fetch, load, plus, single, store
+from .vectors import fetch, fetch_far, load, plus, single, store
 
 LANES = 64  # columns of a panel: four tiles
-TILES = LANES // ROWS
-HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and two of a panel
+SIDES = 2  # of a panel, which lie one after the other
+TILES = LANES // SIDES // ROWS  # of a side
+HALF = 4 * ROWS * ROWS  # sums of two tiles of rows and a side
 MOST = 2  # thirds of a matrix's number
 TILE = ROWS * DEPTH  # words of a third of a tile
+_LINE = BYTES // 2  # words that a cache fetches at a time
 _MOST_BYTES = 5 << 18  # of the thirds of rows that a panel is read for
-_LEAST_ROWS, _MOST_ROWS = 64, 128
-FEW = 64  # rows up to which a panel is read only once
-PANELS, _STEPS = 8, 6  # of panels: for so many rows these stay in the nearest caches, and sums
+_LEAST_ROWS, _MOST_ROWS = 64, 256
+_PART = 20  # steps of a side, of one third, that stay in the nearest cache
 _SOON, _LATER = 1, 4  # steps: how far ahead panels go into the nearest cache, the second further on
 _AHEAD = 2 * DEPTH  # numbers of a row that are fetched before they are split
 SIGNATURE = (
@@ -39,26 +41,30 @@ _compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 def multiply(num, row_parts, x, panels, out, is_added, first, last):
-    """As `panels.multiply`, of panels [panels, steps, tiles, num, 16, 16, 2]: tiles of `num` thirds
-    each, in pairs of what is 16 rows apart. row_parts: thirds of a row's number: THIRDS, or one."""
+    """As `panels.multiply`, of panels [panels, sides, steps, tiles, num, 16, 16, 2]: tiles of `num`
+    thirds each, in pairs of what is 16 rows apart. row_parts: thirds of a row's number: THIRDS, or
+    one."""
     (rows, depth), numbers = x.shape, x.reshape(-1)
     width, written = out.shape[1], out.reshape(-1)
     steps = (depth + DEPTH - 1) // DEPTH
-    most, is_once = rows_at_once(steps, row_parts), rows <= FEW
-    tiles, span = (min(rows, most) + ROWS - 1) // ROWS, 1 if is_once else PANELS
+    most = rows_at_once(steps, row_parts)
+    tiles = (min(rows, most) + ROWS - 1) // ROWS
     words = np.empty(tiles * steps * row_parts * TILE + BYTES, np.uint16)  # and DEPTH behind them
-    sums = np.empty(span * tiles * ROWS * LANES + BYTES, np.float32)
+    sums = np.empty(tiles * ROWS * LANES + BYTES, np.float32)
     packed, total = aligned(words.ctypes.data) // 2, aligned(sums.ctypes.data) // 4
+    numbers, panels, written = bare(numbers), bare(panels), bare(written)
+    of_words, of_sums = bare(words), bare(sums)
     begin(max(min(rows, ROWS), 1))
     for start in range(0, rows, most):
         used = min(most, rows - start)
-        _pack(numbers[start * depth :], used, depth, steps, row_parts, words, packed)
-        of_rows = words, packed, used, steps, row_parts, is_once
-        for panel in range(first, last, span):
-            of_panels, of_out = (panel, min(span, last - panel)), (written, start * width, width)
-            add_up(num, of_rows, panels, of_panels, sums, total, (*of_out, is_added))
-            unpack(sums, total, used, of_panels, (*of_out, is_added))
+        _pack(numbers[start * depth :], used, depth, steps, row_parts, of_words, packed)
+        of_rows = of_words, packed, used, steps, row_parts
+        for panel in range(first, last):
+            add_up(num, of_rows, panels, (panel, min(panel + 1, last - 1)), of_sums, total)
+            of_out = written, start * width + panel * LANES, width, is_added
+            unpack(of_sums, total, used, min(LANES, width - panel * LANES), of_out)
     end()
+    hold((words, sums))
 
 
 @_compiled
@@ -69,20 +75,42 @@ def rows_at_once(steps, row_parts):
 
 
 @_compiled
-def add_up(num, of_rows, panels, of_panels, sums, total, of_out):
-    """Sums of packed rows and some panels, from place `total` of the sums on: [panels, num_sums].
-    Those that go into the out as they are, in the place of what was, are there already.
+def add_up(num, of_rows, panels, of_panel, sums, total):
+    """Sums of packed rows and a panel, from place `total` of the sums on: as many as `num_sums`
+    says. Two tiles of rows meet a side; the last one, if there is one left, all of the panel.
 
-    of_rows: their thirds, as `_pack` puts them, from a place on, how many they are, steps, thirds
-    of a number, and whether each panel is read only once. of_out: the flat out, the place of the
-    first row, its width, and whether sums are added to what was.
+    Some steps of a side stay in the nearest cache while all rows pass them; the next ones come
+    nearer meanwhile. of_rows: their thirds, as `_pack` puts them, from a place on, how many they
+    are, steps, and thirds of a number. of_panel: which one, and which is wanted next.
     """
-    words, packed, used, steps, row_parts, is_once = of_rows
-    of_tiles = num, row_parts, words, packed
-    part = steps if is_once else min(_STEPS * THIRDS // row_parts, steps)
-    for step in range(0, steps, part):
-        of_steps = step, min(part, steps - step), steps
-        _meet(of_tiles, of_steps, used, panels, of_panels, sums, total, of_out)
+    (words, packed, used, steps, row_parts), (panel, following) = of_rows, of_panel
+    tiles, of_pair = (used + ROWS - 1) // ROWS, (num, row_parts, words)
+    step_size, apart = TILES * num * TILE, steps * row_parts * TILE
+    side_size, pairs = steps * step_size, tiles // 2
+    start, num_parts = panel * SIDES * side_size, (steps * num + _PART - 1) // _PART
+    part = (steps + num_parts - 1) // num_parts
+    for side in range(SIDES if pairs else 0):
+        for first in range(0, steps, part):
+            count = min(part, steps - first)
+            at = start + side * side_size + first * step_size
+            soon = at + count * step_size
+            if first + count == steps and side + 1 == SIDES:
+                soon = following * SIDES * side_size
+            lines = (TILES * num * ROWS + pairs - 1) // pairs
+            for pair in range(pairs):
+                row = packed + 2 * pair * apart + first * row_parts * TILE
+                to = total + (SIDES * pair + side) * HALF
+                if first:
+                    take_sums(sums, to)
+                else:
+                    clear_sums()
+                there = soon + pair * lines * _LINE, lines
+                _meet_side(of_pair, row, row + apart, count, panels, at, there)
+                keep_sums(sums, to)
+    if tiles % 2:
+        clear_sums()
+        _meet_whole(of_pair, packed + (tiles - 1) * apart, steps, panels, start, side_size)
+        keep_sums(sums, total + (tiles - 1) * ROWS * LANES)
 
 
 @_compiled
@@ -127,111 +155,61 @@ def _put(x, at, row_parts, words, to):
 
 
 @_compiled
-def _meet(of_tiles, of_steps, used, panels, of_panels, sums, total, of_out):
-    """A few steps of some panels and tiles of rows: two of these meet two of a panel's; the last
-    one, if there is one left, all four. After the last step sums that need no more than that go
-    into the out."""
-    (num, row_parts, words, packed), (panel, count) = of_tiles, of_panels
-    (first, num_steps, steps), of_pair = of_steps, (num, row_parts, words)
-    written, base, width, is_added = of_out
-    tiles, step_size, size = (used + ROWS - 1) // ROWS, TILES * num * TILE, num_sums(used)
-    half, at = TILES // 2 * num * TILE, (panel * steps + first) * step_size
-    part = row_parts * TILE
-    row, apart, later = packed + first * part, steps * part, _LATER * step_size
-    for pair in range(tiles // 2):
-        for i in range(count):
-            left, column = at + i * steps * step_size, (panel + i) * LANES
-            following = left + steps * step_size if i + 1 < count else at
-            is_direct = _is_direct(pair, column, used, width, is_added)
-            inner = total + i * size + pair * 2 * ROWS * LANES
-            outer = base + pair * 2 * ROWS * width + column
-            for there in (left + half, following):
-                if first:
-                    take_sums(sums, inner)
-                else:
-                    clear_sums()
-                _meet_half(of_pair, row, row + apart, num_steps, panels, left, there, later)
-                if is_direct and first + num_steps == steps:
-                    _write_half(written, outer, width)
-                else:
-                    keep_sums(sums, inner)
-                left += half
-                inner += HALF
-                outer += LANES // 2
-        row += 2 * apart
-        later = 0  # other rows have brought it near
-    if tiles % 2:
-        for i in range(count):
-            left, to = at + i * steps * step_size, total + i * size + (tiles - 1) * ROWS * LANES
-            if first:
-                take_sums(sums, to)
-            else:
-                clear_sums()
-            _meet_whole(of_pair, row, num_steps, panels, left)
-            keep_sums(sums, to)
-
-
-@_compiled
 def num_sums(used):
     """Sums of so many rows and a panel."""
     return (used + ROWS - 1) // ROWS * ROWS * LANES
 
 
 @_compiled
-def _is_direct(pair, column, used, width, is_added):
-    """Whether all numbers of two tiles of rows and a panel are wanted, in the place of what was."""
-    return (pair + 1) * 2 * ROWS <= used and column + LANES <= width and not is_added
-
-
-@_compiled
-def _meet_half(of_pair, upper, lower, count, panels, at, there, later):
-    """Two tiles of rows and two of a panel; there: those that come next. later: so many words
-    behind what comes soon more is brought nearer; 0: it is not.
+def _meet_side(of_pair, upper, lower, count, panels, at, there):
+    """Two tiles of rows and some steps of a side. there: a place of what is wanted after these, and
+    how many lines of each step come nearer.
 
     Units of vectors sleep where only tiles are multiplied for long, and tiles are stored through
     these: each time 800 cycles would be lost. A sum a step, of which nothing is wanted, keeps them
     awake.
     """
-    num, row_parts, words = of_pair
-    step_size, lines = TILES * num * TILE, _share(num, row_parts, TILES // 2)
+    (num, row_parts, words), (soon, lines) = of_pair, there
+    row_size, size = row_parts * TILE, num * TILE
     awake = load(panels, at, few())
-    for step in range(count):
+    for _ in range(count):
         awake = plus(awake, awake)
-        first, second = upper + step * row_parts * TILE, lower + step * row_parts * TILE
-        left = at + step * step_size
-        right, ahead = left + num * TILE, left + _SOON * step_size if step + 1 < count else there
-        take_panel(panels, left, right)
+        take_panel(panels, at, at + size)
         if row_parts > 1:
-            take_rows(words, first + 2 * TILE, second + 2 * TILE)
+            take_rows(words, upper + 2 * TILE, lower + 2 * TILE)
             add_four()
-            ahead = fetch_lines(panels, ahead, later, lines)
-            take_rows(words, first + TILE, second + TILE)
+            take_rows(words, upper + TILE, lower + TILE)
             add_four()
-            ahead = fetch_lines(panels, ahead, later, lines)
-        take_rows(words, first, second)
+        take_rows(words, upper, lower)
         add_four()
-        ahead = fetch_lines(panels, ahead, later, lines)
         if num > 1:
-            take_panel(panels, left + TILE, right + TILE)
+            take_panel(panels, at + TILE, at + size + TILE)
             add_four()
-            ahead = fetch_lines(panels, ahead, later, lines)
             if row_parts > 1:
-                take_rows(words, first + TILE, second + TILE)
+                take_rows(words, upper + TILE, lower + TILE)
                 add_four()
-                fetch_lines(panels, ahead, later, lines)
+        for line in range(lines):
+            fetch_far(panels, soon + line * _LINE)
+        soon += TILES * size
+        at += TILES * size
+        upper += row_size
+        lower += row_size
     store(words, len(words) - DEPTH, awake)
 
 
 @_compiled
-def _meet_whole(of_pair, row, count, panels, at):
-    """A tile of rows and a whole panel; stays awake as `_meet_half`."""
+def _meet_whole(of_pair, row, count, panels, at, side_size):
+    """A tile of rows and a whole panel, whose sides are of such a size; stays awake as
+    `_meet_side`."""
     num, row_parts, words = of_pair
-    step_size, size = TILES * num * TILE, num * TILE
+    size = num * TILE
+    step_size = TILES * size
     ahead, later = _SOON * step_size, _LATER * step_size
     awake = load(panels, at, few())
     for step in range(count):
         awake = plus(awake, awake)
         start, here = row + step * row_parts * TILE, at + step * step_size
+        other = here + side_size
         read(4, words, start, BYTES)
         if row_parts > 1:
             read(5, words, start + TILE, BYTES)
@@ -240,18 +218,11 @@ def _meet_whole(of_pair, row, count, panels, at):
         fetch_lines(panels, here + ahead, later, num * ROWS)
         _add_to_second(num, row_parts, panels, here + size)
         fetch_lines(panels, here + size + ahead, later, num * ROWS)
-        _add_to_third(num, row_parts, panels, here + 2 * size)
-        fetch_lines(panels, here + 2 * size + ahead, later, num * ROWS)
-        _add_to_fourth(num, row_parts, panels, here + 3 * size)
-        fetch_lines(panels, here + 3 * size + ahead, later, num * ROWS)
+        _add_to_third(num, row_parts, panels, other)
+        fetch_lines(panels, other + ahead, later, num * ROWS)
+        _add_to_fourth(num, row_parts, panels, other + size)
+        fetch_lines(panels, other + size + ahead, later, num * ROWS)
     store(words, len(words) - DEPTH, awake)
-
-
-@_compiled
-def _share(num, row_parts, tiles):
-    """Lines of a step that are fetched after each of its products of thirds."""
-    num_products = num if row_parts == 1 else THIRDS if num == 1 else THIRDS + 2
-    return (tiles * num * ROWS + num_products - 1) // num_products
 
 
 def _adding_to(sums):
@@ -273,18 +244,8 @@ def _adding_to(sums):
 
 
 _add_to_first, _add_to_second, _add_to_third, _add_to_fourth = (
-    _adding_to(tile) for tile in range(TILES)
+    _adding_to(tile) for tile in range(SIDES * TILES)
 )
-
-
-@_compiled
-def _write_half(out, to, width):
-    """[32, 32] of rows of such a width."""
-    below, apart = to + ROWS * width, 4 * width
-    write(0, out, to, apart)
-    write(1, out, to + ROWS, apart)
-    write(2, out, below, apart)
-    write(3, out, below + ROWS, apart)
 
 
 @_compiled
@@ -297,32 +258,27 @@ def sums_of(start, tile, tiles):
 
 
 @_compiled
-def unpack(sums, total, used, of_panels, of_out):
-    """Sums of which not all numbers are wanted, or which are added, into the flat out."""
-    (written, base, width, is_added), (panel, count) = of_out, of_panels
-    tiles = (used + ROWS - 1) // ROWS
-    for i in range(count):
-        column, start = (panel + i) * LANES, total + i * num_sums(used)
-        num = min(LANES, width - column)
-        for tile in range(tiles):
-            if _is_direct(tile // 2, column, used, width, is_added):
-                continue
-            (at, right), beside = sums_of(start, tile, tiles), ROWS * ROWS
-            to = base + tile * ROWS * width + column
-            for _ in range(min(ROWS, used - tile * ROWS)):
-                if num == LANES:
-                    _put_sums(sums, at, written, to, is_added)
-                    _put_sums(sums, at + beside, written, to + ROWS, is_added)
-                    _put_sums(sums, at + right, written, to + 2 * ROWS, is_added)
-                    _put_sums(sums, at + right + beside, written, to + 3 * ROWS, is_added)
-                else:
-                    for j in range(num):
-                        place = at + j // (2 * ROWS) * right + j // ROWS % 2 * beside + j % ROWS
-                        x = load(sums, place, single())
-                        x = plus(load(written, to + j, x), x) if is_added else x
-                        store(written, to + j, x)
-                at += ROWS
-                to += width
+def unpack(sums, total, used, num, of_out):
+    """Sums of rows and a panel into the out, or added to it: so many columns. of_out: it is flat;
+    the place of the first number, the width of its rows, and whether sums are added."""
+    (written, base, width, is_added), tiles = of_out, (used + ROWS - 1) // ROWS
+    for tile in range(tiles):
+        (at, right), beside = sums_of(total, tile, tiles), ROWS * ROWS
+        to = base + tile * ROWS * width
+        for _ in range(min(ROWS, used - tile * ROWS)):
+            if num == LANES:
+                _put_sums(sums, at, written, to, is_added)
+                _put_sums(sums, at + beside, written, to + ROWS, is_added)
+                _put_sums(sums, at + right, written, to + 2 * ROWS, is_added)
+                _put_sums(sums, at + right + beside, written, to + 3 * ROWS, is_added)
+            else:
+                for j in range(num):
+                    place = at + j // (2 * ROWS) * right + j // ROWS % 2 * beside + j % ROWS
+                    x = load(sums, place, single())
+                    x = plus(load(written, to + j, x), x) if is_added else x
+                    store(written, to + j, x)
+            at += ROWS
+            to += width
 
 
 @_compiled

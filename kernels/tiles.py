@@ -30,12 +30,14 @@ from .vectors import (
     plus_product_at,
     plus_products,
     rounded_for,
+    rounded_weight,
     seen,
     single,
     spread,
     store,
     tanh,
     times,
+    weight_for,
     wide,
     zeros,
 )
@@ -202,10 +204,13 @@ def _pack(q, tokens, queries, rows, of_scores, of_tiles, like):
 def look(lows, highs, first, begin, end, window, of_tiles, like):
     """Which keys low:high each query sees."""
     (start, used, _, _, group), lanes = of_tiles, width(like)
+    up_to, head = begin + start // group + 1, start % group
     for i in range((used + lanes - 1) // lanes * lanes):
-        up_to = begin + (start + min(i, used - 1)) // group + 1
         lows[i] = max(first, up_to - window)
         highs[i] = min(end, up_to)
+        head += 1
+        if head == group and i + 1 < used:
+            up_to, head = up_to + 1, 0
 
 
 @_compiled
@@ -306,9 +311,9 @@ def _soften(scores, num, peaks, sums, tile, of_powers, like):
     worth = exp2(minus(before, peak))
     total = like  # of this block: many small powers would be lost one by one beside a large sum
     for j in range(num):
-        power = exp2(minus(load(scores, j * lanes, peak), peak))
+        power = weight_for(minus(load(scores, j * lanes, peak), peak), kind)
         total = plus(total, power)
-        store(scores, j * lanes, rounded_for(power, kind))
+        store(scores, j * lanes, rounded_weight(power, kind))
     store(peaks, tile, peak)
     store(sums, tile, plus_products(total, load(sums, tile, peak), worth))
     store(decay, 0, worth)

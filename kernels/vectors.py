@@ -39,6 +39,12 @@ _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in
 _LEAST = -126.0  # below, powers of two are no normal numbers
 _POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
 _EXP2 = _POWERS.convert(kind=np.polynomial.Polynomial).coef.tolist()  # within 1e-8
+_COARSE = np.polynomial.Chebyshev.interpolate(
+    lambda x: (np.exp2(x) - 1) / np.where(x, x, 1) + (x == 0) * math.log(2), 3, [0, 1]
+)
+_COARSE_EXP2 = (1.0, *_COARSE.convert(kind=np.polynomial.Polynomial).coef.tolist())  # within 8e-6
+_SIXTEEN, _ALL_LANES = 16, 0xFFFF  # lanes of a register, and their mask
+_DOWN, _CURRENT = 1, 4  # ways to round
 _TANH = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835)  # of odd powers, near zero
 _NEAR = 0.3
 
@@ -237,6 +243,41 @@ def _exp2(builder, x):
     return builder.select(is_least, _filled(kind, 0.0), result)
 
 
+def _coarse_exp2(builder, x):
+    """2**x of 16 lanes, by instructions of AVX-512 that take a number's fraction and exponent."""
+    mask, way = ir.Constant(ir.IntType(16), _ALL_LANES), ir.Constant(_INT, _CURRENT)
+    reduce = _avx512(builder, "reduce", x.type, [x.type, _INT, x.type, mask.type, _INT])
+    fraction = builder.call(reduce, [x, ir.Constant(_INT, _DOWN), x, mask, way])
+    result = _polynomial(builder, fraction, _COARSE_EXP2)
+    scale = _avx512(builder, "scalef", x.type, [x.type] * 3 + [mask.type, _INT])
+    return builder.call(scale, [result, x, x, mask, way])
+
+
+def _avx512(builder, name, kind, kinds):
+    name = f"llvm.x86.avx512.mask.{name}.ps.512"
+    return builder.module.declare_intrinsic(name, [], ir.FunctionType(kind, kinds))
+
+
+def _by_registers(builder, x, function):
+    """A function of 16 lanes, of any number of lanes."""
+    count, none = x.type.count, ir.Constant(x.type, ir.Undefined)
+
+    def lanes(first, num, vector, nothing):
+        kind = ir.VectorType(_INT, num)
+        chosen = [ir.Constant(_INT, first + min(i, x.type.count - 1)) for i in range(num)]
+        return builder.shuffle_vector(vector, nothing, ir.Constant(kind, chosen))
+
+    if count == _SIXTEEN:
+        return function(builder, x)
+    if count < _SIXTEEN:
+        result = function(builder, lanes(0, _SIXTEEN, x, none))
+        return lanes(0, count, result, ir.Constant(result.type, ir.Undefined))
+    halves = [function(builder, lanes(at, _SIXTEEN, x, none)) for at in (0, _SIXTEEN)]
+    kind = ir.VectorType(_INT, count)
+    order = ir.Constant(kind, [ir.Constant(_INT, i) for i in range(count)])
+    return builder.shuffle_vector(*halves, order)
+
+
 def _tanh(builder, x):
     """By exp2 of what is far from zero; near it that would cancel."""
     kind = x.type
@@ -260,6 +301,35 @@ def rounded_for(typing, x, kind):
         if signature.args[1] != types.uint16 or not _HAS_TILES:
             return x
         bits = rounded_bits(builder, x)
+        return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def weight_for(typing, x, kind):
+    """2**x as the softmax's weight of a key like `kind`: for float32 as `exp2` has it; for uint16,
+    where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return _exp2(builder, x)
+        return _by_registers(builder, x, _coarse_exp2)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def rounded_weight(typing, x, kind):
+    """A weight of `weight_for` as it meets values like `kind` in products: itself for float32; for
+    uint16 rounded to bfloat16 where tiles of these are multiplied, halves up."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        bits = rounded_weight_bits(builder, x)
         return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
 
     return x(x, kind), emit
@@ -340,6 +410,12 @@ def rounded_bits(builder, x):
     is_odd = builder.and_(builder.lshr(bits, _filled(ints, 16)), _filled(ints, 1))
     rounded = builder.add(builder.add(bits, _filled(ints, _HALF)), is_odd)
     return builder.select(builder.fcmp_unordered("uno", x, x), _filled(ints, _NAN), rounded)
+
+
+def rounded_weight_bits(builder, x):
+    """As `rounded_bits`, of numbers from 0 on; halves go up."""
+    ints = ir.VectorType(_INT, x.type.count)
+    return builder.add(builder.bitcast(x, ints), _filled(ints, _HALF + 1))
 
 
 def _plus_product(builder, total, x, y):

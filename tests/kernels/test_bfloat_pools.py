@@ -154,8 +154,8 @@ def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(cut: int) -> 
 def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
     """All but a few powers, whose sums may be rounded to the other side, are the same."""
     differences = (found - wanted).abs() / wanted.abs().max()
-    assert differences.max() < 2**-9
-    assert differences.mean() < 2e-5
+    assert differences.max() < 2**-8  # a weight near the middle may be rounded the other way
+    assert differences.mean() < 6e-5
 
 
 def part_of(past: Past, kind: type[TokenPart] | type[ChunkPart]) -> TokenPart | ChunkPart:
