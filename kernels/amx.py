@@ -23,7 +23,8 @@ from numba import types
 from numba.extending import intrinsic
 
 from .features import BFLOAT_TILES, has
-from .vectors import rounded_bits, rounded_weight_bits
+from .rounding import rounded_weight_bits
+from .vectors import rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row

@@ -33,6 +33,7 @@ from .amx import (
 )
 from .attention_lanes import SQUARE, few, turn
 from .digit_tiles import SOON, find_queries, room, unpack
+from .rounding import peak_for, weight_for
 from .tiles import BLOCK, LOWEST, bend, find, hide, longest, look
 from .vectors import (
     exp2,
@@ -42,14 +43,12 @@ from .vectors import (
     load,
     lowest,
     minus,
-    peak_for,
     plus,
     plus_products,
     single,
     spread,
     store,
     times,
-    weight_for,
 )
 
 LANES = ROWS  # queries of a tile

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from .rounding import peak_for, rounded_for, rounded_weight, weight_for
 from .single_rooms import BLOCK, LANES, ROOM, ROWS, SIZE, filled_dim, room_at
 from .spots import (
     HALF,
@@ -45,16 +46,12 @@ from .vectors import (
     larger,
     minus,
     narrow,
-    peak_for,
     plus,
-    rounded_for,
-    rounded_weight,
     single,
     spread,
     summed,
     tanh,
     times,
-    weight_for,
     wide,
 )
 

@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from .attention_lanes import FEW, SQUARE, few, turn, width
+from .rounding import peak_for, rounded_for, rounded_weight, weight_for
 from .spots import zero
 from .vectors import (
     NARROW,
@@ -25,19 +26,15 @@ from .vectors import (
     load,
     minus,
     narrow,
-    peak_for,
     plus,
     plus_product_at,
     plus_products,
-    rounded_for,
-    rounded_weight,
     seen,
     single,
     spread,
     store,
     tanh,
     times,
-    weight_for,
     wide,
     zeros,
 )
@@ -119,8 +116,7 @@ def _attend(q, keys, values, out, total, of_keys, of_part, settings, like):
                 peaks[:] = LOWEST
                 sums[:] = 0
                 stop, base = int(highs[used - 1]), kv_head * num_slots
-                unseen = (int(lows[0]) - firsts[s]) // BLOCK * BLOCK  # the same blocks for all
-                begun = firsts[s] + unseen
+                begun = firsts[s] + (int(lows[0]) - firsts[s]) // BLOCK * BLOCK  # as for all tokens
                 for at in range(begun, stop, BLOCK):
                     num_keys = min(BLOCK, stop - at)
                     if lanes < LANES and at + BLOCK < stop:
@@ -206,8 +202,7 @@ def look(lows, highs, first, begin, end, window, of_tiles, like):
     (start, used, _, _, group), lanes = of_tiles, width(like)
     up_to, head = begin + start // group + 1, start % group
     for i in range((used + lanes - 1) // lanes * lanes):
-        lows[i] = max(first, up_to - window)
-        highs[i] = min(end, up_to)
+        lows[i], highs[i] = max(first, up_to - window), min(end, up_to)
         head += 1
         if head == group and i + 1 < used:
             up_to, head = up_to + 1, 0

@@ -20,7 +20,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, models, register_model
 
-from .features import BFLOAT_TILES, has
+from .features import has
 
 # A wide vector: eight of them are sums, and two more fit beside these.
 WIDE = 32 if has("avx512f") else 8
@@ -32,19 +32,11 @@ REGISTERS = 512 if WIDE == 32 else 128 if has("avx") or has("neon") else 64
 _FLOAT, _INT = ir.FloatType(), ir.IntType(32)
 _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
-_HAS_TILES = has(*BFLOAT_TILES)
-_UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
-_HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
+BELOW_HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
 _LEAST = -126.0  # below, powers of two are no normal numbers
 _POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
 _EXP2 = _POWERS.convert(kind=np.polynomial.Polynomial).coef.tolist()  # within 1e-8
-_COARSE = np.polynomial.Chebyshev.interpolate(
-    lambda x: (np.exp2(x) - 1) / np.where(x, x, 1) + (x == 0) * math.log(2), 3, [0, 1]
-)
-_COARSE_EXP2 = (1.0, *_COARSE.convert(kind=np.polynomial.Polynomial).coef.tolist())  # within 8e-6
-_SIXTEEN, _ALL_LANES = 16, 0xFFFF  # lanes of a register, and their mask
-_DOWN, _CURRENT = 1, 4  # ways to round
 _TANH = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835)  # of odd powers, near zero
 _NEAR = 0.3
 
@@ -71,7 +63,7 @@ def zeros(width: int) -> Any:
     @intrinsic
     def filled(typing):
         def emit(context, builder, signature, args):
-            return _filled(ir.VectorType(_FLOAT, width), 0.0)
+            return all_lanes(ir.VectorType(_FLOAT, width), 0.0)
 
         return Vector(width)(), emit
 
@@ -95,7 +87,7 @@ def load(typing, array, at, like):
         shorts = ir.VectorType(ir.IntType(16), kind.count)
         place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
         bits = builder.zext(builder.load(place, align=2), ints)
-        return builder.bitcast(builder.shl(bits, _filled(ints, 16)), kind)
+        return builder.bitcast(builder.shl(bits, all_lanes(ints, 16)), kind)
 
     return like(array, types.intp, like), emit
 
@@ -112,7 +104,7 @@ def store(typing, array, at, x):
             return context.get_dummy_value()
         rounded = rounded_bits(builder, args[2])
         shorts = ir.VectorType(ir.IntType(16), rounded.type.count)
-        upper = builder.lshr(rounded, _filled(rounded.type, 16))
+        upper = builder.lshr(rounded, all_lanes(rounded.type, 16))
         place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
         builder.store(builder.trunc(upper, shorts), place, align=2)
         return context.get_dummy_value()
@@ -196,7 +188,7 @@ def seen(typing, x, lows, highs, at):
         at = _spread(builder, at, x.type)
         is_above = builder.fcmp_ordered("<=", lows, at)
         is_seen = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
-        return builder.select(is_seen, x, _filled(x.type, -math.inf))
+        return builder.select(is_seen, x, all_lanes(x.type, -math.inf))
 
     return x(x, x, x, types.float32), emit
 
@@ -231,123 +223,28 @@ def _smaller(builder, x, y):
     return builder.select(builder.fcmp_ordered("<", y, x), y, x)
 
 
-def _exp2(builder, x):
+def power_of_two(builder, x):
     """2**x as a polynomial of its fraction, times its integer shifted into the exponent's bits."""
     kind, ints = x.type, ir.VectorType(_INT, x.type.count)
-    shifted = builder.fadd(x, _filled(kind, _ROUNDER))
-    fraction = builder.fsub(x, builder.fsub(shifted, _filled(kind, _ROUNDER)))
-    bits = builder.shl(builder.bitcast(shifted, ints), _filled(ints, 23))
-    power = builder.bitcast(builder.add(bits, _filled(ints, 127 << 23)), kind)
-    result = builder.fmul(_polynomial(builder, fraction, _EXP2), power)
-    is_least = builder.fcmp_ordered("<", x, _filled(kind, _LEAST))
-    return builder.select(is_least, _filled(kind, 0.0), result)
-
-
-def _coarse_exp2(builder, x):
-    """2**x of 16 lanes, by instructions of AVX-512 that take a number's fraction and exponent."""
-    mask, way = ir.Constant(ir.IntType(16), _ALL_LANES), ir.Constant(_INT, _CURRENT)
-    reduce = _avx512(builder, "reduce", x.type, [x.type, _INT, x.type, mask.type, _INT])
-    fraction = builder.call(reduce, [x, ir.Constant(_INT, _DOWN), x, mask, way])
-    result = _polynomial(builder, fraction, _COARSE_EXP2)
-    scale = _avx512(builder, "scalef", x.type, [x.type] * 3 + [mask.type, _INT])
-    return builder.call(scale, [result, x, x, mask, way])
-
-
-def _avx512(builder, name, kind, kinds):
-    name = f"llvm.x86.avx512.mask.{name}.ps.512"
-    return builder.module.declare_intrinsic(name, [], ir.FunctionType(kind, kinds))
-
-
-def _by_registers(builder, x, function):
-    """A function of 16 lanes, of any number of lanes."""
-    count, none = x.type.count, ir.Constant(x.type, ir.Undefined)
-
-    def lanes(first, num, vector, nothing):
-        kind = ir.VectorType(_INT, num)
-        chosen = [ir.Constant(_INT, first + min(i, x.type.count - 1)) for i in range(num)]
-        return builder.shuffle_vector(vector, nothing, ir.Constant(kind, chosen))
-
-    if count == _SIXTEEN:
-        return function(builder, x)
-    if count < _SIXTEEN:
-        result = function(builder, lanes(0, _SIXTEEN, x, none))
-        return lanes(0, count, result, ir.Constant(result.type, ir.Undefined))
-    halves = [function(builder, lanes(at, _SIXTEEN, x, none)) for at in (0, _SIXTEEN)]
-    kind = ir.VectorType(_INT, count)
-    order = ir.Constant(kind, [ir.Constant(_INT, i) for i in range(count)])
-    return builder.shuffle_vector(*halves, order)
+    shifted = builder.fadd(x, all_lanes(kind, _ROUNDER))
+    fraction = builder.fsub(x, builder.fsub(shifted, all_lanes(kind, _ROUNDER)))
+    bits = builder.shl(builder.bitcast(shifted, ints), all_lanes(ints, 23))
+    power = builder.bitcast(builder.add(bits, all_lanes(ints, 127 << 23)), kind)
+    result = builder.fmul(polynomial(builder, fraction, _EXP2), power)
+    is_least = builder.fcmp_ordered("<", x, all_lanes(kind, _LEAST))
+    return builder.select(is_least, all_lanes(kind, 0.0), result)
 
 
 def _tanh(builder, x):
     """By exp2 of what is far from zero; near it that would cancel."""
     kind = x.type
-    size = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(x), x)
-    power = _exp2(builder, builder.fmul(size, _filled(kind, -2 / math.log(2))))
-    one = _filled(kind, 1.0)
+    size = builder.select(builder.fcmp_ordered("<", x, all_lanes(kind, 0.0)), builder.fneg(x), x)
+    power = power_of_two(builder, builder.fmul(size, all_lanes(kind, -2 / math.log(2))))
+    one = all_lanes(kind, 1.0)
     far = builder.fdiv(builder.fsub(one, power), builder.fadd(one, power))
-    far = builder.select(builder.fcmp_ordered("<", x, _filled(kind, 0.0)), builder.fneg(far), far)
-    near = builder.fmul(x, _polynomial(builder, builder.fmul(x, x), _TANH))
-    return builder.select(builder.fcmp_ordered("<", size, _filled(kind, _NEAR)), near, far)
-
-
-@intrinsic
-def rounded_for(typing, x, kind):
-    """x as it meets numbers like `kind` in products: itself for float32; for uint16, the bits of
-    bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
-    alike."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
-            return x
-        bits = rounded_bits(builder, x)
-        return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
-
-    return x(x, kind), emit
-
-
-@intrinsic
-def weight_for(typing, x, kind):
-    """2**x as the softmax's weight of a key like `kind`: for float32 as `exp2` has it; for uint16,
-    where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
-            return _exp2(builder, x)
-        return _by_registers(builder, x, _coarse_exp2)
-
-    return x(x, kind), emit
-
-
-@intrinsic
-def rounded_weight(typing, x, kind):
-    """A weight of `weight_for` as it meets values like `kind` in products: itself for float32; for
-    uint16 rounded to bfloat16 where tiles of these are multiplied, halves up."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
-            return x
-        bits = rounded_weight_bits(builder, x)
-        return builder.bitcast(builder.and_(bits, _filled(bits.type, _UPPER)), x.type)
-
-    return x(x, kind), emit
-
-
-@intrinsic
-def peak_for(typing, x, kind):
-    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
-    rounded (`rounded_for`): these are rounded alike below any integer."""
-
-    def emit(context, builder, signature, args):
-        x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
-            return x
-        kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
-        return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
-
-    return x(x, kind), emit
+    far = builder.select(builder.fcmp_ordered("<", x, all_lanes(kind, 0.0)), builder.fneg(far), far)
+    near = builder.fmul(x, polynomial(builder, builder.fmul(x, x), _TANH))
+    return builder.select(builder.fcmp_ordered("<", size, all_lanes(kind, _NEAR)), near, far)
 
 
 def _to_one(function: Callable[..., ir.Value]) -> Any:
@@ -382,7 +279,7 @@ minus = _of_two(lambda builder, x, y: builder.fsub(x, y))
 times = _of_two(lambda builder, x, y: builder.fmul(x, y))
 over = _of_two(lambda builder, x, y: builder.fdiv(x, y))
 larger = _of_two(_larger)  # y where it is above x, else x: a NaN in y is passed over
-exp2 = _of_one(_exp2)  # 2**x for x below 127, within 1e-7 of it; 0 for x < -126
+exp2 = _of_one(power_of_two)  # 2**x for x below 127, within 1e-7 of it; 0 for x < -126
 tanh = _of_one(_tanh)  # the hyperbolic tangent, within 2e-7 of it
 
 
@@ -391,7 +288,7 @@ def _prefetch(module):
     return module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
 
 
-def _filled(kind, value):
+def all_lanes(kind, value):
     """The same constant in all lanes."""
     return ir.Constant(kind, [value] * kind.count)
 
@@ -399,7 +296,7 @@ def _filled(kind, value):
 def _spread(builder, number, kind):
     none = ir.Constant(kind, ir.Undefined)
     first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-    return builder.shuffle_vector(first, none, _filled(ir.VectorType(_INT, kind.count), 0))
+    return builder.shuffle_vector(first, none, all_lanes(ir.VectorType(_INT, kind.count), 0))
 
 
 def rounded_bits(builder, x):
@@ -407,26 +304,20 @@ def rounded_bits(builder, x):
     ones of two); the lower halves are anything."""
     ints = ir.VectorType(_INT, x.type.count)
     bits = builder.bitcast(x, ints)
-    is_odd = builder.and_(builder.lshr(bits, _filled(ints, 16)), _filled(ints, 1))
-    rounded = builder.add(builder.add(bits, _filled(ints, _HALF)), is_odd)
-    return builder.select(builder.fcmp_unordered("uno", x, x), _filled(ints, _NAN), rounded)
-
-
-def rounded_weight_bits(builder, x):
-    """As `rounded_bits`, of numbers from 0 on; halves go up."""
-    ints = ir.VectorType(_INT, x.type.count)
-    return builder.add(builder.bitcast(x, ints), _filled(ints, _HALF + 1))
+    is_odd = builder.and_(builder.lshr(bits, all_lanes(ints, 16)), all_lanes(ints, 1))
+    rounded = builder.add(builder.add(bits, all_lanes(ints, BELOW_HALF)), is_odd)
+    return builder.select(builder.fcmp_unordered("uno", x, x), all_lanes(ints, _NAN), rounded)
 
 
 def _plus_product(builder, total, x, y):
     return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
 
 
-def _polynomial(builder, x, coefficients):
+def polynomial(builder, x, coefficients):
     """Coefficients from the constant one on."""
-    result = _filled(x.type, coefficients[-1])
+    result = all_lanes(x.type, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        result = _plus_product(builder, _filled(x.type, coefficient), result, x)
+        result = _plus_product(builder, all_lanes(x.type, coefficient), result, x)
     return result
 
 

@@ -1,0 +1,129 @@
+"""How loops over bfloat16 keys and values round what meets these in products: queries, and the
+softmax's weights. All of them round alike, so that a step gives the same numbers by any of them.
+Where no tiles of bfloat16 are multiplied, and for float32 keys, nothing is rounded. Needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from .features import BFLOAT_TILES, has
+from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits
+
+_INT = ir.IntType(32)
+_HAS_TILES = has(*BFLOAT_TILES)
+_UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
+_COARSE = np.polynomial.Chebyshev.interpolate(
+    lambda x: (np.exp2(x) - 1) / np.where(x, x, 1) + (x == 0) * math.log(2), 3, [0, 1]
+)
+_COARSE_EXP2 = (1.0, *_COARSE.convert(kind=np.polynomial.Polynomial).coef.tolist())  # within 8e-6
+_SIXTEEN, _ALL_LANES = 16, 0xFFFF  # lanes of a register, and their mask
+_DOWN, _CURRENT = 1, 4  # ways to round
+
+
+@intrinsic
+def rounded_for(typing, x, kind):
+    """x as it meets numbers like `kind` in products: itself for float32; for uint16, the bits of
+    bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
+    alike."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        bits = rounded_bits(builder, x)
+        return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def weight_for(typing, x, kind):
+    """2**x as the softmax's weight of a key like `kind`: for float32 as `exp2` has it; for uint16,
+    where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return power_of_two(builder, x)
+        return _by_registers(builder, x, _coarse_exp2)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def rounded_weight(typing, x, kind):
+    """A weight of `weight_for` as it meets values like `kind` in products: itself for float32; for
+    uint16 rounded to bfloat16 where tiles of these are multiplied, halves up."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        bits = rounded_weight_bits(builder, x)
+        return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
+
+    return x(x, kind), emit
+
+
+@intrinsic
+def peak_for(typing, x, kind):
+    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
+    rounded (`rounded_for`): these are rounded alike below any integer."""
+
+    def emit(context, builder, signature, args):
+        x = args[0]
+        if signature.args[1] != types.uint16 or not _HAS_TILES:
+            return x
+        kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
+        return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])
+
+    return x(x, kind), emit
+
+
+def rounded_weight_bits(builder, x):
+    """As `rounded_bits`, of numbers from 0 on; halves go up."""
+    ints = ir.VectorType(_INT, x.type.count)
+    return builder.add(builder.bitcast(x, ints), all_lanes(ints, BELOW_HALF + 1))
+
+
+def _coarse_exp2(builder, x):
+    """2**x of 16 lanes, by instructions of AVX-512 that take a number's fraction and exponent."""
+    mask, way = ir.Constant(ir.IntType(16), _ALL_LANES), ir.Constant(_INT, _CURRENT)
+    reduce = _avx512(builder, "reduce", x.type, [x.type, _INT, x.type, mask.type, _INT])
+    fraction = builder.call(reduce, [x, ir.Constant(_INT, _DOWN), x, mask, way])
+    result = polynomial(builder, fraction, _COARSE_EXP2)
+    scale = _avx512(builder, "scalef", x.type, [x.type] * 3 + [mask.type, _INT])
+    return builder.call(scale, [result, x, x, mask, way])
+
+
+def _avx512(builder, name, kind, kinds):
+    name = f"llvm.x86.avx512.mask.{name}.ps.512"
+    return builder.module.declare_intrinsic(name, [], ir.FunctionType(kind, kinds))
+
+
+def _by_registers(builder, x, function):
+    """A function of 16 lanes, of any number of lanes."""
+    count, none = x.type.count, ir.Constant(x.type, ir.Undefined)
+
+    def lanes(first, num, vector, nothing):
+        kind = ir.VectorType(_INT, num)
+        chosen = [ir.Constant(_INT, first + min(i, x.type.count - 1)) for i in range(num)]
+        return builder.shuffle_vector(vector, nothing, ir.Constant(kind, chosen))
+
+    if count == _SIXTEEN:
+        return function(builder, x)
+    if count < _SIXTEEN:
+        result = function(builder, lanes(0, _SIXTEEN, x, none))
+        return lanes(0, count, result, ir.Constant(result.type, ir.Undefined))
+    halves = [function(builder, lanes(at, _SIXTEEN, x, none)) for at in (0, _SIXTEEN)]
+    kind = ir.VectorType(_INT, count)
+    order = ir.Constant(kind, [ir.Constant(_INT, i) for i in range(count)])
+    return builder.shuffle_vector(*halves, order)
