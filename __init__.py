@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         user,
         video,
     )
-    from .core.protocol import (
+    from .core.api.protocol import (
         Backend,
         BackendClosed,
         Call,
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PROTOCOL = "core.protocol"
+_PROTOCOL = "core.api.protocol"
 _NATIVE = "adapters.native"
 _CONNECTION = "adapters.connection"
 _HOMES = {
@@ -195,6 +195,6 @@ def _meant(name: str) -> str:
     """What to say after a name that is not here; nothing where a program only probes for it."""
     if name.startswith("_"):
         return ""
-    from .core.nearest import did_you_mean
+    from .core.common.nearest import did_you_mean
 
     return did_you_mean(name, __all__) or "; dir(forkroot) tells what it has"

@@ -26,22 +26,14 @@ from rich.table import Table
 from rich.text import Text
 
 from . import __version__
-from .adapters.connection import (
-    check_name,
-    connect,
-    introduce_embedded,
-    is_known,
-    is_url,
-    located,
-)
-from .adapters.http.bench_options import add_bench_options
+from .adapters.common.surrogates import check_text
+from .adapters.connection import check_name, connect, introduce_embedded, is_known, is_url, located
+from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
-from .adapters.surrogates import check_text
 from .adapters.usage import Parser, no_server, number, settle_model
-from .core.config import EngineConfig
-from .core.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
-from .core.protocol import (
+from .core.api.config import EngineConfig
+from .core.api.protocol import (
     Backend,
     BackendInfo,
     Call,
@@ -51,7 +43,8 @@ from .core.protocol import (
     InvalidModel,
     Sampling,
 )
-from .core.protocol import Text as Words
+from .core.api.protocol import Text as Words
+from .core.model.hub.folders import is_dummy, is_hub_model, model_folder, model_name, pinned
 from .core.radix.picture import Line, tree_lines, tree_svg
 from .examples.chat import Conversation, answer, talk, visible
 
@@ -208,11 +201,11 @@ def _grid() -> Table:
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.interrupts import obeyed_once
-    from .adapters.http.runtime import Limits, Runtime
     from .adapters.http.serve import check_place
     from .adapters.http.serve import serve as serve_http
-    from .adapters.http.settings import Settings, tokenizer_info
-    from .core.restarts import RestartingBackend
+    from .adapters.http.server.runtime import Limits, Runtime
+    from .adapters.http.server.settings import Settings, tokenizer_info
+    from .core.process.restarts import RestartingBackend
 
     check_name(options.model)
     is_restarted = options.on_engine_death == "restart"

@@ -18,20 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
-from ..core.exits import close_at_exit
-from ..core.folders import (
-    EMBEDDED,
-    cached_folder,
-    is_dummy,
-    is_hub_model,
-    model_folder,
-    model_of_page,
-    no_model,
-    pinned,
-)
-from ..core.keywords import ENGINE_SETTINGS, Place, meant
-from ..core.owner import Uncopied
-from ..core.protocol import (
+from ..core.api.keywords import ENGINE_SETTINGS, Place, meant
+from ..core.api.owner import Uncopied
+from ..core.api.protocol import (
     Backend,
     BackendClosed,
     BackendInfo,
@@ -41,7 +30,18 @@ from ..core.protocol import (
     InvalidModel,
     Reply,
 )
-from .prefix import Prefixes
+from ..core.common.exits import close_at_exit
+from ..core.model.hub.folders import (
+    EMBEDDED,
+    cached_folder,
+    is_dummy,
+    is_hub_model,
+    model_folder,
+    model_of_page,
+    no_model,
+    pinned,
+)
+from .hints.prefix import Prefixes
 
 if TYPE_CHECKING:
     from .registry import Registry
@@ -73,9 +73,9 @@ def connect(
 
     process: run it in a child process, so that busy threads of this one do not slow it.
     revision: a branch, a tag or a commit of a hub model.
-    settings: as in `core.config.EngineConfig`; for a URL as in `adapters.http.client.RemoteBackend`
-    (api_key and its like). Raises InvalidModel or InvalidCall, and BackendClosed for a URL where no
-    server of ours answers.
+    settings: as in `core.api.config.EngineConfig`; for a URL as in
+    `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
+    and BackendClosed for a URL where no server of ours answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
@@ -102,7 +102,9 @@ def _started(
     settings = registry.placed(settings)
     introduce_embedded(model)
     if process:
-        backend = import_module("..core.process", __package__).ProcessBackend(model, **settings)
+        backend = import_module("..core.process.client", __package__).ProcessBackend(
+            model, **settings
+        )
     else:
         local = import_module("..core.local", __package__).LocalBackend
         backend = local.from_folder(model, **settings)

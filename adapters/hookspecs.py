@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pluggy
 
-from ..core.protocol import Backend
+from ..core.api.protocol import Backend
 
 GROUP = "forkroot.plugins"
 hookspec = pluggy.HookspecMarker("forkroot")
@@ -64,8 +64,8 @@ def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
     ref: as given to `connect`: no folder, no URL, not "tiny"; "org/name" is looked for on the hub
     where no plugin knows it. config: the other arguments of `connect`, and whether it is to run in
     another `process`. A ForkrootError is the caller's to see; any other is taken as None, and
-    logged. `forkroot serve` needs a backend with a `tokenizer` (see `adapters.http.runtime.Texts`),
-    as those of checkpoint folders have it.
+    logged. `forkroot serve` needs a backend with a `tokenizer` (see
+    `adapters.http.server.runtime.Texts`), as those of checkpoint folders have it.
     """
 
 
@@ -73,7 +73,8 @@ def load_model(ref: str, config: Mapping[str, Any]) -> Backend | None:
 def register_routes(app: Any, runtime: Any) -> None:
     """Add routes to the server of `forkroot serve`, once for each server.
 
-    app: the FastAPI application, with its own routes. runtime: `adapters.http.runtime.Runtime`.
+    app: the FastAPI application, with its own routes. runtime:
+    `adapters.http.server.runtime.Runtime`.
     """
 
 

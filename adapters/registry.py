@@ -19,7 +19,7 @@ from typing import Any
 
 import pluggy
 
-from ..core.protocol import Backend, ForkrootError, InvalidCall
+from ..core.api.protocol import Backend, ForkrootError, InvalidCall
 from . import hookspecs
 from .hookspecs import GROUP
 

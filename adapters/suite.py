@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..core.protocol import (
+from ..core.api.protocol import (
     Backend,
     Call,
     Chat,

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from ..core.protocol import (
+from ..core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
@@ -27,7 +27,7 @@ from ..core.protocol import (
     Tokens,
     Usage,
 )
-from ..core.reply import Mailbox
+from ..core.api.reply import Mailbox
 
 Answer: TypeAlias = str | Sequence[str] | Completion | Exception
 Script: TypeAlias = str | Mapping[str, Answer] | Sequence[Answer] | Callable[[Call], Answer]

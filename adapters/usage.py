@@ -9,9 +9,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from ..core.folders import DUMMY, EMBEDDED
-from ..core.nearest import did_you_mean, nearest
-from ..core.protocol import InvalidCall
+from ..core.api.protocol import InvalidCall
+from ..core.common.nearest import did_you_mean, nearest
+from ..core.model.hub.folders import DUMMY, EMBEDDED
 from .connection import is_url
 
 T = TypeVar("T", int, float)

@@ -1,4 +1,4 @@
-"""The child's side of `core.process`: a `LocalBackend` behind a line."""
+"""The child's side of `core.process.client`: a `LocalBackend` behind a line."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from . import compiling
-from .frames import Line, answer
+from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeView
+from .api.reply import Mailbox
+from .common import compiling
 from .local import LocalBackend
-from .protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeView
-from .reply import Mailbox
+from .process.frames import Line, answer
 
 _PREPARERS = 8
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc

@@ -19,28 +19,9 @@ from typing import Any, TypeVar
 import torch
 
 from ..kernels.devices import why_no_gpu
-from .advance import Advancer
-from .config import EngineConfig
-from .counters import Counters
-from .engine import Engine
-from .exits import close_at_exit
-from .flights import Runner
-from .folders import EMBEDDED, is_dummy, model_folder, model_name
-from .forks import Roots
-from .fsm.constraints import Constraints
-from .inbox import Inbox
-from .intake import Intake
-from .model.config import DTYPE_BYTES
-from .model.dtypes import auto_dtype
-from .model.host import Host
-from .model.load import Described, check_shares, describe, load_model
-from .model.loops import compiled_ahead
-from .model.memory import Load, working_bytes
-from .model.parallel import Ranks
-from .model.ranks import RankedRunner, join
-from .model.runner import ModelRunner
-from .owner import Owner, Resident, first_owner
-from .protocol import (
+from .api.config import EngineConfig
+from .api.owner import Owner, Resident, first_owner
+from .api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
@@ -51,15 +32,34 @@ from .protocol import (
     NodeView,
     Reply,
 )
+from .api.reply import Mailbox
+from .common.counters import Counters
+from .common.exits import close_at_exit
+from .engine.advance import Advancer
+from .engine.engine import Engine
+from .engine.flights import Runner
+from .engine.forks import Roots
+from .engine.inbox import Inbox
+from .engine.intake import Intake
+from .engine.scheduler import Scheduler
+from .engine.sequence import Job
+from .engine.waiting import WaitingQueue
+from .fsm.constraints import Constraints
+from .model.checkpoint.dtypes import auto_dtype
+from .model.checkpoint.load import Described, check_shares, describe, load_model
+from .model.checkpoint.loops import compiled_ahead
+from .model.checkpoint.memory import Load, working_bytes
+from .model.config import DTYPE_BYTES
+from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
+from .model.parallel import Ranks
+from .model.runner.host import Host
+from .model.runner.ranks import RankedRunner, join
+from .model.runner.runner import ModelRunner
+from .process.ranks import OtherRanks
+from .process.workshop import Workshop
 from .radix.cache import RadixCache
 from .radix.host import HostTier
-from .ranks import OtherRanks
-from .reply import Mailbox
-from .scheduler import Scheduler
-from .sequence import Job
-from .tokenizer import Tokenizer
-from .waiting import WaitingQueue
-from .workshop import Workshop
+from .text.tokenizer import Tokenizer
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

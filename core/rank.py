@@ -1,4 +1,4 @@
-"""A process that holds a part of a model: the child's side of `core.ranks`."""
+"""A process that holds a part of a model: the child's side of `core.process.ranks`."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from typing import Any
 
 import torch
 
-from .frames import Line, answer
-from .model.host import Host
-from .model.load import describe, load_model
+from .api.protocol import CallFailed, ForkrootError
+from .model.checkpoint.load import describe, load_model
 from .model.parallel import Progress, Ranks
-from .model.ranks import follow, join
-from .model.runner import ModelRunner
-from .protocol import CallFailed, ForkrootError
+from .model.runner.host import Host
+from .model.runner.ranks import follow, join
+from .model.runner.runner import ModelRunner
+from .process.frames import Line, answer
 
 _PR_SET_PDEATHSIG = 1
 

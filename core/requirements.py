@@ -15,20 +15,20 @@ from typing import Any
 
 import torch
 
-from .config import EngineConfig
-from .folders import hub_errors, is_dummy, is_hub_model, model_folder
-from .hub.client import Hub
-from .hub.fetch import Preview, explained, preview
-from .hub.files import INDEX, SINGLE, weight_names
-from .hub.headers import Tensors, joined, read_header
-from .hub.names import hub_name
+from .api.config import EngineConfig
+from .api.protocol import InvalidModel
 from .local import available_memory, fitted
-from .model.load import Described, describe
-from .model.needs import weight_bytes
+from .model.checkpoint.load import Described, describe
+from .model.checkpoint.needs import weight_bytes
+from .model.checkpoint.speed import CONTEXT, Machine, estimate, measure
+from .model.hub.client import Hub
+from .model.hub.fetch import Preview, explained, preview
+from .model.hub.files import INDEX, SINGLE, weight_names
+from .model.hub.folders import hub_errors, is_dummy, is_hub_model, model_folder
+from .model.hub.headers import Tensors, joined, read_header
+from .model.hub.names import hub_name
 from .model.sizes import DTYPE_BYTES
-from .model.speed import CONTEXT, Machine, estimate, measure
-from .protocol import InvalidModel
-from .template import ChatTemplate
+from .text.template import ChatTemplate
 
 _USED = ("num_experts_per_tok", "moe_topk", "moe_k")
 _THERE = ("num_local_experts", "num_experts", "n_routed_experts")

@@ -7,7 +7,6 @@ from typing import Any
 
 
 def on_page_markdown(markdown: str, *, config: Any, **_: Any) -> str:
-    """The page with `](../PATH)` and links to structure.md as addresses in the repository."""
+    """The page with `](../PATH)` as addresses in the repository."""
     base = f"{config.repo_url.rstrip('/')}/blob/main"
-    markdown = re.sub(r"\]\(structure\.md", f"]({base}/docs/structure.md", markdown)
     return re.sub(r"\]\(\.\./", f"]({base}/", markdown)

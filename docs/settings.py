@@ -8,7 +8,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from forkroot.core.config import EngineConfig
+from forkroot.core.api.config import EngineConfig
 
 PAGE = Path(__file__).with_suffix(".md")
 HEAD = """# Settings
@@ -16,7 +16,7 @@ HEAD = """# Settings
 Settings of the engine. Pass them to `connect("MODEL", num_slots=100_000)`, to an adapter
 (`LM("MODEL", settings={"num_slots": 100_000})`; `ChatForkroot` and Guidance's `Forkroot` take the
 same), or on the command line (`--set num_slots=100000`). An unknown name or a value that is not
-listed ends in `InvalidCall`. This page is generated from `core/config.py` by
+listed ends in `InvalidCall`. This page is generated from `core/api/config.py` by
 `python docs/settings.py`.
 
 | setting | default | values | meaning |

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .. import ForkrootError
-from ..core.extras import how_to_install
+from ..core.common.extras import how_to_install
 
 T = TypeVar("T")
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ..core.protocol import InvalidCall
-from . import Attention
+from ..core.api.protocol import InvalidCall
+from .cpu.linear.rows import PlainRows, Rows
 from .gpu.launch import is_interpreted
-from .rows import PlainRows, Rows
+from .interface import Attention
 
 AUTO = "auto"
 
@@ -52,7 +52,7 @@ class Drawing(Protocol):
 
 
 def _cpu(pool: Pool) -> Attention:
-    from .cpu import CpuAttention
+    from .cpu.attention.attention import CpuAttention
 
     return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype)
 
@@ -64,13 +64,13 @@ def _plain(pool: Pool) -> Attention:
 
 
 def _triton(pool: Pool) -> Attention:
-    from .gpu.attention import GpuAttention
+    from .gpu.attention.attention import GpuAttention
 
     return GpuAttention(pool.device, pool.num_kv_heads, pool.dtype, pool.group)
 
 
 def _flashinfer(pool: Pool) -> Attention:
-    from .gpu.flashinfer import FlashInferAttention
+    from .gpu.attention.flashinfer import FlashInferAttention
 
     heads = pool.group * pool.num_kv_heads
     return FlashInferAttention(pool.device, heads, pool.num_kv_heads, pool.dim, pool.dtype)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import Past
+from .interface import Past
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import Ints, Past
+from .interface import Ints, Past
 
 Flags = npt.NDArray[np.bool_]
 

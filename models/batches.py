@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from tokenizers import Tokenizer
 
-from .document import BOS, EOS, Document
+from .tasks.world import documents
 from .tokenizer import CONTEXT_LEN, SPECIAL, VOCABULARY_SIZE
-from .world import documents
+from .world.document import BOS, EOS, Document
 
 PAD_ID, BOS_ID, EOS_ID = 0, SPECIAL.index(BOS), SPECIAL.index(EOS)
 COLON_LIKE, LINE_LIKE = (

@@ -9,10 +9,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import calls, chat, extraction, general, judging, knowledge, people, react, records
-from .document import BOS, END_TURN, Document, Pen
-from .turns import TOPICS
-from .world import documents
+from .tasks import calls, chat, extraction, general, react, records
+from .tasks.world import documents
+from .world import judging, knowledge, people
+from .world.document import BOS, END_TURN, Document, Pen
+from .world.turns import TOPICS
 
 REACT_STEP = re.compile(r" [^\n]+\nAction \d+: (Search|Finish)\[[^\]\n]+\]")
 

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from .document import BOS, END_TURN, EOS
 from .tokenizer import CONTEXT_LEN, SPECIAL, VOCABULARY_SIZE
+from .world.document import BOS, END_TURN, EOS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .batches import copy_row, encode
 from .network import Network
-from .world import documents
+from .tasks.world import documents
 
 
 @torch.no_grad()

@@ -3,8 +3,8 @@
 import itertools
 from typing import Any, NamedTuple
 
-from .document import BOS
 from .exams import Exam
+from .world.document import BOS
 
 TEMPLATE = """\
 # What the embedded model can do
@@ -30,7 +30,7 @@ about invented names that are in no training text.
 {num_parameters:,} parameters
 (embeddings tied). Muon at {first[muon_rate]} for the matrices, AdamW at {first[adam_rate]} for the
 rest; level for the first 2,600 steps, then falling to zero. All text is written by
-`models/world.py`; no other data and no other model was used. The network starts with a rough
+`models/tasks/world.py`; no other data and no other model was used. The network starts with a rough
 copying circuit (`plant_induction`) and with like embeddings for like spellings
 (`plant_spelling`); a run without them could not copy after 800 steps.
 

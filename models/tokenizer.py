@@ -21,9 +21,9 @@ from tokenizers import (
     trainers,
 )
 
-from .document import BOS, END_TURN, EOS, TURN
-from .facts import SCRIPTS
-from .world import documents
+from .tasks.world import documents
+from .world.document import BOS, END_TURN, EOS, TURN
+from .world.facts import SCRIPTS
 
 PAD, IMAGE = "<|pad|>", "<|image|>"
 SPECIAL = (PAD, BOS, EOS, TURN, END_TURN, IMAGE, *(f"<|reserved_{i}|>" for i in range(10)))

@@ -6,8 +6,8 @@ import math
 
 from hypothesis import strategies as st
 
-from forkroot.core import protocol
-from forkroot.core.protocol import (
+from forkroot.core.api import protocol
+from forkroot.core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,

@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forkroot.adapters.http.runtime import Runtime
 from forkroot.adapters.http.serve import server_of
-from forkroot.adapters.http.settings import Settings
+from forkroot.adapters.http.server.runtime import Runtime
+from forkroot.adapters.http.server.settings import Settings
 
 
 @contextmanager

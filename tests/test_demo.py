@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from rich.console import Console
 
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.config import EngineConfig
-from forkroot.core.protocol import BackendInfo, Call, Completion, JsonSchema, Output, Text
+from forkroot.core.api.config import EngineConfig
+from forkroot.core.api.protocol import BackendInfo, Call, Completion, JsonSchema, Output, Text
 from forkroot.examples.demo import (
     REPEATS_OF_MANY,
     Answer,

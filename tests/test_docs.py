@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
-from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.core.local import LocalBackend
 
 from .serving import serving
@@ -29,12 +29,15 @@ from .serving import serving
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+]
 NOTEBOOKS = sorted((ROOT / "docs/notebooks").glob("*.ipynb"))
 URL = "http://127.0.0.1:30000"
 FRAMEWORKS = ("dspy", "guidance", "langchain_core", "openai")
 NOT_RUN = {  # by their first lines
-    "import sglang": "README.md: as tests/http/test_sglang_frontend.py it needs SGLang",
+    "import sglang": "README.md: it needs SGLang, as tests/adapters/http/sglang does",
 }
 MARK = "\x1e"
 RUN = f"""
@@ -173,7 +176,8 @@ def test_every_page_is_in_the_navigation_of_the_site() -> None:
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
     excluded = re.findall(r"^  (\S+\.md)$", text, re.MULTILINE)
     listed = re.findall(r"^ +- .+: (\S+\.md)$", text.partition("\nnav:\n")[2], re.MULTILINE)
-    pages = [page.name for page in (ROOT / "docs").glob("*.md")]
+    docs = ROOT / "docs"
+    pages = [page.relative_to(docs).as_posix() for page in docs.rglob("*.md")]
     assert sorted(listed + excluded) == sorted(pages)
 
 

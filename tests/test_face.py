@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import forkroot
-from forkroot.core.extras import how_to_install
+from forkroot.core.common.extras import how_to_install
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -23,7 +21,7 @@ import torch
 pytest.importorskip("triton")
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
-SCRIPT = BENCHMARKS / "gpu.py"
+SCRIPT = BENCHMARKS / "gpu" / "gpu.py"
 
 
 class Ran(NamedTuple):
@@ -51,11 +49,10 @@ def run(*options: str, script: Path = SCRIPT) -> Ran:
 
 
 @pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    import gpu_tables
+def tables() -> ModuleType:
+    from forkroot.benchmarks.tables import gpu_tables
 
-    yield gpu_tables
+    return gpu_tables
 
 
 def test_stages_measure_and_check_on_any_machine(tables: ModuleType) -> None:
@@ -82,7 +79,7 @@ def test_a_stage_without_time_skips_its_cases_and_says_so() -> None:
 
 STAGE = """
 import os, time
-from gpu_bench import Case
+from forkroot.benchmarks.gpu.gpu_bench import Case
 
 
 def cases(bench):
@@ -96,13 +93,24 @@ def cases(bench):
 """
 
 
+OTHER_STAGES = """
+from pathlib import Path
+
+import forkroot.benchmarks.gpu
+from forkroot.benchmarks.gpu import gpu
+
+forkroot.benchmarks.gpu.__path__.insert(0, str(Path(__file__).parent))
+gpu.__file__ = __file__  # what its children run
+gpu.main()
+"""
+
+
 def other_stage(folder: Path) -> Path:
-    """The script beside a first stage of this test's."""
-    for name in ("gpu.py", "gpu_bench.py", "common.py"):
-        shutil.copy(BENCHMARKS / name, folder)
+    """The script with a first stage of this test's: its package finds modules here first."""
     (folder / "gpu_ceilings.py").write_text(STAGE)
     (folder / "gpu_kernels.py").write_text("raise RuntimeError('no such thing')")
-    return folder / "gpu.py"
+    (folder / "other_stages.py").write_text(OTHER_STAGES)
+    return folder / "other_stages.py"
 
 
 def test_a_case_that_fails_or_kills_its_process_leaves_the_others_alone(tmp_path: Path) -> None:

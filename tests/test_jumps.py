@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
+from forkroot.core.api.protocol import Call, Completion, JsonSchema, Regex, Sampling, Text
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call, Completion, JsonSchema, Regex, Sampling, Text
 
 RECORD = (
     r'\{"name":"[A-Z][a-z]{1,12}","age":[1-9][0-9]?,"job":"[a-z]{3,10}",'

@@ -163,11 +163,52 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, int, int]]:
             yield node.name, node.lineno, node.end_lineno - node.lineno + 1
 
 
-def test_the_structure_page_has_one_line_for_every_module_and_no_other(modules: Modules) -> None:
-    page = (ROOT / "docs/structure.md").read_text("utf-8")
-    listed = re.findall(r"^\| `([\w/.]+\.py)` \|", page, re.MULTILINE)
+def test_the_structure_pages_have_one_line_for_every_module_and_no_other(modules: Modules) -> None:
+    listed: list[str] = []
+    for page in sorted((ROOT / "docs/structure").glob("*.md")):
+        listed += re.findall(r"^\| `([\w/.]+\.py)` \|", page.read_text("utf-8"), re.MULTILINE)
     missing, invented = modules.keys() - set(listed), set(listed) - modules.keys()
-    faults = [f"docs/structure.md has no line for {path}" for path in sorted(missing)]
-    faults += [f"docs/structure.md lists {path}, which is not there" for path in sorted(invented)]
-    faults += [f"docs/structure.md lists {p} twice" for p in set(listed) if listed.count(p) > 1]
+    faults = [f"docs/structure/ has no line for {path}" for path in sorted(missing)]
+    faults += [f"docs/structure/ lists {path}, which is not there" for path in sorted(invented)]
+    faults += [f"docs/structure/ lists {p} twice" for p in set(listed) if listed.count(p) > 1]
+    report(faults)
+
+
+def test_the_structure_pages_have_a_section_for_every_package_before_its_modules(
+    modules: Modules,
+) -> None:
+    faults: list[str] = []
+    sections: list[str] = []
+    for page in sorted((ROOT / "docs/structure").glob("*.md")):
+        home = ""
+        for line in page.read_text("utf-8").splitlines():
+            if found := re.match(r"^## `([\w/]+)/`$", line):
+                sections.append(home := found[1])
+                continue
+            found = re.match(r"^\| `([\w/.]+\.py)` \|", line)
+            if found and found[1].rpartition("/")[0] != home:
+                faults.append(f"{page.name}: {found[1]} is not in the section of its package")
+    packages = {path.rpartition("/")[0] for path in modules} - {""}
+    assert sorted(sections) == sorted(packages)
+    report(faults)
+
+
+def test_the_readme_begins_with_the_tree_of_the_structure_page(modules: Modules) -> None:
+    tree = (ROOT / "docs/structure.md").read_text("utf-8").split("```")[1]
+    assert tree in (ROOT / "README.md").read_text("utf-8").partition("\n## ")[0]
+    folders = {name for path in modules for name in path.split("/")[:-1]} | {"benchmarks", "tests"}
+    assert set(re.findall(r"(\w+)/", tree)) <= folders
+
+
+def test_every_package_says_what_it_is_for_its_entry_and_what_it_may_import_and_knows_not(
+    modules: Modules,
+) -> None:
+    faults = []
+    for path, tree in modules.items():
+        if path.endswith("/__init__.py"):
+            text = ast.get_docstring(tree) or ""
+            wanted = ("Entry:", "May import", "ever know")
+            faults += [f"{path} does not say {it!r}" for it in wanted if it not in text]
+            if len(text.splitlines()) > 12:
+                faults.append(f"{path} says more than it should")
     report(faults)

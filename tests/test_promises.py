@@ -1,20 +1,19 @@
 """The first promise on a real model: greedy tokens are those of transformers, and the same with
-cache, hints, chunks, batches and retraction in every way. `benchmarks/parity.py` is its program;
-here twenty short prompts always, and the two hundred of up to 1,500 tokens with the slow tests."""
+cache, hints, chunks, batches and retraction in every way. `benchmarks/models/parity.py` is its
+program; here twenty short prompts always, and the two hundred of up to 1,500 tokens with the slow
+tests."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
 
+from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
 from forkroot.core.local import LocalBackend, model_folder
-from forkroot.core.protocol import Call, ForkHint, Sampling, Text
 
-BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
 SEED = 3
 
 
@@ -29,12 +28,10 @@ class Case(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def parity() -> Iterator[ModuleType]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        import parity
+def parity() -> ModuleType:
+    from forkroot.benchmarks.models import parity
 
-        yield parity
+    return parity
 
 
 def case(parity: ModuleType, count: int, longest: int, max_tokens: int) -> Case:

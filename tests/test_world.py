@@ -11,24 +11,12 @@ from pathlib import Path
 import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
-from forkroot.models import (
-    calls,
-    chat,
-    common,
-    extraction,
-    general,
-    invented,
-    knowledge,
-    people,
-    prose,
-    react,
-    records,
-    turns,
-    usual,
-)
-from forkroot.models.document import BOS, END_TURN, LETTERS, Document, Pen
-from forkroot.models.essays import save_essays, write_essay
-from forkroot.models.facts import (
+from forkroot.models.tasks import calls, chat, common, extraction, general, react, records, usual
+from forkroot.models.tasks.world import MIX, documents
+from forkroot.models.world import invented, knowledge, people, prose, turns
+from forkroot.models.world.document import BOS, END_TURN, LETTERS, Document, Pen
+from forkroot.models.world.essays import save_essays, write_essay
+from forkroot.models.world.facts import (
     CAPITALS,
     CONSONANTS,
     ENDS,
@@ -38,7 +26,6 @@ from forkroot.models.facts import (
     Words,
     is_held_out,
 )
-from forkroot.models.world import MIX, documents
 
 ROOT = Path(__file__).parents[1]
 MADE_UP = re.compile(rf"\b[{CONSONANTS}][{VOWELS}][{ENDS}][{CONSONANTS.lower()}][{VOWELS}][{ENDS}]")

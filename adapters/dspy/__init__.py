@@ -5,7 +5,9 @@
 
     dspy.configure(lm=LM("tiny"))
 
-Nothing of DSPy is imported before one of these names is used.
+Entry: `LM`. Nothing of DSPy is imported before one of the names is used.
+May import `core.api`, `core.common`, `adapters`, `adapters.hints` and `adapters.common`.
+Never knows an engine, nor another framework.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...core.extras import how_to_install
+from ...core.common.extras import how_to_install
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine, Engine

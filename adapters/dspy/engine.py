@@ -13,10 +13,10 @@ from typing import Any, Self
 
 from dspy import lm15
 
-from ...core.protocol import Backend, Completion, ForkrootError, Reply
+from ...core.api.protocol import Backend, Completion, ForkrootError, Reply
 from .errors import told, translated
+from .hints.returning import current_run
 from .judgment import Judging
-from .returning import current_run
 from .runtime import Runtime
 
 PARAMS = frozenset(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dspy import lm15
 from dspy.clients.errors import error_boundary
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     BackendClosed,
     Call,
     CallFailed,

@@ -18,7 +18,7 @@ from dspy.clients.base_lm import record_history
 from dspy.clients.errors import error_boundary
 from dspy.utils.callback import with_callbacks
 
-from ...core.protocol import Backend, Call, Chat, Completion, ForkHint, Message, Text, Usage
+from ...core.api.protocol import Backend, Call, Chat, Completion, ForkHint, Message, Text, Usage
 from .errors import shown, told
 from .judgment import shares
 from .runtime import Runtime

@@ -15,7 +15,7 @@ from typing import Any
 
 from dspy import lm15
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     Call,
     Chat,
     Completion,
@@ -26,13 +26,13 @@ from ...core.protocol import (
     UnsupportedCall,
     Usage,
 )
-from ..tools import ToolFormat
+from ..common.tools import ToolFormat
 from .options import found
+from .patterns.schema import Writer
+from .patterns.spelling import Json, Unsayable
+from .patterns.texts import JSON_CHAR, LEAN_CHAR
 from .request import chat_of, sampling_of
 from .runtime import Runtime
-from .schema import Writer
-from .spelling import Json, Unsayable
-from .texts import JSON_CHAR, LEAN_CHAR
 
 METHOD = "candidate_sequence_likelihood"
 _LINE = Json(JSON_CHAR, LEAN_CHAR)

@@ -12,8 +12,8 @@ from typing import Any
 import dspy
 from dspy import lm15
 
-from ...core.protocol import InvalidCall
-from ..meant import hint
+from ...core.api.protocol import InvalidCall
+from ..common.meant import hint
 from .options import NAMES
 
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))

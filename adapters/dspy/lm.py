@@ -10,14 +10,14 @@ from typing import Any
 import dspy
 from dspy import lm15
 
-from ...core.protocol import Backend, InvalidCall
+from ...core.api.protocol import Backend, InvalidCall
 from ..connection import unnamed
 from .engine import AsyncEngine, Engine
 from .errors import PROVIDER, shown
+from .hints.running import running
 from .keywords import check_keywords, check_values
 from .messages import check_prompt, is_refusal, readable
 from .options import found, moved
-from .running import running
 from .runtime import Runtime
 from .watcher import watch
 

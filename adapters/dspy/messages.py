@@ -12,8 +12,8 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.nearest import did_you_mean
-from ...core.protocol import InvalidCall, UnsupportedCall
+from ...core.api.protocol import InvalidCall, UnsupportedCall
+from ...core.common.nearest import did_you_mean
 
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _PASSED = ("image_url", "input_audio")

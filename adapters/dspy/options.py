@@ -10,7 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
+from ...core.api.protocol import (
+    SPACED,
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
 
 KEY = "forkroot"
 _TEXT = "a text"

@@ -12,7 +12,7 @@ from typing import Any
 
 from dspy import lm15
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     SPACED,
     Chat,
     Constraint,
@@ -26,11 +26,11 @@ from ...core.protocol import (
     Text,
     UnsupportedCall,
 )
-from ..tools import Invocation, ToolFormat, ToolSpec, check_tools
+from ..common.tools import Invocation, ToolFormat, ToolSpec, check_tools
 from .options import Options
-from .schema import Writer
-from .spelling import Json, Unsayable
-from .texts import JSON_CHAR, LEAN_CHAR
+from .patterns.schema import Writer
+from .patterns.spelling import Json, Unsayable
+from .patterns.texts import JSON_CHAR, LEAN_CHAR
 
 MOST_CALLS = 8  # tool calls of one answer
 _ROLES = {"developer": "system"}

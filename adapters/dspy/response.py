@@ -9,8 +9,8 @@ from typing import Any
 
 from dspy import lm15
 
-from ...core.protocol import Chunk, Completion, Output, TokenLogprob
-from ..toolreader import Argued, Begun, Said, ToolReader, is_calling
+from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob
+from ..common.toolreader import Argued, Begun, Said, ToolReader, is_calling
 
 _FINISHES: dict[str, lm15.FinishReason] = {"stop": "stop", "length": "length", "abort": "error"}
 

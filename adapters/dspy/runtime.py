@@ -14,7 +14,7 @@ from typing import Any
 
 from dspy import lm15
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     Backend,
     Call,
     Chat,
@@ -25,15 +25,15 @@ from ...core.protocol import (
     Text,
     UnsupportedCall,
 )
+from ..common.tools import ToolFormat
 from ..connection import Connection, shared
-from ..tools import ToolFormat
-from .agents import tools_of
-from .formats import Formats
+from .hints.returning import current_run
+from .hints.running import Running, current
 from .options import Options, found
+from .patterns.agents import tools_of
+from .patterns.formats import Formats
 from .request import chat_of, constraint_of, sampling_of
 from .response import Reading
-from .returning import current_run
-from .running import Running, current
 
 MOST_ROOTS = 256
 _log = logging.getLogger(__name__)

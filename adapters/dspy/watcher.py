@@ -17,12 +17,12 @@ from typing import Any
 import dspy
 from dspy.utils.callback import BaseCallback
 
-from ...core.protocol import Chat, Message, Text
-from .agents import agent_in, chosen, tools_in
-from .ahead import Step
+from ...core.api.protocol import Chat, Message, Text
 from .engine import Engine
-from .returning import current_run, run_begins, run_ends
-from .running import Formatted, format_begins, format_ends, last_formatted
+from .hints.ahead import Step
+from .hints.returning import current_run, run_begins, run_ends
+from .hints.running import Formatted, format_begins, format_ends, last_formatted
+from .patterns.agents import agent_in, chosen, tools_in
 
 _choice: ContextVar[Any] = ContextVar("forkroot_dspy_tool_choice", default=None)
 

@@ -1,13 +1,15 @@
 """Guidance: `Forkroot("tiny")` in place of `models.Transformers(...)`, and programs run unchanged.
 
-Guidance itself is loaded when `Forkroot` is first asked for.
+Entry: `Forkroot`. Guidance itself is loaded when it is first asked for.
+May import `core.api`, `core.common`, `adapters` and `adapters.common`.
+Never knows an engine, nor another framework.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...core.extras import how_to_install
+from ...core.common.extras import how_to_install
 
 if TYPE_CHECKING:
     from .model import Forkroot

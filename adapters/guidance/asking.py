@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ...core.protocol import Choices, Constraint, Grammar, InvalidCall, Regex, Sampling
+from ...core.api.protocol import Choices, Constraint, Grammar, InvalidCall, Regex, Sampling
 
 GREEDY_BELOW = 1e-5  # temperatures that Guidance takes for 0
 

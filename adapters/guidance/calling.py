@@ -16,7 +16,7 @@ from guidance._ast import GrammarNode, LarkNode, LiteralNode, RegexNode, RuleNod
 from guidance._grammar import subgrammar
 from guidance._tools import CustomTool, Tool
 
-from ...core.protocol import CallTooLarge
+from ...core.api.protocol import CallTooLarge
 
 LEAST_LIMIT = 256  # tokens of a call's arguments, where the context is small
 SHARE = 8  # one of so many parts of a larger context

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
-from ...core.protocol import Chunk, Reply, TokenLogprob, Usage
+from ...core.api.protocol import Chunk, Reply, TokenLogprob, Usage
 
 Spell = Callable[[int], bytes]
 Encode = Callable[[bytes], list[int]]

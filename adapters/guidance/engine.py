@@ -20,11 +20,11 @@ from guidance._schema import (
 from guidance.models._engine import Engine, LogitsOutput
 from guidance.models._engine._state import EngineState
 
-from ...core.protocol import Call, Sampling
+from ...core.api.protocol import Call, Sampling
 from ..connection import Connection
+from .grammar.plan import Plan, Route
 from .grammars import Grammars
 from .loop import Loop, Part
-from .plan import Plan, Route
 from .prompts import prompt_of
 from .state import ForkrootState
 from .tokens import FolderTokenizer

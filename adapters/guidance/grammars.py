@@ -15,7 +15,7 @@ from typing import Any
 import llguidance
 from guidance._ast import GrammarNode, JoinNode, LiteralNode, SpecialToken
 
-from .plan import Route, has_limit
+from .grammar.plan import Route, has_limit
 from .tokens import FolderTokenizer
 
 MOST_GRAMMARS = 128

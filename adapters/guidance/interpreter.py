@@ -17,7 +17,7 @@ from guidance.models._engine._interpreter import (
 )
 from guidance.trace import OutputAttr, TextOutput
 
-from ...core.protocol import UnsupportedCall
+from ...core.api.protocol import UnsupportedCall
 from .calling import Result, called, check_whole, limit_of, opening_of, rest_of, result_of
 from .engine import ForkrootEngine
 from .grammars import led_by

@@ -13,10 +13,10 @@ from guidance._schema import SamplingParams
 from guidance.chat import ChatTemplate
 from guidance.models import Model
 
-from ...core.keywords import ENGINE_SETTINGS, Place
-from ...core.protocol import Backend, InvalidCall, Usage
+from ...core.api.keywords import ENGINE_SETTINGS, Place
+from ...core.api.protocol import Backend, InvalidCall, Usage
+from ..common.meant import hint
 from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
-from ..meant import hint
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
 from .state import ForkrootState

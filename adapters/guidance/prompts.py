@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.protocol import Segment, Text, Tokens
+from ...core.api.protocol import Segment, Text, Tokens
 
 
 def prompt_of(tokens: list[int], tokenizer: Any) -> tuple[Segment, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 from guidance._ast import GrammarNode
 from guidance.models._engine._state import EngineState
 
-from ...core.protocol import Usage
+from ...core.api.protocol import Usage
 
 
 class ForkrootState(EngineState):

@@ -14,7 +14,7 @@ import llguidance
 from guidance.chat import CHAT_TEMPLATE_CACHE, ChatTemplate
 from guidance.models._engine import Tokenizer
 
-from ...core.protocol import InvalidModel
+from ...core.api.protocol import InvalidModel
 from ..connection import hub_folder
 
 EMBEDDED = "tiny"

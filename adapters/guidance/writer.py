@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     Call,
     CallTooLarge,
     Constraint,
@@ -31,8 +31,8 @@ from ...core.protocol import (
 )
 from .asking import after, sampling_of
 from .draft import Draft
-from .patterns import pattern_until
-from .plan import Plan, Step
+from .grammar.patterns import pattern_until
+from .grammar.plan import Plan, Step
 from .prompts import prompt_of
 from .tokens import FolderTokenizer
 

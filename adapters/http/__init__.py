@@ -1,1 +1,6 @@
-"""The server: every client that speaks OpenAI or SGLang, over one backend. Names the room."""
+"""The server and its client. The modules here join the packages below.
+
+Entry: `app.build_app`, the application; `serve.serve` runs it; `client.RemoteBackend` asks it.
+May import `core.api`, `core.common` and `adapters`.
+Never knows which backend answers.
+"""

@@ -20,20 +20,22 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
-from ...core.nearest import did_you_mean
+from ...core.common.nearest import did_you_mean
 from ..registry import registry
-from . import calls, chat, completions, models, operation, page, prefixes, responses, sglang, tokens
-from .bodies import BodyRoute
-from .desk import Desk
-from .errors import Fault, Refused, error_response, fault_of
-from .gate import Gate
-from .keys import Keys
-from .metrics import Metrics
-from .misfits import misfit
-from .runtime import Elsewhere, Runtime
-from .settings import Settings
-from .straight import TOLD, Straight
-from .texts import CheckedTexts
+from .forkroot import calls, operation, page, prefixes
+from .openai import chat, completions, models, responses, tokens
+from .requests.bodies import BodyRoute
+from .requests.misfits import misfit
+from .requests.straight import TOLD, Straight
+from .server.desk import Desk
+from .server.errors import Fault, Refused, error_response, fault_of
+from .server.gate import Gate
+from .server.keys import Keys
+from .server.metrics import Metrics
+from .server.runtime import Elsewhere, Runtime
+from .server.settings import Settings
+from .server.texts import CheckedTexts
+from .sglang import routes as sglang
 
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 _MOST_CHARS = 100  # of a path that is compared with those of routes

@@ -13,9 +13,8 @@ from typing import Any
 
 import httpx
 
-from ...core.exits import close_at_exit
-from ...core.owner import Owner, Uncopied
-from ...core.protocol import (
+from ...core.api.owner import Owner, Uncopied
+from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
     Call,
@@ -26,10 +25,11 @@ from ...core.protocol import (
     Shown,
     check_call,
 )
-from ...core.reply import Mailbox
-from .callwire import INFO_PATH, SILENCE, plain, value_of
+from ...core.api.reply import Mailbox
+from ...core.common.exits import close_at_exit
 from .client_exchange import Exchange, no_server, refused, shown, unreachable
 from .client_pools import Pools
+from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
 
 
 class RemoteBackend(Uncopied):

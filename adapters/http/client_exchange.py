@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     BackendClosed,
     CallFailed,
     CallTooLarge,
@@ -28,8 +28,8 @@ from ...core.protocol import (
     Shown,
     Text,
 )
-from ...core.reply import Mailbox
-from .callwire import PATH, error_of, value_of
+from ...core.api.reply import Mailbox
+from .wire.callwire import PATH, error_of, value_of
 
 _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ..usage import no_server, number
-from .runtime import Limits
+from .server.runtime import Limits
 
 _LONGEST = 86_400.0  # seconds: a day
 

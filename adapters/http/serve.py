@@ -19,12 +19,12 @@ from types import FrameType
 
 import uvicorn
 
-from ...core.protocol import Backend, ForkrootError
+from ...core.api.protocol import Backend, ForkrootError
 from .app import build_app
-from .desk import Desk, Lasting
 from .interrupts import end_now
-from .runtime import Runtime
-from .settings import Settings
+from .server.desk import Desk, Lasting
+from .server.runtime import Runtime
+from .server.settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 1.0
 _SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended

@@ -4,7 +4,9 @@
 
     model = ChatForkroot(model="tiny")
 
-LangChain itself is loaded at the first use of one of them.
+Entry: these two. LangChain itself is loaded at the first use of one of them.
+May import `core.api`, `core.common`, `adapters` and `adapters.common`.
+Never knows an engine, nor another framework.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ...core.extras import how_to_install
+from ...core.common.extras import how_to_install
 
 if TYPE_CHECKING:
     from .chat import ChatForkroot

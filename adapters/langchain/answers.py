@@ -12,8 +12,8 @@ from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
 from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from ...core.protocol import Chunk, Completion, Output, TokenLogprob, Usage
-from ..toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
+from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob, Usage
+from ..common.toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
 from .toolbox import Toolbox
 
 

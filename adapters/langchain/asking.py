@@ -12,11 +12,11 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.protocol import Call, Chunk, Completion, ForkrootError, Reply
+from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
+from ..common.spelling import located
 from ..connection import Connection
-from ..spelling import located
 from .errors import as_langchain, is_worth_retrying
-from .place import Place
+from .hints.place import Place
 
 FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
 

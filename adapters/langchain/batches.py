@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
-from .place import Place, batch_of, standing_at
+from .hints.place import Place, batch_of, standing_at
 
 PATIENCE = 2.0  # seconds that the calls of a batch wait for those that are to come
 MOST_THREADS = 256

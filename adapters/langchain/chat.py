@@ -18,16 +18,16 @@ from langchain_core.runnables import Runnable
 from langchain_core.tools import BaseTool
 from pydantic import ConfigDict, PrivateAttr
 
-from ...core.protocol import Call, ForkrootError, InvalidCall
+from ...core.api.protocol import Call, ForkrootError, InvalidCall
+from ..common.tools import ToolFormat
 from ..connection import Connection
-from ..tools import ToolFormat
 from .answers import Speaker, result_of
 from .asking import Asking
 from .batches import BatchedChatModel
 from .counting import num_tokens
 from .errors import as_langchain
+from .hints.place import Place, place_of
 from .messages import chat_of, has_calls
-from .place import Place, place_of
 from .settings import OPTIONS, Settings, check_options
 from .shown import shown_tools
 from .structured import structured

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...core.protocol import Backend, Call, ForkrootError, Prompt, Sampling, Text, UnsupportedCall
+from ...core.api.protocol import (
+    Backend,
+    Call,
+    ForkrootError,
+    Prompt,
+    Sampling,
+    Text,
+    UnsupportedCall,
+)
 from .errors import as_langchain
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from langchain_core import exceptions
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     BackendClosed,
     CallFailed,
     CallTooLarge,

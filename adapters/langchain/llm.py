@@ -18,7 +18,7 @@ from langchain_core.outputs import Generation, GenerationChunk, LLMResult
 from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     Call,
     Chunk,
     Completion,
@@ -28,12 +28,12 @@ from ...core.protocol import (
     Text,
     Usage,
 )
-from ..surrogates import check_texts
-from ..tools import ToolFormat
+from ..common.surrogates import check_texts
+from ..common.tools import ToolFormat
 from .answers import token_usage, told_logprobs, usage_of
 from .asking import Asking
 from .errors import as_langchain
-from .place import KEY, Place
+from .hints.place import KEY, Place
 from .settings import OPTIONS, Settings, check_options
 from .toolbox import CONSTRAINTS, toolbox_of
 

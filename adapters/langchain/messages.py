@@ -14,10 +14,10 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage, convert_to_openai_messages
 
-from ...core.protocol import Chat, Image, InvalidCall, Message, Segment, Text, UnsupportedCall
-from ..spelling import spell
-from ..surrogates import check_text, check_texts
-from ..tools import Invocation, ToolFormat, ToolSpec
+from ...core.api.protocol import Chat, Image, InvalidCall, Message, Segment, Text, UnsupportedCall
+from ..common.spelling import spell
+from ..common.surrogates import check_text, check_texts
+from ..common.tools import Invocation, ToolFormat, ToolSpec
 
 _ROLES = {
     "system": "system",

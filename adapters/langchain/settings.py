@@ -23,13 +23,13 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ...core.protocol import Backend, ForkrootError, InvalidCall, Sampling
+from ...core.api.protocol import Backend, ForkrootError, InvalidCall, Sampling
+from ..common.meant import hint
+from ..common.surrogates import check_texts
 from ..connection import Connection, shared, trained_len, unnamed
-from ..meant import hint
-from ..surrogates import check_texts
 from .counting import num_text_tokens, token_ids
 from .errors import as_langchain
-from .forks import watch
+from .hints.forks import watch
 
 SAMPLING = (
     *("max_tokens", "min_tokens", "temperature", "top_p", "top_k", "min_p", "frequency_penalty"),

@@ -14,8 +14,8 @@ from langchain_core.tools import BaseTool, create_schema_from_function
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import BaseModel
 
-from ...core.protocol import InvalidCall
-from ..classes import differs, schema_of
+from ...core.api.protocol import InvalidCall
+from ..common.classes import differs, schema_of
 
 WRAPPED = ("name", "parameters", "input_schema", "function", "toolSpec")  # a schema, in a dict
 _FORMS = (

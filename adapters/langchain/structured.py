@@ -19,9 +19,9 @@ from langchain_core.utils.function_calling import convert_to_json_schema
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ...core.nearest import did_you_mean
-from ...core.protocol import InvalidCall
-from ..classes import differs, schema_of
+from ...core.api.protocol import InvalidCall
+from ...core.common.nearest import did_you_mean
+from ..common.classes import differs, schema_of
 from .shown import WRAPPED, reason, shown_tool
 
 METHODS = ("function_calling", "json_schema", "json_mode")

@@ -6,10 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.nearest import did_you_mean
-from ...core.protocol import SPACED, Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
-from ..surrogates import check_texts
-from ..tools import ToolFormat, ToolSpec, check_keywords, check_tools
+from ...core.api.protocol import (
+    SPACED,
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
+from ...core.common.nearest import did_you_mean
+from ..common.surrogates import check_texts
+from ..common.tools import ToolFormat, ToolSpec, check_keywords, check_tools
 from .shown import shown_tools
 
 _CHOICES = "None, 'auto', 'none', 'any', 'required', True, the name of a tool, or a dict of it"

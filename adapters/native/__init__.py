@@ -1,5 +1,12 @@
-"""The native language: programs of `gen`, `select`, `fork` and `join` over any backend."""
+"""The native language: programs of `gen`, `select`, `fork` and `join` over any backend.
 
+Entry: `program.function` and `state.ProgramState`.
+May import `core.api`, `core.common` and `adapters`.
+Never knows who answers, nor a framework.
+"""
+
+from .interpreter.variables import UnsetVariable
+from .language.settings import get_default_backend, set_default_backend
 from .primitives import (
     assistant,
     gen,
@@ -13,9 +20,7 @@ from .primitives import (
     video,
 )
 from .program import Program, function
-from .settings import get_default_backend, set_default_backend
 from .state import ForkGroup, ProgramState
-from .variables import UnsetVariable
 
 __all__ = [
     "ForkGroup",

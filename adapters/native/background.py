@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ...core.protocol import ProgramError
+from ...core.api.protocol import ProgramError
 
 T = TypeVar("T")
 

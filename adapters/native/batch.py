@@ -9,10 +9,10 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from ...core.protocol import InvalidCall, ProgramError
-from .context import new_root
+from ...core.api.protocol import InvalidCall, ProgramError
+from .interpreter.context import new_root
+from .language.settings import Settings
 from .run import Run
-from .settings import Settings
 from .state import ProgramState
 
 

@@ -8,11 +8,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...core.keywords import ENGINE, Place, checks_keywords
-from ...core.protocol import Backend, Choices, Grammar, Image, InvalidCall, Video
-from .choices import find_method
-from .constraints import Schema, constraint_of
-from .expressions import (
+from ...core.api.keywords import ENGINE, Place, checks_keywords
+from ...core.api.protocol import Backend, Choices, Grammar, Image, InvalidCall, Video
+from .language.choices import find_method
+from .language.constraints import Schema, constraint_of
+from .language.expressions import (
     Expression,
     Gen,
     Media,
@@ -23,8 +23,8 @@ from .expressions import (
     as_expression,
     flatten,
 )
-from .sampling import SAMPLING_FIELDS, sampling_fields
-from .settings import checked_backend, checked_start
+from .language.sampling import SAMPLING_FIELDS, sampling_fields
+from .language.settings import checked_backend, checked_start
 
 _OF_RUNS = Place(
     ("backends", "deadline", "hints", "namespace", "priority"),

@@ -9,13 +9,13 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from operator import attrgetter
 from typing import Any, Literal, overload
 
-from ...core.keywords import Parameters
-from ...core.owner import Uncopied
-from ...core.protocol import InvalidCall, NotPicklable
+from ...core.api.keywords import Parameters
+from ...core.api.owner import Uncopied
+from ...core.api.protocol import InvalidCall, NotPicklable
 from .background import in_thread
 from .batch import Batch
+from .language.settings import Settings, split_settings
 from .run import run_apart, run_async, run_here
-from .settings import Settings, split_settings
 from .state import ProgramState
 
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")

@@ -9,11 +9,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from ...core.protocol import ForkHint
+from ...core.api.protocol import ForkHint
 from .background import in_thread
-from .context import Context
-from .interpreter import Interpreter
-from .settings import Settings
+from .interpreter.context import Context
+from .interpreter.interpreter import Interpreter
+from .language.settings import Settings
 from .state import ProgramState
 
 _running: ContextVar[Context | None] = ContextVar("forkroot_running", default=None)

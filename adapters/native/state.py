@@ -6,9 +6,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, Self
 
-from ...core.owner import not_picklable
-from ...core.protocol import InvalidCall
-from .expressions import (
+from ...core.api.owner import not_picklable
+from ...core.api.protocol import InvalidCall
+from .interpreter.forks import Branch, JoinMode, fork, join
+from .interpreter.interpreter import Interpreter
+from .interpreter.reader import Reader
+from .language.expressions import (
     Expression,
     RoleBegin,
     RoleEnd,
@@ -16,10 +19,7 @@ from .expressions import (
     ScopeEnd,
     as_expression,
 )
-from .forks import Branch, JoinMode, fork, join
-from .interpreter import Interpreter
 from .primitives import role
-from .reader import Reader
 
 
 class ProgramState:

@@ -1,7 +1,8 @@
 """SGLang's frontend on the native language: `import forkroot.sglang as sgl`.
 
-Every public name of SGLang's frontend is here, and does what it does there or raises a typed error
-that names what forkroot has instead. It knows the protocol and the native language, no runtime.
+Entry: every public name of SGLang's frontend, which does what it does there or raises a typed error
+that names what forkroot has instead. May import `core.api`, `core.common`, `adapters` and
+`adapters.native`. Never knows a runtime.
 """
 
 from .backends import (

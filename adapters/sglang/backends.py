@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from ...core.protocol import Backend, UnsupportedCall
+from ...core.api.protocol import Backend, UnsupportedCall
 from ..connection import shared
-from ..native.settings import get_default_backend
-from ..native.settings import set_default_backend as set_native
+from ..native.language.settings import get_default_backend
+from ..native.language.settings import set_default_backend as set_native
 from .endpoints import flush, told
 
 _SERVED = (

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.protocol import InvalidCall, OptionScore
-from ..native.choices import Decision, Method, Scores, find_method
+from ...core.api.protocol import InvalidCall, OptionScore
+from ..native.language.choices import Decision, Method, Scores, find_method
 
 _ALLOWED = (
     "token_length_normalized, greedy_token_selection, unconditional_likelihood_normalized, or an"

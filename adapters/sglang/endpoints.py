@@ -10,9 +10,9 @@ from typing import Any
 
 import httpx
 
-from ...core.keywords import ENGINE_SETTINGS, UnknownKeyword
-from ...core.owner import Uncopied
-from ...core.protocol import (
+from ...core.api.keywords import ENGINE_SETTINGS, UnknownKeyword
+from ...core.api.owner import Uncopied
+from ...core.api.protocol import (
     Backend,
     BackendInfo,
     Call,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ...core.protocol import (
+from ...core.api.protocol import (
     Call,
     Chunk,
     Completion,
@@ -16,9 +16,9 @@ from ...core.protocol import (
     Tokens,
     UnsupportedCall,
 )
-from ..native.constraints import constraint_of
-from ..native.meta import gen_meta
-from ..native.sampling import SAMPLING_FIELDS, sampling_fields
+from ..native.interpreter.meta import gen_meta
+from ..native.language.constraints import constraint_of
+from ..native.language.sampling import SAMPLING_FIELDS, sampling_fields
 from .endpoints import Runtime
 from .meta import as_sglang, texts_of
 from .primitives import check_no_stop_regex, scored_from

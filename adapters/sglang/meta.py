@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from ...core.protocol import Backend, TokenLogprob
+from ...core.api.protocol import Backend, TokenLogprob
 from .choices import normalized
 
 Text: TypeAlias = Callable[[int], str | None]

@@ -12,9 +12,9 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any
 
-from ...core.protocol import InvalidCall, UnsupportedCall
+from ...core.api.protocol import InvalidCall, UnsupportedCall
 from ..native import primitives
-from ..native.expressions import (
+from ..native.language.expressions import (
     Expression,
     Gen,
     RoleBegin,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from inspect import Parameter, signature
 from typing import Any
 
-from ..native.expressions import Constant, as_expression, flatten
+from ..native.language.expressions import Constant, as_expression, flatten
 from ..native.program import Program
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any, Literal, overload
 
-from ...core.protocol import InvalidCall, UnsupportedCall
+from ...core.api.protocol import InvalidCall, UnsupportedCall
 from ..native.program import Program
 from ..native.run import run_part
 from ..native.state import ProgramState

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ...core.nearest import did_you_mean
-from ...core.protocol import InvalidCall
-from ..native.expressions import Expression, Gen, Row, Split, flatten
+from ...core.api.protocol import InvalidCall
+from ...core.common.nearest import did_you_mean
+from ..native.language.expressions import Expression, Gen, Row, Split, flatten
 
 SUFFIX = "_reasoning_content"
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from operator import index as as_index
 from typing import Any
 
-from ...core.protocol import InvalidCall, ProgramError
-from ..native.forks import Branch, fork
-from ..native.interpreter import Interpreter
+from ...core.api.protocol import InvalidCall, ProgramError
+from ..native.interpreter.forks import Branch, fork
+from ..native.interpreter.interpreter import Interpreter
 from ..native.state import ForkGroup, ProgramState
 from .meta import Text, as_sglang, chunk_meta, texts_of
 

@@ -1,17 +1,18 @@
-"""Constraints as automata: what may be written next, and what must be.
+"""Constraints as automata: which tokens may come next, and which text must.
 
-`GuideCache` gives a `Guide` for a constraint, a guide gives a `Cursor` for a sequence; the cursor
-says which tokens of the `Vocabulary` are allowed, what is forced, and how to end in time. The
-`Retokenizer` turns forced text into tokens.
+Entry: `constraints.Constraints`; it gives a `Guide` for a constraint, a guide gives a `Cursor` for
+a sequence, and the `Retokenizer` turns forced text into tokens. The modules here join the packages
+below. May import `core.api` and `core.common`.
+Never knows sequences, batches or models.
 """
 
 from .cache import GuideCache
 from .guide import Cursor, Guide
-from .limits import Limits
-from .regex import compile_regex, from_choices
-from .regular import RegularCursor, RegularGuide, regular_guide
-from .retokenize import Jump, Retokenizer
-from .vocabulary import Mask, Vocabulary
+from .regex.limits import Limits
+from .regex.regex import compile_regex, from_choices
+from .tokens.regular import RegularCursor, RegularGuide, regular_guide
+from .tokens.retokenize import Jump, Retokenizer
+from .tokens.vocabulary import Mask, Vocabulary
 
 __all__ = [
     "Cursor",

@@ -13,10 +13,18 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeAlias
 
-from ..counters import Histogram
-from ..protocol import Choices, Constraint, ForkrootError, Grammar, InvalidCall, JsonSchema, Regex
+from ..api.protocol import (
+    Choices,
+    Constraint,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
+from ..common.counters import Histogram
 from .guide import Guide
-from .jsontext import schema_text
+from .json_schema.jsontext import schema_text
 
 Key: TypeAlias = tuple[str, ...]
 

@@ -11,24 +11,24 @@ from functools import cached_property
 from importlib.metadata import EntryPoint
 from typing import Any, Protocol
 
-from ..dialects import ignored
-from ..protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
-from .annotations import log_ignored
+from ..api.dialects import ignored
+from ..api.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
-from .dfa import Dfa
 from .distinct import DistinctGuide, Unrepeated
-from .explore import Known
-from .grammar import GrammarGuide
+from .grammar.explore import Known
+from .grammar.grammar import GrammarGuide
+from .grammar.matcher import Library
 from .guide import Cursor, Guide
-from .jsontext import room_left
-from .limits import Limits, TooSlow
-from .matcher import Library
+from .json_schema.annotations import log_ignored
+from .json_schema.jsontext import room_left
 from .plan import Distinct, plan_of
-from .refusals import FIELD, refuse
-from .regular import Compiled, RegularGuide, automaton
-from .retokenize import Jump, Retokenizer
-from .tokenizations import TOLERANCE, Tokenizations
-from .vocabulary import Vocabulary
+from .regex.dfa import Dfa
+from .regex.limits import Limits, TooSlow
+from .regex.refusals import FIELD, refuse
+from .tokens.regular import Compiled, RegularGuide, automaton
+from .tokens.retokenize import Jump, Retokenizer
+from .tokens.tokenizations import TOLERANCE, Tokenizations
+from .tokens.vocabulary import Vocabulary
 
 QUICK, BUSY, PATIENT = 0.005, 0.02, 0.1
 PATTERN_RATE = 150_000  # characters in a second, about

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from ..protocol import CallFailed, InvalidCall
-from .explore import Known
-from .grammar import GrammarCursor, GrammarGuide
-from .regular import Compiled, RegularCursor, RegularGuide
-from .required import beginnings
+from ..api.protocol import CallFailed, InvalidCall
+from .grammar.explore import Known
+from .grammar.grammar import GrammarCursor, GrammarGuide
+from .json_schema.shapes import Shapes
+from .json_schema.tracker import Tracker
 from .search import Steps, find, steps_of
-from .shapes import Shapes
-from .tracker import Tracker
-from .vocabulary import NEVER, Mask
+from .tokens.regular import Compiled, RegularCursor, RegularGuide
+from .tokens.required import beginnings
+from .tokens.vocabulary import NEVER, Mask
 
 Inner: TypeAlias = RegularGuide | GrammarGuide
 InnerCursor: TypeAlias = RegularCursor | GrammarCursor

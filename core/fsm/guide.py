@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from .vocabulary import Mask
+from .tokens.vocabulary import Mask
 
 
 class Cursor(Protocol):

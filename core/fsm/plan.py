@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ..protocol import Grammar, InvalidCall, JsonSchema, Regex
-from .dfa import Dfa
-from .explore import Known, explore
-from .lark import read_lark
-from .limits import Limits, TooSlow
-from .matcher import Library
-from .refusals import FIELD, NotRegular
-from .regular import automaton
-from .rules import schema_grammar
-from .schema import schema_pattern
-from .shapes import Shapes, unique_shapes
-from .syntaxes import read_grammar
-from .unfold import MAX_SECONDS
+from ..api.protocol import Grammar, InvalidCall, JsonSchema, Regex
+from .grammar.explore import Known, explore
+from .grammar.lark import read_lark
+from .grammar.matcher import Library
+from .grammar.rules import schema_grammar
+from .grammar.syntaxes import read_grammar
+from .json_schema.schema import schema_pattern
+from .json_schema.shapes import Shapes, unique_shapes
+from .json_schema.unfold import MAX_SECONDS
+from .regex.dfa import Dfa
+from .regex.limits import Limits, TooSlow
+from .regex.refusals import FIELD, NotRegular
+from .tokens.regular import automaton
 
 
 class Distinct(NamedTuple):

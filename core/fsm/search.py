@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from .ending import ALL_BYTES, ORDER
-from .grammar import GrammarCursor
-from .regular import RegularCursor, RegularGuide
-from .tracker import Tracker
+from .grammar.ending import ALL_BYTES, ORDER
+from .grammar.grammar import GrammarCursor
+from .json_schema.tracker import Tracker
+from .tokens.regular import RegularCursor, RegularGuide
 
 MAX_NODES = 3_000
 MAX_DEPTH = 4_000

@@ -1,1 +1,7 @@
-"""The model room: from a batch of plain ints to tokens. Importing it loads no torch."""
+"""From a batch of integers to tokens. The modules here are what all of it stands on.
+
+Entry: `model.Model`, what the runner asks of a model; `inputs.Inputs` and `pool.KVPool` are its
+arguments, `config` and `sizes` describe a checkpoint. May import `kernels`, `core.api`,
+`core.common` and `core.model.hub`. Never knows calls, text or the cache.
+Importing the package loads no torch.
+"""

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...kernels import Attention, Past
 from ...kernels.gpu.upload import uploaded
-from .batch import Batch, Ints
+from ...kernels.interface import Attention, Past
+from ..api.batch import Batch, Ints
 
 
 @dataclass(frozen=True, slots=True)

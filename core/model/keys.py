@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..protocol import InvalidModel
+from ..api.protocol import InvalidModel
 
 REQUIRED = object()  # the default of a key that must be there
 

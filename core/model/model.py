@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ...kernels import Attention
-from .batch import Ints
+from ...kernels.interface import Attention
+from ..api.batch import Ints
 from .inputs import Inputs
 from .pool import KVPool
 from .sizes import Sizes

@@ -8,10 +8,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from ...kernels.cpu.attention.paged import SLOT_DTYPES, slot_writer
+from ...kernels.cpu.attention.pages import roomy
+from ...kernels.cpu.jit.jit import can_compile
 from ...kernels.devices import has_triton
-from ...kernels.jit import can_compile
-from ...kernels.paged import SLOT_DTYPES, slot_writer
-from ...kernels.pages import roomy
 from .parallel import Ranks
 from .sizes import Sizes
 
@@ -58,7 +58,7 @@ def _writer(layers: tuple[Tensor, ...], is_by_slot: bool) -> tuple[Put, tuple[Te
     """What writes into such layers, and what it takes of each."""
     one = layers[0]
     if is_by_slot and has_triton(one.device):
-        from ...kernels.gpu.writing import write
+        from ...kernels.gpu.attention.writing import write
 
         return write, layers
     if not is_by_slot and one.is_cpu and one.dtype in SLOT_DTYPES and can_compile():

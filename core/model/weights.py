@@ -13,9 +13,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from tqdm import tqdm
 
-from ..hub.files import INDEX, SINGLE, some, weight_names
-from ..protocol import InvalidModel
+from ..api.protocol import InvalidModel
 from .config import Shape
+from .hub.files import INDEX, SINGLE, some, weight_names
 
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _NUMBERS = ("F32", "BF16", "F16", "F64")

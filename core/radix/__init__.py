@@ -1,6 +1,11 @@
-"""The radix cache: `RadixCache` is its face, tokens in and slots out, integers only."""
+"""The radix cache: tokens in, slots out; integers and numpy only.
 
-from ..protocol import NodeView
+Entry: `RadixCache`, whose `acquire` gives a `Lease` on the longest cached prefix.
+May import `core.api`.
+Never knows calls, tensors or what a token means.
+"""
+
+from ..api.protocol import NodeView
 from .cache import Counters, Lease, Match, RadixCache
 from .host import HostTier
 from .logprobs import Logprobs

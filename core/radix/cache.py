@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..protocol import NodeView
+from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
 from .node import Node

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from ..model.batch import Copy
+from ..api.batch import Copy
 from .node import Node
 from .pages import SlotPool
 

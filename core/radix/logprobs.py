@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..model.batch import Floats
+from ..api.batch import Floats
 from .pages import Ints
 
 Counts: TypeAlias = npt.NDArray[np.int16]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..protocol import NodeView
+from ..api.protocol import NodeView
 from .logprobs import Logprobs
 from .pages import Ints
 

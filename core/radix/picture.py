@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from unicodedata import category, east_asian_width
 from xml.sax.saxutils import escape
 
-from ..protocol import NodeView
+from ..api.protocol import NodeView
 
 Label: TypeAlias = Callable[[tuple[int, ...]], str]
 LEAST_TEXT = 12  # columns of a line that an edge's text gets in any case

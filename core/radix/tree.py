@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..protocol import NodeView
+from ..api.protocol import NodeView
 from .host import HostTier
 from .kept import KeptLogprobs
 from .logprobs import Logprobs

@@ -1,2 +1,6 @@
-"""Kernels for GPUs, in Triton, each with its launcher beside it. `kernels.reference` and plain
-torch are what they are held against."""
+"""Kernels for GPUs, in Triton, each with its launcher beside it.
+
+Entry: `rows.GpuRows`, `draws` and, in `attention/`, `GpuAttention`.
+May import `kernels.interface`.
+Never knows models, batches or calls; `kernels.reference` and plain torch are what it is held to.
+"""

@@ -2,7 +2,7 @@
 
 A filter is a floor: the least weight that a token may have. Floors are found by halving the range
 of their bits, which ascend as positive floats do, eight ways at a time; the random number is spent
-by inverting the distribution in the order of token ids. All as in `core.model.sampler`.
+by inverting the distribution in the order of token ids. All as in `core.model.sampling.sampler`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import Ints
+from ..interface import Ints
 
 ALIGNMENT = 4  # numbers: 16 bytes, so that kernels may load four at a time
 

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import pytest
 
 import forkroot
-from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.server.runtime import Runtime
+from forkroot.core.api.protocol import Backend
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Backend
 
 from ..serving import serving
 

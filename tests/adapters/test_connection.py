@@ -19,7 +19,7 @@ import forkroot
 from forkroot.adapters.connection import Connection, Shared, connect, shared
 from forkroot.adapters.http.client import RemoteBackend
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.protocol import (
+from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
     Call,
@@ -179,7 +179,7 @@ def test_what_is_no_backend_and_no_name_is_refused() -> None:
 def test_a_shared_engine_ends_with_python(tmp_path: Path) -> None:
     program = """
 from forkroot.adapters.connection import shared
-from forkroot.core.protocol import Call, Sampling, Text
+from forkroot.core.api.protocol import Call, Sampling, Text
 where = shared("tiny", num_slots=2000)
 assert shared("tiny", num_slots=2000) is where
 print(where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=2))).result(60).usage)

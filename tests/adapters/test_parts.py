@@ -16,8 +16,8 @@ import torch
 from forkroot.adapters import connection
 from forkroot.adapters.hookspecs import hookimpl
 from forkroot.adapters.registry import OWN_PARTS, Registry
-from forkroot.core.config import PARTS, EngineConfig
-from forkroot.core.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
+from forkroot.core.api.config import PARTS, EngineConfig
+from forkroot.core.api.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
 from forkroot.kernels.devices import drawing_for
 
 from ..quiet import unexpected
@@ -41,9 +41,9 @@ except forkroot.InvalidCall as error:
     print(error)
 """
 CONSTRAINTS = '''
-from forkroot.core.fsm.regular import regular_guide
-from forkroot.core.fsm.vocabulary import Vocabulary
-from forkroot.core.protocol import Choices, InvalidCall, Regex
+from forkroot.core.fsm.tokens.regular import regular_guide
+from forkroot.core.fsm.tokens.vocabulary import Vocabulary
+from forkroot.core.api.protocol import Choices, InvalidCall, Regex
 
 
 class Shouting:

@@ -21,8 +21,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text("utf-8")
 USE = """
 import forkroot
 from forkroot.adapters.http.app import build_app
-from forkroot.adapters.http.runtime import Runtime
-from forkroot.core.testing import byte_tokenizer
+from forkroot.adapters.http.server.runtime import Runtime
+from forkroot.core.engine.testing import byte_tokenizer
 from fastapi.testclient import TestClient
 
 with forkroot.connect("judge", num_slots=2000) as backend:

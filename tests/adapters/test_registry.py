@@ -19,12 +19,12 @@ from forkroot.__main__ import main
 from forkroot.adapters import connection
 from forkroot.adapters.hookspecs import GROUP, hookimpl
 from forkroot.adapters.http.app import build_app
-from forkroot.adapters.http.runtime import Runtime
+from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.plugin_table import plugins_table
 from forkroot.adapters.registry import BUILT_IN, Registry, registry
 from forkroot.adapters.testing import ScriptedBackend
-from forkroot.core.protocol import BackendClosed, InvalidModel
-from forkroot.core.testing import byte_tokenizer
+from forkroot.core.api.protocol import BackendClosed, InvalidModel
+from forkroot.core.engine.testing import byte_tokenizer
 
 
 class Listener:

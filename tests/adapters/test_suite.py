@@ -9,7 +9,7 @@ from typing import Any
 import forkroot
 from forkroot.adapters.connection import Connection, shared
 from forkroot.adapters.suite import AdapterSuite, Answer
-from forkroot.core.protocol import Backend, Call, Completion, Sampling
+from forkroot.core.api.protocol import Backend, Call, Completion, Sampling
 
 
 def answer_of(found: Completion) -> Answer:

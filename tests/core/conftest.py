@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from forkroot.core.advance import Advancer
-from forkroot.core.config import EngineConfig
-from forkroot.core.engine import Engine
-from forkroot.core.forks import Roots
+from forkroot.core.api.config import EngineConfig
+from forkroot.core.api.protocol import Call, Completion, ForkrootError, Sampling, Text
+from forkroot.core.api.reply import Mailbox
+from forkroot.core.engine.advance import Advancer
+from forkroot.core.engine.engine import Engine
+from forkroot.core.engine.forks import Roots
+from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.scheduler import Scheduler
+from forkroot.core.engine.sequence import Job
+from forkroot.core.engine.testing import FakeRunner, LateRunner, byte_tokenizer
+from forkroot.core.engine.waiting import WaitingQueue
 from forkroot.core.fsm.constraints import Constraints
-from forkroot.core.intake import Intake
-from forkroot.core.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.radix.cache import RadixCache
 from forkroot.core.radix.host import HostTier
-from forkroot.core.reply import Mailbox
-from forkroot.core.scheduler import Scheduler
-from forkroot.core.sequence import Job
-from forkroot.core.testing import FakeRunner, LateRunner, byte_tokenizer
-from forkroot.core.waiting import WaitingQueue
 
 END = 256
 TOKENIZER = byte_tokenizer()

@@ -17,10 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from forkroot.core.config import EngineConfig
-from forkroot.core.local import LocalBackend, model_folder
-from forkroot.core.model.batch import Batch, Outcome
-from forkroot.core.protocol import (
+from forkroot.core.api.batch import Batch, Outcome
+from forkroot.core.api.config import EngineConfig
+from forkroot.core.api.protocol import (
     Backend,
     BackendClosed,
     Call,
@@ -32,7 +31,8 @@ from forkroot.core.protocol import (
     Sampling,
     Text,
 )
-from forkroot.core.testing import FakeRunner, byte_tokenizer
+from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
+from forkroot.core.local import LocalBackend, model_folder
 
 SIZES = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
 
@@ -443,10 +443,10 @@ def test_a_runner_that_raises_fails_its_calls_and_the_engine_goes_on():
 def test_leaving_python_with_open_calls_ends_quietly():
     code = """
 import threading
-from forkroot.core.config import EngineConfig
+from forkroot.core.api.config import EngineConfig
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call, Sampling, Text
-from forkroot.core.testing import FakeRunner, byte_tokenizer
+from forkroot.core.api.protocol import Call, Sampling, Text
+from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 config = EngineConfig(num_slots=600, context_len=500)
 backend = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())
 reply = backend.submit(Call((Text("x"),), Sampling(max_tokens=450)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any, TypeAlias
 
-from forkroot.core.protocol import Call, ForkHint, Sampling, Tokens
+from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
 
 LONGEST, NUM_PROMPTS, NUM_TOKENS = 600, 25, 16
 SIZES = {"num_slots": 40_000, "context_len": 1024, "chunk_tokens": 4096, "max_running": 32}

@@ -3,19 +3,16 @@ kernels are interpreted, which must be said first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from forkroot.core.api.protocol import Call
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call
 
 from .asking import LONGEST, NUM_PROMPTS, NUM_TOKENS, SIZES, Answers, make_prompts, told
-
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 @pytest.fixture
@@ -25,12 +22,11 @@ def device() -> str:
 
 
 @pytest.fixture
-def measuring(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType]]:
+def measuring() -> Callable[[str], ModuleType]:
     """Modules of the benchmarks by name; what they measure on a GPU they also check."""
     from importlib import import_module
 
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    yield import_module
+    return lambda name: import_module(f"forkroot.benchmarks.gpu.{name}")
 
 
 @pytest.fixture

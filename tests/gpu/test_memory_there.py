@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from forkroot.core.api.protocol import Call, Sampling, Tokens
 from forkroot.core.local import LocalBackend
-from forkroot.core.protocol import Call, Sampling, Tokens
 
 from .asking import make_prompts, told
 

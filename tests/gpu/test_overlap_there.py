@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from forkroot.core.api.batch import Batch, Draw, Query
+from forkroot.core.api.protocol import Call, Sampling, Text
 from forkroot.core.local import model_folder
-from forkroot.core.model.batch import Batch, Draw, Query
-from forkroot.core.model.load import describe, load_model
+from forkroot.core.model.checkpoint.load import describe, load_model
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.runner import ModelRunner
-from forkroot.core.protocol import Call, Sampling, Text
+from forkroot.core.model.runner.runner import ModelRunner
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 

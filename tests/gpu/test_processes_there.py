@@ -9,11 +9,11 @@ import time
 import pytest
 import torch
 
+from forkroot.core.api.protocol import BackendClosed, Call, Sampling, Text
 from forkroot.core.local import LocalBackend
-from forkroot.core.process import ProcessBackend
-from forkroot.core.protocol import BackendClosed, Call, Sampling, Text
+from forkroot.core.process.client import ProcessBackend
 
-from ..core.test_ranks import children
+from ..core.process.test_ranks import children
 from .asking import SIZES, told
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]

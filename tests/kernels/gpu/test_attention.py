@@ -8,8 +8,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from forkroot.kernels import Past
-from forkroot.kernels.gpu.attention import GpuAttention
+from forkroot.kernels.gpu.attention.attention import GpuAttention
+from forkroot.kernels.interface import Past
 from forkroot.kernels.reference import attend
 
 from .closeness import is_close

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("triton")
 
-SCRIPT = Path(__file__).parents[3] / "benchmarks/compiled.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks/kernels/compiled.py"
 
 
 def compiled(only: str) -> dict[str, dict[str, int]]:

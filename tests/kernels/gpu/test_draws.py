@@ -10,8 +10,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from forkroot.core.model.batch import GREEDY, Draw
-from forkroot.core.model.sampler import sample, uniforms
+from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.gpu.draws import draw
 from forkroot.kernels.gpu.masks import mask
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.kernels.gpu.flashinfer import FlashInferAttention
+from forkroot.kernels.gpu.attention.flashinfer import FlashInferAttention
 from forkroot.kernels.reference import attend
 
 from . import flashinfer_double

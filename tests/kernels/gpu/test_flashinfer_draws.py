@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.model.batch import Draw
-from forkroot.core.model.sampler import uniforms
+from forkroot.core.api.batch import Draw
+from forkroot.core.model.sampling.sampler import uniforms
 from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
 
 from . import flashinfer_double

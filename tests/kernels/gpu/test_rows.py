@@ -8,10 +8,10 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
+from forkroot.kernels.gpu.attention.writing import write
 from forkroot.kernels.gpu.gates import silu_mul
 from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
 from forkroot.kernels.gpu.rotary import turn
-from forkroot.kernels.gpu.writing import write
 
 from .closeness import is_close, poisoned
 

@@ -1,0 +1,6 @@
+"""What several adapters need: tool calls, schemas of classes, patterns of integers, JSON spelling.
+
+Entry: `tools.ToolFormat` and `toolreader`.
+May import `core.api` and `core.common`.
+Never knows a framework.
+"""

@@ -1,0 +1,143 @@
+"""Programs that come back to what they asked: an agent's next step, another attempt.
+
+Between two such calls a tool runs or a judge judges, and others ask meanwhile. A run is one call of
+an outermost module; what its calls come back to stays pinned until it ends. While a tool works on,
+what is known of the agent's next prompt is computed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ....core.api.protocol import Call, Chat, ForkHint, Message, Reply, Text
+from ...hints.prefix import LEAST, PINNED_FOR, Prefixes
+from ...hints.seen import common_len
+from .ahead import Step
+
+FINAL = "dspy-final"
+AHEAD_AFTER = 0.05  # seconds for which a tool has worked when something is sent ahead
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """A prompt that is pinned, where there is room, and surely until a second of the clock. text:
+    behind its root."""
+
+    prefixes: Prefixes
+    text: str
+    until: float
+
+
+class Run:
+    """One run of a program. call_id: DSPy's name of it. step: what its agent wants done next."""
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        self.step: Step | None = None
+        self._found: Any = None
+        self._latest: tuple[str, str] | None = None
+        self._final: tuple[Prefixes, str] | None = None
+        self._timers: dict[str, threading.Timer] = {}
+        self._last: dict[tuple[str, str], str] = {}
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    def comes_back(self, call: Call) -> bool:
+        """Whether the run's call before this one, of the same root, went on behind the root as this
+        one does."""
+        key, text = _key(call), _rest(call)
+        before = self._last.get(key, "")
+        self._last[key] = text
+        return common_len(before, text) >= LEAST
+
+    def keep(self, reply: Reply, prefixes: Prefixes) -> None:
+        """Pin a call's prompt until the run ends, or a later one of the same root is kept."""
+        key, text, now = _key(reply.call), _rest(reply.call), time.monotonic()
+        kept = self._kept.get(key)
+        if kept is not None and kept.text == text and now < kept.until:
+            return
+        is_kept = prefixes.keep(reply, self._name(key[1]))
+        self._kept[key] = _Kept(prefixes, text, now + PINNED_FOR if is_kept else now)
+        self._latest = key if is_kept else None
+
+    def tool_begins(self, call_id: str, name: str) -> None:
+        """A tool is called; if it takes its time and the agent's last prompt is kept, the next one
+        is computed meanwhile, as far as it is known."""
+        step, self.step = self.step, None
+        if step is None or step.tool != name or self._latest is None:
+            return
+        action = self._send_ahead, replace(step, found=self._found), self._latest
+        timer = threading.Timer(AHEAD_AFTER, copy_context().run, action)
+        timer.daemon = True
+        self._timers[call_id] = timer
+        timer.start()
+
+    def tool_ends(self, call_id: str, found: Any) -> None:
+        """Its work is done: what comes next is all known."""
+        self._found = found
+        timer = self._timers.pop(call_id, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _send_ahead(self, step: Step, key: tuple[str, str]) -> None:
+        with suppress(Exception):  # it would only have saved time
+            (namespace, root), prefixes = key, self._kept[key].prefixes
+            following, final = step.next_chats()
+            if following is not None:
+                prefixes.send_on(following, self._name(root), namespace=namespace)
+            name, beside = self._name(FINAL), self._name(root)
+            if final is not None and prefixes.send_on(final, name, beside, namespace):
+                self._final = prefixes, namespace
+
+    def end(self) -> None:
+        """Unpin all that is kept."""
+        if self._final is not None:
+            prefixes, namespace = self._final
+            prefixes.release(ForkHint(self._name(FINAL)), namespace)
+        for (namespace, root), kept in self._kept.items():
+            kept.prefixes.release(ForkHint(self._name(root)), namespace)
+        self._kept.clear()
+
+    def _name(self, root: str) -> str:
+        return f"{root}-{self.call_id}"
+
+
+_run: ContextVar[Run | None] = ContextVar("forkroot_dspy_run", default=None)
+
+
+def current_run() -> Run | None:
+    """The run that goes on here."""
+    return _run.get()
+
+
+def run_begins(call_id: str, *, is_outermost: bool) -> None:
+    """A module is called; inside a run that goes on here it is part of that."""
+    if is_outermost or _run.get() is None:
+        _run.set(Run(call_id))
+
+
+def run_ends(call_id: str) -> None:
+    """A module has ended; if the run began with it, that has, too."""
+    run = _run.get()
+    if run is not None and run.call_id == call_id:
+        _run.set(None)
+        run.end()
+
+
+def _key(call: Call) -> tuple[str, str]:
+    assert call.hint is not None
+    return call.namespace, call.hint.root
+
+
+def _rest(call: Call) -> str:
+    """The texts behind the root."""
+    if not isinstance(call.prompt, Chat) or call.hint is None:
+        return ""
+    messages: tuple[Message, ...] = call.prompt.messages[call.hint.prefix_end or 0 :]
+    return "".join(
+        part.text for message in messages for part in message.content if isinstance(part, Text)
+    )

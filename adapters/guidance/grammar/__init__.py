@@ -1,0 +1,6 @@
+"""What of a Guidance grammar can be asked in one call, and as which pattern.
+
+Entry: `plan.Plan`.
+May import `core.api` and `adapters.common`.
+Never knows engines or states.
+"""

@@ -1,0 +1,315 @@
+"""What of a grammar can be asked of the runtime in one call, and from which place in the text.
+
+A plan only makes things faster: Guidance's own parser judges every token. What it must not be is
+narrower than the grammar. It knows Guidance's nodes and no runtime.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from guidance._ast import (
+    GrammarNode,
+    JoinNode,
+    JsonNode,
+    LarkNode,
+    LiteralNode,
+    RegexNode,
+    RuleNode,
+    RuleRefNode,
+    SelectNode,
+    SpecialToken,
+    SubgrammarNode,
+)
+
+from ....core.api.protocol import Choices, Constraint, Grammar, Regex
+from .patterns import pattern_of
+from .schema import json_lark
+from .widths import has_one_width
+
+MAX_NODES = 10_000
+SLACK = 64  # within so many tokens of the end of its budget, a runtime hurries towards it
+_LARK_TEXT = re.compile(r'/(?:[^/\\\n]|\\.)+/|"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+RESERVE = 8  # one of so many tokens: the parser may count them otherwise than the runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A piece of a grammar that one call can be asked for.
+
+    start: bytes after the prompt at which it begins. constraints: any of these says it, the best
+    first; none: it is any text, after a `lead`. is_open: where it may end it may also go on.
+    max_tokens: it ends after so many; None: no limit. stop: it ends before this text. follows: the
+    first character that follows it then; None: that is not known. is_rest: of what was asked for
+    before.
+    """
+
+    start: int
+    constraints: tuple[Constraint, ...] = ()
+    is_open: bool = False
+    max_tokens: int | None = None
+    stop: str | None = None
+    follows: str | None = None
+    lead: str = ""
+    is_rest: bool = False
+
+
+class Route:
+    """All steps that a grammar may need, each found when it is first asked for. Any thread may ask.
+
+    Of any grammar, with nothing known of it, where `node` is None.
+    """
+
+    def __init__(self, node: GrammarNode | None) -> None:
+        self.nodes = tuple(_flat(node)) if node is not None else ()
+        self._known: dict[int, tuple[Step | None, int]] = {}
+        self._refused: set[Constraint] = set()
+
+    def leg(self, place: int) -> tuple[Step | None, int]:
+        """The step of the nodes from here on, which begins at 0, and the place of the first node
+        that is not in it."""
+        if place not in self._known:
+            self._known[place] = self._leg(place)
+        return self._known[place]
+
+    def refuse(self, constraint: Constraint) -> None:
+        """Remember that the runtime does not take this."""
+        self._refused.add(constraint)
+
+    def is_refused(self, constraint: Constraint) -> bool:
+        """Whether the runtime did not take this."""
+        return constraint in self._refused
+
+    def _leg(self, place: int) -> tuple[Step | None, int]:
+        nodes = self.nodes[place:]
+        num_literals = next(
+            (i for i, node in enumerate(nodes) if not isinstance(node, LiteralNode)), len(nodes)
+        )
+        if num_literals < len(nodes) and (rule := _limited(nodes[num_literals])) is not None:
+            end = num_literals + 1
+            return _step_of_rule(rule, nodes[:num_literals], nodes[end:]), place + end
+        size = next((i for i, node in enumerate(nodes) if not _is_plain(node)), len(nodes))
+        if size <= num_literals:
+            return None, place + size
+        is_open = not _is_closed(nodes[size - 1])
+        if is_open and size < len(nodes):
+            return None, place + size
+        return Step(0, _constraints(nodes[:size]), is_open), place + size
+
+
+class Plan:
+    """The steps of one run of a grammar, in order; it remembers how far it has come."""
+
+    def __init__(self, route: Route) -> None:
+        self.route = route
+        self._place = 0
+        self._last: Step | None = None
+
+    def step(self, written: bytes, last: int) -> Step | None:
+        """What to ask for next; None where the plan does not know.
+
+        written: all bytes after the prompt. last: where the last token began that was drawn.
+        """
+        if self._place == 0:
+            return self._take(0, 0)
+        nodes = self.route.nodes
+        for place in range(self._place, len(nodes)):
+            node = nodes[place]
+            if isinstance(node, LiteralNode):
+                start = _begin(node.value.encode(), written, last)
+                return None if start is None else self._take(place, start)
+        if self._place == len(nodes) and self._last is not None and not self._last.constraints:
+            # nothing comes after it
+            return replace(self._last, start=len(written), lead="", is_rest=True)
+        return None
+
+    def _take(self, place: int, start: int) -> Step | None:
+        step, self._place = self.route.leg(place)
+        self._last = step
+        return None if step is None else replace(step, start=start)
+
+
+def _step_of_rule(
+    rule: RuleNode, literals: Sequence[GrammarNode], after: Sequence[GrammarNode]
+) -> Step | None:
+    """The step of a rule with limits of its own, after some literals and before other nodes."""
+    bare = _bare(rule)
+    if rule.stop is None and rule.suffix is None and _is_plain(bare):
+        if _is_closed(bare):
+            constraints = _constraints((*literals, bare))
+            return Step(0, constraints, max_tokens=_budget(rule.max_tokens))
+        if not after and bare.value != RegexNode(None):
+            return Step(0, _constraints((*literals, bare)), True, rule.max_tokens)
+    if not isinstance(rule.value, RegexNode) or rule.value.regex is not None:
+        return None
+    lead = "".join(node.value for node in literals if isinstance(node, LiteralNode))
+    stop = rule.stop.value if isinstance(rule.stop, LiteralNode) else None
+    follows = None
+    if not after and rule.suffix is None and (stop is not None or rule.stop is None):
+        follows = ""
+    elif stop is not None and isinstance(after[0], LiteralNode):
+        follows = after[0].value[:1]
+    return Step(0, (), stop is None, rule.max_tokens, stop, follows, lead)
+
+
+def _flat(node: GrammarNode) -> Iterator[GrammarNode]:
+    """The nodes that follow each other in a grammar, outermost joins taken apart."""
+    node = node.simplify()
+    if isinstance(node, JoinNode):
+        for part in node.nodes:
+            yield from _flat(part)
+    elif isinstance(node, RuleNode) and isinstance(node.value, JoinNode) and not _has_limits(node):
+        yield from _flat(node.value)
+    elif not node.is_null:
+        yield node
+
+
+def _begin(literal: bytes, written: bytes, last: int) -> int | None:
+    """Where a literal begins that ends the text, or would if it went on; what a drawn token left
+    of it counts, too."""
+    found = written.find(literal, last)
+    if found >= 0:
+        return found
+    for size in range(len(literal) - 1, 0, -1):
+        if written.endswith(literal[:size]) and len(written) - size >= last:
+            return len(written) - size
+    return None
+
+
+def _has_limits(rule: RuleNode) -> bool:
+    limits = (rule.temperature, rule.max_tokens, rule.stop, rule.suffix, rule.stop_capture)
+    return rule.lazy or any(limit is not None for limit in limits)
+
+
+def _limited(node: GrammarNode) -> RuleNode | None:
+    """The rule with limits that this node is, if it is one."""
+    return node if isinstance(node, RuleNode) and _has_limits(node) else None
+
+
+def _budget(limit: int | None) -> int | None:
+    """Tokens to ask for where a rule is cut off after so many: fewer, so that the text is whole by
+    then; or, where that would bend all of it, more."""
+    if limit is None:
+        return None
+    return limit - limit // RESERVE if limit >= 2 * SLACK else limit + SLACK
+
+
+def _bare(rule: RuleNode) -> RuleNode:
+    return RuleNode(name="bare", value=rule.value)
+
+
+def _is_plain(node: GrammarNode) -> bool:
+    """Whether nothing in it has limits of its own, nor is a token that is no text."""
+    nodes, seen = [node], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, SpecialToken) or _limited(node) or len(seen) > MAX_NODES:
+            return False
+        if isinstance(node, LarkNode) and not _is_plain_lark(node.lark_grammar):
+            return False
+        if isinstance(node, JsonNode) and json_lark(node) is None:
+            return False
+        nodes += _inner(node)
+    return True
+
+
+def _is_plain_lark(source: str) -> bool:
+    """Whether a grammar names no special tokens and no attributes."""
+    return re.search(r"[<\[]", _LARK_TEXT.sub("", source)) is None
+
+
+def has_limit(node: GrammarNode) -> bool:
+    """Whether something in it has a limit of tokens; True where it is too large to be looked at."""
+    nodes, seen = [node], set[int]()
+    while nodes:
+        node = nodes.pop()
+        if id(node) not in seen:
+            seen.add(id(node))
+            is_limited = isinstance(node, RuleNode) and node.max_tokens is not None
+            if is_limited or isinstance(node, LarkNode) or len(seen) > MAX_NODES:
+                return True
+            nodes += _inner(node)
+    return False
+
+
+def _inner(node: GrammarNode) -> Sequence[GrammarNode]:
+    if isinstance(node, SubgrammarNode):
+        return (node.body,)
+    if isinstance(node, RuleRefNode):
+        return () if node.target is None else (node.target,)
+    return node.children()
+
+
+def _is_closed(node: GrammarNode) -> bool:
+    """Whether no text of this node goes on as another one, as far as its end shows."""
+    if isinstance(node, RuleNode):
+        return _is_closed(node.value)
+    if isinstance(node, JoinNode):
+        last = node.nodes[-1]
+        return isinstance(last, LiteralNode) or all(map(_is_closed, node.nodes))
+    if isinstance(node, SubgrammarNode):
+        return _is_closed(node.body)
+    if isinstance(node, SelectNode):
+        return all(isinstance(part, LiteralNode) for part in node.alternatives) and _is_prefix_free(
+            sorted(part.value for part in node.alternatives if isinstance(part, LiteralNode))
+        )
+    if isinstance(node, RegexNode):
+        return node.regex is not None and has_one_width(node.regex)
+    if isinstance(node, JsonNode):
+        lark = json_lark(node)
+        return lark is not None and lark.is_closed
+    return isinstance(node, LiteralNode)
+
+
+def _is_prefix_free(texts: Sequence[str]) -> bool:
+    return not any(b.startswith(a) for a, b in pairwise(texts))
+
+
+def _constraints(nodes: Sequence[GrammarNode]) -> tuple[Constraint, ...]:
+    """Constraints of all texts of these nodes, one after the other; the best is the first."""
+    first = nodes[0]
+    while isinstance(first, RuleNode):
+        first = first.value
+    if len(nodes) == 1 and isinstance(first, SelectNode):
+        texts = [part.value for part in first.alternatives if isinstance(part, LiteralNode)]
+        if len(texts) == len(first.alternatives):
+            return (Choices(tuple(dict.fromkeys(texts))),)
+    pattern = pattern_of(nodes)
+    return (_grammar(nodes),) if pattern is None else (Regex(pattern), _grammar(nodes))
+
+
+def _grammar(nodes: Sequence[GrammarNode]) -> Grammar:
+    """As llguidance's Lark. Its schemas become rules, which spell JSON as Guidance does."""
+    source = JoinNode(tuple(nodes)).ll_grammar()
+    rules: list[str] = []
+    for found in _json_nodes(nodes):
+        lark = json_lark(found)
+        assert lark is not None, "_is_plain has looked"
+        inlined = "%json " + _dumped(found)
+        prefix = f"j{len(rules)}_"
+        source = source.replace(inlined, prefix + "v0", 1)
+        rules.append(lark.rules(prefix))
+    return Grammar("".join([source.removeprefix("%llguidance {}"), "\n", *rules]))
+
+
+def _json_nodes(nodes: Sequence[GrammarNode]) -> Iterator[JsonNode]:
+    todo, seen = list(nodes), set[int]()
+    while todo:
+        node = todo.pop(0)
+        if id(node) not in seen:
+            seen.add(id(node))
+            todo += _inner(node)
+            if isinstance(node, JsonNode):
+                yield node
+
+
+def _dumped(node: JsonNode) -> str:
+    """A schema as Guidance writes it."""
+    return json.dumps(node._llguidance_json, indent=2)

@@ -1,0 +1,186 @@
+"""JSON schemas as Lark, spelled as Guidance spells JSON: separators of its own, keys in order.
+
+Wider than the schema where that is simpler: Guidance's parser judges every token. It never is
+narrower, and gives up where it might be.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, floor
+from typing import Any
+
+from guidance._ast import JsonNode
+
+from ...common.integers import between
+
+MAX_RULES = 500
+_CHAR = r'([^"\\\x00-\x1f\x7f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'
+_STRING = f'/"{_CHAR}*"/'
+_PLAIN = {
+    "integer": r"/-?(0|[1-9][0-9]*)/",
+    "number": r"/-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?/",
+    "string": _STRING,
+    "boolean": '("true" | "false")',
+    "null": '"null"',
+}
+_IGNORED = frozenset(
+    (
+        *("title", "description", "default", "examples", "$schema", "$id", "$comment", "$defs"),
+        *("definitions", "x-guidance", "format", "pattern", "minLength", "maxLength", "minimum"),
+        *("maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems"),
+        *("uniqueItems", "deprecated", "readOnly", "writeOnly", "discriminator"),
+    )
+)
+
+
+_ANY: Mapping[str, Mapping[str, Any]] = {
+    kind: {"type": kind} for kind in ("object", "array", *_PLAIN)
+}
+
+
+class Unsaid(Exception):
+    """A schema that is not said in Lark here."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLark:
+    """Rules of a schema. bodies: of the rules v0, v1, ..., with `{p}` where their prefix stands.
+    is_closed: no text of it goes on as another one."""
+
+    bodies: tuple[str, ...]
+    is_closed: bool
+
+    def rules(self, prefix: str) -> str:
+        """All rules; the first, `v0`, is the schema."""
+        lines = [f"{prefix}v{i}: {body}\n" for i, body in enumerate(self.bodies)]
+        return "".join(lines).replace("\0", prefix)
+
+
+def json_lark(node: JsonNode) -> JsonLark | None:
+    """The rules of a node's schema; None where they are not known."""
+    options: Mapping[str, Any] = node.llg_options or {}
+    if options.get("whitespace_flexible") is not False or options.get("whitespace_pattern"):
+        return None
+    separators = (options.get("item_separator") or ",", options.get("key_separator") or ":")
+    schema = node.schema if node.schema is not None else {"type": "object"}
+    try:
+        writer = _Writer(schema, separators)
+        return JsonLark(tuple(writer.bodies), writer.is_closed)
+    except (Unsaid, RecursionError):
+        return None
+
+
+def _bounded(low: float, high: float) -> str:
+    """Integers between the bounds."""
+    least, most = ceil(low), floor(high)
+    if least > most:
+        raise Unsaid
+    return f"/{between(least, most)}/"
+
+
+class _Writer:
+    """Writes rules; a rule's name begins with `\\0`, where its prefix will stand."""
+
+    def __init__(self, root: Mapping[str, Any], separators: tuple[str, str]) -> None:
+        self._root = root
+        self._comma, self._colon = (json.dumps(text) for text in separators)
+        self._names: dict[int, str] = {}
+        self._kept: list[object] = []
+        self.bodies: list[str] = []
+        self.name(root)
+        self.is_closed = not self.bodies[0].startswith("/-?")
+
+    def name(self, schema: object) -> str:
+        """The rule of a schema."""
+        if id(schema) not in self._names:
+            if len(self.bodies) >= MAX_RULES:
+                raise Unsaid
+            place = len(self.bodies)
+            self._names[id(schema)] = f"\0v{place}"
+            self._kept.append(schema)
+            self.bodies.append("")
+            self.bodies[place] = self._body(schema)
+        return self._names[id(schema)]
+
+    def _body(self, schema: object) -> str:
+        if schema is True:
+            return self._anything()
+        if not isinstance(schema, Mapping):
+            raise Unsaid
+        known = {name: value for name, value in schema.items() if name not in _IGNORED}
+        match known:
+            case {"$ref": str(place), **rest} if not rest:
+                return self.name(self._target(place))
+            case {"const": value, **rest} if set(rest) <= {"type"}:
+                return self._value(value)
+            case {"enum": [*values], **rest} if values and set(rest) <= {"type"}:
+                return " | ".join(map(self._value, values))
+            case {"anyOf": [*ways], **rest} | {"oneOf": [*ways], **rest} if ways and not rest:
+                return " | ".join(map(self.name, ways))
+            case {"type": [*kinds], **rest} if kinds:
+                return " | ".join([self.name({"type": kind, **rest}) for kind in kinds])
+            case {"type": "string", **rest} if not rest and "maxLength" in schema:
+                return f'/"{_CHAR}{{{schema.get("minLength", 0)},{schema["maxLength"]}}}"/'
+            case {"type": "integer", **rest} if not rest and {"minimum", "maximum"} <= set(schema):
+                return _bounded(schema["minimum"], schema["maximum"])
+            case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
+                return _PLAIN[kind]
+            case {"type": "array", **rest} if set(rest) <= {"items"}:
+                return self._list(self.name(rest.get("items", True)))
+            case {"type": "object", **rest}:
+                return self._object(rest)
+            case _ if not known:
+                return self._anything()
+        raise Unsaid
+
+    def _anything(self) -> str:
+        kinds = ("object", "array", "string", "number", "boolean", "null")
+        return " | ".join([self.name(_ANY[kind]) for kind in kinds])
+
+    def _list(self, item: str) -> str:
+        return f'"[" ({item} ({self._comma} {item})*)? "]"'
+
+    def _object(self, said: Mapping[str, Any]) -> str:
+        """Properties in their order, each optional one there or not; then others, if allowed."""
+        properties, required = said.get("properties", {}), set(said.get("required", ()))
+        if set(said) - {"properties", "required", "additionalProperties"}:
+            raise Unsaid
+        if not isinstance(properties, Mapping) or required - set(properties):
+            raise Unsaid
+        others = said.get("additionalProperties", True)
+        after, ways = "", list[str]()  # what may come after a pair, how the object may begin
+        if others is not False:
+            other = self._rule(f"{_STRING} {self._colon} {self.name(others)}")
+            after = f"({self._comma} {other})*"
+            ways = [self._rule(f"{other} {after}")]
+        for name, value in reversed(list(properties.items())):
+            spelled = json.dumps(json.dumps(name, ensure_ascii=False), ensure_ascii=False)
+            pair = self._rule(f"{spelled} {self._colon} {self.name(value)}")
+            begin, optional = self._rule(f"{pair} {after}"), "" if name in required else "?"
+            ways = [begin] if name in required else [begin, *ways]
+            after = f"({self._comma} {pair}){optional} {after}"
+        inner = f"({' | '.join(ways)}){'' if required else '?'}" if ways else ""
+        return f'"{{" {inner} "}}"'
+
+    def _rule(self, body: str) -> str:
+        """A rule of its own."""
+        self.bodies.append(body)
+        return f"\0v{len(self.bodies) - 1}"
+
+    def _value(self, value: object) -> str:
+        if isinstance(value, Mapping | list):
+            raise Unsaid
+        return json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False)
+
+    def _target(self, place: str) -> object:
+        found: Any = self._root
+        if not place.startswith("#"):
+            raise Unsaid
+        for part in place[1:].split("/")[1:]:
+            if not isinstance(found, Mapping) or part not in found:
+                raise Unsaid
+            found = found[part]
+        return found

@@ -1,0 +1,135 @@
+"""A prompt as one text with marks, so that what two prompts share is a common prefix of texts.
+
+Two prompts whose outlines begin alike begin alike for the model. It knows nothing of tokens but
+where words end: there a text can be cut and the tokens before the cut stay what they are.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import accumulate
+
+from ...core.api.protocol import Chat, Image, Message, Prompt, Segment, Text, Tokens, Video
+
+_CHAT, _PLAIN, _CONTENT, _END, _TOKENS, _DATA = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
+_LAST_CHAR = 0x10FFFF
+_REACH = 64  # characters in which a word ends, in scripts that part words
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A prompt and its text.
+
+    ends: where the head of the text, and then each segment or closed message, ends; marks included.
+    """
+
+    prompt: Prompt
+    text: str
+    ends: tuple[int, ...]
+
+    @classmethod
+    def of(cls, prompt: Prompt) -> Outline:
+        """The outline of a prompt. Raises where the prompt is none."""
+        if not isinstance(prompt, Chat):
+            return cls(prompt, *_joined(_PLAIN, [_spelled(segment) for segment in prompt]))
+        spelled = [f"{m.role}{_CONTENT}{_content(m.content)}{_END}" for m in prompt.messages]
+        tools = json.dumps(list(prompt.tools), default=str) if prompt.tools else ""
+        text, ends = _joined(f"{_CHAT}{tools}{_END}", spelled)
+        if prompt.open_last:
+            text, ends = text[: -len(_END)], ends[:-1]
+        return cls(prompt, text, ends)
+
+    def num_whole(self, length: int) -> int:
+        """How many leading messages or segments lie in the first `length` characters."""
+        return max(0, bisect_right(self.ends, length) - 1)
+
+    def told_len(self, length: int) -> int:
+        """Characters of these, of the head, and of the opening of the message after them."""
+        count = self.num_whole(length)
+        told_len = self.ends[count] + self._opening_len(count)
+        return told_len if told_len <= length else self.ends[count]
+
+    def is_told(self, length: int) -> bool:
+        """Whether a hint can say where the first `length` characters end."""
+        return self.num_whole(length) > 0 and self.told_len(length) == length
+
+    def cut(self, length: int) -> int:
+        """Where to cut at or before `length` so that no token is likely to straddle the cut."""
+        start = self.told_len(length)
+        if length in (start, len(self.text)):
+            return length
+        low = max(start, length - _REACH)
+        place = self.text.rfind(" ", low, length)
+        while place > low and not self.text[place - 1].isalnum():
+            place = self.text.rfind(" ", low, place)
+        return place if place > low else length
+
+    def before(self, length: int) -> Prompt | None:
+        """The prompt that plants the first `length` characters; None where that is nothing."""
+        if length >= len(self.text):
+            return self.prompt
+        count = self.num_whole(length)
+        rest_len = length - self.ends[count]
+        if not isinstance(self.prompt, Chat):
+            return (*self.prompt[:count], *_cut(self.prompt[count:], rest_len)) or None
+        messages, opening_len = self.prompt.messages[:count], self._opening_len(count)
+        if 0 < opening_len <= rest_len:
+            opened = self.prompt.messages[count]
+            content = _cut(opened.content, rest_len - opening_len)
+            messages = (*messages, Message(opened.role, content))
+        return replace(self.prompt, messages=messages, open_last=True) if messages else None
+
+    def _opening_len(self, count: int) -> int:
+        """Characters that open the message after the first `count`; 0 where there is none."""
+        if not isinstance(self.prompt, Chat) or count == len(self.prompt.messages):
+            return 0
+        return len(self.prompt.messages[count].role) + len(_CONTENT)
+
+    def name(self, length: int, namespace: str) -> str:
+        """A name for what the first `length` characters say, the same for all who say it."""
+        digest = blake2b(namespace.encode("utf-8", "surrogatepass"), digest_size=16)
+        digest.update(b"\0" + self.text[:length].encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+
+def _joined(head: str, parts: Sequence[str]) -> tuple[str, tuple[int, ...]]:
+    return head + "".join(parts), tuple(accumulate(map(len, (head, *parts))))
+
+
+def _content(segments: Sequence[Segment]) -> str:
+    return "".join(map(_spelled, segments))
+
+
+def _spelled(segment: Segment) -> str:
+    match segment:
+        case Text(text):
+            return text
+        case Tokens(ids):
+            return _TOKENS + "".join([chr(min(max(token, 0), _LAST_CHAR)) for token in ids])
+        case Image(data) | Video(data):
+            return _DATA + blake2b(data, digest_size=16).hexdigest()
+
+
+def _cut(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
+    """The segments that spell the first `length` characters."""
+    kept: list[Segment] = []
+    for segment in segments:
+        size = len(_spelled(segment))
+        if length < size:
+            return (*kept, *_beginning(segment, length))
+        kept.append(segment)
+        length -= size
+    return tuple(kept)
+
+
+def _beginning(segment: Segment, length: int) -> tuple[Segment, ...]:
+    match segment:
+        case Text(text) if length > 0:
+            return (Text(text[:length]),)
+        case Tokens(ids) if length > 1:
+            return (Tokens(ids[: length - 1]),)
+    return ()

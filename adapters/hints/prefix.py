@@ -1,0 +1,300 @@
+"""From calls to fork hints: what calls share is found, named, sent first and counted.
+
+One `Prefixes` for each backend, shared by all adapters. A hint is only ever help: whatever goes
+wrong here, the call itself goes out as it came. It knows the protocol and no framework.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ...core.api.protocol import (
+    Backend,
+    Call,
+    Chat,
+    ForkHint,
+    Message,
+    Prompt,
+    Reply,
+    Sampling,
+    Text,
+)
+from .grouping import Group, groups
+from .outline import Outline
+from .savings import Saving, Savings, Traced
+from .seen import Seen
+
+LEAST = 100  # characters from which on a beginning in common is worth a name
+MOST_CHARS = 1 << 22
+PINNED_FOR = 5.0  # seconds for which a runtime keeps what was sent ahead, at least
+KEPT_SHARE = 0.5  # of a pool: what programs come back to holds no more
+AMPLE = 0.5  # of that: what may as well be kept holds no more, all that is kept counted
+
+_PLANT = Sampling(max_tokens=0)
+
+
+@dataclass(slots=True)
+class _Root:
+    """A beginning that has a name. pinned_until: the second until which it surely is pinned."""
+
+    name: str
+    length: int
+    pinned_until: float = 0.0
+
+
+class Prefixes:
+    """Finds what the calls to one backend share. Every method may be called from any thread, and
+    none waits for an answer.
+
+    most_kept: tokens that `keep` pins at most; None as long as the backend's pool is not known.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._lock = threading.Lock()
+        self._seen: Seen[_Root] = Seen(MOST_CHARS)
+        self._savings = Savings()
+        self._wanted: dict[tuple[str, str], int] = {}
+        self._kept: set[tuple[str, str]] = set()
+        self._follows_hints = True
+        self.most_kept: float | None = None
+        self._is_asked = threading.Lock()  # taken once, and for good
+
+    def submit(self, call: Call) -> Reply:
+        """Take a call. Unless it has a hint, it gets one from the calls seen before."""
+        with suppress(Exception):
+            if _is_bare(call):
+                call = self._hinted(call)
+            else:
+                self._remember(call)
+        return self._counted(call)
+
+    def submit_all(self, calls: Sequence[Call]) -> list[Reply]:
+        """Take calls that are to run at the same time. What several of them share is sent first."""
+        found: dict[int, ForkHint] = {}
+        with suppress(Exception):
+            bare = [place for place, call in enumerate(calls) if _is_bare(call)]
+            for group in groups([calls[place] for place in bare], LEAST):
+                members = [bare[place] for place in group.members]
+                hints = self._fork(calls[members[0]].namespace, group)
+                found.update(zip(members, hints, strict=True))
+                for place in members:
+                    self._remember(calls[place])
+        return [
+            self._counted(replace(call, hint=found[place])) if place in found else self.submit(call)
+            for place, call in enumerate(calls)
+        ]
+
+    def plant(self, prompt: Prompt, branches: int | None = None, namespace: str = "") -> ForkHint:
+        """Send a prefix ahead of the calls that will share it, and pin it for them.
+
+        branches: how many they are. A chat that ends in a message of the system or the assistant is
+        taken as the beginning of longer ones. Calls that bear the hint, or begin so and bear none,
+        share the prefix. Never raises: a prefix that cannot be planted costs time only.
+        """
+        hint = ForkHint("", branches)
+        with suppress(Exception):
+            outline = Outline.of(_opened(prompt))
+            with self._lock:
+                self._seen.add(namespace, outline.text)
+                root = self._root_at(namespace, outline, len(outline.text))
+            hint = ForkHint(root.name, branches)
+            self._plant(namespace, outline.prompt, root, hint)
+        return hint
+
+    def keep(self, reply: Reply, root: str) -> bool:
+        """Pin the prompt of a call that has ended, for those that come back to it.
+
+        root: a name of the caller's own; the next prompt that is kept under it takes this one's
+        place, until `release`. False where it is not kept: where all that is to be kept is more
+        than a share of the runtime's pool, pins would only let fewer calls run. Never raises.
+        """
+        with suppress(Exception):
+            call, size = reply.call, reply.result(0).usage.prompt_tokens
+            if self._is_heard() and self._can_keep((call.namespace, root), size):
+                hint = ForkHint(root)
+                self._send_ahead(call.prompt, hint, call.namespace)
+                return True
+        return False
+
+    def send_on(self, prompt: Prompt, root: str, beside: str = "", namespace: str = "") -> bool:
+        """Compute the beginning of a prompt that is about to come, and pin it under `root` in the
+        place of what is kept there. beside: where nothing need be, the root of a prompt that is
+        kept and about as long; this one is, too, if there is ample room for both. Whether it was
+        sent. Never raises."""
+        with suppress(Exception):
+            if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
+                hint = ForkHint(root)
+                self._send_ahead(prompt, hint, namespace)
+                return True
+        return False
+
+    def release(self, hint: ForkHint, namespace: str = "") -> None:
+        """Unpin a planted or kept prefix; it stays cached while there is room. Never raises."""
+        with suppress(Exception):
+            if self._is_only_wanted((namespace, hint.root)):
+                return
+            ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
+            self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
+
+    @property
+    def savings(self) -> tuple[Saving, ...]:
+        """What each root saved, the most recently used last."""
+        return self._savings.roots
+
+    @property
+    def trace(self) -> tuple[Traced, ...]:
+        """What the latest calls with a hint used, and what was sent ahead."""
+        return self._savings.trace
+
+    @property
+    def num_chars(self) -> int:
+        """Characters' worth of memory that is kept of earlier calls; bounded."""
+        return self._seen.size
+
+    def report(self) -> str:
+        """The savings as a few lines of text."""
+        return self._savings.report()
+
+    # --- roots -------------------------------------------------------------------------------
+
+    def _hinted(self, call: Call) -> Call:
+        """The call with a hint, if it begins as an earlier one did. One that continues an earlier
+        one needs no pin: it bears the root that this one had, to be counted with it."""
+        outline, namespace = Outline.of(call.prompt), call.namespace
+        with self._lock:
+            known = self._seen.add(namespace, outline.text)
+            if known.length < LEAST:
+                return call
+            find = self._root if known.is_fork else self._first_root
+            root = find(namespace, outline, known.length)
+        hint = ForkHint(root.name)
+        if known.is_fork and not outline.is_told(root.length):
+            self._plant(namespace, outline.before(root.length), root, hint)
+        elif known.is_fork and self._pins(root, hint):
+            hint = ForkHint(root.name, None, outline.num_whole(root.length))
+        return replace(call, hint=hint)
+
+    def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
+        """The hints of calls that share a beginning, which is sent ahead of them unless it is there
+        already: then the first of them tells where it ends."""
+        outline = group.outline
+        with self._lock:
+            known_len = self._seen.add(namespace, outline.text).length
+            root = self._root(namespace, outline, group.length)
+        hints = [ForkHint(root.name, len(group.members))] * len(group.members)
+        is_told = outline.is_told(root.length)
+        if is_told and (known_len >= root.length or len(hints) == 1):
+            hints[0] = replace(hints[0], prefix_end=outline.num_whole(root.length))
+        elif len(hints) > 1:
+            self._plant(namespace, outline.before(root.length), root, hints[0])
+        return hints
+
+    def _remember(self, call: Call) -> None:
+        with self._lock:
+            self._seen.add(call.namespace, Outline.of(call.prompt).text)
+
+    def _root(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The root of the first `length` characters, or one that is hardly shorter. Under lock."""
+        told_len = outline.told_len(length)
+        place = told_len if length - told_len < LEAST <= told_len else outline.cut(length)
+        known = next(self._seen.marks(namespace, outline.text[:length]), None)
+        if known is not None and place - known.length < LEAST:
+            return known
+        return self._root_at(namespace, outline, place)
+
+    def _first_root(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The longest root there is within the first `length` characters, or all of them. Under
+        lock."""
+        known = next(self._seen.marks(namespace, outline.text[:length]), None)
+        return known or self._root_at(namespace, outline, length)
+
+    def _root_at(self, namespace: str, outline: Outline, length: int) -> _Root:
+        """The root of exactly so many characters. Under lock."""
+        text = outline.text[:length]
+        known = next(self._seen.marks(namespace, text), None)
+        if known is not None and known.length == length:
+            return known
+        root = _Root(outline.name(length, namespace), length)
+        self._seen.mark(namespace, text, root)
+        return root
+
+    def _plant(self, namespace: str, prompt: Prompt | None, root: _Root, hint: ForkHint) -> None:
+        """Send a root ahead, where the backend makes use of it and does not hold it already."""
+        if self._pins(root, hint) and prompt is not None and self._is_heard():
+            self._send_ahead(prompt, hint, namespace)
+
+    def _pins(self, root: _Root, hint: ForkHint) -> bool:
+        """Whether a pin by this hint is called for: not again and again, where nothing ends it."""
+        now = time.monotonic()
+        with self._lock:
+            is_wanted = hint.branches is not None or now >= root.pinned_until
+            if is_wanted:
+                root.pinned_until = 0.0 if hint.branches is not None else now + PINNED_FOR
+            return is_wanted
+
+    def _can_keep(self, key: tuple[str, str], size: int, share: float = 1.0) -> bool:
+        """Note that so many tokens are to be kept; whether there is room for all that are, in a
+        share of what there is for them. What would need more than such a share is not noted."""
+        with self._lock:
+            others = sum(self._wanted.values()) - self._wanted.get(key, 0)
+            has_room = self.most_kept is None or others + size <= share * self.most_kept
+            if has_room or share == 1.0:
+                self._wanted[key] = size
+            if has_room:
+                self._kept.add(key)
+            return has_room
+
+    def _can_send_on(self, key: tuple[str, str], beside: tuple[str, str] | None) -> bool:
+        with self._lock:
+            is_kept, size = (beside or key) in self._kept, self._wanted.get(beside or key, 0)
+        return is_kept and (beside is None or self._can_keep(key, size, AMPLE))
+
+    def _is_only_wanted(self, key: tuple[str, str]) -> bool:
+        """Forget what was to be kept; whether it never was."""
+        with self._lock:
+            is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
+            self._kept.discard(key)
+            return is_wanted and not is_kept
+
+    def _is_heard(self) -> bool:
+        """Whether the backend follows hints. It is asked once, aside, for it may be far away; until
+        it has answered it is taken to."""
+        if not self._is_asked.acquire(blocking=False):
+            return self._follows_hints
+        threading.Thread(target=self._ask, name="forkroot-features", daemon=True).start()
+        return True
+
+    def _ask(self) -> None:
+        with suppress(Exception):
+            info = self._backend.info()
+            self._follows_hints = "hints" in info.features
+            if "slots" in info.load:
+                self.most_kept = KEPT_SHARE * info.load["slots"]
+
+    # --- sending -----------------------------------------------------------------------------
+
+    def _counted(self, call: Call) -> Reply:
+        return self._savings.follow(self._backend.submit(call))
+
+    def _send_ahead(self, prompt: Prompt, hint: ForkHint, namespace: str) -> None:
+        call = Call(prompt, _PLANT, hint=hint, namespace=namespace)
+        self._savings.follow(self._backend.submit(call), is_ahead=True)
+
+
+def _is_bare(call: Call) -> bool:
+    """Whether a call wants a hint: it has none, and is not itself a prefix that is sent ahead."""
+    return call.hint is None and (call.sampling.max_tokens != 0 or len(call.options) > 0)
+
+
+def _opened(prompt: Prompt) -> Prompt:
+    """A chat that others go on from, with the opening of what comes next, as far as it is known."""
+    if not isinstance(prompt, Chat) or prompt.open_last:
+        return prompt
+    if prompt.messages[-1].role not in ("system", "developer", "assistant"):
+        return prompt  # the assistant comes next, and a closed chat opens its message
+    return replace(prompt, messages=(*prompt.messages, Message("user", ())), open_last=True)

@@ -1,0 +1,190 @@
+"""`forkroot bench`: puts load on any server of OpenAI's kind, and says how it fares."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ....core.api.protocol import BackendClosed, InvalidCall
+from .figures import Figures
+from .load import Load, Prompts, Scale
+from .outcome import printable
+from .picture import load_svg
+from .run import Record, run
+from .target import Asker, Connections, Target, base_url, first_model
+
+_SECONDS_BETWEEN_LOOKS = 0.25
+_BUSY = 0.7  # share of the time from which on the client may be what is measured
+_STOPPED = 130
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Run a load, print and write what it showed. 0; 1 if no request ended well; 130 after Ctrl-C,
+    which prints what is there. Raises InvalidCall for options that are not allowed, BackendClosed
+    where nobody tells which model to ask."""
+    load = load_of(options)
+    load.check()
+    if not options.timeout > 0:
+        raise InvalidCall("timeout", options.timeout, "more than 0")
+    session = _Session(load)
+    is_stopped = False
+    try:
+        asyncio.run(session.run(options))
+    except KeyboardInterrupt:
+        if session.target is None:
+            raise
+        is_stopped = True
+    figures = session.tell()
+    session.write(options, figures)
+    return _STOPPED if is_stopped else int(figures.num_ok == 0)
+
+
+def load_of(options: argparse.Namespace) -> Load:
+    """The load that the options ask for."""
+    is_endless = options.requests is None and options.duration is not None
+    is_waiting = options.concurrency is None and options.rate is None
+    return Load(
+        seed=secrets.randbelow(1_000_000) if options.seed is None else options.seed,
+        num_requests=None if is_endless else 100 if options.requests is None else options.requests,
+        duration=options.duration,
+        concurrency=8 if is_waiting else options.concurrency,
+        rate=options.rate,
+        prompt_tokens=options.prompt_tokens,
+        max_tokens=options.max_tokens,
+        shared_prefix=options.shared_prefix,
+        num_prefixes=options.prefixes,
+    )
+
+
+@dataclass(slots=True)
+class _Session:
+    """One run of the command. Mutable. target: None until it is known whom to ask. is_guess: the
+    lengths of prompts are guessed."""
+
+    load: Load
+    record: Record = field(default_factory=Record)
+    target: Target | None = None
+    is_guess: bool = False
+    out: Console = field(default_factory=lambda: Console(highlight=False))
+    err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
+
+    async def run(self, options: argparse.Namespace) -> None:
+        """Find the model out, then the length of its prompts, and put the load on it."""
+        doors = Connections(options.api_key)
+        try:
+            url = base_url(options.url)
+            target = Target(
+                url,
+                options.model or await first_model(doors, url, options.timeout),
+                not options.completions,
+                options.stream,
+                options.ignore_eos,
+                options.timeout,
+            )
+            asker = Asker(doors, target, self.record.now)
+            prompts = Prompts(self.load, await self._scale(asker))
+            self.target = target
+            async with self._progress():
+                await run(self.load, asker, prompts, self.record)
+        finally:
+            await doors.close()
+
+    def tell(self) -> Figures:
+        """Print the figures."""
+        record = self.record
+        figures = Figures.of(record.outcomes, record.num_open, record.busy)
+        self.out.print(Text(f"{self._title()}\n", "bold"))
+        counts = _table("", "")
+        for name, value in figures.lines():
+            counts.add_row(Text(name), value)
+        self.out.print(counts)
+        times = _table("milliseconds", "p50", "p90", "p99", "longest")
+        for name, found in figures.times.items():
+            times.add_row(name, *(f"{seconds * 1000:,.1f}" for seconds in found))
+        if figures.times:
+            self.out.print(times)
+        self._warn(figures)
+        return figures
+
+    def write(self, options: argparse.Namespace, figures: Figures) -> None:
+        """Write the files that were asked for."""
+        assert self.target is not None
+        outcomes = sorted(self.record.outcomes, key=lambda it: it.index)
+        if options.json is not None:
+            body = {
+                "target": asdict(self.target),
+                "load": asdict(self.load),
+                "figures": figures.body(),
+                "requests": [it.row() for it in outcomes],
+            }
+            options.json.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
+        if options.svg is not None:
+            options.svg.write_text(load_svg(outcomes, self._title()), "utf-8")
+
+    async def _scale(self, asker: Asker) -> Scale:
+        """How long prompts are; one token a word where the server does not tell."""
+        try:
+            return await asker.scale()
+        except BackendClosed as error:
+            self.is_guess = True
+            self.err.print(Text(f"prompts are as long as a guess makes them: {error}", "dim"))
+            return Scale()
+
+    @asynccontextmanager
+    async def _progress(self) -> AsyncIterator[None]:
+        """Shown on a terminal meanwhile."""
+        if not self.err.is_terminal:
+            yield
+            return
+        columns = (BarColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+        with Progress(*columns, console=self.err, transient=True, auto_refresh=False) as bar:
+            watch = asyncio.create_task(self._watch(bar))
+            try:
+                yield
+            finally:
+                watch.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watch
+
+    async def _watch(self, bar: Progress) -> None:
+        load, record = self.load, self.record
+        total = load.num_requests or load.duration
+        task = bar.add_task("", total=total)
+        while True:
+            outcomes = record.outcomes
+            num_failed = sum(it.failure is not None for it in outcomes)
+            told = f"{len(outcomes):,} done, {num_failed:,} failed, {record.num_open:,} open"
+            done = len(outcomes) if load.num_requests else record.now()
+            bar.update(task, completed=done, description=told, refresh=True)
+            await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+    def _title(self) -> str:
+        assert self.target is not None
+        load = self.load
+        at_once = f"{load.concurrency or 'any number'} at a time"
+        pace = at_once if load.rate is None else f"{load.rate:g} a second, {at_once}"
+        name = printable(self.target.model)
+        return f"{name} at {self.target.url}: {pace}, seed {load.seed}"
+
+    def _warn(self, figures: Figures) -> None:
+        if figures.busy > _BUSY:
+            told = f"this client computed {figures.busy:.0%} of the time: figures may be its own"
+            self.err.print(Text(told, "yellow"))
+
+
+def _table(*names: str) -> Table:
+    """A table whose columns but the first are numbers."""
+    table = Table(box=None, pad_edge=False, show_header=any(names), padding=(0, 3, 0, 0))
+    for number, name in enumerate(names):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    return table

@@ -1,0 +1,142 @@
+"""What a load measured: rates, shares and percentiles, as a table and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from .outcome import Outcome
+
+FIRST, GAP, PER_TOKEN = "time to first token", "inter-token latency", "time per output token"
+WHOLE = "end-to-end latency"
+
+
+class Percentiles(NamedTuple):
+    """Of times in seconds."""
+
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Percentiles | None:
+        """Of these values; None where there are none."""
+        ordered = sorted(values)
+        if not ordered:
+            return None
+        return cls(*(quantile(ordered, share) for share in (0.5, 0.9, 0.99, 1.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one run of a load.
+
+    seconds: from its beginning to its last answer. num_open: requests that were still open when it
+      was stopped. failures: how many failed, by reason, the most frequent first. Tokens are those
+      of requests that did not fail. cached_tokens: of their prompts; None where the server does not
+      tell. times: percentiles by name. busy: share of the time in which this client computed.
+    """
+
+    seconds: float
+    num_ok: int
+    num_open: int
+    failures: Mapping[str, int]
+    prompt_tokens: int
+    cached_tokens: int | None
+    completion_tokens: int
+    times: Mapping[str, Percentiles]
+    busy: float
+
+    @classmethod
+    def of(cls, outcomes: Sequence[Outcome], num_open: int, busy: float) -> Figures:
+        """Of these outcomes. busy: seconds."""
+        well = [it for it in outcomes if it.failure is None]
+        failures = Counter(it.failure for it in outcomes if it.failure is not None)
+        seconds = max((it.ended for it in outcomes), default=0.0)
+        cached = [it.cached_tokens for it in well if it.cached_tokens is not None]
+        return cls(
+            seconds,
+            len(well),
+            num_open,
+            dict(failures.most_common()),
+            sum(it.prompt_tokens for it in well),
+            sum(cached) if cached else None,
+            sum(it.completion_tokens for it in well),
+            dict(_times(well)),
+            min(1.0, busy / seconds) if seconds else 0.0,
+        )
+
+    @property
+    def num_failed(self) -> int:
+        """Requests that failed."""
+        return sum(self.failures.values())
+
+    @property
+    def requests_per_second(self) -> float:
+        """Of those that did not fail."""
+        return self.num_ok / self.seconds if self.seconds else 0.0
+
+    @property
+    def output_tokens_per_second(self) -> float:
+        """Written by the server."""
+        return self.completion_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def cached_share(self) -> float | None:
+        """Of the prompt tokens; None where the server does not tell."""
+        if self.cached_tokens is None or not self.prompt_tokens:
+            return None
+        return self.cached_tokens / self.prompt_tokens
+
+    def body(self) -> dict[str, Any]:
+        """As JSON."""
+        return asdict(self) | {
+            "num_failed": self.num_failed,
+            "requests_per_second": self.requests_per_second,
+            "output_tokens_per_second": self.output_tokens_per_second,
+            "cached_share": self.cached_share,
+            "times": {name: found._asdict() for name, found in self.times.items()},
+        }
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """Names and values of all that is no percentile."""
+        yield "requests that ended well", f"{self.num_ok:,}"
+        yield "failed", f"{self.num_failed:,}"
+        for reason, count in self.failures.items():
+            yield f"  {reason}", f"{count:,}"
+        if self.num_open:
+            yield "still open when stopped", f"{self.num_open:,}"
+        yield "seconds", f"{self.seconds:,.2f}"
+        yield "requests/s", f"{self.requests_per_second:,.2f}"
+        yield "output tokens/s", f"{self.output_tokens_per_second:,.1f}"
+        yield "prompt tokens", f"{self.prompt_tokens:,}"
+        yield "output tokens", f"{self.completion_tokens:,}"
+        share = self.cached_share
+        yield "cached share of prompt tokens", "not told" if share is None else f"{share:.1%}"
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value below which this share of them lies, on a line between its neighbours."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def samples(well: Sequence[Outcome]) -> dict[str, list[float]]:
+    """All times of these requests, by name; those that were not measured are empty."""
+    return {
+        FIRST: [it.first for it in well if it.first is not None],
+        GAP: [gap for it in well for gap in it.gaps],
+        PER_TOKEN: [it.per_token for it in well if it.per_token is not None],
+        WHOLE: [it.seconds for it in well],
+    }
+
+
+def _times(well: Sequence[Outcome]) -> Iterator[tuple[str, Percentiles]]:
+    for name, values in samples(well).items():
+        if found := Percentiles.of(values):
+            yield name, found

@@ -1,0 +1,174 @@
+"""The door itself over HTTP: a `Call` in, its reply out; the other end is `RemoteBackend`.
+
+The reply is a stream of server-sent events: `{"accepted": id}`, any number of `{"chunk": ...}`, and
+exactly one of `{"completion": ...}` and `{"error": ..., "forkroot": ...}`. While nothing happens a
+comment is sent from time to time, so that a client knows a silent server from a dead one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from ....core.api.protocol import (
+    BackendInfo,
+    Call,
+    Choices,
+    Constraint,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Reply,
+)
+from ..server.errors import Fault, Refused, error_body, fault_of, message_of
+from ..server.runtime import Limits, Runtime
+from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode
+from ..server.together import begun
+from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
+
+COMMENT = b": at work\n\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A call at work. owner: the namespace of who asked."""
+
+    owner: str
+    reply: Reply
+
+
+def routes(runtime: Runtime) -> APIRouter:
+    """The routes of calls."""
+    router = APIRouter(tags=["forkroot"])
+    at_work: dict[str, Open] = {}
+
+    @router.post(PATH)
+    async def submit(body: dict[str, Any], request: Request) -> Response:
+        try:
+            call = call_of(body)
+            call.check()
+            check_limits(call, runtime.limits)
+        except ForkrootError as error:
+            return refusal(error)
+        (reply,) = await begun(lambda: [runtime.backend.submit(call)])
+        failure = reply.error()
+        if isinstance(failure, ForkrootError):
+            return refusal(failure)
+        name = uuid.uuid4().hex
+        at_work[name] = Open(owner_of(request), reply)
+        reply.when_done(lambda _: at_work.pop(name, None))
+        return EventStream(_told(name, reply))
+
+    @router.delete(PATH + "/{name}")
+    async def cancel(name: str, request: Request) -> dict[str, Any]:
+        found = at_work.get(name)
+        if found is None or found.owner != owner_of(request):
+            message = f"no call at work has the id {name!r:.100}"
+            raise Refused(message, Fault(404, "invalid_request_error", "call_not_found", "id"))
+        found.reply.cancel()
+        return {"id": name, "cancelled": True}
+
+    @router.get(INFO_PATH)
+    async def info(request: Request) -> dict[str, Any]:
+        told: BackendInfo = await asyncio.to_thread(runtime.backend.info)
+        ticket: Any = getattr(request.state, "ticket", None)
+        sees_all = ticket is None or ticket.client.is_admin
+        counters, load = (told.counters, told.load) if sees_all else ({}, {})  # of other clients
+        found = replace(
+            told, model=runtime.name, counters=counters, load=load, version=runtime.version
+        )
+        shown: dict[str, Any] = plain(found)
+        return shown
+
+    return router
+
+
+def owner_of(request: Request) -> str:
+    """The namespace of the client who asks."""
+    ticket: Any = getattr(request.state, "ticket", None)
+    return "" if ticket is None else str(ticket.client.namespace)
+
+
+def check_limits(call: Call, limits: Limits) -> None:
+    """Raise InvalidCall for what is more than one request may ask for."""
+    sampling = call.sampling
+    for field, count, most in (
+        ("n", sampling.n, limits.max_n),
+        ("stop", len(sampling.stop), limits.max_stops),
+        ("logprobs", sampling.logprobs or 0, limits.max_top_logprobs),
+        ("options", len(call.options), limits.max_answers),
+        ("constraint", _size(call.constraint), limits.max_constraint),
+    ):
+        if count > most:
+            raise InvalidCall(field, count, f"at most {most} (of this server)")
+
+
+def _size(constraint: Constraint | None) -> int:
+    match constraint:
+        case Regex(text) | Grammar(text):
+            return len(text)
+        case JsonSchema(schema):
+            return len(repr(schema))
+        case Choices(options):
+            return sum(map(len, options))
+    return 0
+
+
+def refusal(error: ForkrootError) -> Response:
+    """The answer to a call that was not accepted."""
+    fault = fault_of(error)
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    return JSONResponse(error_event(error), fault.status, headers)
+
+
+def error_event(error: ForkrootError) -> Event:
+    """How a call failed: as other routes tell it, and as a value of the door."""
+    message, told = message_of(error), plain_error(error)
+    if "message" in told:
+        told["message"] = message
+    return {**error_body(message, fault_of(error)), "forkroot": told}
+
+
+async def _told(name: str, reply: Reply) -> AsyncIterator[bytes]:
+    """The whole answer to a call, piece by piece."""
+    yield encode([{"accepted": name}])
+    batches = _batches(reply)
+    batch = asyncio.ensure_future(anext(batches, None))
+    try:
+        while True:
+            done, _ = await asyncio.wait({batch}, timeout=SILENCE)
+            if not done:
+                yield COMMENT
+                continue
+            events = batch.result()
+            if events is None:
+                return
+            if events:
+                yield Final(encode(events)) if isinstance(events, Last) else encode(events)
+            batch = asyncio.ensure_future(anext(batches, None))
+    finally:
+        reply.cancel()
+        batch.cancel()
+
+
+async def _batches(reply: Reply) -> AsyncIterator[list[Event]]:
+    try:
+        async for batch in arrivals([reply]):
+            events = [_event(arrival) for arrival in batch]
+            yield Last(events) if isinstance(batch, Last) else events
+    except ForkrootError as error:
+        yield Last([error_event(error)])
+
+
+def _event(arrival: Arrival) -> Event:
+    if arrival.chunk is None:
+        return {"completion": plain(arrival.completion)}
+    return {"chunk": plain(arrival.chunk)}

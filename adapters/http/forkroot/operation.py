@@ -1,0 +1,93 @@
+"""What operators ask: is it alive, is it ready, how does it fare; and what they order."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from ....core.api.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
+from ..requests.work import Work, complete
+from ..server.desk import Desk
+from ..server.errors import Fault, Refused
+from ..server.metrics import Metrics
+from ..server.runtime import Runtime
+from ..wire.wire import Body
+
+_SECONDS_FOR_A_TOKEN = 20.0
+_SECONDS_TO_ANSWER = 5.0
+
+
+class AbortRequest(Body):
+    """POST /abort_request. rid: of a request, as its X-Request-Id says. abort_all: of the client's
+    requests; of all, for an admin."""
+
+    rid: str | None = None
+    abort_all: bool | None = None
+
+
+def routes(runtime: Runtime, desk: Desk, metrics: Metrics) -> APIRouter:
+    """The routes of operation."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        await _check_alive(desk)
+        return {"status": "ok"}
+
+    @router.get("/ready")
+    async def ready() -> dict[str, str]:
+        await _check_alive(desk)
+        if len(desk.open) >= runtime.limits.max_streams:
+            raise _unready("as many requests are at work as are allowed")
+        return {"status": "ready"}
+
+    @router.get("/health_generate")
+    async def health_generate() -> dict[str, Any]:
+        sampling = Sampling(max_tokens=1, temperature=0.0)
+        call = Call((Text("Hello"),), sampling, deadline=_SECONDS_FOR_A_TOKEN)
+        try:
+            (completion,) = await complete(runtime, Work((call,), {}))
+        except EngineDied:
+            raise
+        except ForkrootError as error:
+            raise _unready("no token can be generated") from error
+        return {"status": "ok", "tokens": completion.usage.completion_tokens}
+
+    @router.get("/metrics")
+    async def prometheus() -> Response:
+        page = await asyncio.to_thread(metrics.page)
+        return Response(page, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    @router.post("/reset_prefix_cache")  # as vLLM calls it
+    @router.post("/flush_cache")
+    async def flush_cache() -> dict[str, Any]:
+        tokens = await asyncio.to_thread(desk.clear_cache)
+        return {"success": True, "tokens": tokens}
+
+    @router.post("/abort_request")
+    async def abort_request(request: AbortRequest) -> dict[str, Any]:
+        if not request.rid and not request.abort_all:
+            raise InvalidCall("rid", request.rid, "the id of a request, or abort_all=true")
+        return {"aborted": desk.abort(None if request.abort_all else request.rid)}
+
+    return router
+
+
+async def _check_alive(desk: Desk) -> None:
+    try:
+        async with asyncio.timeout(_SECONDS_TO_ANSWER):
+            await asyncio.to_thread(desk.check_alive)
+    except EngineDied:
+        raise
+    except ForkrootError as error:
+        raise _unready("the backend has ended") from error
+    except TimeoutError as error:
+        raise _unready("the backend does not answer") from error
+
+
+def _unready(message: str) -> Refused:
+    return Refused(message, Fault(503, "server_error", "not_ready", retry_after=5))

@@ -1,0 +1,185 @@
+"""The pages to look at: the radix tree live with the server's figures, and the routes (`/docs`).
+
+Its files are for everybody; `/live`, what they draw, is for admins only, as the tree's labels are
+texts of all clients' prompts. It knows the door only: a backend without a tree shows its figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from ....core.api.protocol import NodeView
+from ..server.errors import Fault, Refused
+from ..server.runtime import Runtime
+
+_FOLDER = Path(__file__).parent / "static"
+_FILES = {
+    "/": ("index.html", "text/html"),
+    "/page.css": ("page.css", "text/css"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/docs": ("docs.html", "text/html"),
+    "/docs.css": ("docs.css", "text/css"),
+    "/docs.js": ("docs.js", "text/javascript"),
+}
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self';"
+        " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+_MAX_NODES = 300
+_LABEL_TOKENS = 64
+_SECONDS_FRESH = 0.4
+_SECONDS_WATCHED = 5.0
+
+
+@runtime_checkable
+class Pictured(Protocol):
+    """A backend that shows its tree."""
+
+    def snapshot(
+        self, max_nodes: int | None = None, max_tokens: int | None = None
+    ) -> tuple[NodeView, ...]:
+        """Its liveliest nodes, parents before children, and so many tokens of each edge."""
+
+
+def routes(runtime: Runtime) -> APIRouter:
+    """The page, its files, and what they draw. `runtime`: with the backend itself."""
+    router = APIRouter()
+    outlook = Outlook(runtime)
+    for path, (name, kind) in _FILES.items():
+        router.add_api_route(path, _sender(name, kind), include_in_schema=False)
+
+    @router.get("/live")
+    async def live(request: Request) -> Response:
+        if not request.state.ticket.client.is_admin:
+            raise _refused("authorization" in request.headers)
+        headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+        return Response(await outlook.now(), headers=headers, media_type="application/json")
+
+    return router
+
+
+def _refused(has_key: bool) -> Refused:
+    message = "this route needs an admin key, sent as 'Authorization: Bearer KEY'"
+    if has_key:
+        return Refused(message, Fault(403, "permission_error", "admin_key_required"))
+    return Refused(message, Fault(401, "authentication_error", "invalid_api_key"))
+
+
+def _sender(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
+    body = (_FOLDER / name).read_bytes()
+
+    async def send() -> Response:
+        return Response(body, headers=_HEADERS, media_type=kind)
+
+    return send
+
+
+class Outlook:
+    """What the page is told, as JSON. One look at the backend serves all who ask meanwhile, so that
+    many viewers cost no more than one."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._uses = Uses()
+        self._look: asyncio.Future[bytes] | None = None
+        self._told_at = 0.0
+
+    async def now(self) -> bytes:
+        """What is told now. Raises BackendClosed."""
+        look = self._look
+        if look is None or (look.done() and not self._is_fresh(look)):
+            look = self._look = asyncio.ensure_future(asyncio.to_thread(self._tell))
+        return await asyncio.shield(look)
+
+    def _is_fresh(self, look: asyncio.Future[bytes]) -> bool:
+        is_good = not look.cancelled() and look.exception() is None
+        return is_good and time.monotonic() - self._told_at < _SECONDS_FRESH
+
+    def _tell(self) -> bytes:
+        backend = self._runtime.backend
+        info = backend.info()
+        views = (
+            backend.snapshot(_MAX_NODES, _LABEL_TOKENS) if isinstance(backend, Pictured) else None
+        )
+        now = self._told_at = time.monotonic()
+        told = {
+            "time": now,
+            "model": self._runtime.name,
+            "counters": dict(info.counters),
+            "load": dict(info.load),
+            "nodes": None if views is None else self._nodes(views, now),
+        }
+        return json.dumps(told).encode()
+
+    def _nodes(self, views: Sequence[NodeView], now: float) -> list[dict[str, Any]]:
+        ends = {view.id: view.end for view in views}
+        idle = self._uses.idle(views, now)
+        return [self._node(view, ends, idle[view.id]) for view in views]
+
+    def _node(self, view: NodeView, ends: Mapping[int, int], idle: float | None) -> dict[str, Any]:
+        """tokens: of its edge, of which `text` may be the beginning. sharers: calls, and pinned
+        roots, that hold it now. idle: seconds since it was in use; None: before it was watched."""
+        num_tokens = view.end - ends.get(view.parent, 0)
+        rest = "…" if len(view.tokens) < num_tokens else ""
+        return {
+            "id": view.id,
+            "parent": view.parent,
+            "namespace": view.namespace,
+            "text": self._runtime.texts.decode(view.tokens) + rest,
+            "tokens": num_tokens,
+            "end": view.end,
+            "sharers": view.lock_count,
+            "hits": view.hits,
+            "idle": idle if idle is None else round(idle, 1),
+            "children": view.children,
+            "hidden": view.num_hidden,
+        }
+
+
+class Use(NamedTuple):
+    """When a node was last in use: by the tree's clock, and in seconds where that is known."""
+
+    tick: int
+    seconds: float | None
+
+
+class Uses:
+    """When nodes were last in use. A tree's clock counts uses; how long ago these were is known of
+    those that came while somebody looked."""
+
+    def __init__(self) -> None:
+        self._uses: dict[int, Use] = {}
+        self._newest = 0
+        self._looked_at: float | None = None
+
+    def idle(self, views: Sequence[NodeView], now: float) -> dict[int, float | None]:
+        """Seconds since each node was in use; None where nobody looked at that time."""
+        last = self._looked_at
+        is_watched = last is not None and now - last <= _SECONDS_WATCHED
+        self._uses = {view.id: self._use(view, now, is_watched) for view in views}
+        self._newest = max((view.last_used for view in views), default=self._newest)
+        self._looked_at = now
+        return {
+            id: None if use.seconds is None else now - use.seconds for id, use in self._uses.items()
+        }
+
+    def _use(self, view: NodeView, now: float, is_watched: bool) -> Use:
+        if view.lock_count or (is_watched and view.last_used > self._newest):
+            return Use(view.last_used, now)
+        before = self._uses.get(view.id)
+        if before is not None and before.tick == view.last_used:
+            return before
+        return Use(view.last_used, None)

@@ -1,0 +1,85 @@
+"""Chat messages of a request as a chat of the door.
+
+Tool calls of earlier turns are written as the model writes them; the template does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ....core.api.protocol import Chat, InvalidCall, Message, Text, UnsupportedCall
+from ...common.tools import Invocation, ToolFormat
+from ..wire.wire import ROLES, ChatMessage, Tool, ToolCall, check_role
+
+TEXT_PARTS = ("text", "input_text", "output_text")
+_CONTENT = "a text, or a list of at least one part"
+
+
+def chat_of(
+    messages: Sequence[ChatMessage],
+    tools: Sequence[Tool],
+    form: ToolFormat,
+    *,
+    open_last: bool = False,
+) -> Chat:
+    """The chat of a request. tools: those that the template shows. form: how this model writes tool
+    calls. Raises InvalidCall."""
+    if not messages:
+        raise InvalidCall("messages", [], "at least one message")
+    turns = tuple(_turn(message, place, form) for place, message in enumerate(messages))
+    return Chat(turns, open_last, tuple(map(_shown, tools)))
+
+
+def _shown(tool: Tool) -> dict[str, Any]:
+    """A tool as templates know it: they ask for its parameters, even where it has none."""
+    shown = tool.model_dump(exclude_none=True)
+    shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
+    return shown
+
+
+def _turn(message: ChatMessage, place: int, form: ToolFormat) -> Message:
+    check_role(message.role, f"messages[{place}].role")
+    if message.content is None or message.content == []:
+        _check_may_lack_content(message, f"messages[{place}].content")
+    text = text_of(message.content, f"messages[{place}].content")
+    if message.tool_calls:
+        calls = [_invocation(call) for call in message.tool_calls]
+        text += form.write(calls, is_first=not text)
+    return Message(ROLES[message.role], (Text(text),))
+
+
+def _check_may_lack_content(message: ChatMessage, field: str) -> None:
+    """As with OpenAI, what a message says may be left out only where tools are called instead."""
+    if message.role != "assistant":
+        raise InvalidCall(field, message.content, _CONTENT)
+    if not message.tool_calls:
+        raise InvalidCall(field, message.content, f"{_CONTENT}; none only beside tool_calls")
+
+
+def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:
+    """The text of a message's content. Raises InvalidCall for a part that is no text, by its place
+    in `field`."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "".join(_part(part, f"{field}[{place}]") for place, part in enumerate(content))
+
+
+def _part(part: str | Mapping[str, Any], field: str) -> str:
+    if isinstance(part, str):
+        return part
+    kind = part.get("type")
+    if kind not in TEXT_PARTS:
+        raise UnsupportedCall(f"{field}.type", kind, "text (this model reads nothing else)")
+    text = part.get("text")
+    if not isinstance(text, str):
+        raise InvalidCall(f"{field}.text", text, "a text")
+    return text
+
+
+def _invocation(call: ToolCall) -> Invocation:
+    given = call.function.arguments
+    if given is None or isinstance(given, str):
+        return Invocation(call.function.name, given or "{}")
+    return Invocation(call.function.name, json.dumps(given, ensure_ascii=False))

@@ -1,0 +1,181 @@
+"""`/v1/responses`: answers as lists of items. Nothing is kept: each request says all there is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import Response
+
+from ....core.api.protocol import Completion, ForkrootError, Output, Usage
+from ...common.toolreader import ToolReader, is_calling
+from ..requests.bodies import BodyRoute
+from ..requests.reading import check_model
+from ..requests.work import CONSTRAINTS, as_told, complete, submit
+from ..server.errors import as_request_names, error_body, fault_of, message_of
+from ..server.runtime import Runtime
+from ..server.sse import Arrival, Event, Last, arrivals, stream
+from ..wire.names import new_name
+from .chat import Spoken, chat_work
+from .envelope import Answer
+from .responses_items import Items
+from .responses_wire import ResponsesRequest, chat_request_of
+from .toolchoice import Toolbox, toolbox_of
+from .toolformat import format_of
+
+_NOTHING = Output("", finish_reason="length")
+_NAMES = {
+    "prompt": "input",
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens",
+    "response_format": "text.format",
+    "response_format.type": "text.format.type",
+    "response_format.json_schema": "text.format",
+    "response_format.json_schema.schema": "text.format.schema",
+    **dict.fromkeys(CONSTRAINTS, "text.format"),
+}
+
+
+def routes(runtime: Runtime) -> APIRouter:
+    """The route of responses."""
+    router = APIRouter(route_class=BodyRoute)
+    form = format_of(runtime.texts)
+
+    @router.post("/v1/responses")
+    async def responses(request: ResponsesRequest) -> Response:
+        check_model(runtime, request.model)
+        try:
+            chat = chat_request_of(request)
+            box = toolbox_of(chat, form, runtime.limits, within="")
+            work = chat_work(runtime, chat, box, form)
+            shape = _Shape(runtime, request, box)
+            if not request.stream:
+                (completion,) = await complete(runtime, work)
+                return Answer(shape.whole(completion))
+            replies = await submit(runtime, work.calls)
+            names = {name: _NAMES.get(told, told) for name, told in work.names.items()}
+            try:
+                return await stream(shape.events(arrivals(replies), names), end=b"")
+            except ForkrootError as error:
+                raise await as_told(runtime, work, error) from error
+        except ForkrootError as error:
+            raise as_request_names(error, _NAMES) from error
+
+    return router
+
+
+@dataclass(slots=True)
+class _Shape:
+    """The bodies of one request's answer. Mutable: it grows with the answer."""
+
+    runtime: Runtime
+    request: ResponsesRequest
+    box: Toolbox
+    id: str = field(default_factory=lambda: f"resp_{new_name()}")
+    created: float = field(default_factory=lambda: float(int(time.time())))
+    items: Items = field(default_factory=Items)
+
+    def whole(self, completion: Completion) -> dict[str, Any]:
+        """The answer in one piece."""
+        spoken = self._spoken()
+        for piece in spoken.pieces(_text(completion), is_last=True):
+            self.items.take(piece)
+        status = _status(completion, spoken.num_calls)
+        self.items.close(status)
+        return self._body(status, completion)
+
+    async def events(
+        self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
+    ) -> AsyncIterator[list[Event]]:
+        """The answer in pieces, numbered. An error after the first is the last event. names: fields
+        of the door as the request calls them."""
+        spoken, count = self._spoken(), 0
+        try:
+            async for batch in batches:
+                events: list[Event] = [] if count else self._first()
+                for arrival in batch:
+                    events += self._events_of(arrival, spoken)
+                told: list[Event] = [
+                    {**event, "sequence_number": count + i} for i, event in enumerate(events)
+                ]
+                yield Last(told) if isinstance(batch, Last) else told
+                count += len(events)
+        except ForkrootError as error:
+            if not count:
+                raise
+            yield Last([_failed(as_request_names(error, names), count)])
+
+    def _first(self) -> list[Event]:
+        body = self._body("in_progress")
+        kinds = ("response.created", "response.in_progress")
+        return [{"type": kind, "response": body} for kind in kinds]
+
+    def _events_of(self, arrival: Arrival, spoken: Spoken) -> list[Event]:
+        chunk, completion = arrival.chunk, arrival.completion
+        pieces = spoken.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
+        events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
+        if completion is not None:
+            status = _status(completion, spoken.num_calls)
+            events += self.items.close(status)
+            body = self._body(status, completion)
+            events.append({"type": f"response.{status}", "response": body})
+        return events
+
+    def _spoken(self) -> Spoken:
+        return Spoken(ToolReader(self.box.callable) if self.box.callable else None)
+
+    def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
+        request = self.request
+        is_cut = status == "incomplete"
+        told = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "error": None,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "model": self.runtime.name,
+            "output": [] if completion is None else self.items.output,
+            "parallel_tool_calls": request.parallel_tool_calls is not False,
+            "tool_choice": request.tool_choice or "auto",
+            "tools": request.tools or [],
+            "text": request.text or {"format": {"type": "text"}},
+            "usage": None if completion is None else _usage(completion.usage),
+            "previous_response_id": None,
+            "store": False,
+            "truncation": "disabled",
+            **{name: getattr(request, name) for name in told},
+        }
+
+
+def _failed(error: ForkrootError, number: int) -> Event:
+    """The event of an error: its fields by themselves, as they are documented, and in one object,
+    which is what OpenAI's clients raise."""
+    body = error_body(message_of(error), fault_of(error))
+    told = {name: body["error"][name] for name in ("code", "message", "param")}
+    return {"type": "error", **told, **body, "sequence_number": number}
+
+
+def _text(completion: Completion) -> str:
+    return completion.outputs[0].text if completion.outputs else ""
+
+
+def _status(completion: Completion, num_calls: int) -> str:
+    output = completion.outputs[0] if completion.outputs else _NOTHING
+    is_whole = output.finish_reason == "stop" or is_calling(output, num_calls)
+    return "completed" if is_whole else "incomplete"
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }

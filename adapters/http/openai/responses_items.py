@@ -1,0 +1,100 @@
+"""The output of a response while it grows: messages and calls, and the events that tell of them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from ...common.toolreader import Argued, Begun, Piece, Said
+from ..wire.names import new_name
+
+Item: TypeAlias = dict[str, Any]
+Told: TypeAlias = dict[str, Any]
+
+
+class Items:
+    """Puts pieces of an answer together. Mutable; output: the items so far, the last one perhaps
+    open."""
+
+    def __init__(self) -> None:
+        self.output: list[Item] = []
+        self._is_open = False
+
+    def take(self, piece: Piece) -> list[Told]:
+        """The events of a piece."""
+        match piece:
+            case Said(text):
+                return self._say(text)
+            case Begun(name=name):
+                return self.close() + self._open(_call(name))
+            case Argued(text=text):
+                item = self.output[-1]
+                item["arguments"] += text
+                return [self._told("response.function_call_arguments.delta", delta=text)]
+
+    def close(self, status: str = "completed") -> list[Told]:
+        """The events that end the open item, if there is one."""
+        if not self._is_open:
+            return []
+        self._is_open = False
+        item = self.output[-1]
+        item["status"] = status
+        done = {"output_index": len(self.output) - 1, "item": item}
+        ends = self._ends_of_text(item) if item["type"] == "message" else self._end_of_call(item)
+        return [*ends, {"type": "response.output_item.done", **done}]
+
+    def _say(self, text: str) -> list[Told]:
+        is_new = not self._is_open or self.output[-1]["type"] != "message"
+        begun = self.close() + self._open_message() if is_new else []
+        part = self.output[-1]["content"][0]
+        part["text"] += text
+        kind = "response.output_text.delta"
+        return [*begun, self._told(kind, content_index=0, delta=text, logprobs=[])]
+
+    def _open_message(self) -> list[Told]:
+        item = {"type": "message", "id": _new("msg"), "role": "assistant", "content": []}
+        events = self._open({**item, "status": "in_progress"})
+        self.output[-1]["content"].append(_part(""))
+        part = self._told("response.content_part.added", content_index=0, part=_part(""))
+        return [*events, part]
+
+    def _open(self, item: Item) -> list[Told]:
+        self.output.append(item)
+        self._is_open = True
+        shown = {**item, "content": []} if item["type"] == "message" else dict(item)
+        place = len(self.output) - 1
+        return [{"type": "response.output_item.added", "output_index": place, "item": shown}]
+
+    def _ends_of_text(self, item: Item) -> list[Told]:
+        (part,) = item["content"]
+        text = {"content_index": 0, "text": part["text"], "logprobs": []}
+        return [
+            self._told("response.output_text.done", **text),
+            self._told("response.content_part.done", content_index=0, part=part),
+        ]
+
+    def _end_of_call(self, item: Item) -> list[Told]:
+        told = {"name": item["name"], "arguments": item["arguments"]}
+        return [self._told("response.function_call_arguments.done", **told)]
+
+    def _told(self, kind: str, **fields: Any) -> Told:
+        place = len(self.output) - 1
+        return {"type": kind, "item_id": self.output[-1]["id"], "output_index": place, **fields}
+
+
+def _part(text: str) -> Item:
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+
+
+def _call(name: str) -> Item:
+    return {
+        "type": "function_call",
+        "id": _new("fc"),
+        "call_id": _new("call"),
+        "name": name,
+        "arguments": "",
+        "status": "in_progress",
+    }
+
+
+def _new(prefix: str) -> str:
+    return f"{prefix}_{new_name()}"

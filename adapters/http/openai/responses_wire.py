@@ -1,0 +1,181 @@
+"""What a request to `/v1/responses` says, and the chat request that it amounts to.
+
+Nothing is kept between requests: what refers to an earlier answer is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import ConfigDict
+
+from ....core.api.protocol import InvalidCall, UnsupportedCall
+from ..wire.wire import (
+    Body,
+    ChatMessage,
+    ChatRequest,
+    Function,
+    FunctionCall,
+    Tool,
+    ToolCall,
+    check_role,
+)
+from .messages import text_of
+
+
+class ResponsesRequest(Body):
+    """POST /v1/responses. input: a text, or messages, calls and their outputs."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    input: str | list[dict[str, Any]]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    text: dict[str, Any] | None = None
+    metadata: dict[str, Any] | None = None
+    previous_response_id: str | None = None
+    conversation: str | dict[str, Any] | None = None
+    background: bool | None = None
+    include: list[str] | None = None
+    user: str | None = None
+    # beyond OpenAI
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    frequency_penalty: float | None = None
+    presence_penalty: float | None = None
+    json_separators: list[str] | None = None
+    cache_salt: str | None = None
+    priority: int | None = None
+    deadline: float | None = None
+    forkroot: dict[str, Any] | None = None
+
+
+SAME = ("model", "stream", "temperature", "top_p", "tool_choice", "parallel_tool_calls", "seed")
+OWN = (
+    *("stop", "stop_token_ids", "ignore_eos", "min_tokens", "top_k", "min_p"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
+    *("json_separators", "cache_salt", "priority", "deadline", "forkroot"),
+)
+
+
+def chat_request_of(request: ResponsesRequest) -> ChatRequest:
+    """The chat that it amounts to. Raises InvalidCall and UnsupportedCall."""
+    _check_stateless(request)
+    same = {name: getattr(request, name) for name in SAME + OWN}
+    return ChatRequest(
+        messages=list(_messages(request)),
+        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or ())],
+        max_completion_tokens=request.max_output_tokens,
+        response_format=_format(request.text),
+        **same,
+    )
+
+
+def _check_stateless(request: ResponsesRequest) -> None:
+    for name in ("previous_response_id", "conversation", "background"):
+        if getattr(request, name):
+            allowed = "null (this server keeps nothing between requests)"
+            raise UnsupportedCall(name, getattr(request, name), allowed)
+    for wanted in request.include or ():
+        if not wanted.startswith("reasoning."):  # of which there is none
+            raise UnsupportedCall("include", wanted, "null, or an empty list")
+
+
+def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
+    if request.instructions:
+        yield ChatMessage(role="system", content=request.instructions)
+    if isinstance(request.input, str):
+        yield ChatMessage(role="user", content=request.input)
+        return
+    calling: ChatMessage | None = None
+    for place, item in enumerate(request.input):
+        message = _message(item, f"input[{place}]")
+        if message is None:
+            continue
+        if calling is not None and message.tool_calls and calling.tool_calls:
+            calling.tool_calls += message.tool_calls
+            continue
+        if calling is not None:
+            yield calling
+        calling = message if message.tool_calls else None
+        if calling is None:
+            yield message
+    if calling is not None:
+        yield calling
+
+
+def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
+    """An item of the input as a message; None for what says nothing to this model."""
+    match item.get("type") or "message":
+        case "message":
+            role: Any = item.get("role")
+            check_role(role, f"{field}.role")
+            return ChatMessage(role=role, content=_text(item.get("content"), f"{field}.content"))
+        case "function_call":
+            function = FunctionCall(
+                name=_string(item, "name", field), arguments=_string(item, "arguments", field)
+            )
+            return ChatMessage(role="assistant", tool_calls=[ToolCall(function=function)])
+        case "function_call_output":
+            return ChatMessage(role="tool", content=_text(item.get("output"), f"{field}.output"))
+        case "reasoning":
+            return None
+    allowed = "message, function_call, function_call_output"
+    raise UnsupportedCall(f"{field}.type", item.get("type"), allowed)
+
+
+def _text(content: object, field: str) -> str:
+    is_list = isinstance(content, list) and all(isinstance(it, str | dict) for it in content)
+    if not isinstance(content, str) and not is_list:
+        raise InvalidCall(field, content, "a text, or a list of parts")
+    given: Any = content
+    return text_of(given, field)
+
+
+def _string(item: Mapping[str, Any], name: str, field: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str):
+        raise InvalidCall(f"{field}.{name}", value, "a text")
+    return value
+
+
+def _tool(tool: Mapping[str, Any], field: str) -> Tool:
+    if tool.get("type") != "function":
+        raise UnsupportedCall(f"{field}.type", tool.get("type"), "function")
+    parameters = tool.get("parameters")
+    if parameters is not None and not isinstance(parameters, dict):
+        raise InvalidCall(f"{field}.parameters", parameters, "a JSON schema, or null")
+    description = tool.get("description")
+    function = Function(
+        name=_string(tool, "name", field),
+        description=description if isinstance(description, str) else None,
+        parameters=parameters,
+        strict=tool.get("strict") is True,
+    )
+    return Tool(type="function", function=function)
+
+
+def _format(text: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """`text.format` as a chat's `response_format`."""
+    given = (text or {}).get("format")
+    if given is None:
+        return None
+    if not isinstance(given, dict):
+        raise InvalidCall("text.format", given, "an object, or null")
+    if given.get("type") == "json_schema":
+        return {"type": "json_schema", "json_schema": given}
+    return given

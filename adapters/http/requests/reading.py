@@ -1,0 +1,266 @@
+"""From the fields of a request to sampling and constraint, within the server's limits.
+
+JSON by a schema has a blank after each comma and colon unless the request says otherwise: so most
+of the JSON is written that models have read, and what they would write by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from ....core.api.protocol import (
+    SPACED,
+    Choices,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Sampling,
+    UnsupportedCall,
+)
+from ....core.common.nearest import did_you_mean
+from ..server.errors import Fault, Refused
+from ..server.runtime import Limits, Runtime
+from ..wire.wire import Generation
+
+T = TypeVar("T")
+FORMATS = "text | json_object | json_schema"
+_STRUCTURED = "one of json, regex, choice, grammar, json_object"
+_HOW_TO = frozenset(  # of vLLM: it says how its engine is to do it, and nothing of the answer
+    (
+        *("disable_fallback", "disable_any_whitespace", "disable_additional_properties"),
+        *("whitespace_pattern", "backend", "_backend", "_backend_was_auto"),
+    )
+)
+
+
+class Asked(NamedTuple):
+    """A constraint, and the field that asked for it."""
+
+    field: str
+    constraint: Constraint
+
+    @property
+    def schemas(self) -> dict[str, Any]:
+        """The schema in it, if there is one, by its place in the request."""
+        if not isinstance(self.constraint, JsonSchema):
+            return {}
+        is_within = self.field == "response_format"
+        return {self.field + ".json_schema.schema" * is_within: self.constraint.schema}
+
+
+def check_model(runtime: Runtime, name: str | None) -> None:
+    """Raise Refused for a model that is not served here; none is the one that is."""
+    if name is not None and name not in runtime.names:
+        allowed = f"{', '.join(runtime.names)}{did_you_mean(name[:200], runtime.names)}"
+        message = f"the model {name!r:.200} is not served here; expected {allowed}"
+        raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
+
+
+def sampling_of(
+    request: Generation,
+    limits: Limits,
+    max_tokens: int | None,
+    logprobs: int | None,
+    logprobs_field: str = "logprobs",
+) -> Sampling:
+    """How the answers are drawn. logprobs_field: which one says how many there are to be. Raises
+    InvalidCall for what a limit forbids."""
+    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    at_most(stop, "stop", limits.max_stops, "stop texts")
+    if not all(stop):
+        raise InvalidCall("stop", request.stop, "null, or non-empty texts")
+    num = _or(request.n, 1)
+    if not 1 <= num <= limits.max_n:
+        raise InvalidCall("n", num, f"1 to {limits.max_n}")
+    if logprobs is not None and not 0 <= logprobs <= limits.max_top_logprobs:
+        raise InvalidCall(logprobs_field, logprobs, f"0 to {limits.max_top_logprobs}, or null")
+    return Sampling(
+        max_tokens=max_tokens,
+        min_tokens=_or(request.min_tokens, 0),
+        temperature=_or(request.temperature, 1.0),
+        top_p=_or(request.top_p, 1.0),
+        top_k=request.top_k or -1,
+        min_p=_or(request.min_p, 0.0),
+        frequency_penalty=_or(request.frequency_penalty, 0.0),
+        presence_penalty=_or(request.presence_penalty, 0.0),
+        repetition_penalty=_or(request.repetition_penalty, 1.0),
+        logit_bias=_biases(request.logit_bias or {}),
+        seed=None if request.seed is None else request.seed % 2**63,
+        stop=stop,
+        stop_token_ids=tuple(request.stop_token_ids or ()),
+        ignore_eos=bool(request.ignore_eos),
+        n=num,
+        logprobs=logprobs,
+    )
+
+
+def constraint_of(request: Generation, limits: Limits) -> Asked | None:
+    """What the answers must match. Raises InvalidCall for more than one constraint; the same one
+    under several names is one."""
+    asked: list[Asked] = []
+    for it in (*_constraints(request), *_vllm_constraints(request)):
+        if all(it.constraint != other.constraint for other in asked):
+            asked.append(it)
+    if len(asked) > 1:
+        names = " and ".join(it.field for it in asked)
+        raise InvalidCall(asked[1].field, names, "one constraint in a request")
+    for it in asked:
+        check_size(it, limits)
+    found = asked[0] if asked else None
+    if request.json_separators is None:
+        return found
+    schema = separated(found and found.constraint, request.json_separators, "json_separators")
+    return Asked(asked[0].field, schema)
+
+
+def separated(asked: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
+    """The schema that is asked for, with these separators in its answers. field: which one says so.
+    Raises InvalidCall."""
+    if not isinstance(asked, JsonSchema):
+        raise InvalidCall(field, separators, "null where no JSON schema is asked for")
+    schema = replace(asked, separators=tuple(separators))  # type: ignore[arg-type]
+    try:
+        schema.check()
+    except InvalidCall as error:
+        raise InvalidCall(field, separators, error.allowed) from None
+    return schema
+
+
+def check_size(asked: Asked, limits: Limits) -> None:
+    """Raise InvalidCall for a constraint that is larger than a limit."""
+    size = _size(asked.constraint)
+    if size > limits.max_constraint:
+        allowed = f"at most {limits.max_constraint} characters"
+        raise InvalidCall(asked.field, f"{size} characters", allowed)
+
+
+def at_most(values: tuple[Any, ...], field: str, most: int, kind: str) -> None:
+    """Raise InvalidCall for a field with too many values."""
+    if len(values) > most:
+        raise InvalidCall(field, f"{len(values)} {kind}", f"at most {most}")
+
+
+def _constraints(request: Generation) -> Iterator[Asked]:
+    if request.response_format is not None:
+        found = _format(request.response_format)
+        if found is not None:
+            yield Asked("response_format", found)
+    if request.regex is not None:
+        yield Asked("regex", Regex(request.regex))
+    if request.json_schema is not None:
+        yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED))
+    if request.choices is not None:
+        yield Asked("choices", _choices(request.choices, "choices"))
+    if request.grammar is not None:
+        yield Asked("grammar", Grammar(request.grammar))
+    if request.ebnf is not None:
+        yield Asked("ebnf", _grammar(request.ebnf, "ebnf"))
+
+
+def _vllm_constraints(request: Generation) -> Iterator[Asked]:
+    if request.structured_outputs is not None:
+        of = request.structured_outputs
+        _check_known(of.model_extra or {})
+        schema = {"type": "object"} if of.json_object else of.json_
+        yield from _named("structured_outputs.", schema, of.regex, of.choice, of.grammar)
+    yield from _named(
+        "guided_",
+        request.guided_json,
+        request.guided_regex,
+        request.guided_choice,
+        request.guided_grammar,
+    )
+
+
+def _named(
+    prefix: str,
+    schema: object,
+    regex: str | None,
+    choice: list[str] | None,
+    grammar: str | None,
+) -> Iterator[Asked]:
+    if schema is not None:
+        yield Asked(f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED))
+    if regex is not None:
+        yield Asked(f"{prefix}regex", Regex(regex))
+    if choice is not None:
+        yield Asked(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
+    if grammar is not None:
+        yield Asked(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+
+
+def _check_known(extra: Mapping[str, Any]) -> None:
+    """Raise UnsupportedCall for what may be a constraint that nobody here knows."""
+    for name, value in extra.items():
+        if value is not None and name not in _HOW_TO:
+            raise UnsupportedCall(f"structured_outputs.{name:.100}", value, _STRUCTURED)
+
+
+def _choices(options: list[str], field: str) -> Choices:
+    if not options or not all(options):
+        raise InvalidCall(field, options, "a list of one or more non-empty texts, or null")
+    return Choices(tuple(options))
+
+
+def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:
+    """A grammar in this notation, unless it says itself that it is llguidance's."""
+    return Grammar(source) if source.lstrip().startswith("%llguidance") else Grammar(source, syntax)
+
+
+def _format(given: Mapping[str, Any]) -> Constraint | None:
+    match given:
+        case {"type": "text"}:
+            return None
+        case {"type": "json_object"}:
+            return JsonSchema({"type": "object"}, SPACED)
+        case {"type": "json_schema", "json_schema": {"schema": schema, **options}}:
+            is_strict = options.get("strict") is True
+            field = "response_format.json_schema.schema"
+            return JsonSchema(_schema(schema, field), SPACED, is_strict)
+        case {"type": "json_schema"}:
+            allowed = "an object with a schema"
+            raise InvalidCall("response_format.json_schema", given.get("json_schema"), allowed)
+    kind = given.get("type")
+    hint = did_you_mean(kind[:200], FORMATS.split(" | ")) if isinstance(kind, str) else ""
+    raise UnsupportedCall("response_format.type", kind, f"{FORMATS}{hint}")
+
+
+def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
+    """A schema, also where it is given as JSON text."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError) as error:
+            allowed = f"a JSON schema, or its JSON text; this text is no JSON ({error})"
+            raise InvalidCall(field, given, allowed) from error
+    if not isinstance(given, Mapping | bool):
+        raise InvalidCall(field, given, "a JSON schema: an object, true or false")
+    return given
+
+
+def _size(constraint: Constraint) -> int:
+    match constraint:
+        case Regex(text) | Grammar(text):
+            return len(text)
+        case JsonSchema(schema):
+            return len(json.dumps(schema))
+        case Choices(options):
+            return sum(map(len, options))
+
+
+def _biases(given: Mapping[str, float]) -> dict[int, float]:
+    biases = {}
+    for token, bias in given.items():
+        if not token.isdecimal() or not token.isascii() or len(token) > 10:
+            raise InvalidCall("logit_bias", token, "token ids as keys")
+        biases[int(token)] = bias
+    return biases
+
+
+def _or(value: T | None, default: T) -> T:
+    return default if value is None else value

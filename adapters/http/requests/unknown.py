@@ -1,0 +1,122 @@
+"""Fields of a request that a route does not know: one that is all but spelled like a known one is
+refused, any other is ignored, and its client and the operator are told.
+
+OpenAI refuses all unknown fields; clients of other servers send many that mean nothing here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from ..server.errors import Fault, Refused
+
+HEADER = "X-Ignored-Fields"
+MOST_NAMES = 256  # that are told of in the log, and judged only once
+MOST_SHOWN = 16  # in the header
+REPLACED = {"functions": "tools", "function_call": "tool_choice"}  # asked for in vain
+OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
+LEAST_LEN = 3  # of a name that may have been meant
+_FUNCTION = ("name", "description", "parameters", "strict")
+_INNER: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lies in fields; *: each of a list
+    ("messages", "*"): ("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
+    ("tools", "*"): ("type", "function", *_FUNCTION),
+    ("tools", "*", "function"): _FUNCTION,
+    ("response_format",): ("type", "json_schema"),
+    ("response_format", "json_schema"): ("name", "description", "schema", "strict"),
+    ("stream_options",): ("include_usage", "continuous_usage_stats"),
+}
+_log = logging.getLogger("forkroot.http")
+
+
+class Unknown:
+    """What one route knows. Mutable: it remembers which unknown names it has seen.
+
+    path: of the route. known: the fields that it takes.
+    """
+
+    def __init__(self, path: str, known: Collection[str]) -> None:
+        self._path = path
+        self._known = tuple(sorted(known))
+        self._ignored: set[str] = set()
+
+    def ignored(self, body: Any) -> list[str]:
+        """The fields of a body that are not known, told in the log at the first sight of each.
+        Raises Refused for one that is a known one, misspelled, also where it lies in another, and
+        for one whose place a known one has taken."""
+        if not isinstance(body, Mapping):
+            return []
+        for place, known in _INNER.items():
+            for prefix, part in _parts(body, place):
+                for name in part:
+                    if name not in known:
+                        check_spelling(str(name), known, self._path, f"{prefix}.")
+        unknown = [str(name) for name in body if name not in self._known]
+        for name in unknown:
+            if name in REPLACED and body[name] and REPLACED[name] in self._known:
+                raise no_field(name, self._path, REPLACED[name])
+            if name not in self._ignored:
+                self._judge(name)
+        return unknown
+
+    def _judge(self, name: str) -> None:
+        check_spelling(name, self._known, self._path)
+        if len(self._ignored) < MOST_NAMES:
+            self._ignored.add(name)
+            text = "%s ignores the field %.100r, which it does not know (told once)"
+            _log.warning(text, self._path, name)
+
+
+def _parts(body: Any, place: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The objects in a place of a body, and where each is, as in "tools[1].function"."""
+    if not place:
+        if isinstance(body, Mapping):
+            yield prefix, body
+    elif place[0] == "*":
+        for i, part in enumerate(body if isinstance(body, list) else ()):
+            yield from _parts(part, place[1:], f"{prefix}[{i}]")
+    elif isinstance(body, Mapping) and place[0] in body:
+        yield from _parts(body[place[0]], place[1:], f"{prefix}.{place[0]}" if prefix else place[0])
+
+
+def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:
+    """Raise Refused for the name of a field that is a known one, misspelled. where: what has these
+    fields. prefix: what they lie in, as in "sampling_params."."""
+    meant = next((it for it in known if is_misspelled(name, it)), None)
+    if meant is not None:
+        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
+
+
+def no_field(field: str, where: str, meant: str) -> Refused:
+    """The error for a field that is none of `where`, with the one that was meant."""
+    message = f"{field} is no field of {where}; did you mean {meant}?"
+    return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
+
+
+def header_of(names: Collection[str], keywords: Collection[str] = ()) -> str:
+    """The value of the header that names ignored fields. keywords: those of schemas, by their
+    places, in plain characters."""
+    plain = [name for name in names if name.isascii() and name.isidentifier() and len(name) < 65]
+    return ", ".join([*sorted(plain), *keywords][:MOST_SHOWN])
+
+
+def is_misspelled(name: str, known: str) -> bool:
+    """Whether a name is this known one in other cases or with other dashes, or one edit away from
+    it: a letter more, less, replaced, or two in each other's place."""
+    if name in OTHERS_OWN or len(known) < LEAST_LEN:
+        return False
+    one, other = _letters(name), _letters(known)
+    if len(one) < len(other):
+        one, other = other, one
+    pairs = enumerate(zip(one, other, strict=False))
+    start = next((i for i, (left, right) in pairs if left != right), len(other))
+    one, other = one[start:], other[start:]
+    if len(one) > len(other):
+        return one[1:] == other
+    is_swapped = one[:2] == other[1::-1] and one[2:] == other[2:]
+    return one[1:] == other[1:] or is_swapped
+
+
+def _letters(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum())

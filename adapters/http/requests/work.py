@@ -1,0 +1,117 @@
+"""Calls of one request: submitted, awaited together, ended together."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from ....core.api.protocol import (
+    Call,
+    Chat,
+    Completion,
+    ForkrootError,
+    InvalidCall,
+    Prompt,
+    Reply,
+    Sampling,
+    Segment,
+    Text,
+)
+from ...common.spelling import located
+from ..server.errors import as_request_names
+from ..server.runtime import Runtime
+from ..server.together import begun, completed
+from ..wire.hints import hint_of
+from ..wire.wire import Generation
+from .reading import Asked
+
+_SMALL = 16_384  # characters
+_TOOL = re.compile(r"tools\[(\d+)\]")
+CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
+
+
+class Work(NamedTuple):
+    """The calls of a request. names: fields of the door, as the request calls them. schemas: that
+    the constraint is made of, by their places in the request. tools: the names of its tools."""
+
+    calls: tuple[Call, ...]
+    names: Mapping[str, str]
+    schemas: Mapping[str, Any] = MappingProxyType({})
+    tools: Sequence[str] = ()
+
+
+def call_of(request: Generation, prompt: Prompt, sampling: Sampling, asked: Asked | None) -> Call:
+    """One call of a request. Raises InvalidCall for a hint that is none."""
+    return Call(
+        prompt=prompt,
+        sampling=sampling,
+        constraint=None if asked is None else asked.constraint,
+        hint=hint_of(request.forkroot),
+        stream=bool(request.stream),
+        namespace=request.cache_salt or "",
+        priority=request.priority or 0,
+        deadline=request.deadline,
+    )
+
+
+def names_of(asked: Asked | None, **others: str) -> dict[str, str]:
+    """Fields of the door, as a request calls them."""
+    names = {"namespace": "cache_salt", "hint": "forkroot", **others}
+    return names if asked is None else names | dict.fromkeys(CONSTRAINTS, asked.field)
+
+
+async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
+    """Submit calls: in another thread, so that a long prompt delays no other request, unless they
+    are small and only passed on."""
+
+    def begin() -> list[Reply]:
+        return [runtime.backend.submit(call) for call in calls]
+
+    if runtime.passes_on and len(calls) == 1 and _is_small(calls[0]):
+        return begin()
+    return list(await begun(begin))
+
+
+def _is_small(call: Call) -> bool:
+    """Whether sending it takes less than going to another thread."""
+    if call.constraint is not None or call.options:
+        return False
+    prompt = call.prompt
+    if not isinstance(prompt, Chat):
+        return _len(prompt) <= _SMALL
+    return not prompt.tools and sum(_len(turn.content) for turn in prompt.messages) <= _SMALL
+
+
+def _len(content: Sequence[Segment]) -> int:
+    """Characters, where there is nothing but text; else more than is small."""
+    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in content)
+
+
+async def complete(runtime: Runtime, work: Work) -> list[Completion]:
+    """All completions. The first error ends the other calls, and is raised as the request would
+    tell it."""
+    replies = await submit(runtime, work.calls)
+    try:
+        return await completed(replies)
+    except ForkrootError as error:
+        raise await as_told(runtime, work, error) from error
+
+
+async def as_told(runtime: Runtime, work: Work, error: ForkrootError) -> ForkrootError:
+    """The error with the request's own names; one in a schema with its place in there, and the name
+    of the tool whose schema it is."""
+    if not work.schemas or not isinstance(error, InvalidCall):
+        return as_request_names(error, work.names)
+    schema = dict.fromkeys(("json_schema",) * (len(work.schemas) == 1), next(iter(work.schemas)))
+    named = as_request_names(error, schema)
+    found = await asyncio.to_thread(located, named, work.schemas, runtime.backend.submit)
+    if found is named or not isinstance(found, InvalidCall):
+        return as_request_names(error, work.names)
+    tool = _TOOL.match(found.field)
+    if tool is not None:
+        allowed = f"{found.allowed} (of the tool {work.tools[int(tool[1])]!r})"
+        found = type(found)(found.field, found.value, allowed)
+    return found

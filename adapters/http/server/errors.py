@@ -1,0 +1,115 @@
+"""Errors of the door as HTTP: a status, and a body in OpenAI's shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fastapi.responses import Response
+
+from ....core.api.protocol import (
+    BackendClosed,
+    CallTooLarge,
+    DeadlineExceeded,
+    EngineDied,
+    ForkrootError,
+    InvalidCall,
+    Overloaded,
+    UnsupportedCall,
+)
+
+
+class Fault(NamedTuple):
+    """What a client is told of an error. retry_after: seconds, where trying again may help.
+    allowed: the methods that the path takes, where another was used."""
+
+    status: int
+    kind: str
+    code: str | None = None
+    param: str | None = None
+    retry_after: int | None = None
+    allowed: str | None = None
+
+
+class Refused(Exception):
+    """A request that reaches no backend."""
+
+    def __init__(self, message: str, fault: Fault) -> None:
+        super().__init__(message)
+        self.fault = fault
+
+
+def fault_of(error: BaseException) -> Fault:
+    """How an error is told."""
+    match error:
+        case Refused(fault=fault):
+            return fault
+        case UnsupportedCall():
+            return Fault(400, "invalid_request_error", "unsupported_value", error.field)
+        case CallTooLarge():
+            return Fault(400, "invalid_request_error", "context_length_exceeded", error.field)
+        case InvalidCall():
+            return Fault(400, "invalid_request_error", "invalid_value", error.field)
+        case Overloaded():
+            return Fault(503, "overloaded_error", "overloaded", retry_after=1)
+        case DeadlineExceeded():
+            return Fault(408, "timeout_error", "deadline_exceeded")
+        case EngineDied():
+            return Fault(503, "server_error", "engine_dead", retry_after=5)
+        case BackendClosed():
+            return Fault(503, "server_error", "shutting_down", retry_after=5)
+        case RecursionError():
+            return Fault(400, "invalid_request_error", "invalid_value")
+    return Fault(500, "server_error", "internal_error")
+
+
+def message_of(error: BaseException) -> str:
+    """What a client may read of an error: nothing of our own faults but that there was one."""
+    fault = fault_of(error)
+    if fault.code == "internal_error":
+        return "the server failed on this request"
+    if isinstance(error, EngineDied):
+        then = "another is being started: try again soon"
+        return f"the engine has died; {then if error.is_replaced else 'the server ends, too'}"
+    if fault.code == "shutting_down":
+        return "the backend is closed"
+    if isinstance(error, RecursionError):
+        return "the body is nested too deeply"
+    return str(error) or type(error).__name__
+
+
+def error_body(message: str, fault: Fault) -> dict[str, Any]:
+    """The body of a failed request."""
+    return {
+        "error": {
+            "message": message,
+            "type": fault.kind,
+            "param": fault.param,
+            "code": fault.code,
+        }
+    }
+
+
+def error_response(error: BaseException) -> Response:
+    """The whole answer to a failed request."""
+    fault = fault_of(error)
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+    if fault.allowed is not None:
+        headers["Allow"] = fault.allowed
+    if fault.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    body = json.dumps(error_body(message_of(error), fault))
+    return Response(body, fault.status, headers, media_type="application/json")
+
+
+def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> ForkrootError:
+    """The same error, its field by the name that the request gave it; a place in it stays."""
+    if not isinstance(error, InvalidCall):
+        return error
+    field, mark, place = error.field.partition("#")
+    if field not in names:
+        return error
+    told = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
+    told.__cause__ = error
+    return told

@@ -1,0 +1,137 @@
+"""What the server counts, for Prometheus, in a registry of its own.
+
+Totals of tokens are the backend's own counters, read when somebody asks.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
+
+from ....core.api.protocol import Backend, ForkrootError
+
+_LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+_BUCKET = re.compile(r"_(le_[\d.]+|le_inf|sum)$")
+_TEXTS = {
+    "queue_seconds": "From a call's submission to the step in which it first ran",
+    "compile_seconds": "Of each constraint that was compiled",
+}
+
+
+class Metrics:
+    """Counters, gauges and histograms of one server."""
+
+    def __init__(self, backend: Backend) -> None:
+        registry = self._registry = CollectorRegistry()
+        registry.register(BackendCounters(backend))
+        self.requests_open = Gauge("forkroot_requests_open", "Requests at work", registry=registry)
+        self.calls_open = Gauge(
+            "forkroot_calls_open", "Calls running or queued in the backend", registry=registry
+        )
+        self.requests = Counter(
+            "forkroot_requests", "Requests answered", ["route", "status"], registry=registry
+        )
+        self.refused = Counter(
+            "forkroot_refused", "Requests refused or failed", ["reason"], registry=registry
+        )
+        self.aborted = Counter(
+            "forkroot_aborted_calls", "Calls ended early by their client", registry=registry
+        )
+        self.first_token = Latencies(
+            "forkroot_time_to_first_token_seconds",
+            "From submission to the first text of a streamed call",
+        )
+        self.next_token = Latencies(
+            "forkroot_inter_token_latency_seconds",
+            "From one piece of text of a streamed call to the next",
+        )
+        registry.register(self.first_token)
+        registry.register(self.next_token)
+        self.duration = Histogram(
+            "forkroot_request_duration_seconds",
+            "Of a whole request",
+            ["route"],
+            buckets=_LATENCIES,
+            registry=registry,
+        )
+
+    def page(self) -> bytes:
+        """All of it in Prometheus' text format. Asks the backend, and may wait for it."""
+        return generate_latest(self._registry)
+
+
+class Latencies(Collector):
+    """A histogram that is told of every token: it takes no lock, and is told by one thread only."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name, text
+        self._counts = [0] * (len(_LATENCIES) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one more."""
+        self._counts[bisect_left(_LATENCIES, seconds)] += 1
+        self._sum += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        """As Prometheus has it: each bucket counts all that are below its bound."""
+        bounds = [*map(floatToGoString, _LATENCIES), "+Inf"]
+        totals = list(zip(bounds, map(float, accumulate(self._counts)), strict=True))
+        yield HistogramMetricFamily(self._name, self._text, totals, self._sum)
+
+
+class BackendCounters(Collector):
+    """The backend's counters and load, read at the moment of asking; nothing from one that is
+    closed."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: what there is depends on the backend."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        """One counter for each of the backend's, one gauge for each figure of its load, and the hit
+        rate."""
+        try:
+            info = self._backend.info()
+        except ForkrootError:
+            return
+        counters = info.counters
+        buckets = _buckets(counters)
+        for name, parts in buckets.items():
+            text, total = _TEXTS.get(name, "As the engine counts it"), counters[f"{name}_sum"]
+            yield HistogramMetricFamily(f"forkroot_{name}", text, parts, total)
+        for name, value in counters.items():
+            if _BUCKET.sub("", name) not in buckets:
+                text = "As the engine counts it"
+                yield CounterMetricFamily(f"forkroot_{name}", text, value=value)
+        for name, value in info.load.items():
+            yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)
+        found, asked = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
+        text = "Share of the prompt tokens that were cached"
+        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, asked))
+
+
+def _buckets(counters: Mapping[str, int | float]) -> dict[str, list[tuple[str, float]]]:
+    """The buckets of each histogram, told as `NAME_le_0.5` and its like beside `NAME_sum`."""
+    found: dict[str, list[tuple[str, float]]] = {}
+    for name, value in counters.items():
+        stem, _, bound = name.rpartition("_le_")
+        if stem and f"{stem}_sum" in counters:
+            found.setdefault(stem, []).append(("+Inf" if bound == "inf" else bound, value))
+    return found

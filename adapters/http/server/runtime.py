@@ -1,0 +1,87 @@
+"""What every route of the server stands on: a backend, its tokens, and what is allowed.
+
+Routes turn a request into calls of the door and replies into bodies; they share nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from ....core.api.protocol import Backend, Chat, Segment
+
+
+class Texts(Protocol):
+    """What the server asks of a tokenizer.
+
+    token_bytes: [vocabulary] the bytes that each token adds to the text; empty for special tokens.
+    start_ids: what the model expects in front of a prompt of plain text.
+    """
+
+    token_bytes: list[bytes]
+    start_ids: tuple[int, ...]
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with nothing added."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these tokens without special tokens."""
+
+    def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
+        """Token ids of a whole prompt, with all that a model expects. Raises InvalidCall."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A backend in another process, which prepares calls there: its `submit` never waits."""
+
+    @property
+    def pid(self) -> int:
+        """The id of that process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for, and all of them together. Sizes in bytes or characters, times
+    in seconds.
+
+    max_body: of a request's body. max_prompts: prompts in one request. max_n: answers to each.
+    max_answers: prompts times n. max_stops: stop texts. max_top_logprobs: rivals of each token.
+    max_constraint: size of a pattern, schema or grammar. max_streams: requests at work at a time,
+      over which 503 and Retry-After are answered. default_max_tokens: where a request names none.
+    deadline: of a request that names none; None: none. drain: for running requests at the end.
+    """
+
+    max_body: int = 16 << 20
+    max_prompts: int = 256
+    max_n: int = 32
+    max_answers: int = 512
+    max_stops: int = 16
+    max_top_logprobs: int = 20
+    max_constraint: int = 1 << 20
+    max_streams: int = 1024
+    default_max_tokens: int = 128
+    deadline: float | None = None
+    drain: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """One served model.
+
+    names: the model's names; the first is the one that replies bear. limits: see there.
+    passes_on: the backend's `submit` only sends a call to another process. version: of forkroot.
+    """
+
+    backend: Backend
+    texts: Texts
+    names: tuple[str, ...]
+    limits: Limits = field(default_factory=Limits)
+    passes_on: bool = False
+    version: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that replies bear."""
+        return self.names[0]

@@ -1,0 +1,53 @@
+"""How an operator wants the server: who may use it, and what it tells of its tokenizer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....core.api.protocol import InvalidCall, InvalidModel, Shown
+
+_KEYS = "a text of visible ASCII characters, at least one, without blanks at its ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is no limit.
+
+    keys: of the clients; none: everybody may ask. Each key has a part of the cache to itself,
+      unless shares_cache says otherwise.
+    admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
+      these routes are closed where there are client keys, and open where there are none.
+    tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
+
+    Raises InvalidCall for a key that no header could bear, or that every request without one would.
+    """
+
+    keys: tuple[str, ...] = ()
+    admin_keys: tuple[str, ...] = ()
+    shares_cache: bool = False
+    tokenizer_info: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, keys in (("api_key", self.keys), ("admin_key", self.admin_keys)):
+            for key in keys:
+                if not (key.isascii() and key.isprintable() and key and key == key.strip()):
+                    raise InvalidCall(name, Shown("...") if key else key, _KEYS)
+
+
+def tokenizer_info(folder: Path) -> dict[str, Any]:
+    """What a checkpoint says of its tokenizer, with its chat template; nothing if it says
+    nothing. Raises InvalidModel."""
+    found: dict[str, Any] = {}
+    path, template = folder / "tokenizer_config.json", folder / "chat_template.jinja"
+    if path.is_file():
+        try:
+            found.update(json.loads(path.read_text("utf-8")))
+        except (ValueError, TypeError) as error:
+            raise InvalidModel(f"{path} is not a JSON object: {error}") from error
+    if template.is_file():
+        found["chat_template"] = template.read_text("utf-8")
+    return found

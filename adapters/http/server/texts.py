@@ -1,0 +1,56 @@
+"""Texts of requests, which can hold what is no text: refused by typed errors, before a model sees
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+from ....core.api.protocol import Call, Chat, Segment, Text
+from ...common.surrogates import check_text, check_texts
+from .runtime import Texts
+
+_SIGNS = (b"\\ud", b"\\uD", b"\xed")  # without one of these a body has no surrogate
+_PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
+_NOT_READ = "metadata"  # is told back as it came
+
+
+class CheckedTexts:
+    """As the tokenizer it stands for; prompts are checked before they are encoded."""
+
+    def __init__(self, texts: Texts) -> None:
+        self._texts = texts
+        self.token_bytes = texts.token_bytes
+        self.start_ids = texts.start_ids
+
+    def encode(self, text: str) -> list[int]:
+        """As `Texts.encode`. Raises InvalidCall for what is no text, such as lone surrogates."""
+        check_text(text, "prompt")
+        Call((Text(text),)).check()
+        return self._texts.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """As `Texts.decode`."""
+        return self._texts.decode(ids)
+
+    def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
+        """As `Texts.encode_prompt`."""
+        Call(prompt).check()
+        return self._texts.encode_prompt(prompt)
+
+
+def check_body(body: bytes) -> None:
+    """Raise InvalidCall for a lone surrogate in a body of JSON, by its field. What is no JSON is
+    for others to refuse."""
+    if not any(sign in body for sign in _SIGNS) or not _SURROGATE.search(_PAIR.sub(b" ", body)):
+        return
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(given, dict):
+        given.pop(_NOT_READ, None)
+    check_texts(given)

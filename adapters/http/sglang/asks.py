@@ -1,0 +1,241 @@
+"""What a body of SGLang's `/generate` asks for, one `Ask` for each prompt.
+
+Single things and lists of them are one here. What this runtime cannot do is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....core.api.protocol import (
+    SPACED,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+    Sampling,
+    UnsupportedCall,
+)
+from ..requests.reading import separated
+from ..requests.unknown import check_spelling, no_field
+from ..server.runtime import Limits
+from .body import GenerateBody, SamplingBody
+
+ANY_OBJECT = "$$ANY$$"
+GREEDY_BELOW = 1e-6
+NOT_SERVED = (
+    *("image_data", "video_data", "audio_data", "input_embeds", "session_params", "lora_path"),
+    *("token_ids_logprob", "custom_logit_processor", "return_hidden_states", "stop_regex"),
+    *("structural_tag", "custom_params"),
+)
+_SERVED_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobWish:
+    """Log-probabilities that are wanted, with so many rivals, and whether with texts.
+
+    start: those of the prompt's tokens after this many, too; None: of no prompt token.
+    """
+
+    start: int | None
+    num_top: int
+    has_text: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One prompt: a text, or token ids, and what is to be done with it. `rids`: one an answer."""
+
+    prompt: str | tuple[int, ...]
+    sampling: Sampling
+    constraint: Constraint | None
+    logprobs: LogprobWish | None
+    rids: tuple[str, ...]
+    keeps_stop: bool
+
+
+def asks_of(body: GenerateBody, limits: Limits, name: str) -> list[Ask]:
+    """What a body asks for. name: of the request, where its body has none. Raises InvalidCall,
+    which names the body's field."""
+    _refuse_unserved(body, "")
+    prompts = _prompts(body)
+    check_most("text", len(prompts), 1, limits.max_prompts, "prompts")
+    count = len(prompts)
+    samplings: list[SamplingBody] = _each("sampling_params", body.sampling_params, count)
+    if any((found.n or 1) != (samplings[0].n or 1) for found in samplings):
+        raise InvalidCall("sampling_params.n", "several numbers", "one number for all prompts")
+    n = samplings[0].n or 1
+    check_most("sampling_params.n", n, 1, limits.max_n)
+    check_most("sampling_params.n", count * n, 1, limits.max_answers, "answers in all")
+    rids = _rids(name if body.rid is None else body.rid, count, n)
+    wishes = _wishes(body, samplings, limits)
+    return [
+        Ask(
+            prompts[index],
+            _sampling(found, wishes[index], limits),
+            _constraint(found, limits),
+            wishes[index],
+            rids[index * n : index * n + n],
+            bool(found.no_stop_trim),
+        )
+        for index, found in enumerate(samplings)
+    ]
+
+
+def check_most(field: str, value: int, least: int, most: int, of: str = "") -> None:
+    """Raise InvalidCall unless least <= value <= most."""
+    if not least <= value <= most:
+        raise InvalidCall(field, value, f"{least} to {most} {of}".rstrip())
+
+
+def _prompts(body: GenerateBody) -> list[str | tuple[int, ...]]:
+    if (body.text is None) is (body.input_ids is None):
+        raise InvalidCall("text", body.text and "...", "either text or input_ids")
+    if body.text is not None:
+        return [body.text] if isinstance(body.text, str) else [*body.text]
+    ids: Sequence[Any] = body.input_ids or []
+    if ids and isinstance(ids[0], list):
+        return [tuple(one) for one in ids]
+    return [tuple(ids)]
+
+
+def _each(field: str, value: Any, count: int) -> list[Any]:
+    """One for each prompt of what may be given once, or as a list."""
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) not in (1, count):
+        raise InvalidCall(field, f"{len(value)} of them", f"one, or {count} as there are prompts")
+    return value * count if len(value) == 1 else value
+
+
+def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
+    """An id for each answer; numbered where one name stands for several."""
+    if isinstance(rid, str):
+        return (rid,) if count * n == 1 else tuple(f"{rid}_{i}" for i in range(count * n))
+    if len(rid) != count:
+        raise InvalidCall("rid", f"{len(rid)} of them", f"{count}, as there are prompts")
+    return tuple(f"{name}_{i}" if n > 1 else name for name in rid for i in range(n))
+
+
+def _wishes(
+    body: GenerateBody, samplings: list[SamplingBody], limits: Limits
+) -> list[LogprobWish | None]:
+    count = len(samplings)
+    wanted = _each("return_logprob", body.return_logprob or False, count)
+    starts = _each("logprob_start_len", body.logprob_start_len, count)
+    tops = _each("top_logprobs_num", body.top_logprobs_num, count)
+    found: list[LogprobWish | None] = []
+    for is_wanted, start, top, sampling in zip(wanted, starts, tops, samplings, strict=True):
+        check_most("top_logprobs_num", top or 0, 0, limits.max_top_logprobs)
+        check_most("logprob_start_len", start or 0, -1, 1 << 31)
+        if start is None or start < 0:
+            start = 0 if sampling.max_new_tokens == 0 else None
+        has_text = bool(body.return_text_in_logprobs)
+        found.append(LogprobWish(start, top or 0, has_text) if is_wanted else None)
+    return found
+
+
+def _sampling(body: SamplingBody, wish: LogprobWish | None, limits: Limits) -> Sampling:
+    _refuse_unserved(body, "sampling_params.")
+    if body.skip_special_tokens is False:
+        raise UnsupportedCall("sampling_params.skip_special_tokens", False, "true")
+    stop = body.stop or []
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    check_most("sampling_params.stop", len(stops), 0, limits.max_stops, "texts")
+    given = {
+        "max_tokens": body.max_new_tokens,
+        "min_tokens": body.min_new_tokens,
+        "temperature": _temperature(body.temperature),
+        "top_p": body.top_p,
+        "top_k": body.top_k,
+        "min_p": body.min_p,
+        "frequency_penalty": body.frequency_penalty,
+        "presence_penalty": body.presence_penalty,
+        "repetition_penalty": body.repetition_penalty,
+        "ignore_eos": body.ignore_eos,
+        "n": body.n,
+        "seed": body.seed if body.sampling_seed is None else body.sampling_seed,
+        "logprobs": None if wish is None else wish.num_top,
+    }
+    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    sampling = Sampling(
+        **{"max_tokens": limits.default_max_tokens} | told,
+        logit_bias=_bias(body.logit_bias or {}),
+        stop=stops,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+    )
+    try:
+        sampling.check()
+    except InvalidCall as error:
+        name = _SERVED_NAMES.get(error.field, error.field)
+        raise InvalidCall(f"sampling_params.{name}", error.value, error.allowed) from None
+    return sampling
+
+
+def _temperature(value: float | None) -> float | None:
+    return 0.0 if value is not None and 0 <= value < GREEDY_BELOW else value
+
+
+def _bias(given: dict[str, float]) -> dict[int, float]:
+    try:
+        return {int(token): bias for token, bias in given.items()}
+    except ValueError:
+        raise InvalidCall("sampling_params.logit_bias", "...", "token ids as keys") from None
+
+
+def _constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
+    found = _asked(body, limits)
+    if body.json_separators is None:
+        return found
+    return separated(found, body.json_separators, "sampling_params.json_separators")
+
+
+def _asked(body: SamplingBody, limits: Limits) -> Constraint | None:
+    given = {"regex": body.regex, "json_schema": body.json_schema, "ebnf": body.ebnf}
+    named = [(name, value) for name, value in given.items() if value is not None]
+    if not named:
+        return None
+    if len(named) > 1:
+        raise InvalidCall(f"sampling_params.{named[1][0]}", "...", f"none beside {named[0][0]}")
+    name, value = named[0]
+    text = value if isinstance(value, str) else json.dumps(value)
+    field = f"sampling_params.{name}"
+    check_most(field, len(text), 0, limits.max_constraint, "characters")
+    if name == "regex":
+        return Regex(text)
+    return Grammar(text, "ebnf") if name == "ebnf" else JsonSchema(_schema(field, text), SPACED)
+
+
+def _schema(field: str, text: str) -> dict[str, Any] | bool:
+    if text == ANY_OBJECT:
+        return {"type": "object"}
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidCall(field, text, f"a schema as JSON text ({error})") from None
+    if not isinstance(schema, dict | bool):
+        raise InvalidCall(field, text, "a JSON object, or true or false")
+    return schema
+
+
+def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
+    """Raise for what would change an answer and is not served, for what is misspelled, and for a
+    sampling parameter by another server's name or in another place that is not said in its own
+    place as well; nulls and empty things say nothing."""
+    extra = body.model_extra or {}
+    asked = body.sampling_params if isinstance(body, GenerateBody) else [body]
+    said = {name for params in asked for name in params.model_fields_set}
+    for name in extra:
+        meant = _SERVED_NAMES.get(name, name)
+        if meant in SamplingBody.model_fields and meant not in said and extra[name] is not None:
+            raise no_field(prefix + name, "/generate", f"sampling_params.{meant}")
+        if name not in NOT_SERVED:
+            check_spelling(name, type(body).model_fields, "/generate", prefix)
+    for name in NOT_SERVED:
+        if extra.get(name):
+            raise UnsupportedCall(prefix + name, extra[name], "null (not served here)")

@@ -1,0 +1,175 @@
+"""The door's own values as JSON: what `RemoteBackend` and the route of calls say to each other.
+
+A value is an object that names its type and has its fields, those with their defaults left out:
+
+    {"type": "Call", "prompt": [{"type": "Text", "text": "Hi"}], "sampling": {"type": "Sampling"}}
+
+Only values of the door are made again. What JSON cannot say is spelled: bytes, numbers that are not
+finite, mappings with integer keys, and objects that are no values (a schema, a tool).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ....core.api import protocol
+from ....core.api.protocol import Call, ForkHint, ForkrootError, InvalidCall, Shown
+from .hints import hint_body, hint_of
+
+
+def _default(item: Any) -> Any:
+    """What a field has where it is not given; for one that must be given, a value of no field."""
+    return item.default if item.default_factory is MISSING else item.default_factory()
+
+
+PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
+SILENCE = 10.0  # seconds after which a server that works on a call says so
+_ASKED = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
+_CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
+_TOLD = ("Chunk", "Completion", "Output", "OptionScore", "TokenLogprob", "Usage", "BackendInfo")
+_KINDS: dict[str, Any] = {
+    name: getattr(protocol, name) for name in (*_ASKED, *_CONSTRAINTS, *_TOLD)
+}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    name: {item.name: _default(item) for item in fields(kind)} for name, kind in _KINDS.items()
+}
+_ERRORS: dict[str, type[ForkrootError]] = {
+    kind.__name__: kind
+    for kind in vars(protocol).values()
+    if isinstance(kind, type) and issubclass(kind, ForkrootError)
+}
+
+
+def plain(value: Any, field: str = "value") -> Any:
+    """A value of the door as plain JSON data. Raises InvalidCall for what has no JSON form; `field`
+    is what it is the value of."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"type": "float", "value": str(value)}
+        case bytes():
+            return {"type": "bytes", "base64": base64.b64encode(value).decode()}
+        case list() | tuple():
+            return [plain(item, field) for item in value]
+        case frozenset():
+            return sorted(value)
+        case ForkHint():
+            return hint_body(value)
+        case Mapping():
+            return _plain_mapping(value, field)
+    name = type(value).__name__
+    if name not in _KINDS:
+        raise InvalidCall(field, value, "texts, numbers, bytes, and values of the door")
+    told: dict[str, Any] = {"type": name}
+    for key, default in _DEFAULTS[name].items():
+        found = getattr(value, key)
+        if type(found) is not type(default) or found != default:
+            told[key] = plain(found, key)
+    return told
+
+
+def call_of(data: Any) -> Call:
+    """The call that this JSON data says; not checked further. Raises InvalidCall."""
+    found = value_of(data)
+    if not isinstance(found, Call):
+        raise InvalidCall("type", type(found).__name__, "Call")
+    return found
+
+
+def value_of(data: Any) -> Any:
+    """The value that this JSON data says; lists are tuples. Raises InvalidCall."""
+    try:
+        return _value(data)
+    except RecursionError:
+        raise InvalidCall("body", "...", "values within values to a lesser depth") from None
+
+
+def plain_error(error: ForkrootError) -> dict[str, Any]:
+    """An error of the door as JSON data: the nearest of those that are known to all."""
+    kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
+    if not isinstance(error, InvalidCall):
+        return {"kind": kind, "message": str(error)}
+    is_plain = error.value is None or isinstance(error.value, bool | int | float | str)
+    is_plain = is_plain and not isinstance(error.value, Shown)
+    shown = error.value if is_plain else _shown(error.value)
+    told = {"field": error.field, "value": plain(shown), "allowed": error.allowed}
+    return {"kind": kind, **told, "is_shown": not is_plain}
+
+
+def error_of(data: Mapping[str, Any]) -> ForkrootError:
+    """The error that this JSON data says."""
+    kind = _ERRORS.get(str(data.get("kind")), ForkrootError)
+    if not issubclass(kind, InvalidCall):
+        return kind(str(data.get("message")))
+    value = value_of(data.get("value"))
+    if data.get("is_shown"):
+        value = Shown(value)
+    return kind(str(data.get("field")), value, str(data.get("allowed")))
+
+
+def _plain_mapping(value: Mapping[Any, Any], field: str) -> dict[str, Any]:
+    if all(type(key) is int for key in value):
+        return {"type": "pairs", "items": [[key, plain(item)] for key, item in value.items()]}
+    try:
+        return {"type": "json", "value": json.loads(json.dumps(dict(value), allow_nan=False))}
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidCall(field, value, f"a mapping in JSON form ({error})") from None
+
+
+def _value(data: Any) -> Any:
+    if isinstance(data, list):
+        return tuple(_value(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    name = data.get("type")
+    if not isinstance(name, str) or name not in _SPELLED:
+        return _made(name, data)
+    try:
+        return _SPELLED[name](data)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidCall("type", name, f"what it takes to be one ({error!r:.80})") from None
+
+
+def _made(name: Any, data: dict[str, Any]) -> Any:
+    kind = _KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise InvalidCall("type", name, ", ".join((*_KINDS, *_SPELLED)))
+    known = _DEFAULTS[str(name)].keys()
+    if name in _TOLD:  # by a server that may be younger than this client
+        data = {key: item for key, item in data.items() if key in known}
+    for field in data.keys() - known - {"type"}:
+        raise InvalidCall(field, data[field], f"the fields of {name}: {', '.join(sorted(known))}")
+    try:
+        return kind(**{key: _field(key, item) for key, item in data.items() if key != "type"})
+    except TypeError:
+        missing = ", ".join(sorted(known - data.keys()))
+        raise InvalidCall("type", name, f"one that has all it needs of {missing}") from None
+
+
+def _field(name: str, data: Any) -> Any:
+    return hint_of(data) if name == "hint" else _value(data)
+
+
+def _pairs(data: dict[str, Any]) -> dict[int, Any]:
+    return {key: _value(item) for key, item in data["items"] if type(key) is int}
+
+
+_SPELLED: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "bytes": lambda data: base64.b64decode(data["base64"], validate=True),
+    "float": lambda data: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[data["value"]],
+    "json": lambda data: data["value"],
+    "pairs": _pairs,
+}
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)[:100]
+    except RecursionError:
+        return f"a {type(value).__name__} of great depth"

@@ -1,0 +1,188 @@
+"""What requests of the OpenAI kind say, field by field.
+
+Every optional field may be null; what becomes of fields that are not known is for `unknown` to say.
+What values are allowed is for the door to judge, except where a limit of the server is stricter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ....core.api.protocol import InvalidCall
+from ....core.common.nearest import did_you_mean
+
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+
+
+def check_role(role: object, field: str) -> None:
+    """Raise InvalidCall for what is none of ROLES, with the one that was probably meant."""
+    if not isinstance(role, str) or role not in ROLES:
+        hint = did_you_mean(role, ROLES) if isinstance(role, str) else ""
+        raise InvalidCall(field, role, ", ".join(ROLES) + hint)
+
+
+def _told(**facts: Any) -> Any:
+    """A field that may be null. facts: what its description says of values; the door judges."""
+    return Field(None, json_schema_extra=facts)
+
+
+class Body(BaseModel):
+    """What lies in a request: no text is taken for a number, and no number for true or false, as
+    OpenAI's API has it."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class StreamOptions(Body):
+    """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class StructuredOutputs(Body):
+    """A constraint as vLLM's clients send it. What is not known is kept, to be refused by name."""
+
+    model_config = ConfigDict(extra="allow")
+
+    json_: str | dict[str, Any] | bool | None = Field(None, alias="json")
+    regex: str | None = None
+    choice: list[str] | None = None
+    grammar: str | None = None
+    json_object: bool | None = None
+
+
+class Generation(Body):
+    """What all requests share that generate text. structured_outputs, guided_*: as vLLM's clients,
+    new and old, send constraints."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    max_tokens: int | None = _told(minimum=0)
+    temperature: float | None = _told(minimum=0)
+    top_p: float | None = _told(exclusiveMinimum=0, maximum=1)
+    n: int | None = _told(minimum=1, maximum=32)
+    stop: str | list[str] | None = _told(minLength=1, maxItems=16)
+    seed: int | None = None
+    frequency_penalty: float | None = _told(minimum=-2, maximum=2)
+    presence_penalty: float | None = _told(minimum=-2, maximum=2)
+    logit_bias: dict[str, float] | None = None
+    # beyond OpenAI
+    top_k: int | None = _told(minimum=-1, maximum=2**31 - 1)
+    min_p: float | None = _told(minimum=0, maximum=1)
+    repetition_penalty: float | None = _told(exclusiveMinimum=0, maximum=10)
+    min_tokens: int | None = _told(minimum=0)
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    regex: str | None = None
+    json_schema: str | dict[str, Any] | bool | None = None
+    json_separators: list[str] | None = None
+    choices: list[str] | None = None
+    grammar: str | None = None
+    ebnf: str | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: str | dict[str, Any] | bool | None = None
+    guided_regex: str | None = None
+    guided_choice: list[str] | None = None
+    guided_grammar: str | None = None
+    response_format: dict[str, Any] | None = None
+    cache_salt: str | None = None
+    priority: int | None = _told(minimum=-100, maximum=100)
+    deadline: float | None = _told(exclusiveMinimum=0)
+    forkroot: dict[str, Any] | None = None
+
+
+class CompletionRequest(Generation):
+    """POST /v1/completions. prompt: a text, token ids, or a list of either."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    echo: bool | None = None
+    logprobs: int | None = _told(minimum=0, maximum=20)
+    suffix: str | None = None
+    best_of: int | None = None
+
+
+class FunctionCall(Body):
+    """A function's name, and its arguments as JSON text."""
+
+    name: str
+    arguments: str | dict[str, Any] | None = None
+
+
+class ToolCall(Body):
+    """A call that the assistant made in an earlier turn."""
+
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCall
+
+
+class ChatMessage(Body):
+    """One message. content: a text or a list of parts; may be null beside tool_calls only."""
+
+    role: str = Field(json_schema_extra={"enum": list(ROLES)})
+    content: str | list[str | dict[str, Any]] | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+class Function(Body):
+    """A function that may be called. parameters: its JSON schema; null: no parameters."""
+
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Body):
+    """A tool that the model may use."""
+
+    type: Literal["function"]
+    function: Function
+
+
+class ChatRequest(Generation):
+    """POST /v1/chat/completions."""
+
+    messages: list[ChatMessage] = Field(json_schema_extra={"minItems": 1})
+    max_completion_tokens: int | None = _told(minimum=0)
+    logprobs: bool | None = None
+    top_logprobs: int | None = _told(minimum=0, maximum=20)
+    tools: list[Tool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class TokenizeRequest(Body):
+    """POST /tokenize: a prompt, or messages."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[ChatMessage] | None = None
+    tools: list[Tool] | None = None
+    add_special_tokens: bool | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+
+
+class DetokenizeRequest(Body):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: list[int]

@@ -1,0 +1,111 @@
+"""What all streams of one run share: its settings, its worker, and the list of streams itself."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from uuid import uuid4
+
+from ....core.api.protocol import Backend, Call, Constraint, ForkHint, Prompt, Sampling, Scoring
+from ..language.settings import Settings
+from .stream import Action, Stream
+
+
+class Context:
+    """One run, or a program that another run has called as a part of it.
+
+    worker: runs the steps that replies have set free; shared by the runs of a batch.
+    outer: the run that this one is a part of: its streams end with those of that run.
+    """
+
+    def __init__(
+        self, settings: Settings, worker: ThreadPoolExecutor, outer: Context | None = None
+    ) -> None:
+        self.settings = settings
+        self._worker = worker
+        self._outer = outer
+        self._streams: list[Stream] = []
+        self._abort_error: BaseException | None = None
+        settings.find()
+
+    def part(self, settings: Settings) -> Context:
+        """A run with its own settings that ends when this one does."""
+        return Context(settings, self._worker, self)
+
+    def open(self, is_born: bool = True) -> Stream:
+        """A new stream of this run."""
+        if self._outer is not None:
+            return self._outer.open(is_born)
+        stream = Stream(self._post, is_born)
+        self._streams.append(stream)
+        if self._abort_error is not None:
+            stream.fail(self._abort_error)
+        return stream
+
+    def backend(self, chosen: Backend | str | None) -> Backend:
+        """The backend that a primitive means."""
+        return self.settings.find(chosen)
+
+    def call(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        constraint: Constraint | None = None,
+        options: tuple[str, ...] = (),
+        scoring: Scoring = "tokens",
+        hint: ForkHint | None = None,
+        stream: bool = False,
+        scored_from: int | None = None,
+    ) -> Call:
+        """A call under the settings of this run."""
+        settings = self.settings
+        return Call(
+            prompt,
+            sampling,
+            constraint=constraint,
+            options=options,
+            scoring=scoring,
+            hint=hint if settings.hints else None,
+            stream=stream,
+            namespace=settings.namespace,
+            priority=settings.priority,
+            deadline=settings.deadline,
+            scored_from=scored_from,
+        )
+
+    def finish(self, main: Stream) -> None:
+        """Wait until every stream of the run has ended, and close them.
+
+        An error of a stream that nobody was told of becomes one of `main`.
+        """
+        for stream in self._streams:
+            stream.wait_idle()
+        errors = (s.error for s in self._streams if s.error is not None and not s.is_error_seen)
+        for error in errors:
+            main.fail(error)
+        self._close()
+
+    def check_open(self) -> None:
+        """Raise the error with which the run was given up, if it was."""
+        if self._abort_error is not None:
+            raise self._abort_error
+
+    def abort(self, error: BaseException) -> None:
+        """End every stream with `error`, also those that are still to come."""
+        self._abort_error = error
+        for stream in tuple(self._streams):
+            stream.fail(error)
+        self._close()
+
+    def _close(self) -> None:
+        for stream in self._streams:
+            stream.close()
+
+    def _post(self, action: Action) -> None:
+        with suppress(RuntimeError):  # the worker is gone: so is every stream that it served
+            self._worker.submit(action)
+
+
+def new_root(num: int) -> ForkHint:
+    """A hint for `num` calls that share a prefix nobody else names."""
+    return ForkHint(uuid4().hex, num)

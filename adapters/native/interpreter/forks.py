@@ -1,0 +1,140 @@
+"""Fork and join: branches that share what their parent wrote (paper, sections 2 and 3).
+
+Both are steps of the parent's stream: a branch may be used at once, and starts when its parent has
+come to the fork.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Literal, TypeAlias
+
+from ....core.api.protocol import ForkHint, InvalidCall, Sampling
+from .context import new_root
+from .interpreter import Feed, Interpreter
+from .stream import countdown
+
+JoinMode: TypeAlias = Literal["gather_variable", "concate_and_append"]
+
+
+class Branch:
+    """One branch: an interpreter, and where in its transcript it left its parent's."""
+
+    def __init__(self, parent: Interpreter, hint: ForkHint | None) -> None:
+        self.interpreter = Interpreter(parent.context, hint, is_born=False)
+        self.start = 0
+        with parent.stream.lock:
+            self._awaited = self.interpreter.variables.await_from(parent.variables)
+
+    def begin(self, parent: Interpreter) -> None:
+        """Take over what the parent has written and set, and run."""
+        branch = self.interpreter
+        self.start = len(parent.transcript)
+        branch.transcript.extend(parent.transcript.since(0))
+        branch.feeds.append(Feed(parent.transcript.text()))
+        with branch.stream.lock:
+            values, meta = parent.variables.values, parent.variables.meta
+            branch.variables.inherit(self._awaited, values, meta)
+        branch.stream.notify()
+        branch.stream.resume()
+
+
+def fork(parent: Interpreter, num: int) -> list[Branch]:
+    """`num` branches that go on where `parent` is once it has run what was submitted so far.
+
+    The shared prefix is sent first, as a call that only plants it; each branch's first call names
+    the same root. Raises InvalidCall unless num >= 1.
+    """
+    if type(num) is not int or num < 1:
+        raise InvalidCall("fork", num, "an integer >= 1")
+    parent.stream.check_open()
+    hint = new_root(num) if num > 1 and parent.context.settings.hints else None
+    branches = [Branch(parent, hint) for _ in range(num)]
+
+    def begin() -> bool:
+        if hint is not None:
+            plant(parent, hint)
+        for branch in branches:
+            branch.begin(parent)
+        return True
+
+    def skip(error: BaseException) -> None:
+        for branch in branches:
+            branch.interpreter.stream.fail(error)
+
+    parent.submit_step(begin, skip=skip)
+    return branches
+
+
+def plant(parent: Interpreter, hint: ForkHint) -> None:
+    """Send the prefix ahead of the branches, where the backend can use it.
+
+    An error is of no consequence: a hint changes no answer.
+    """
+    with suppress(Exception):
+        backend = parent.context.backend(None)
+        prompt = parent.prompt(backend)
+        if len(parent.transcript) and "hints" in backend.info().features:
+            backend.submit(parent.context.call(prompt, Sampling(max_tokens=0), hint=hint))
+
+
+def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> None:
+    """Let `parent` wait, in its stream, for all branches, and take over what they did.
+
+    gather_variable: each variable that a branch set becomes a list, in branch order, with None
+    for a branch that did not set it. concate_and_append: what the branches wrote is appended in
+    order. A branch takes nothing more from here on; the first one's error becomes the parent's.
+    """
+    if mode not in ("gather_variable", "concate_and_append"):
+        raise InvalidCall("mode", mode, "gather_variable | concate_and_append")
+    names = _own_names(branches) if mode == "gather_variable" else []
+    take = gather if mode == "gather_variable" else append
+    for branch in branches:
+        branch.interpreter.stream.close()
+
+    def settle() -> None:
+        error = _first_error(branches)
+        try:
+            if error is None:
+                with parent.stream.lock:
+                    take(parent, branches)
+        except Exception as failure:
+            error = failure
+        parent.stream.resume() if error is None else parent.stream.fail(error)
+
+    def wait() -> bool:
+        arrive = countdown(len(branches), settle)
+        for branch in branches:
+            branch.interpreter.stream.when_idle(lambda: arrive(None))
+        return False
+
+    parent.submit_step(wait, names)
+
+
+def gather(parent: Interpreter, branches: Sequence[Branch]) -> None:
+    """Set the parent's variables to the lists of the branches'."""
+    for name in _own_names(branches):
+        owners = [branch.interpreter.variables for branch in branches]
+        values = [own.values.get(name) if name in own.own else None for own in owners]
+        meta = [own.meta.get(name) if name in own.own else None for own in owners]
+        parent.put(name, values, meta)
+
+
+def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
+    """Append what the branches wrote."""
+    for branch in branches:
+        start, written = branch.start, branch.interpreter.transcript
+        parent.transcript.extend(written.since(start))
+        parent.feeds.append(Feed(written.text(start)))
+
+
+def _own_names(branches: Sequence[Branch]) -> dict[str, Any]:
+    return {name: None for branch in branches for name in branch.interpreter.variables.own}
+
+
+def _first_error(branches: Sequence[Branch]) -> BaseException | None:
+    streams = [branch.interpreter.stream for branch in branches]
+    for stream in streams:
+        stream.is_error_seen = True
+    return next((stream.error for stream in streams if stream.error is not None), None)

@@ -1,0 +1,237 @@
+"""Gives the nodes of the language their meaning on one stream (paper, section 2).
+
+A primitive is submitted without waiting; its calls go to a backend when those before it have
+ended, and their answers become variables and prompt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ....core.api.protocol import (
+    Backend,
+    Call,
+    Completion,
+    ForkHint,
+    Prompt,
+    Reply,
+    Sampling,
+    UnsupportedCall,
+)
+from ..language.choices import find_method
+from ..language.constraints import error_of
+from ..language.expressions import (
+    Constant,
+    Expression,
+    Gen,
+    Media,
+    RoleBegin,
+    RoleEnd,
+    ScopeBegin,
+    ScopeEnd,
+    Select,
+    flatten,
+    variables_of,
+)
+from .context import Context
+from .meta import gen_meta, select_meta
+from .resampling import resampled
+from .stream import Step, countdown
+from .transcript import Closing, Opening, Transcript
+from .variables import Variables
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Text on its way to readers: a settled text, or a reply that still delivers it."""
+
+    text: str
+    name: str | None = None
+    reply: Reply | None = None
+
+
+class Interpreter:
+    """One state: a stream, the prompt it has written so far, and its variables.
+
+    hint: goes with the first call of this state.
+    ret_value: what the program returned, once it has.
+    feeds: all text in order, for those who read along.
+    """
+
+    def __init__(
+        self, context: Context, hint: ForkHint | None = None, is_born: bool = True
+    ) -> None:
+        self.context = context
+        self.stream = context.open(is_born)
+        self.transcript = Transcript()
+        self.variables = Variables()
+        self.feeds: list[Feed] = []
+        self.ret_value: Any = None
+        self._hint = hint
+        self._scopes: dict[str, int] = {}
+
+    def submit(self, expression: Expression) -> None:
+        """Run an expression after all that was submitted before."""
+        for node in flatten(expression):
+            self.submit_step(
+                lambda node=node: self._run(node),  # type: ignore[misc]
+                variables_of(node),
+            )
+
+    def submit_step(
+        self,
+        run: Callable[[], bool],
+        names: Iterable[str] = (),
+        skip: Callable[[BaseException], object] | None = None,
+    ) -> None:
+        """Run a step that sets the variables `names`; as `Step`. Raises ProgramError at the end."""
+        self.stream.check_open()
+        with self.stream.lock:
+            for name in names:
+                self.variables.expect(name)
+        self.stream.submit(Step(run, skip))
+
+    def put(self, name: str | None, value: Any, meta: Any) -> None:
+        """Set a variable that was expected; nothing happens for one without a name."""
+        if name is not None:
+            self.variables.put(name, value, meta)
+
+    def _run(self, node: Expression) -> bool:
+        if isinstance(node, Gen):
+            return self._generate(node)
+        if isinstance(node, Select):
+            return self._select(node)
+        with self.stream.lock:
+            self._write(node)
+        self.stream.notify()
+        return True
+
+    def _write(self, node: Expression) -> None:
+        match node:
+            case Constant(text):
+                self.transcript.add_text(text)
+                self.feeds.append(Feed(text))
+            case Media(segment):
+                self.transcript.add_media(segment)
+            case RoleBegin(role):
+                self.transcript.extend((Opening(role),))
+            case RoleEnd():
+                self.transcript.extend((Closing(),))
+            case ScopeBegin(name):
+                self._scopes[name] = len(self.transcript)
+            case ScopeEnd(name):
+                self.put(name, self.transcript.text(self._scopes.pop(name)), {})
+
+    def _generate(self, node: Gen) -> bool:
+        settings = self.context.settings
+        sampling = Sampling(**{**settings.sampling, **node.sampling})
+        backend = self.context.backend(node.backend)
+        is_changed = node.resample or node.split is not None  # readers get what comes of it
+        scored_from = settings.scored_from if node.scored_from is None else node.scored_from
+        call = self.context.call(
+            self.prompt(backend),
+            sampling,
+            node.constraint,
+            hint=self._take_hint(),
+            stream=(settings.stream or node.stream) and not is_changed,
+            scored_from=scored_from,
+        )
+
+        def settle(completions: Sequence[Completion]) -> None:
+            completion, told = completions[0], dict[str, Any]()
+            if node.resample:
+                completion, told = resampled(completion, sampling.seed)
+            meta = {**gen_meta(completion, sampling.n > 1, scored_from is not None), **told}
+            text = self._keep(node, completion, meta, sampling.n > 1)
+            if is_changed:
+                self.feeds.append(Feed(text, node.name))
+
+        replies = self._send(backend, [call])
+        if not is_changed:
+            with self.stream.lock:
+                self.feeds.append(Feed("", node.name, replies[0]))
+            self.stream.notify()
+        return self._await(replies, settle, f"in gen({node.name!r})")
+
+    def _keep(self, node: Gen, completion: Completion, meta: dict[str, Any], is_list: bool) -> str:
+        """Append the first answer, set the variables of `node`; returns what was appended."""
+        first = completion.outputs[0]
+        divide = node.split.divide if node.split is not None else lambda text: (text,)
+        parts = [divide(output.text) for output in completion.outputs]
+        text = parts[0][0]
+        self.transcript.add_answer(text, first.segments if text == first.text else ())
+        for place, name in enumerate(variables_of(node)):
+            values = [part[place] for part in parts]
+            self.put(name, values if is_list else values[0], meta)
+        return text
+
+    def _select(self, node: Select) -> bool:
+        method = find_method(node.method)
+        backend = self.context.backend(node.backend)
+        prompt, hint = self.prompt(backend), self._take_hint()
+        call = self.context.call(
+            prompt, Sampling(), options=node.options, scoring=method.scoring, hint=hint
+        )
+        calls = [call]
+        if method.needs_unconditional:
+            calls.append(self.context.call((), Sampling(), options=node.options))
+
+        def settle(completions: Sequence[Completion]) -> None:
+            scores = completions[0].scores
+            decision = method.decide(scores, completions[-1].scores)
+            chosen = scores[decision.index]
+            self.transcript.add_answer(chosen.text, chosen.segments)
+            self.feeds.append(Feed(chosen.text, node.name))
+            self.put(node.name, chosen.text, select_meta(completions, decision))
+
+        return self._await(self._send(backend, calls), settle, f"in select({node.name!r})")
+
+    def prompt(self, backend: Backend) -> Prompt:
+        """The prompt so far. Raises UnsupportedCall if `backend` cannot see what it shows."""
+        if self.transcript.has_media():
+            info = backend.info()
+            if "images" not in info.features:
+                allowed = f"text; images are not supported by this model ({info.model})"
+                raise UnsupportedCall("prompt", "an image or a video", allowed)
+        return self.transcript.prompt()
+
+    def _take_hint(self) -> ForkHint | None:
+        hint, self._hint = self._hint, None
+        return hint
+
+    def _send(self, backend: Backend, calls: Sequence[Call]) -> list[Reply]:
+        replies = []
+        for call in calls:
+            reply = backend.submit(call)
+            self.stream.on_failure(reply.cancel)
+            replies.append(reply)
+        return replies
+
+    def _await(
+        self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
+    ) -> bool:
+        arrive = countdown(len(replies), lambda: self._settle(replies, settle, where))
+        for reply in replies:
+            reply.when_done(arrive)
+        return False
+
+    def _settle(
+        self, replies: Sequence[Reply], settle: Callable[[Sequence[Completion]], None], where: str
+    ) -> None:
+        error = next(filter(None, map(error_of, replies)), None)
+        try:
+            if error is None:
+                with self.stream.lock:
+                    if self.stream.error is None:
+                        settle([reply.result() for reply in replies])
+        except Exception as failure:
+            error = failure
+        if error is None:
+            self.stream.notify()
+            self.stream.resume()
+            return
+        if not getattr(error, "__notes__", ()):
+            error.add_note(where)
+        self.stream.fail(error)

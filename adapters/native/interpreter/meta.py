@@ -1,0 +1,70 @@
+"""The meta information of a variable: what `state.get_meta_info(name)` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+from ....core.api.protocol import Completion, Output, Usage
+from ..language.choices import Decision
+
+
+def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> dict[str, Any]:
+    """Tokens used, and of the answer (of each, as lists, if `is_list`): why it ended and where,
+    its token ids, its tokens' log-probabilities and its log-mass where they were asked for, and
+    which ranges of its characters the constraint forced. With `is_scored`, those of the prompt's
+    tokens as `prompt_logprobs`."""
+    answers = [_answer(output) for output in completion.outputs]
+    found = _usage(completion.usage)
+    if is_scored:
+        found["prompt_logprobs"] = completion.prompt_logprobs
+    if not is_list:
+        return {**found, **answers[0]}
+    return {**found, **{key: [answer[key] for answer in answers] for key in answers[0]}}
+
+
+def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[str, Any]:
+    """Tokens used, the index of the chosen option, and of each option in order: the figure that
+    the method compared, its log-probability, and those of its tokens.
+
+    completions: the scores after the prompt and, if the method needed them, without it.
+    """
+    scores = completions[0].scores
+    found = {
+        **_usage(reduce(add, (completion.usage for completion in completions))),
+        "index": decision.index,
+        "choices": [score.text for score in scores],
+        "scores": list(decision.figures),
+        "logprobs": [score.logprob for score in scores],
+        "token_ids": [list(score.ids) for score in scores],
+        "token_logprobs": [list(score.logprobs) for score in scores],
+    }
+    if any(score.bounds is not None for score in scores):
+        found["bounds"] = [score.bounds for score in scores]
+    if len(completions) > 1:
+        alone = completions[1].scores
+        found["unconditional_logprobs"] = [score.logprob for score in alone]
+        found["unconditional_token_logprobs"] = [list(score.logprobs) for score in alone]
+    return found
+
+
+def _answer(output: Output) -> dict[str, Any]:
+    return {
+        "finish_reason": output.finish_reason,
+        "matched": output.matched,
+        "ids": output.ids,
+        "logprobs": output.logprobs,
+        "log_mass": output.log_mass,
+        "forced": output.forced,
+    }
+
+
+def _usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "root_tokens": usage.root_tokens,
+        "completion_tokens": usage.completion_tokens,
+    }

@@ -1,0 +1,194 @@
+"""Reads a state: the only place where a program waits, and where it is told of errors."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
+from typing import Any, NoReturn
+
+from ....core.api.protocol import ForkrootError, InvalidCall, ProgramError, Reply
+from ..language.constraints import error_of
+from .interpreter import Feed, Interpreter
+from .variables import UnsetVariable
+
+
+class Reader:
+    """What is read of one state. Every method waits for what was submitted, and never longer.
+
+    is_outside: reads a program that goes on in another thread: then also wait for what the program
+      may yet submit, until it ends.
+    """
+
+    def __init__(self, interpreter: Interpreter, is_outside: bool = False) -> None:
+        self._interpreter = interpreter
+        self._stream = interpreter.stream
+        self._variables = interpreter.variables
+        self._is_outside = is_outside
+
+    def fetch(self, name: str) -> tuple[Any, Any]:
+        """Value and meta information of a variable. Raises the error that kept it from being set,
+        or UnsetVariable."""
+        self._stream.wait(lambda: self._is_settled(name))
+        return self._found(name)
+
+    async def fetch_async(self, name: str) -> tuple[Any, Any]:
+        """As `fetch`, for asyncio."""
+        await self._stream.wait_async(lambda: self._is_settled(name))
+        return self._found(name)
+
+    def has(self, name: str) -> bool:
+        """Whether a variable is set, once its primitives have ended."""
+        self._stream.wait(lambda: self._is_settled(name))
+        return name in self._variables.values and not self._variables.is_expected(name)
+
+    def sync(self) -> None:
+        """Wait for all that was submitted. Raises the error of the state."""
+        self.settle()
+        self.raise_error()
+
+    def settle(self) -> None:
+        """Wait for all that was submitted."""
+        self._stream.wait(self._is_over)
+
+    def raise_error(self) -> None:
+        """Raise the error of the state, if it has one."""
+        error = self._stream.error
+        if error is not None:
+            self._raise(error)
+
+    def text(self) -> str:
+        """All text of the state. Raises its error."""
+        self.sync()
+        return self._interpreter.transcript.text()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The chat of the state. Raises its error."""
+        self.sync()
+        return self._interpreter.transcript.messages()
+
+    def error(self) -> BaseException | None:
+        """The error that ended the state, or None."""
+        self.settle()
+        self._stream.is_error_seen = True
+        return self._stream.error
+
+    def text_iter(self, name: str | None = None) -> Iterator[str]:
+        """The text of the state, or of a variable's (first) answer, while it comes in. Raises as
+        `sync` or `fetch` would."""
+        for position in count():
+            is_there = self._is_there(name, position)
+            self._stream.wait(is_there)
+            feed = self._feed(name, position)
+            if feed is None:
+                yield from self._remainder(name)
+                return
+            yield from _texts(feed)
+            if name is not None:
+                return
+
+    async def text_async_iter(self, name: str | None = None) -> AsyncIterator[str]:
+        """As `text_iter`, for asyncio."""
+        for position in count():
+            await self._stream.wait_async(self._is_there(name, position))
+            feed = self._feed(name, position)
+            if feed is None:
+                for text in self._remainder(name):
+                    yield text
+                return
+            async for text in _texts_async(feed):
+                yield text
+            if name is not None:
+                return
+
+    async def reply_async(self, name: str) -> Reply | None:
+        """The reply that delivers a variable's latest answer, once it is asked for; None for one
+        that no reply delivers. Raises as `fetch` would."""
+        await self._stream.wait_async(self._is_there(name, 0))
+        feed = self._feed(name, 0)
+        if feed is None:
+            self._found(name)
+        return feed.reply if feed is not None else None
+
+    def _is_there(self, name: str | None, position: int) -> Callable[[], bool]:
+        """Whether feed `position` (of a variable: its latest) is there, or will never be."""
+        if name is None:
+            return lambda: self._feed(None, position) is not None or self._is_over()
+        return lambda: self._feed(name, position) is not None or self._is_settled(name)
+
+    def _feed(self, name: str | None, position: int) -> Feed | None:
+        feeds = self._interpreter.feeds
+        if name is not None:
+            feeds = [feed for feed in feeds if feed.name == name]
+            position = max(self._variables.num_expected(name), 1) - 1
+        return feeds[position] if position < len(feeds) else None
+
+    def _remainder(self, name: str | None) -> Iterator[str]:
+        """What is left to say when there is no feed: an error, or a value without one."""
+        if name is None:
+            self.raise_error()
+            return
+        value, _ = self._found(name)
+        if not isinstance(value, str):
+            raise ProgramError(f"variable {name!r} is a list and has no text to iterate over")
+        yield value
+
+    def _is_settled(self, name: str) -> bool:
+        if self._stream.error is not None:
+            return True
+        if self._variables.is_expected(name):
+            return False
+        return name in self._variables.values or self._is_over() or not self._is_outside
+
+    def _is_over(self) -> bool:
+        if self._stream.error is not None:
+            return True
+        return self._stream.is_closed if self._is_outside else self._stream.is_idle
+
+    def _found(self, name: str) -> tuple[Any, Any]:
+        variables = self._variables
+        with self._stream.lock:
+            if name in variables.values and not variables.is_expected(name):
+                return variables.values[name], variables.meta[name]
+            known, coming = tuple(variables.values), variables.expected()
+        self.raise_error()
+        raise UnsetVariable(name, known, coming)
+
+    def _raise(self, error: BaseException) -> NoReturn:
+        self._stream.is_error_seen = True
+        if isinstance(error, ForkrootError):
+            raise error
+        raise ProgramError(f"{type(error).__name__}: {error}") from error
+
+
+def _texts(feed: Feed) -> Iterator[str]:
+    if feed.reply is None:
+        if feed.text:
+            yield feed.text
+        return
+    is_whole = True
+    try:
+        for chunk in feed.reply:
+            if chunk.index == 0:
+                is_whole = False
+                yield chunk.text
+        if is_whole:
+            yield feed.reply.result().text
+    except InvalidCall as error:
+        raise error_of(feed.reply) or error from None
+
+
+async def _texts_async(feed: Feed) -> AsyncIterator[str]:
+    if feed.reply is None:
+        if feed.text:
+            yield feed.text
+        return
+    is_whole = True
+    try:
+        async for chunk in feed.reply:
+            if chunk.index == 0:
+                is_whole = False
+                yield chunk.text
+        if is_whole:
+            yield (await feed.reply).text
+    except InvalidCall as error:
+        raise error_of(feed.reply) or error from None

@@ -1,0 +1,131 @@
+"""How `select` picks one of several scored options: pure functions over their scores.
+
+A method is looked up by name:
+
+    token_length_normalized               the mean log-probability of the option's tokens (default)
+    greedy_token_selection                token by token, the likeliest next token wins
+    unconditional_likelihood_normalized   the mean gain over the option without any prompt
+    exact                                 the probability that the answer begins with the option,
+                                          summed over all ways to cut it into tokens
+    canonical                             the same, over the tokens that the tokenizer gives
+
+The first three are the paper's; their figures are log-probabilities per token. Those of the last
+two are log-probabilities: exp of them are shares of the model's distribution, and an option that
+begins another one counts only where the answer does not go on as the longer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ....core.api.protocol import InvalidCall, OptionScore, Scoring
+
+Scores: TypeAlias = Sequence[OptionScore]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The index of the chosen option, and the figure that decided for each option."""
+
+    index: int
+    figures: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to choose. `decide` gets the scores, and those without a prompt where it needs them.
+
+    scoring: what is asked of the runtime, as in `Call.scoring`.
+    """
+
+    name: str
+    decide: Callable[[Scores, Scores], Decision]
+    needs_unconditional: bool = False
+    scoring: Scoring = "tokens"
+
+
+def find_method(name: str | Method) -> Method:
+    """The method of this name, or the one given. Raises InvalidCall if there is none."""
+    if isinstance(name, Method):
+        return name
+    methods = {
+        "token_length_normalized": Method(
+            "token_length_normalized", lambda scores, _: token_length_normalized(scores)
+        ),
+        "greedy_token_selection": Method(
+            "greedy_token_selection", lambda scores, _: greedy_token_selection(scores)
+        ),
+        "unconditional_likelihood_normalized": Method(
+            "unconditional_likelihood_normalized", unconditional_likelihood_normalized, True
+        ),
+        "exact": Method("exact", lambda scores, _: likeliest(scores), scoring="exact"),
+        "canonical": Method("canonical", lambda scores, _: likeliest(scores), scoring="canonical"),
+    }
+    if name not in methods:
+        raise InvalidCall("choices_method", name, " | ".join(methods))
+    return methods[name]
+
+
+def token_length_normalized(scores: Scores) -> Decision:
+    """The option whose tokens have the highest mean log-probability; the first of equals."""
+    return _best([mean_logprob(score) for score in scores])
+
+
+def greedy_token_selection(scores: Scores) -> Decision:
+    """Token by token, keep the options that go on with the likeliest token.
+
+    An option that has ended competes with its mean against the next tokens of the longer ones. Of
+    options that stay equal to the end the first is chosen. Figures: the value at the step where
+    the option dropped out, or at the last one.
+    """
+    figures = [0.0] * len(scores)
+    remaining = list(range(len(scores)))
+    for step in range(max(len(score.ids) for score in scores)):
+        for index in remaining:
+            figures[index] = _value_at(scores[index], step)
+        best = max(remaining, key=lambda index: figures[index])
+        remaining = [
+            index
+            for index in remaining
+            if figures[index] == figures[best] or _same_token(scores[index], scores[best], step)
+        ]
+        if len(remaining) == 1:
+            break
+    return Decision(remaining[0], tuple(figures))
+
+
+def unconditional_likelihood_normalized(scores: Scores, unconditional: Scores) -> Decision:
+    """The option that the prompt makes likelier than it is by itself, per token.
+
+    unconditional: scores of the same options after an empty prompt.
+    """
+    return _best(
+        [
+            (score.logprob - alone.logprob) / max(len(score.logprobs), 1)
+            for score, alone in zip(scores, unconditional, strict=True)
+        ]
+    )
+
+
+def likeliest(scores: Scores) -> Decision:
+    """The option with the highest log-probability; the first of equals."""
+    return _best([score.logprob for score in scores])
+
+
+def mean_logprob(score: OptionScore) -> float:
+    """Mean log-probability of the option's tokens; 0 if the prompt left it none of its own."""
+    return score.logprob / max(len(score.logprobs), 1)
+
+
+def _best(figures: list[float]) -> Decision:
+    return Decision(figures.index(max(figures)), tuple(figures))
+
+
+def _value_at(score: OptionScore, step: int) -> float:
+    return score.logprobs[step] if step < len(score.logprobs) else mean_logprob(score)
+
+
+def _same_token(one: OptionScore, other: OptionScore, step: int) -> bool:
+    return one.ids[step : step + 1] == other.ids[step : step + 1] != ()

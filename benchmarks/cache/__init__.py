@@ -1,0 +1,1 @@
+"""What is the cache worth, and how near does it come to the best hit rate?"""

@@ -1,0 +1,1 @@
+"""What the scripts share: options and rows (`report`), programs, workloads, checkpoints."""

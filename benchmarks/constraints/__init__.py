@@ -1,0 +1,1 @@
+"""What do constraints cost, are answers valid, and what is jump-forward worth?"""

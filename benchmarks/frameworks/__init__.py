@@ -1,0 +1,1 @@
+"""Programs of DSPy, LangChain, Guidance and SGLang, and clients written elsewhere, unchanged."""

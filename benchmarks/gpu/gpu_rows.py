@@ -1,0 +1,300 @@
+"""Kernels over rows: norms, turns, gates, writes, masks, draws and experts, each against plain
+torch in float64 and beside the bytes that it must move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from forkroot.benchmarks.gpu.gpu_bench import (
+    Action,
+    Bench,
+    Case,
+    Cases,
+    Figures,
+    beside,
+    distance,
+    poison,
+    verdict,
+)
+from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.model.config import ModelConfig
+from forkroot.core.model.sampling.sampler import sample, uniforms
+from forkroot.kernels.devices import Drawing
+from forkroot.kernels.gpu.attention.writing import write
+from forkroot.kernels.gpu.draws import draw
+from forkroot.kernels.gpu.experts import Sorted, collect, spread
+from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.masks import mask
+from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+from forkroot.kernels.gpu.rotary import turn
+
+EPS = 1e-5
+DRAWS = {
+    "greedy": GREEDY,
+    "temperature 1": Draw(temperature=1.0),
+    "top_p 0.9": Draw(temperature=1.0, top_p=0.9),
+    "top_k 50": Draw(temperature=1.0, top_k=50),
+}
+
+
+class Job(NamedTuple):
+    """One kernel on one set of inputs. run: launches it. error: runs it on fresh inputs, and gives
+    its distance from the oracle. moved, products: what it cannot do without."""
+
+    run: Action
+    error: Callable[[], float]
+    moved: float
+    products: float = 0.0
+
+
+Make = Callable[[Bench, ModelConfig, int], Job]
+
+
+def cases(bench: Bench, name: str) -> Cases:
+    """The kernels of a layer, each for several numbers of tokens."""
+    counts = (1, 3) if bench.is_tiny else (1, 32, 256, 2048)
+    for kernel, make in KERNELS.items():
+        yield _case(bench, f"{name} {kernel}", bench.sizes(name), make, counts)
+
+
+def logits(bench: Bench, name: str) -> Cases:
+    """Masks and draws over a vocabulary."""
+    counts = (1, 3) if bench.is_tiny else (1, 32, 128)
+    sizes = bench.sizes(name)
+    yield _case(bench, f"{name} mask", sizes, _mask, counts)
+    for kind in DRAWS:
+        yield Case(f"{name} draw {kind}", lambda kind=kind: _drawn(bench, sizes, kind, counts), 4)
+
+
+def others(bench: Bench, name: str) -> Cases:
+    """Draws by FlashInfer's kernels, whose tokens are its own: greedy ones alone are compared."""
+    from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+
+    sizes, draw = bench.sizes(name), FlashInferDraws()
+    for kind in DRAWS:
+        yield Case(
+            f"{name} draw {kind} flashinfer",
+            lambda kind=kind: _drawn(bench, sizes, kind, (1, 32, 128), draw, kind == "greedy"),
+            4,
+        )
+
+
+def experts(bench: Bench, name: str) -> Cases:
+    """Both products of a mixture."""
+    counts = (1, 5) if bench.is_tiny else (1, 32, 512)
+    sizes = replace(bench.sizes(name), num_experts=8, experts_per_token=2)
+    yield _case(bench, f"{name} experts in", sizes, _spread, counts)
+    yield _case(bench, f"{name} experts out", sizes, _collect, counts)
+
+
+def _case(bench: Bench, name: str, sizes: ModelConfig, make: Make, counts: tuple[int, ...]) -> Case:
+    return Case(name, lambda: {str(n): _measure(bench, sizes, make, n) for n in counts}, 3)
+
+
+def _measure(bench: Bench, sizes: ModelConfig, make: Make, count: int) -> Figures:
+    first = make(bench, sizes, count)
+    told = verdict(first.error(), bench.dtype)
+    num_sets = min(bench.num_sets(int(first.moved)), 16)
+    jobs = [first, *(make(bench, sizes, count) for _ in range(num_sets - 1))]
+    seconds, clock = bench.timed([job.run for job in jobs])
+    return told | beside(seconds, clock, bench.floor(first.moved, first.products))
+
+
+def _normed(x: Tensor, weight: Tensor) -> Tensor:
+    x = x.double()
+    return x * (x.pow(2).mean(-1, keepdim=True) + EPS).rsqrt() * weight.double()
+
+
+def _norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    x, weight = bench.normal(count, sizes.hidden_size), bench.normal(sizes.hidden_size)
+    out = torch.full_like(x, torch.nan)
+
+    def error() -> float:
+        return distance(rms_norm(x, weight, EPS, out), _normed(x, weight))
+
+    return Job(lambda: rms_norm(x, weight, EPS, out), error, 2 * x.nbytes)
+
+
+def _add_norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    residual, x = (bench.normal(count, sizes.hidden_size) for _ in range(2))
+    weight = bench.normal(sizes.hidden_size)
+
+    def error() -> float:
+        there = residual.clone()
+        poison(x.shape, dtype=x.dtype, device=bench.device)
+        found = add_rms_norm(there, x, weight, EPS)
+        sums = distance(there, residual.double() + x.double())
+        return float(np.maximum(sums, distance(found, _normed(there, weight))))
+
+    return Job(lambda: add_rms_norm(residual, x, weight, EPS), error, 4 * x.nbytes)
+
+
+def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    heads, dim = sizes.num_heads + sizes.num_kv_heads, sizes.head_dim
+    whole = bench.normal(count, heads + sizes.num_kv_heads, dim)
+    angles = torch.randn(count, 1, dim // 2, device=bench.device)
+    angles = torch.polar(torch.ones_like(angles), angles)
+    x = whole[:, :heads]
+
+    def error() -> float:
+        there = whole.clone()
+        pairs = torch.view_as_complex(x.double().reshape(*x.shape[:2], -1, 2)) * angles
+        turn(there[:, :heads], angles)
+        untouched = torch.equal(there[:, heads:], whole[:, heads:])
+        wanted = torch.view_as_real(pairs).reshape(x.shape)
+        return distance(there[:, :heads], wanted) if untouched else float("nan")
+
+    moved = 2 * x.numel() * x.itemsize + angles.nbytes
+    return Job(lambda: turn(x, angles), error, moved)
+
+
+def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    size = sizes.ffn_size
+    x = bench.normal(count, 2 * size)
+
+    def error() -> float:
+        poison((count, size), dtype=x.dtype, device=bench.device)
+        return distance(silu_mul(x), F.silu(x[:, :size].double()) * x[:, size:].double())
+
+    return Job(lambda: silu_mul(x), error, 1.5 * x.nbytes)
+
+
+def _write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    heads, dim = sizes.num_kv_heads, sizes.head_dim
+    kv = bench.normal(count, 2 * heads, dim)
+    slots = torch.randperm(2 * count, device=bench.device)[:count]
+    pool = torch.full((2, 2 * count, heads, dim), torch.nan, dtype=kv.dtype, device=bench.device)
+    pool = pool.transpose(1, 2)
+
+    def error() -> float:
+        write(pool, slots, kv)
+        found = pool[:, :, slots].permute(2, 0, 1, 3).flatten(1, 2)
+        is_rest_left = int(pool.isnan().sum()) == kv.numel()
+        return 0.0 if torch.equal(found, kv) and is_rest_left else float("nan")
+
+    return Job(lambda: write(pool, slots, kv), error, 2 * kv.nbytes)
+
+
+KERNELS: dict[str, Make] = {
+    "norm": _norm,
+    "add and norm": _add_norm,
+    "turn": _turn,
+    "gate": _gate,
+    "write": _write,
+}
+
+
+def _mask(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    size = sizes.vocabulary_size
+    x = bench.normal(count, size, dtype=torch.float32)
+    words = torch.randint(
+        -(2**31), 2**31, (count, -(-size // 32)), dtype=torch.int32, device=bench.device
+    )
+    rows = torch.arange(count, device=bench.device)
+
+    def error() -> float:
+        bits = (words[:, :, None] >> torch.arange(32, device=bench.device)) & 1
+        hidden = bits.flatten(1)[:, :size] == 0
+        there = x.clone()
+        mask(there, rows, words)
+        return 0.0 if torch.equal(there, x.masked_fill(hidden, -torch.inf)) else float("nan")
+
+    return Job(lambda: mask(x, rows, words), error, x.nbytes / 2 + words.nbytes)
+
+
+def _drawn(
+    bench: Bench,
+    sizes: ModelConfig,
+    kind: str,
+    counts: tuple[int, ...],
+    draw: Drawing = draw,
+    is_alike: bool = True,
+) -> Figures:
+    """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and
+    the time for them."""
+    told: Figures = {}
+    for count in counts:
+        x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
+        draws = [replace(DRAWS[kind], seed=bench.seed + row) for row in range(count)]
+        given = _given(bench, draws)
+        found = draw(x, *given).cpu().numpy()
+        wanted = sample(x.cpu(), draws).tokens
+        seconds, clock = bench.timed([lambda x=x, given=given: draw(x, *given)])
+        same = float((found == wanted).mean())
+        is_right = (
+            same >= 0.97 or not is_alike
+        )  # a sum of 128k numbers may round another way at a boundary
+        told[str(count)] = {"same": same, "is_right": is_right}
+        told[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
+    return told
+
+
+def _given(bench: Bench, draws: list[Draw]) -> list[Tensor]:
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("temperature", torch.float32),
+        ("top_k", torch.int32),
+        ("top_p", torch.float32),
+        ("min_p", torch.float32),
+    )
+    given = [torch.tensor([getattr(it, name) for it in draws]).to(dtype) for name, dtype in kinds]
+    return [it.to(bench.device) for it in (*given, torch.from_numpy(uniforms(draws)))]
+
+
+def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, Sorted]:
+    order = torch.rand(count, sizes.num_experts, device=bench.device).argsort(-1)
+    chosen = order[:, : sizes.experts_per_token].contiguous()
+    return chosen.flatten(), Sorted.of(chosen, sizes.num_experts)
+
+
+def _least(x: Tensor, out_size: int, weights: Tensor, chosen: Tensor) -> tuple[float, float]:
+    """Bytes and products of the experts that are chosen."""
+    touched = int(chosen.unique().numel()) / len(weights)
+    moved = touched * weights.nbytes + x.nbytes + len(chosen) * out_size * x.itemsize
+    return moved, 2.0 * len(chosen) * weights.shape[1] * weights.shape[2]
+
+
+def _spread(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    x, per_row = bench.normal(count, sizes.hidden_size), sizes.experts_per_token
+    size = 2 * sizes.ffn_size
+    weights = bench.normal(sizes.num_experts, size, sizes.hidden_size)
+    chosen, pairs = _sorted(bench, sizes, count)
+
+    def error() -> float:
+        poison((len(chosen), size), dtype=x.dtype, device=bench.device)
+        found = spread(x, weights, pairs, per_row)
+        rows = x.double().repeat_interleave(per_row, 0)[pairs.order.long()]
+        return _by_expert(found, rows, weights, chosen[pairs.order.long()])
+
+    return Job(lambda: spread(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen))
+
+
+def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+    chosen, pairs = _sorted(bench, sizes, count)
+    x = bench.normal(len(chosen), sizes.ffn_size)
+    weights = bench.normal(sizes.num_experts, sizes.hidden_size, sizes.ffn_size)
+    shares = torch.rand(len(chosen), device=bench.device)
+
+    def error() -> float:
+        poison((len(chosen), sizes.hidden_size), dtype=torch.float32, device=bench.device)
+        order = pairs.order.long()
+        found = collect(x, weights, pairs, shares)[order]
+        return _by_expert(found, x.double() * shares[order, None], weights, chosen[order])
+
+    least = _least(x, 2 * sizes.hidden_size, weights, chosen)
+    return Job(lambda: collect(x, weights, pairs, shares), error, *least)
+
+
+def _by_expert(found: Tensor, rows: Tensor, weights: Tensor, experts: Tensor) -> float:
+    """Distance from one product an expert, of rows [pairs, depth] in float64."""
+    wanted = torch.empty(found.shape, dtype=torch.float64, device=found.device)
+    for expert in experts.unique().tolist():
+        mine = experts == expert
+        wanted[mine] = rows[mine] @ weights[expert].double().T
+    return distance(found, wanted)

@@ -1,0 +1,1 @@
+"""What does a decode step cost beside its bare matrix products, and do GPU kernels compile?"""

@@ -1,0 +1,180 @@
+"""Every kernel for GPUs, compiled for Hopper (sm_90) on a machine without a GPU, through its
+production launcher and in the shapes of published models: registers, spilled bytes and shared
+memory of each. A kernel that spills is reported, and makes the script fail.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import driver
+
+from forkroot.benchmarks.common.report import parser, report
+from forkroot.kernels.gpu.attention.attention import GpuAttention
+from forkroot.kernels.gpu.attention.writing import write
+from forkroot.kernels.gpu.draws import draw
+from forkroot.kernels.gpu.experts import Sorted, collect, spread
+from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.launch import only_compiling
+from forkroot.kernels.gpu.masks import mask
+from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+from forkroot.kernels.gpu.rotary import turn
+from forkroot.kernels.interface import Past
+
+
+class Shape(NamedTuple):
+    """Of a model: what its kernels are specialised for."""
+
+    hidden: int
+    heads: int
+    kv_heads: int
+    dim: int
+    ffn: int
+    vocabulary: int
+    experts: int = 0
+
+
+SHAPES = {
+    "llama-2-7b": Shape(4096, 32, 32, 128, 11008, 32_000),
+    "llama-3.1-8b": Shape(4096, 32, 8, 128, 14336, 128_256),
+    "mixtral-8x7b": Shape(4096, 32, 8, 128, 14336, 32_000, 8),
+    "head of 64": Shape(2048, 32, 8, 64, 8192, 128_256),
+}
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+TOKENS = 8
+
+
+class Hopper:
+    """A driver of Triton's that names a target and can run nothing."""
+
+    def get_current_target(self) -> GPUTarget:
+        """Compute capability 9.0."""
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        """The only one."""
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        """None is needed."""
+        return device
+
+    def get_active_torch_device(self) -> torch.device:
+        """Where tensors are that are only looked at."""
+        return torch.device("cpu")
+
+
+def attention(shape: Shape, dtype: torch.dtype, window: int | None, softcap: float | None) -> None:
+    """Single tokens, a chunk, and a shared root."""
+    table = np.arange(12 * 900, dtype=np.int32).reshape(12, 900)
+    table[:, :700] = table[0, :700]
+    lens = np.array([1] * 11 + [64], np.int32)
+    past = Past(table, np.arange(12, dtype=np.int32), np.full(12, 800, np.int32), lens)
+    q = torch.empty(75, shape.heads, shape.dim, dtype=dtype)
+    kv = torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)
+    given = GpuAttention(q.device, shape.kv_heads, dtype, shape.heads // shape.kv_heads)
+    given.attend(q, kv, given.plan(past, window), 0.1, softcap)
+
+
+def rows(shape: Shape, dtype: torch.dtype) -> None:
+    """Norms, turns, gates and writes."""
+    x, weight = (torch.empty(*n, shape.hidden, dtype=dtype) for n in ((TOKENS,), ()))
+    rms_norm(x, weight, 1e-5)
+    add_rms_norm(x, x.clone(), weight, 1e-5)
+    qkv = torch.empty(TOKENS, shape.heads + 2 * shape.kv_heads, shape.dim, dtype=dtype)
+    turn(qkv, torch.empty(TOKENS, 1, shape.dim // 2, dtype=torch.complex64))
+    kv, pool = qkv[:, shape.heads :], torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)
+    write(pool, torch.arange(TOKENS), kv)
+    silu_mul(torch.empty(TOKENS, 2 * shape.ffn, dtype=dtype))
+
+
+def logits(shape: Shape) -> None:
+    """Masks and draws."""
+    x = torch.empty(TOKENS, shape.vocabulary)
+    words = torch.empty(TOKENS, -(-shape.vocabulary // 32), dtype=torch.int32)
+    mask(x, torch.arange(TOKENS), words)
+    ones, numbers = torch.ones(TOKENS), torch.zeros(TOKENS, dtype=torch.float64)
+    draw(x, ones, ones.int(), ones, ones, numbers)
+
+
+def experts(shape: Shape, dtype: torch.dtype, num_tokens: int) -> None:
+    """Both products of a mixture."""
+    pairs = Sorted.of(torch.zeros(num_tokens, 2, dtype=torch.int64), shape.experts)
+    x = torch.empty(num_tokens, shape.hidden, dtype=dtype)
+    first = torch.empty(shape.experts, 2 * shape.ffn, shape.hidden, dtype=dtype)
+    middle = spread(x, first, pairs, 2)
+    second = torch.empty(shape.experts, shape.hidden, shape.ffn, dtype=dtype)
+    collect(middle[:, : shape.ffn], second, pairs, torch.ones(num_tokens * 2))
+
+
+def launches() -> Iterator[tuple[str, Callable[[], None]]]:
+    """Everything that the shapes launch, by name."""
+    for name, shape in SHAPES.items():
+        yield f"{name} logits", lambda shape=shape: logits(shape)
+        for dtype in DTYPES:
+            of = f"{name} {str(dtype).removeprefix('torch.')}"
+            for window, softcap in ((None, None), (256, None), (None, 30.0)):
+                kind = " window" if window else " softcap" if softcap else ""
+                yield (
+                    f"{of}{kind}",
+                    lambda s=shape, d=dtype, w=window, c=softcap: attention(s, d, w, c),
+                )
+            yield of, lambda s=shape, d=dtype: rows(s, d)
+            for count in (TOKENS, 512) if shape.experts else ():
+                yield f"{of} {count} tokens", lambda s=shape, d=dtype, n=count: experts(s, d, n)
+
+
+def resources(cubin: bytes) -> dict[str, int]:
+    """Registers, and bytes on the stack or in local memory: those that were spilled."""
+    tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        said = subprocess.run(
+            [tool, "-res-usage", path], capture_output=True, text=True, check=True
+        )
+    found = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said.stdout))
+    return {"registers": int(found["REG"]), "spilled": int(found["STACK"]) + int(found["LOCAL"])}
+
+
+def measure(only: str) -> dict[str, dict[str, Any]]:
+    """What the compiler made of every kernel whose name has `only` in it."""
+    figures: dict[str, dict[str, Any]] = {}
+    for name, launch in launches():
+        with only_compiling() as compiled:
+            if only in name:
+                launch()
+        for kernel in compiled:
+            facts = {"shared": kernel.metadata.shared, "warps": kernel.metadata.num_warps}
+            figures[f"{name}: {kernel.name}"] = {**resources(kernel.asm["cubin"]), **facts}
+    return figures
+
+
+def main() -> None:
+    """Compile and print the row."""
+    options = parser(__doc__)
+    options.add_argument("--only", default="", help="names that have this in them")
+    args = options.parse_args()
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        sys.exit("TRITON_INTERPRET=1 compiles nothing: unset it")
+    driver.set_active(Hopper())
+    figures = measure(args.only)
+    report("compiled", {"kernels": figures, "triton": triton.__version__}, args.out)
+    spilling = [name for name, found in figures.items() if found["spilled"]]
+    if spilling or not figures:
+        sys.exit("spills: " + ", ".join(spilling) if spilling else f"no kernel named {args.only!r}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Ours beside other engines: the same programs, in turn, in one run."""

@@ -1,0 +1,1 @@
+"""The standalone server against its bars: overhead, streams, isolation, crashes, odd requests."""

@@ -1,0 +1,1 @@
+"""The tables of docs/performance.md, made from the kept rows."""

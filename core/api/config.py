@@ -1,0 +1,244 @@
+"""The engine's settings, as one frozen value.
+
+Read only by the composition root and the command line, which hand each room the numbers it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from ..common.nearest import did_you_mean, nearest
+from .protocol import InvalidCall, Sampling
+
+_Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
+
+HOST_POLICIES = ("back", "through")
+_OF_CONNECT = ("process", "revision")
+_ELSEWHERE = {
+    **{it.name: f"; it is of a call, as in gen(..., {it.name}=...)" for it in fields(Sampling)},
+    "settings": "; each is given by its own name",
+    "api_key": "; it is for the URL of a server",
+}
+ORDERS = ("lpm", "dfs", "fcfs", "random")
+DTYPES = ("auto", "float32", "bfloat16", "float16")
+_DTYPE_ALIASES = {
+    **dict.fromkeys(("bf16",), "bfloat16"),
+    **dict.fromkeys(("fp16", "f16", "half"), "float16"),
+    **dict.fromkeys(("fp32", "f32", "float", "single"), "float32"),
+}
+PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "attention": ("auto", "triton", "flashinfer", "plain", "cpu"),
+        "constraint": ("auto",),
+        "sampling": ("auto", "triton", "flashinfer", "plain"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig:
+    """How an engine runs. Sizes that are None are filled in by `resolve`.
+
+    dtype: what the model is computed in; "auto": float32 for small models and those stored in it;
+      others what they are stored in, on a CPU bfloat16 if it has instructions for it, else float32.
+    device: what it runs on, such as "cpu" or "cuda:0".
+    attention: the attention kernels: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
+      (torch's own) anywhere; "auto": the fastest that the device has; "module:Factory": what this
+      factory returns, as a plugin's (see `adapters.hookspecs.register_backends`).
+    constraint: the compiler of constraints: "auto" (ours) or "module:Factory", likewise.
+    graphs: whether decode steps are recorded as CUDA graphs, on a GPU with "triton".
+    sampling: the sampler: "triton" and "flashinfer" on a GPU, "plain" anywhere (it waits for the
+      device); "auto": the fastest whose samples for a seed do not depend on the batch. With
+      "flashinfer" they depend on it.
+    num_slots: tokens of KV that the pool holds, for cached and running sequences together.
+    host_slots: tokens of KV that the host tier holds: evicted tokens go there, and come back when
+      they are used again.
+    host_policy: when tokens are copied to the host tier: "back" when they are evicted, "through" as
+      soon as they are cached.
+    host_file: a new file in which the host tier lies, instead of in memory.
+    logprob_bytes: host memory for log-probabilities of cached prompt tokens, so that `echo` with
+      `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
+      each alternative; 0: none are kept.
+    ranks: processes that hold the model together (tensor parallelism), this one included.
+    max_running: sequences in one batch at most.
+    max_waiting: calls that may wait; one more ends in Overloaded.
+    chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
+    context_len: tokens of one sequence at most, no more than the model was trained for; None: as
+      many.
+    order: of the waiting calls: "lpm" (longest matched prefix first), "dfs" (of the radix tree that
+      the waiting calls form), "fcfs", or "random" (for ablation).
+    ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
+    cache: whether the KV of finished calls is kept for later ones.
+    hints: whether fork hints are followed.
+    jumps: whether text that a constraint forces is computed in one pass (jump-forward); the answer
+      is the same.
+    overlap: whether a step is prepared while the device computes the one before; "auto": where the
+      device is not the CPU. The answer is the same.
+    exact_nodes: distributions that one call for exact option probabilities may compute.
+    root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
+    hang_timeout: seconds without a heartbeat after which another rank, or the engine's process
+      where it is a child, is ended as hanging; None: never.
+    plain_content: whether special tokens in message content stay plain text, so that no role can be
+      forged; otherwise they become special tokens, as in transformers.
+    hold_min: shared uncomputed tokens for which a call waits on another one that computes them.
+    seed: calls without a seed draw theirs from this one.
+    """
+
+    dtype: str = "auto"
+    device: str = "cpu"
+    attention: str = "auto"
+    constraint: str = "auto"
+    graphs: bool = True
+    sampling: str = "auto"
+    num_slots: int | None = None
+    host_slots: int = 0
+    host_policy: str = "back"
+    host_file: str | None = None
+    logprob_bytes: int = 128 << 20
+    ranks: int = 1
+    max_running: int = 64
+    max_waiting: int = 10_000
+    chunk_tokens: int = 1024
+    context_len: int | None = None
+    order: str = "lpm"
+    ageing: int = 16
+    cache: bool = True
+    hints: bool = True
+    jumps: bool = True
+    overlap: bool | str = "auto"
+    exact_nodes: int = 1024
+    root_timeout: float = 10.0
+    hang_timeout: float | None = 15.0
+    hold_min: int = 8
+    plain_content: bool = False
+    seed: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> EngineConfig:
+        """A checked config. Raises InvalidCall for an unknown key or a value not allowed."""
+        known = [item.name for item in fields(cls)]
+        for key, value in settings.items():
+            if key not in known:
+                hint = _ELSEWHERE.get(key) or did_you_mean(key, (*known, *_OF_CONNECT), 0.8)
+                others = ", ".join(_OF_CONNECT)
+                allowed = f"one of the settings {', '.join(known)}, and of connect: {others}{hint}"
+                raise InvalidCall(key, value, allowed)
+        config = cls(**settings)
+        config.check()
+        return config
+
+    @staticmethod
+    def allowed_values() -> dict[str, str]:
+        """What each setting may be, in words."""
+        return {
+            **{name: ", ".join(choices) for name, choices in _CHOICES.items()},
+            **{name: allowed for name, (allowed, _) in _RULES.items()},
+        }
+
+    def check(self) -> None:
+        """Raise InvalidCall for the first setting whose value is not allowed."""
+        for name, (allowed, is_allowed) in _RULES.items():
+            value = getattr(self, name)
+            if not is_allowed(value):
+                raise InvalidCall(name, value, allowed)
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices and not (name in PARTS and _is_place(value)):
+                places = ("'module:Factory'",) if name in PARTS else ()
+                hint = _meant_dtype(value) if name == "dtype" else _meant(value, choices)
+                raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
+
+    @property
+    def has_overlap(self) -> bool:
+        """Whether steps overlap."""
+        return not self.device.startswith("cpu") if self.overlap == "auto" else bool(self.overlap)
+
+    def resolve(self, model_context: int, kv_bytes_per_token: int, memory: int) -> EngineConfig:
+        """A new config with every size set. Raises InvalidCall for a context that the model has
+        not.
+
+        model_context: the model's own context length. kv_bytes_per_token: over all layers.
+        memory: bytes that the pool may take where `num_slots` is unset.
+        """
+        context = self.context_len or model_context
+        if context > model_context:
+            allowed = f"an integer from 2 to {model_context}, which is what the model has, or None"
+            raise InvalidCall("context_len", context, allowed)
+        slots = self.num_slots or min(
+            max(memory // kv_bytes_per_token, context), self.max_running * context
+        )
+        return replace(self, context_len=context, num_slots=slots)
+
+
+def _meant(value: object, choices: tuple[str, ...]) -> str:
+    return did_you_mean(value, choices) if isinstance(value, str) else ""
+
+
+def _meant_dtype(value: object) -> str:
+    """The name of a dtype that is given by another name, or as torch's own object."""
+    name = str(value).lower().removeprefix("torch.")
+    near = _DTYPE_ALIASES.get(name) or nearest(name, DTYPES)
+    return f"; did you mean {near!r}?" if near is not None else ""
+
+
+def _is_place(value: object) -> bool:
+    """Whether this says where a factory is: "module:attribute"."""
+    module, _, attribute = value.partition(":") if isinstance(value, str) else ("", "", "")
+    return bool(module and attribute)
+
+
+def _is_whole(value: object, low: int, most: int) -> bool:
+    return type(value) is int and low <= value <= most
+
+
+def _whole(low: int, most: int = 2**31 - 1, told: str = "2**31-1") -> _Rule:
+    return f"an integer from {low} to {told}", lambda v: _is_whole(v, low, most)
+
+
+def _size(low: int) -> _Rule:
+    """Of what `resolve` can fill in."""
+    allowed, is_allowed = _whole(low)
+    return f"{allowed}, or None", lambda v: v is None or is_allowed(v)
+
+
+def _is_span(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and 0 < value < most
+
+
+_SWITCH: _Rule = "True or False", lambda v: isinstance(v, bool)
+_RULES: dict[str, _Rule] = {
+    "num_slots": _size(1),
+    "host_slots": _whole(0),
+    "logprob_bytes": _whole(0, 2**63 - 1, "2**63-1"),
+    "ranks": _whole(1),
+    "max_running": _whole(1),
+    "max_waiting": _whole(1),
+    "chunk_tokens": _whole(1),
+    "context_len": _size(2),
+    "ageing": _whole(1),
+    "hold_min": _whole(1),
+    "exact_nodes": _whole(1),
+    "seed": _whole(0, 2**63 - 1, "2**63-1"),
+    "host_file": ("the name of a new file, or None", lambda v: isinstance(v, str | None)),
+    "device": (
+        "the name of a device, such as cpu or cuda:0",
+        lambda v: isinstance(v, str) and v.strip() != "",
+    ),
+    **dict.fromkeys(("cache", "graphs", "hints", "jumps", "plain_content"), _SWITCH),
+    "overlap": ("True, False or auto", lambda v: isinstance(v, bool) or v == "auto"),
+    "root_timeout": ("a finite number of seconds > 0", lambda v: _is_span(v, math.inf)),
+    "hang_timeout": (
+        "a number of seconds > 0, or None",
+        lambda v: v is None or _is_span(v, 1e9),
+    ),
+}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "order": ORDERS,
+    "host_policy": HOST_POLICIES,
+    "dtype": DTYPES,
+    **PARTS,
+}

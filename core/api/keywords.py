@@ -1,0 +1,147 @@
+"""Keywords that nobody knows: refused by name, with what was probably meant, or where it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, ParamSpec, TypeVar
+
+from ..common.nearest import nearest
+from .errors import InvalidCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+ENGINE_SETTINGS = (  # what `connect` takes for a model that it starts: those of `EngineConfig`
+    *("process", "revision"),
+    *("dtype", "device", "attention", "constraint", "graphs", "sampling", "num_slots"),
+    *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
+    *("max_running", "max_waiting"),
+    *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
+    *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),
+)
+_OTHERS = {  # what other libraries call the same
+    "max_new_tokens": "max_tokens",
+    "max_output_tokens": "max_tokens",
+    "max_completion_tokens": "max_tokens",
+    "num_predict": "max_tokens",
+    "stop_sequences": "stop",
+    "random_seed": "seed",
+    "request_timeout": "timeout",
+    "timeout": "deadline",
+    "openai_api_key": "api_key",
+    "model_name": "model",
+    "model_id": "model",
+    "model_path": "model",
+}
+_BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Names that are known in another place. told: which, with {name} for the name."""
+
+    names: Collection[str]
+    told: str
+
+
+ENGINE = Place(ENGINE_SETTINGS, "{name} is of the engine: connect(..., {name}=...)")
+
+
+def meant(name: str, known: Iterable[str], *places: Place) -> str:
+    """What the refusal of a name that is none of `known` ends with: "; did you mean ...?", or in
+    which other place it goes; "" where nothing is like it."""
+    known = frozenset(known)
+    near = _OTHERS.get(name)
+    if near is None or not any(near in names for names in (known, *(it.names for it in places))):
+        strays = (nearest(name, place.names, 0.8) for place in places)
+        near = nearest(name, known.union(stray for stray in strays if stray is not None))
+    if near is None:
+        return ""
+    if near in known:
+        return f"; did you mean {near}?"
+    told = next(place.told for place in places if near in place.names)
+    return f"; {told.format(name=near)}"
+
+
+class UnknownKeyword(InvalidCall, TypeError):
+    """A keyword that is none of `known`. places: where else it may go. suggestion: the known one
+    that it resembles, or None."""
+
+    def __init__(self, field: str, value: object, known: Collection[str], *places: Place) -> None:
+        names = tuple(sorted(known))
+        super().__init__(field, value, ", ".join(names) or "no keywords")
+        self.args = (field, value, names, *places)
+        self.suggestion = nearest(field, names)
+
+    def __str__(self) -> str:
+        return super().__str__() + meant(self.field, *self.args[2:])
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The parameters of a function that can be given by name.
+
+    is_open: it takes any other keyword as well.
+    """
+
+    names: frozenset[str]
+    is_open: bool = False
+
+    @classmethod
+    def of(cls, body: Callable[..., Any], skip: int = 0) -> Parameters:
+        """Those of `body`, without its first `skip` ones."""
+        entries = list(signature(body).parameters.values())[skip:]
+        names = frozenset(entry.name for entry in entries if entry.kind in _BY_NAME)
+        return cls(names, any(entry.kind is Parameter.VAR_KEYWORD for entry in entries))
+
+    def check(
+        self, keywords: Mapping[str, Any], others: Iterable[str] = (), *places: Place
+    ) -> None:
+        """Raise UnknownKeyword for the first keyword that is neither a parameter nor in `others`,
+        unless any is taken. places: where else it may go."""
+        known = self.names.union(others)
+        for name, value in keywords.items():
+            if not self.is_open and name not in known:
+                raise UnknownKeyword(name, value, known, *places)
+
+
+def checks_keywords(*places: Place) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make of a function the same one, where a keyword that it does not declare raises
+    UnknownKeyword. places: where else it may go."""
+
+    def make(body: Callable[P, R]) -> Callable[P, R]:
+        parameters = Parameters.of(body)
+
+        @wraps(body)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            parameters.check(kwargs, (), *places)
+            return body(*args, **kwargs)
+
+        return checked
+
+    return make
+
+
+def checks_fields(*places: Place) -> Callable[[type[T]], type[T]]:
+    """The same for the fields of a dataclass; what it is made of otherwise costs no time."""
+
+    def make(kind: type[T]) -> type[T]:
+        names = frozenset(item.name for item in fields(kind) if item.init)  # type: ignore[arg-type]
+        init: Callable[..., None] = vars(kind)["__init__"]
+
+        @wraps(init)
+        def checked(self: T, *args: Any, **kwargs: Any) -> None:
+            try:
+                init(self, *args, **kwargs)
+            except TypeError:
+                Parameters(names).check(kwargs, (), *places)
+                raise
+
+        setattr(kind, "__init__", checked)  # noqa: B010 - a type checker forbids the other way
+        return kind
+
+    return make

@@ -1,0 +1,379 @@
+"""The engine: admit, schedule, run, advance, emit.
+
+One thread calls `step` in a loop; scheduler and runner are arguments, so that the whole of it runs
+without a model in tests. Nothing here knows what a tensor, a framework or a file is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from ..api.batch import GREEDY, Answer, Draw, Outcome
+from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
+from ..common.counters import Counters
+from ..fsm.tokens.tokenizations import Tokenizations
+from ..radix.cache import RadixCache
+from .advance import Advancer
+from .batches import Part, read_log_mass, read_logprob
+from .flights import Launcher, Runner, Trip, attempt
+from .forks import Roots
+from .pins import Pins
+from .scheduler import Scheduler
+from .sequence import Ending, Job, Sequence
+
+T = TypeVar("T")
+_NO_NUMBERS = "the model gave logits that are no numbers"
+
+
+class Engine:
+    """Runs jobs over one scheduler and one runner.
+
+    clock: seconds, monotonic. max_waiting: sequences that may wait. overlap: whether each batch is
+      launched before the one before it has landed, if the runner is a Launcher.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        cache: RadixCache,
+        roots: Roots,
+        advancer: Advancer,
+        *,
+        max_waiting: int,
+        hints: bool = True,
+        overlap: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._runner = runner
+        self._cache = cache
+        self._roots = roots
+        self._advancer = advancer
+        self._max_waiting = max_waiting
+        self._pins = Pins(cache, roots, hints)
+        self._launcher = runner if overlap and isinstance(runner, Launcher) else None
+        self._away: Trip | None = None
+        self._is_grounded = False
+        self._clock = clock
+        self._jobs: dict[Job, None] = {}
+        self._batch_size = 0
+        self._started = 0.0
+        self.counters = Counters()
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a call is open, or a batch is away."""
+        return bool(self._jobs) or self._away is not None
+
+    def load(self) -> dict[str, int]:
+        """What there is now; any thread may ask, and may see figures of two steps. Sequences that
+        run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
+        bytes of log-probabilities that are kept."""
+        cache = self._cache
+        return {
+            "running": len(self._scheduler.running),
+            "waiting": self._scheduler.num_waiting,
+            "batch": self._batch_size if self._jobs else 0,
+            "slots": cache.capacity,
+            "free_slots": cache.num_free,
+            "cached_slots": cache.num_cached,
+            "locked_slots": cache.num_locked,
+            "nodes": cache.num_nodes,
+            "logprob_bytes": cache.num_logprob_bytes,
+        }
+
+    def admit(self, job: Job) -> None:
+        """Take a job in; it waits for its turn, or fails at once when too many wait."""
+        self.counters.calls += 1
+        self._jobs[job] = None
+        job.arrived = self._clock() if job.arrived is None else job.arrived
+        if self._scheduler.num_waiting + len(job.sequences) > self._max_waiting:
+            self._fail(job, self._overload(job))
+            return
+        if job.call.deadline is not None:
+            job.expires = self._clock() + job.call.deadline
+        try:
+            for sequence in job.sequences:
+                self._advancer.begin(sequence)
+        except Exception as error:
+            self._blame(job, error)
+            return
+        for sequence in job.sequences:
+            if sequence.ending is None:
+                self._scheduler.add(sequence)
+            else:  # its constraint leaves no choice: nothing is to be computed
+                self._close(sequence)
+        if job.num_open == 0:
+            self._complete(job)
+
+    def step(self) -> None:
+        """Compute one batch and deliver what it gave, or what the one before gave that was still
+        away. Fails calls, never raises for them."""
+        self._started, num_retracted = self._clock(), self._scheduler.num_retracted
+        num_evicted = self._cache.num_evicted
+        self._expire(self._started)
+        if self._launcher is None or self._is_grounded:
+            parts = self._scheduler.schedule()
+            self._batch_size = len(parts)
+            self._run(parts)
+            self._is_grounded = False
+        else:
+            parts = self._fly(self._launcher)
+        for part in parts:
+            self._note_start(part.sequence.job)
+        self._emit()
+        self.counters.steps += 1
+        self.counters.retracted += self._scheduler.num_retracted - num_retracted
+        self.counters.evicted_tokens += self._cache.num_evicted - num_evicted
+        self.counters.step_seconds += self._clock() - self._started
+
+    def abort(self, job: Job) -> None:
+        """End a job early; its outputs so far are its completion. Nothing if it has ended."""
+        if job not in self._jobs:
+            return
+        for sequence in job.sequences:
+            if sequence.ending is None:
+                sequence.ending = Ending("abort", None, len(sequence.text))
+                self._close(sequence)
+        self._complete(job)
+
+    def retract_all(self) -> None:
+        """Send all that runs back to wait, as if memory had run out; nothing is away when memory
+        does. For tests, between steps."""
+        self._land()
+        self._emit()
+        for sequence in list(self._scheduler.running):
+            self._scheduler.retract(sequence)
+
+    def clear_cache(self) -> int:
+        """Forget what no running call uses; returns how many tokens."""
+        return self._cache.clear()
+
+    def next_event(self) -> float | None:
+        """The clock's second at which an idle engine has something to do; None: never."""
+        return self._roots.next_expiry()
+
+    def expire_roots(self) -> None:
+        """Release pinned roots whose time is over."""
+        self._roots.expire(self._clock())
+
+    def check(self) -> None:
+        """Assert that slots are conserved and the tree is sound. For tests, between steps."""
+        self._cache.check(self._scheduler.num_held_slots())
+        if not self._jobs and not len(self._roots):
+            assert self._cache.num_locked == 0, "a lease outlived its call"
+
+    # --- running -----------------------------------------------------------------------------
+
+    def _run(self, parts: list[Part]) -> None:
+        """Run the parts together; if that raises, each by itself, so that only the guilty fail."""
+        if not parts:
+            return
+        outcome = self._timed(lambda: self._runner.run(self._scheduler.build(parts)))
+        if isinstance(outcome, Outcome):
+            self._advance(parts, outcome)
+        elif len(parts) == 1:
+            self._blame(parts[0].sequence.job, outcome)
+        else:
+            for part in parts:
+                if part.is_live:
+                    self._run([part])
+
+    def _timed(self, action: Callable[[], T]) -> T | Exception:
+        """What the runner gives, or raises; the time that it takes is counted."""
+        started = self._clock()
+        try:
+            return attempt(action)
+        finally:
+            self.counters.run_seconds += self._clock() - started
+
+    def _advance(self, parts: list[Part], outcome: Outcome) -> None:
+        """Every sequence takes what its part was given, unless it gave the part up meanwhile."""
+        self._scheduler.computed(parts)
+        drawn = scored = answered = 0
+        for part in parts:
+            sequence, count = part.sequence, len(part.scored)
+            if part.is_live:
+                self.counters.computed_tokens += part.count
+                if sequence.rooted_len is None:
+                    sequence.rooted_len = self._pins.owed(sequence)
+                sequence.scores += outcome.scores[scored : scored + count].tolist()
+                sequence.score_tops += outcome.score_tops[scored : scored + count]
+                if sequence.num_kept < len(sequence.scores):
+                    self._scheduler.keep_scores(sequence)
+            scored += count
+            if part.is_last and sequence.node is not None:
+                if part.is_live:
+                    self._tell(sequence, outcome.answers[answered])
+                answered += 1
+            if part.is_drawing:
+                if part.is_wanted:
+                    self._take_token(sequence, outcome, drawn)
+                drawn += 1
+
+    def _tell(self, sequence: Sequence, answer: Answer) -> None:
+        search, node = sequence.job.search, sequence.node
+        assert search is not None and node is not None
+        if np.isnan(answer.logprobs).any() or np.isnan(answer.log_masses).any():
+            self._blame(sequence.job, ValueError(_NO_NUMBERS))
+            return
+        search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
+
+    def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
+        self.counters.sampled_tokens += 1
+        token = int(outcome.tokens[drawn])
+        if token < 0:
+            self._blame(sequence.job, ValueError(_NO_NUMBERS))
+            return
+        try:
+            if sequence.job.call.sampling.log_mass:
+                sequence.log_masses.append(read_log_mass(outcome, drawn))
+            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, drawn))
+            self._scheduler.trim(sequence)
+        except Exception as error:  # the constraint broke, or does not allow what was drawn
+            self._blame(sequence.job, error)
+
+    # --- overlap -----------------------------------------------------------------------------
+
+    def _fly(self, launcher: Launcher) -> list[Part]:
+        """Launch the next batch while the one before may still be away, and then let that one land,
+        unless nothing can be done before: the device has work while it is asked what it gave."""
+        parts = [] if self._away is None else self._scheduler.schedule_ahead()
+        if not parts:
+            self._land()
+            self._emit()
+            parts = [] if self._is_grounded else self._scheduler.schedule()
+        self._batch_size = len(parts)
+        trip = self._launch(launcher, parts) if parts else None
+        self._land()
+        self._away = trip
+        if trip is not None:
+            draws = [self._draw(part) for part in parts if part.is_drawing]
+            self._timed(lambda: trip.draw(tuple(draws)))
+            if self._is_grounded or trip.has_failed:
+                self._land()
+        return parts
+
+    def _launch(self, launcher: Launcher, parts: list[Part]) -> Trip:
+        started = self._clock()
+        batch = self._scheduler.build(parts, has_draws=False)
+        trip = Trip(parts, lambda: launcher.launch(batch))
+        self.counters.run_seconds += self._clock() - started
+        return trip
+
+    def _draw(self, part: Part) -> Draw:
+        """How the token after this part is drawn; any way, where it does not count any more."""
+        sequence = part.sequence
+        if not part.is_wanted or sequence.ending is not None:
+            return GREEDY
+        try:
+            return sequence.draw()
+        except Exception as error:  # the constraint broke
+            self._blame(sequence.job, error)
+            return GREEDY
+
+    def _land(self) -> None:
+        """Wait for the batch that is away, if one is, and hand out what it gave. If it failed, all
+        that is away is as if it had never been, and the next step runs by itself: that finds the
+        guilty."""
+        trip, self._away = self._away, None
+        if trip is None:
+            return
+        outcome = self._timed(trip.land)
+        if isinstance(outcome, Outcome):
+            self._advance(trip.parts, outcome)
+        else:
+            self._scheduler.give_up_placed()
+            self._is_grounded = True
+
+    # --- endings -----------------------------------------------------------------------------
+
+    def _emit(self) -> None:
+        """Chunks to those who stream; endings to all."""
+        for sequence in list(self._scheduler.running):
+            job = sequence.job
+            if job not in self._jobs:
+                continue
+            if sequence.num_pending == 0 and not sequence.is_generating:
+                sequence.ending = Ending("length", None, 0)
+            if sequence.ending is None:
+                self._stream(sequence)
+                continue
+            self._close(sequence)
+            if job.num_open == 0:
+                self._complete(job)
+
+    def _stream(self, sequence: Sequence) -> None:
+        job = sequence.job
+        if job.call.stream and sequence.is_generating:
+            chunk = self._advancer.chunk(sequence)
+            if chunk is not None:
+                job.mailbox.put(chunk)
+
+    def _close(self, sequence: Sequence) -> None:
+        """Take an ended sequence out of the scheduler, and count it."""
+        self._stream(sequence)
+        self._scheduler.finish(sequence)
+        sequence.job.num_open -= 1
+        if sequence.cached_len is not None:
+            self._note_start(sequence.job)
+            self.counters.prompt_tokens += sequence.prompt_len
+            self.counters.cached_tokens += sequence.cached_len
+            self.counters.root_tokens += sequence.rooted_len or 0
+            self.counters.completion_tokens += sequence.num_new
+            self.counters.forced_tokens += sequence.num_forced
+            self._pins.pin(sequence, self._clock())
+        if sequence.job.search is not None and not sequence.is_aborted:
+            self._grow(sequence, sequence.job.search)
+
+    def _note_start(self, job: Job) -> None:
+        """This step ran a call; if it is the first, the call's wait is over."""
+        if job.arrived is not None:
+            self.counters.queue_seconds.note(self._started - job.arrived)
+            job.arrived = None
+
+    def _grow(self, sequence: Sequence, search: Tokenizations) -> None:
+        """Let the next nodes of a search wait for their turn, once those before are told."""
+        job = sequence.job
+        for node in search.wanted():
+            child = sequence.at(node, len(job.sequences))
+            job.sequences.append(child)
+            job.num_open += 1
+            self._scheduler.add(child)
+
+    def _complete(self, job: Job) -> None:
+        del self._jobs[job]
+        self._pins.leave(job, self._clock())
+        job.mailbox.finish(self._advancer.completion(job))
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        del self._jobs[job]
+        self.counters.failed_calls += 1
+        for sequence in job.sequences:
+            self._scheduler.finish(sequence)
+        self._pins.leave(job, self._clock())
+        job.mailbox.fail(error)
+
+    def _overload(self, job: Job) -> ForkrootError:
+        field = "options" if job.call.options else "n"
+        if len(job.sequences) > self._max_waiting:
+            return CallTooLarge(field, len(job.sequences), f"{self._max_waiting} (max_waiting)")
+        return Overloaded(
+            f"{self._scheduler.num_waiting} wait already (max_waiting={self._max_waiting})"
+        )
+
+    def _blame(self, job: Job, cause: Exception) -> None:
+        if job in self._jobs:
+            error = CallFailed(f"the runtime failed while it ran this call: {cause!r}")
+            error.__cause__ = cause
+            self._fail(job, error)
+
+    def _expire(self, now: float) -> None:
+        self._roots.expire(now)
+        for job in [j for j in self._jobs if j.expires is not None and j.expires <= now]:
+            self._fail(job, DeadlineExceeded(f"deadline={job.call.deadline} s is over"))

@@ -1,0 +1,390 @@
+"""Cache-aware scheduling with continuous batching (paper, Algorithm 1).
+
+Decides which sequences run in the next step and which of their tokens are computed; owns the slot
+table and the leases of running sequences. Works on integers: it knows nothing of text or tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..api.batch import Batch, Ints
+from ..radix.cache import Lease, RadixCache
+from .batches import Part, write_batch
+from .forks import Roots
+from .sequence import Sequence
+from .waiting import MATCHES_PER_STEP, WaitingQueue
+
+
+@dataclass(slots=True)
+class Growth:
+    """How much of a call's unknown length is set aside when it is admitted: an estimate between
+    `low` and 1 that falls while all goes well and rises when a sequence had to be retracted."""
+
+    ratio: float = 0.4
+    low: float = 0.1
+
+    def relax(self) -> None:
+        """A step went well."""
+        self.ratio = max(self.low, self.ratio * 0.999)
+
+    def tighten(self) -> None:
+        """A sequence had to be retracted."""
+        self.ratio = min(1.0, self.ratio + 0.2)
+
+    def expected(self, sequence: Sequence) -> int:
+        """Slots that generated tokens of this sequence will still take."""
+        return int(self.ratio * max(0, sequence.rules.max_new - sequence.num_new))
+
+
+class Scheduler:
+    """Waiting and running sequences over one cache.
+
+    max_running: rows of the slot table. context_len: its columns, and a sequence's longest length.
+    chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
+    """
+
+    def __init__(
+        self,
+        cache: RadixCache,
+        roots: Roots,
+        queue: WaitingQueue,
+        *,
+        max_running: int,
+        context_len: int,
+        chunk_tokens: int,
+    ) -> None:
+        self._cache = cache
+        self._roots = roots
+        self._queue = queue
+        self._chunk_tokens = chunk_tokens
+        self._growth = Growth()
+        self._rows = list(range(max_running - 1, -1, -1))
+        self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self._scoring: dict[int, list[Sequence]] = {}
+        self._is_changed = True
+        self._num_roots = 0
+        self.table: Ints = np.zeros((max_running, context_len), np.int32)
+        self.running: list[Sequence] = []
+        self.num_retracted = 0
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that wait."""
+        return len(self._queue)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for its turn."""
+        self._is_changed = True
+        self._queue.add(sequence)
+
+    def schedule(self) -> list[Part]:
+        """Admit waiting sequences and choose what the next step computes; slots are allocated.
+
+        May retract running sequences. Empty only when nothing runs, or when all that was admitted
+        is cached already (a planted prefix).
+        """
+        self._admit()
+        parts = self._place()
+        while not parts and any(sequence.num_pending for sequence in self.running):
+            self._make_room()
+            parts = self._place()
+        self._growth.relax()
+        return parts
+
+    def schedule_ahead(self) -> list[Part]:
+        """As `schedule`, while what was scheduled before is still being computed. A token that it
+        draws can be computed next. Retracts nothing: empty also where memory is short, or where all
+        depends on what is being computed."""
+        self._admit()
+        decodes = self._place_decodes(self._ready_ahead())
+        self._growth.relax()
+        return [] if decodes is None else decodes + self._place_prefills(self._chunk_tokens)
+
+    def build(self, parts: list[Part], has_draws: bool = True) -> Batch:
+        """The forward pass over these parts, whose slots are in the table already. has_draws: how
+        tokens are drawn can be said already."""
+        return write_batch(parts, self.table, self._cache.host, has_draws)
+
+    def computed(self, parts: list[Part]) -> None:
+        """These parts' KV is in the pool now: prompt tokens are committed, so that others share
+        them while the sequence goes on. Nothing for parts that were given up meanwhile."""
+        for part in parts:
+            sequence = part.sequence
+            if part.epoch != sequence.epoch:
+                continue
+            sequence.num_computed += part.count
+            if part.start < sequence.prompt_len:
+                self._commit(sequence)
+
+    def keep_scores(self, sequence: Sequence) -> None:
+        """Put what was found of a running sequence's prompt beside its tokens in the cache."""
+        lease, start = sequence.lease, sequence.kept_end
+        if lease is None or not self._cache.keeps_logprobs:
+            return
+        found = sequence.give_scores(lease.length)
+        if found is not None:
+            self._cache.keep_logprobs(lease, start, found)
+
+    def give_up_placed(self) -> None:
+        """Free all slots of tokens that are placed and not computed: these will not be."""
+        for sequence in self.running:
+            if sequence.num_placed > sequence.num_computed:
+                sequence.is_cut = True
+                self.trim(sequence)
+
+    def trim(self, sequence: Sequence) -> None:
+        """Give up the slots behind what counts as computed, if tokens were taken back; parts that
+        are being computed count no more."""
+        if not sequence.is_cut:
+            return
+        sequence.is_cut = False
+        sequence.epoch += 1
+        lease, count = sequence.lease, sequence.num_computed
+        if lease is None or sequence.num_placed <= count:
+            return
+        self._is_changed = True
+        if lease.length > count:  # what was cached before stays cached, but is not leased any more
+            self._free(sequence, lease.length)
+            sequence.lease = self._cache.acquire(lease.namespace, sequence.tokens, count)
+            self._cache.release(lease)
+        else:
+            self._free(sequence, count)
+        sequence.num_placed = count
+
+    def finish(self, sequence: Sequence) -> None:
+        """Take a sequence out; what it computed stays in the cache, what is being computed counts
+        no more."""
+        self._is_changed = True
+        sequence.epoch += 1
+        if sequence.row < 0:
+            self._queue.remove(sequence)
+            return
+        self._commit(sequence)
+        assert sequence.lease is not None
+        self._free(sequence, sequence.lease.length)
+        self._cache.release(sequence.lease)
+        self._rows.append(sequence.row)
+        self.running.remove(sequence)
+        sequence.lease, sequence.row = None, -1
+        sequence.num_computed = sequence.num_placed = 0
+
+    def retract(self, sequence: Sequence) -> None:
+        """Send a running sequence back to wait, because memory ran out; its work stays cached."""
+        self.finish(sequence)
+        self._growth.tighten()
+        self.num_retracted += 1
+        self._queue.add_first(sequence)
+
+    def num_held_slots(self) -> int:
+        """Slots that running sequences hold beside the tree's."""
+        return sum(
+            sequence.num_placed - sequence.lease.length
+            for sequence in self.running
+            if sequence.lease is not None
+        )
+
+    # --- admission -------------------------------------------------------------------------
+
+    def _admit(self) -> None:
+        """Algorithm 1: by rank, whatever fits beside what already runs. What a sequence that does
+        not fit has cached is not given to those behind it: its turn would find less."""
+        budget = self._chunk_tokens - sum(
+            s.num_unplaced for s in self.running if s.num_unplaced > 1
+        )
+        if not self._queue or not self._rows or budget <= 0:
+            return
+        if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
+            return
+        self._is_changed, self._num_roots = False, len(self._roots)
+        room = self._cache.num_available - sum(map(self._outstanding, self.running))
+        self._note_in_flight()
+        too_large: list[Lease] = []
+        for sequence in self._queue.ranked(self._cache):
+            if not self._rows or budget <= 0:
+                self._is_changed = True  # for those that were not looked at
+                self._fetch_ahead(sequence)
+                break
+            if self._is_held(sequence):
+                continue
+            before = self._cache.num_available
+            lease = self._acquire(sequence)
+            room -= before - self._cache.num_available
+            needed = sequence.num_ids - lease.length + self._growth.expected(sequence)
+            if self._fits(needed, room):
+                room = max(0, room - needed)
+                self._start(sequence, lease)
+                budget -= sequence.num_pending
+                continue
+            too_large.append(lease)
+            if self._queue.is_overdue(sequence) or len(too_large) == MATCHES_PER_STEP:
+                break
+        for lease in reversed(too_large):  # what is wanted first is evicted last
+            self._cache.release(lease)
+
+    def _fetch_ahead(self, sequence: Sequence) -> None:
+        """Let what the next in turn has on the host come back while others run."""
+        namespace = sequence.job.call.namespace
+        self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
+
+    def _acquire(self, sequence: Sequence) -> Lease:
+        namespace = sequence.job.call.namespace
+        if sequence.needs_scores or sequence.num_known:
+            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
+            sequence.take_scores(self._cache.read_logprobs(namespace, *wanted))
+        return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
+
+    def _fits(self, needed: int, room: int) -> bool:
+        """Whether `needed` slots are there. Where nothing runs they must be: pinned roots give way,
+        and what was set aside for growth counts as well."""
+        if needed <= room or self.running:
+            return needed <= room
+        while needed > self._cache.num_available and self._roots.give_way():
+            continue
+        return True
+
+    def _start(self, sequence: Sequence, lease: Lease) -> None:
+        self._queue.admit(sequence)
+        sequence.lease = lease
+        sequence.row = self._rows.pop()
+        sequence.num_computed = sequence.num_placed = lease.length
+        if sequence.cached_len is None:
+            sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
+        self.table[sequence.row, : lease.length] = lease.slots
+        self.running.append(sequence)
+        self._note(sequence)
+
+    def _outstanding(self, sequence: Sequence) -> int:
+        return sequence.num_unplaced + self._growth.expected(sequence)
+
+    # --- in-batch sharing ------------------------------------------------------------------
+
+    def _note_in_flight(self) -> None:
+        self._in_flight.clear()
+        self._scoring.clear()
+        for sequence in self.running:
+            self._note(sequence)
+
+    def _note(self, sequence: Sequence) -> None:
+        """Remember where in the tree this sequence's uncommitted prompt tokens will hang."""
+        lease = sequence.lease
+        if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
+            key = lease.node, int(sequence.ids[lease.length])
+            self._in_flight.setdefault(key, []).append(sequence)
+            if sequence.score_start is not None and sequence.kept_end < sequence.prompt_len:
+                place = sequence.prefix_hash(sequence.kept_end - 1)
+                self._scoring.setdefault(place, []).append(sequence)
+
+    def _is_held(self, sequence: Sequence) -> bool:
+        """Whether a running sequence computes a prefix that this one would compute again, or scores
+        tokens that this one would score again."""
+        if sequence.needs_scores and sequence.match_len == sequence.match_limit:
+            return self._cache.keeps_logprobs and self._is_scored(sequence)
+        if sequence.match_node < 0:
+            self._queue.match(sequence, self._cache)  # an admission of this step may have split it
+        start, limit = sequence.match_len, sequence.match_limit
+        if start >= limit or sequence.match_node < 0:
+            return False
+        rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
+        wanted, least = sequence.ids[start:limit], self._queue.hold_min
+        return any(_common(wanted, rival.tokens[start:]) >= least for rival in rivals)
+
+    def _is_scored(self, sequence: Sequence) -> bool:
+        """Whether a running sequence finds the next scores that this one wants."""
+        start, limit = sequence.match_limit, sequence.full_limit
+        rivals = self._scoring.get(sequence.prefix_hash(start), ())
+        wanted, least = sequence.ids[start:limit], 1 + self._queue.hold_min
+        return any(
+            rival.num_rivals >= sequence.num_rivals
+            and _common(wanted, rival.ids[start : rival.prompt_len]) >= least
+            for rival in rivals
+        )
+
+    # --- placing ---------------------------------------------------------------------------
+
+    def _place(self) -> list[Part]:
+        """One token for each sequence that generates, retracting until these fit, and chunks."""
+        while (decodes := self._place_decodes(self._ready())) is None:
+            self._make_room()
+        return decodes + self._place_prefills(self._chunk_tokens)
+
+    def _ready(self) -> list[Sequence]:
+        return [sequence for sequence in self.running if sequence.num_unplaced == 1]
+
+    def _ready_ahead(self) -> list[Sequence]:
+        """Those with one token to compute, or one that is being drawn: its place says by which draw
+        of the step before, as `Batch` has it."""
+        ready = []
+        for sequence in self.running:
+            if sequence.is_awaited:
+                sequence.ids[sequence.num_ids] = -1 - sequence.draw_index
+                ready.append(sequence)
+            elif sequence.num_unplaced == 1:
+                ready.append(sequence)
+        return ready
+
+    def _place_decodes(self, ready: list[Sequence]) -> list[Part] | None:
+        """The next token of each; None where there is no room for all."""
+        if not ready:
+            return []
+        slots = self._cache.allocate(len(ready))
+        if slots is None:
+            return None
+        starts = [s.num_placed for s in ready]
+        self.table[[s.row for s in ready], starts] = slots
+        for sequence in ready:
+            sequence.num_placed += 1
+        return [Part(s, start, 1, True, s.epoch) for s, start in zip(ready, starts, strict=True)]
+
+    def _place_prefills(self, budget: int) -> list[Part]:
+        """Chunks of the prompts that are not computed yet, at most `budget` tokens in all."""
+        parts = []
+        for sequence in self.running:
+            if budget <= 0 or sequence.num_unplaced < 2:
+                continue
+            count = min(sequence.num_unplaced, budget, self._cache.num_available)
+            slots = self._cache.allocate(count) if count else None
+            if slots is None:
+                continue
+            start = sequence.num_placed
+            self.table[sequence.row, start : start + count] = slots
+            sequence.num_placed += count
+            parts.append(Part.of_prompt(sequence, start, count))
+            budget -= count
+        return parts
+
+    def _make_room(self) -> None:
+        """Release the pinned root that matters least, or else retract a sequence."""
+        if not self._roots.give_way():
+            self.retract(self._victim())
+
+    def _victim(self) -> Sequence:
+        """Who is retracted first: the least urgent, of these the least progressed, the newest."""
+        newest_first = reversed(self.running)
+        return min(newest_first, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+
+    def _free(self, sequence: Sequence, start: int) -> None:
+        """Free the slots of a running sequence from position `start` on."""
+        rest = self.table[sequence.row, start : sequence.num_placed]
+        if len(rest):
+            self._cache.free(rest.copy())
+
+    def _commit(self, sequence: Sequence) -> None:
+        lease = sequence.lease
+        assert lease is not None
+        count = sequence.num_computed
+        if lease.length >= count:
+            return
+        self._is_changed = True
+        row = self.table[sequence.row]
+        row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
+
+
+def _common(first: Ints, second: Ints) -> int:
+    """Length of the common prefix."""
+    size = min(len(first), len(second))
+    differs = first[:size] != second[:size]
+    place = int(differs.argmax()) if size else 0
+    return place if size and differs[place] else size

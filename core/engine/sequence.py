@@ -1,0 +1,353 @@
+"""The one mutable record of a sequence: a call being run.
+
+A call runs as one sequence, as `n` of them, or as one for each option that it scores; its `Job`
+holds them together. It knows nothing of batches, trees or tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..api.batch import GREEDY, Draw
+from ..api.protocol import Call, FinishReason, TokenLogprob, Usage
+from ..api.reply import Mailbox
+from ..fsm.guide import Cursor, Guide
+from ..fsm.tokens.tokenizations import Node, Tokenizations
+from ..radix.cache import Lease
+from ..radix.logprobs import Logprobs
+from ..text.tokenizer import StreamDecoder
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class StopRules:
+    """When a sequence ends.
+
+    end_ids: tokens that end it; `stops`: byte strings of its text that end it.
+    min_new, max_new: generated tokens before which no rule counts, and at most.
+    """
+
+    end_ids: frozenset[int]
+    stops: tuple[bytes, ...]
+    min_new: int
+    max_new: int
+
+    @property
+    def longest_stop(self) -> int:
+        """Bytes of the longest stop."""
+        return max(map(len, self.stops), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why a sequence ended; `text_len` is how many bytes of its text count."""
+
+    reason: FinishReason
+    matched: str | int | None
+    text_len: int
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Tokens on their way through the engine.
+
+    ids: [room] prompt, then generated tokens; the first `num_ids` count.
+    score_start: position of the first token to be scored; None: none. scores, score_tops: what was
+      found of these so far, and of their rivals. num_known: how many of those to come the cache was
+      last seen to have. num_kept: how many of the first ones the cache was given.
+    seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
+    index: which of the job's sequences it is.
+    num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
+      `num_ids` where the token being drawn has one already.
+    epoch: how often tokens that it had placed were given up. is_cut: some were taken back, or are
+      to be computed again, whose slots it still has.
+    draw_index: which draw of its last batch was its own.
+    row: of the slot table, while it runs.
+    cached_len: tokens that the cache gave when it first ran; None before. rooted_len: of these, how
+      many are of the root that its hint names.
+    arrival: the scheduler's count of admissions when it came.
+    cursor: where its answer stands in its constraint; None: it has none.
+    planned: forced tokens that are to come next, one by one.
+    forced: ranges of bytes of its text that the constraint forced, ascending.
+    num_forced: generated tokens that were appended without a pass of their own.
+    log_masses: one for each generated token, where the call asks for them.
+    node: what is asked of the distribution after its last token, and where the answer belongs.
+    """
+
+    job: Job
+    index: int
+    ids: Ints
+    num_ids: int
+    prompt_len: int
+    rules: StopRules
+    seed: int
+    is_plain_greedy: bool = False
+    score_start: int | None = None
+    num_computed: int = 0
+    num_placed: int = 0
+    epoch: int = 0
+    is_cut: bool = False
+    draw_index: int = 0
+    row: int = -1
+    lease: Lease | None = None
+    cached_len: int | None = None
+    rooted_len: int | None = None
+    arrival: int = 0
+    match_len: int = 0
+    match_node: int = -1
+    text: bytearray = field(default_factory=bytearray)
+    num_shown: int = 0
+    num_told: int = 0
+    decoder: StreamDecoder = field(default_factory=StreamDecoder)
+    logprobs: list[TokenLogprob] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    score_tops: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
+    num_known: int = 0
+    num_kept: int = 0
+    ending: Ending | None = None
+    cursor: Cursor | None = None
+    planned: list[int] = field(default_factory=list)
+    forced: list[tuple[int, int]] = field(default_factory=list)
+    num_forced: int = 0
+    log_masses: list[float] = field(default_factory=list)
+    node: Node | None = None
+    _hashed: tuple[int, int] = (-1, 0)
+
+    @property
+    def num_new(self) -> int:
+        """Generated tokens so far."""
+        return self.num_ids - self.prompt_len
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose KV is still to be computed."""
+        return self.num_ids - self.num_computed
+
+    @property
+    def num_unplaced(self) -> int:
+        """Known tokens that have no slot yet."""
+        return self.num_ids - self.num_placed
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether its next token is being drawn and, as far as one can know, not its last."""
+        is_drawn = self.num_computed < self.num_placed == self.num_ids and self.is_generating
+        return is_drawn and self.num_new + 1 < self.rules.max_new
+
+    @property
+    def match_limit(self) -> int:
+        """Tokens that may be taken from the cache; what follows is computed for its logits, the
+        last of them for the first score that is not known."""
+        return self.next_scored + self.num_known if self.needs_scores else self.full_limit
+
+    @property
+    def full_limit(self) -> int:
+        """Tokens that could be taken from the cache if it had all scores."""
+        return self.num_ids - (self.is_generating or self.node is not None)
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether scores are wanted that neither it nor the cache has."""
+        end = self.scored_end + self.num_known
+        return self.score_start is not None and end < self.prompt_len
+
+    @property
+    def next_scored(self) -> int:
+        """Position of the next token whose successor is to be scored; `num_ids` for none."""
+        if self.score_start is None or self.scored_end >= self.prompt_len:
+            return self.num_ids
+        return self.scored_end - 1
+
+    @property
+    def scored_end(self) -> int:
+        """Position of the first token that has no score yet, from `score_start` on."""
+        return (self.score_start or 0) + len(self.scores)
+
+    @property
+    def kept_end(self) -> int:
+        """Position of the first token, from `score_start` on, whose score the cache has not."""
+        return (self.score_start or 0) + self.num_kept
+
+    @property
+    def num_rivals(self) -> int:
+        """Likeliest tokens that are wanted beside each scored one."""
+        call = self.job.call
+        return 0 if call.scored_from is None else call.sampling.logprobs or 0
+
+    @property
+    def is_generating(self) -> bool:
+        """Whether a token is drawn once all tokens are computed."""
+        return self.rules.max_new > 0
+
+    @property
+    def is_aborted(self) -> bool:
+        """Whether it was ended early."""
+        return self.ending is not None and self.ending.reason == "abort"
+
+    @property
+    def tokens(self) -> Ints:
+        """Prompt and generated tokens."""
+        return self.ids[: self.num_ids]
+
+    @property
+    def generated(self) -> Ints:
+        """Generated tokens."""
+        return self.ids[self.prompt_len : self.num_ids]
+
+    def draw(self) -> Draw:
+        """How its next token is drawn."""
+        sampling = self.job.call.sampling
+        is_early = self.num_new < self.rules.min_new
+        mask = None if self.cursor is None else self._mask(self.cursor, is_early)
+        if mask is None and self.is_plain_greedy and not is_early:
+            return GREEDY
+        is_penalised = sampling.frequency_penalty or sampling.presence_penalty
+        is_repeating = sampling.repetition_penalty != 1.0
+        return Draw(
+            temperature=sampling.temperature,
+            seed=self.seed,
+            index=self.num_new,
+            top_k=sampling.top_k,
+            top_p=sampling.top_p,
+            min_p=sampling.min_p,
+            frequency_penalty=sampling.frequency_penalty,
+            presence_penalty=sampling.presence_penalty,
+            repetition_penalty=sampling.repetition_penalty,
+            logit_bias=tuple(sampling.logit_bias.items()),
+            banned=tuple(self.rules.end_ids) if is_early and mask is None else (),
+            generated=self.generated if is_penalised or is_repeating else None,
+            prompt=self.ids[: self.prompt_len] if is_repeating else None,
+            mask=mask,
+            logprobs=sampling.logprobs,
+            log_mass=sampling.log_mass and mask is not None,
+        )
+
+    def _mask(self, cursor: Cursor, is_early: bool) -> Ints:
+        """What may come next. An end that is too early is left out unless nothing else is left:
+        a constraint goes before min_tokens."""
+        if self.planned:
+            return _bits([self.planned[0]])
+        mask = cursor.mask_within(self.rules.max_new - self.num_new)
+        ends = [token for token in self.rules.end_ids if token < 32 * len(mask)]
+        if not is_early or not ends:
+            return mask
+        later = mask.copy()
+        later[: max(ends) // 32 + 1] &= ~_bits(ends)
+        return later if later.any() else mask
+
+    def plan(self, ids: tuple[int, ...]) -> None:
+        """Let these tokens be drawn next, one by one."""
+        self.planned = list(ids)
+        self.num_computed = min(self.num_computed, self.num_ids - 1)
+
+    def draw_again(self) -> None:
+        """Let the last token be computed once more, for another one after it."""
+        self.num_computed = min(self.num_computed, self.num_ids - 1)
+        self.is_cut = True
+        del self.log_masses[self.num_new :]
+
+    def take_back(self, keep: int) -> None:
+        """Forget all but the first `keep` generated tokens; their slots are still to be freed."""
+        self.num_ids = self.prompt_len + keep
+        self.num_computed = min(self.num_computed, self.num_ids)
+        self.is_cut = True
+        del self.logprobs[keep:]
+        del self.log_masses[keep:]
+
+    def note_forced(self, size: int) -> None:
+        """Remember that the next `size` bytes of its text are forced."""
+        start, end = len(self.text), len(self.text) + size
+        if self.forced and self.forced[-1][1] >= start:
+            start, last = self.forced.pop()
+            end = max(end, last)
+        self.forced.append((start, end))
+
+    def prefix_hash(self, length: int) -> int:
+        """A hash of its namespace and its first `length` tokens."""
+        if self._hashed[0] != length:
+            tokens = self.ids[:length].tobytes()
+            self._hashed = length, hash((self.job.call.namespace, tokens))
+        return self._hashed[1]
+
+    def take_scores(self, found: Logprobs) -> None:
+        """Take scores over that the cache has, of the next tokens to be scored."""
+        if self.num_kept == len(self.scores):
+            self.num_kept += len(found)
+        self.scores += found.values.tolist()
+        self.score_tops += found.pairs(self.num_rivals)
+        self.num_known = 0
+
+    def give_scores(self, end: int) -> Logprobs | None:
+        """The scores of tokens before position `end` that the cache was not given yet; None if
+        there are none. They count as given."""
+        first = self.score_start or 0
+        rows = slice(self.num_kept, min(end - first, len(self.scores)))
+        if rows.start >= rows.stop:
+            return None
+        self.num_kept = rows.stop
+        tops = self.score_tops[rows] if self.num_rivals else ()
+        return Logprobs.of(self.scores[rows], tops, self.num_rivals)
+
+    def at(self, node: Node, index: int) -> Sequence:
+        """The sequence that asks for the distribution at another node of the same search."""
+        assert self.node is not None
+        prompt = self.ids[: self.prompt_len - len(self.node.path)]
+        ids = np.concatenate((prompt, np.array(node.path, np.int32)))
+        size = len(ids)
+        return Sequence(self.job, index, ids, size, size, self.rules, self.seed, node=node)
+
+    def append(self, token: int) -> None:
+        """Add a generated token."""
+        self.ids[self.num_ids] = token
+        self.num_ids += 1
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A call in the engine: its sequences and where its answer goes.
+
+    root_len: tokens of the hinted root that this call brings along; 0: none.
+    arrived: the clock's second at which it was submitted; None once it has run.
+    expires: the clock's second at which the call fails; None: never.
+    guide: its compiled constraint; None: it has none.
+    search: for the probabilities of its options, which gives it more sequences as it goes on.
+    """
+
+    call: Call
+    mailbox: Mailbox
+    sequences: list[Sequence] = field(default_factory=list)
+    num_open: int = 0
+    root_len: int = 0
+    arrived: float | None = None
+    expires: float | None = None
+    guide: Guide | None = None
+    search: Tokenizations | None = None
+
+    @property
+    def is_plant(self) -> bool:
+        """Whether the call only puts its prompt into the cache."""
+        return self.call.sampling.max_tokens == 0 and not self.call.options
+
+    def usage(self) -> Usage:
+        """Samples share one prompt, as do the nodes of a search; each scored option has its own."""
+        is_scored = self.call.options and self.search is None
+        sequences = self.sequences if is_scored else self.sequences[:1]
+        return Usage(
+            prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
+            cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
+            completion_tokens=sum(sequence.num_new for sequence in self.sequences),
+            root_tokens=sum(sequence.rooted_len or 0 for sequence in sequences),
+        )
+
+
+def _bits(tokens: list[int]) -> Ints:
+    """The mask that allows these tokens."""
+    mask = np.zeros(max(tokens) // 32 + 1, np.uint32)
+    for token in tokens:
+        mask[token // 32] |= np.uint32(1 << (token % 32))
+    return mask.view(np.int32)

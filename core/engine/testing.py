@@ -1,0 +1,249 @@
+"""A runner without a model, for tests: deterministic tokens that depend on every token before them.
+
+Its pool holds one running hash for each slot. A token's hash is made from the hash in the slot of
+the token before it, so a wrong slot, a lost write or a stale page gives another answer, as with a
+real model, and at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import tokenizers
+from tokenizers.decoders import ByteLevel as ByteLevelDecoder
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel
+
+from ..api.batch import GREEDY, Answer, Batch, Doubles, Draw, Floats, Longs, Outcome, Query
+from ..text.tokenizer import Tokenizer, byte_alphabet
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+_EMPTY = np.uint64(0xDEADBEEF)
+
+
+class FakeRunner:
+    """Runs batches on hashes.
+
+    num_slots: of its pool. vocabulary_size: tokens are drawn from 0 .. vocabulary_size - 1.
+    fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
+      this token id gets -1, as if the model's logits were no numbers. num_host: host slots.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        vocabulary_size: int = 256,
+        fails_on: int | None = None,
+        broken_on: int | None = None,
+        num_host: int = 0,
+    ) -> None:
+        self._pool = np.full(num_slots, _EMPTY, np.uint64)
+        self._host = np.full(num_host, _EMPTY, np.uint64)
+        self._vocabulary_size = vocabulary_size
+        self._fails_on = fails_on
+        self._broken_on = broken_on
+        self.num_runs = 0
+        self.num_computed = 0
+
+    def run(self, batch: Batch) -> Outcome:
+        """One pass: hash the new tokens into their slots, draw from the last hashes."""
+        self.num_runs += 1
+        self.num_computed += len(batch.ids)
+        for it in batch.copies:
+            if it.is_load:
+                self._pool[it.slots] = self._host[it.host]
+            else:
+                self._host[it.host] = self._pool[it.slots]
+        if self._fails_on is not None and self._fails_on in batch.ids:
+            raise RuntimeError(f"token {self._fails_on} makes this runner fail")
+        hashes = self._hash(batch)
+        tokens = self._draw(hashes[batch.sampled], batch)
+        logprobs = _thousandths(hashes[batch.sampled] % np.uint64(1000))
+        tops = tuple(
+            ((int(token), float(logprob)),) * (draw.logprobs or 0)
+            for token, logprob, draw in zip(tokens, logprobs, batch.draws, strict=True)
+        )
+        scores = _scores(hashes[batch.scored], batch.targets)
+        answers = tuple(
+            self._answer(state, query)
+            for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
+        )
+        count = batch.num_rivals
+        best = tuple(
+            ((int(t), float(s)),) * count for t, s in zip(batch.targets, scores, strict=True)
+        )
+        told = best if count else ()
+        return Outcome(tokens, logprobs, tops, scores, answers=answers, score_tops=told)
+
+    def distribution(self, state: np.uint64) -> Doubles:
+        """[vocabulary] probabilities of the next token after a hash, in float64."""
+        tokens = np.arange(self._vocabulary_size, dtype=np.uint64)
+        weights = _mix(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
+        shares: Doubles = weights / weights.sum()
+        return shares
+
+    def _answer(self, state: np.uint64, query: Query) -> Answer:
+        shares = self.distribution(state)
+        masses = [shares[tokens].sum() for tokens in query.sets]
+        with np.errstate(divide="ignore"):
+            return Answer(np.log(shares[query.tokens]), np.log(masses))
+
+    def _hash(self, batch: Batch) -> np.ndarray:
+        hashes = np.empty(len(batch.ids), np.uint64)
+        place = 0
+        for row, start, count in zip(batch.rows, batch.starts, batch.lens, strict=True):
+            slots = batch.table[row, : start + count]
+            state = self._pool[slots[start - 1]] if start else _MIX
+            for position in range(start, start + count):
+                state = _mix(state, batch.ids[place])
+                self._pool[slots[position]] = hashes[place] = state
+                place += 1
+        return hashes
+
+    def _draw(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
+        seeds = np.array([d.seed + d.index if d.temperature else 0 for d in batch.draws], np.uint64)
+        tokens = (_mix(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
+        for index, draw in enumerate(batch.draws):
+            if draw.mask is not None:
+                bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
+                allowed = np.flatnonzero(bits)
+                tokens[index] = allowed[tokens[index] % len(allowed)]
+            while int(tokens[index]) in draw.banned:
+                tokens[index] = (tokens[index] + 1) % self._vocabulary_size
+        if self._broken_on is not None:
+            tokens[batch.ids[batch.sampled] == self._broken_on] = -1
+        return tokens
+
+
+class LateRunner:
+    """A device around a runner, whose results arrive late: what is launched is computed when
+    somebody waits for it, or for a batch launched after it, and not before.
+
+    Holds its caller to what a launcher may ask: asserts that at most one other batch is away, that
+    a batch names draws of the one before it only, and these after they were told, that no slot is
+    written twice in one batch, and that batches land in order and once.
+    fails_at, fails_on: a batch with this token fails at its "launch", its "draw" or its "outcome".
+    num_ahead: launches while another batch was away. num_alone: landings with none behind them.
+    """
+
+    def __init__(self, runner: FakeRunner, fails_on: int = -1, fails_at: str = "outcome") -> None:
+        self.runner = runner
+        self.num_ahead = 0
+        self.num_alone = 0
+        self._fails_on = fails_on
+        self._fails_at = fails_at
+        self._flights: list[LateFlight] = []
+        self._last: LateFlight | None = None
+        self._drawn: Longs = np.empty(0, np.int64)
+
+    def run(self, batch: Batch) -> Outcome:
+        """Launch, draw and wait."""
+        flight = self.launch(batch)
+        flight.draw(batch.draws)
+        return flight.outcome()
+
+    def launch(self, batch: Batch) -> LateFlight:
+        """Take note of a batch as it is now."""
+        num_away = sum(not flight.is_over for flight in self._flights)
+        assert num_away < 2, "two batches are away already"
+        assert len(set(batch.slots.tolist())) == len(batch.slots), "a slot is written twice"
+        self._check_named(batch.ids[batch.ids < 0])
+        self.num_ahead += num_away
+        flight = LateFlight(self, replace(batch, table=batch.table.copy()))
+        self._flights.append(flight)
+        self._last = flight
+        self._fail(flight, "launch")
+        return flight
+
+    def tell(self, flight: LateFlight) -> None:
+        """Its draws are told."""
+        assert flight is self._last, "draws are told of a batch behind which another was launched"
+        self._fail(flight, "draw")
+
+    def land(self, flight: LateFlight) -> None:
+        """Compute all that was launched up to this one."""
+        assert flight in self._flights, "a batch lands twice"
+        self.num_alone += flight is self._last
+        while not flight.is_landed:
+            first = self._flights.pop(0)
+            assert first is flight or first.is_over, "batches land out of order"
+            self._compute(first)
+
+    def _check_named(self, ids: Longs) -> None:
+        if not len(ids):
+            return
+        last = self._last
+        assert last is not None and last.draws is not None, "a draw is named that was not told"
+        assert -ids.min() <= len(last.batch.sampled), "a draw is named that there is not"
+
+    def _fail(self, flight: LateFlight, place: str) -> None:
+        if place == self._fails_at and self._fails_on in flight.batch.ids:
+            flight.is_over = True
+            raise RuntimeError(f"token {self._fails_on} makes this device fail at its {place}")
+
+    def _compute(self, flight: LateFlight) -> None:
+        batch, draws = flight.batch, flight.draws
+        ids = batch.ids.copy()
+        ids[ids < 0] = np.maximum(self._drawn[-1 - ids[ids < 0]], 0)
+        self._drawn = np.zeros(len(batch.sampled), np.int64)
+        draws = (GREEDY,) * len(batch.sampled) if draws is None else draws
+        try:
+            flight.result = self.runner.run(replace(batch, ids=ids, draws=draws))
+            self._drawn = flight.result.tokens
+            if self._fails_on in ids:
+                raise RuntimeError(f"token {self._fails_on} makes this device fail")
+        except RuntimeError as error:
+            flight.result = error
+        flight.is_over = flight.is_landed = True
+
+
+class LateFlight:
+    """A batch of a late runner. draws: how tokens are drawn, once that is told. result: what it
+    gave or failed of, once it has landed. is_over: nobody will wait for it, or has already."""
+
+    def __init__(self, device: LateRunner, batch: Batch) -> None:
+        self._device = device
+        self.batch = batch
+        self.draws: tuple[Draw, ...] | None = None
+        self.result: Outcome | RuntimeError | None = None
+        self.is_over = self.is_landed = False
+
+    def draw(self, draws: tuple[Draw, ...]) -> None:
+        """Note how tokens are drawn."""
+        assert self.draws is None, "draws are told twice"
+        assert len(draws) == len(self.batch.sampled), "not one draw for each sampled token"
+        self._device.tell(self)
+        self.draws = draws
+
+    def outcome(self) -> Outcome:
+        """Let the device catch up with this batch."""
+        assert self.draws is not None, "a batch lands whose draws were not told"
+        self._device.land(self)
+        if isinstance(self.result, Outcome):
+            return self.result
+        assert self.result is not None
+        raise self.result
+
+
+def byte_tokenizer() -> Tokenizer:
+    """A tokenizer whose token ids are the bytes of the text, with id 256 as its end token."""
+    core = tokenizers.Tokenizer(BPE(vocab=byte_alphabet(), merges=[]))
+    core.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
+    core.decoder = ByteLevelDecoder()
+    core.add_special_tokens(["<|end|>"])
+    return Tokenizer(core, None)
+
+
+def _mix(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MIX
+        return mixed ^ (mixed >> np.uint64(29))
+
+
+def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
+    return _thousandths(_mix(hashes, targets) % np.uint64(5000))
+
+
+def _thousandths(values: np.ndarray) -> Floats:
+    return (values.astype(np.float32) / np.float32(-1000)).astype(np.float32)

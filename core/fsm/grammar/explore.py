@@ -1,0 +1,122 @@
+"""What is found out about a grammar before any answer: short texts of its rules, and a whole one.
+
+All of it is plain data, so that it may be found in one process and used in another.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from time import thread_time
+from typing import NamedTuple
+
+from ..regex.limits import TooSlow
+from ..tokens.vocabulary import NEVER
+from .ending import Endings
+from .lark import Lark
+from .matcher import Library, Matcher
+
+MAX_PHRASES = 64
+MAX_LEARNED = 100_000
+MAX_SECONDS = 2.0
+STEP_SECONDS = 0.0002
+LEAST_MARGIN = 16
+
+
+class Known(NamedTuple):
+    """A grammar in Lark, and what was found out about it.
+
+    margin: tokens by which one token can put off the end, about.
+    end: a text of the grammar, found to be short; None: none was found, or not in time.
+    phrases: texts that are whole in themselves, as `Endings.learn` takes them.
+    """
+
+    source: str
+    margin: int
+    end: bytes | None
+    phrases: tuple[bytes, ...]
+
+    def endings(self, library: Library) -> Endings:
+        """What finds ends for the texts of this grammar."""
+        endings = Endings(library.usable)
+        for phrase in self.phrases:
+            endings.learn(phrase)
+        return endings
+
+
+def explore(
+    lark: Lark, library: Library, field: str = "grammar", seconds: float | None = None
+) -> Known:
+    """Find out about a grammar, called `field` in errors. A grammar too slow to be tried is given
+    no end.
+
+    seconds: of processor time, after which it raises TooSlow; None: as much as is allowed.
+    Raises InvalidCall where the grammar is not sound.
+    """
+    return Explorer(lark, library, field, seconds).known()
+
+
+class Explorer:
+    """One exploration."""
+
+    def __init__(self, lark: Lark, library: Library, field: str, seconds: float | None) -> None:
+        self._lark = lark
+        self._library = library
+        self._field = field
+        self._is_hurried = seconds is not None
+        self._start = thread_time()
+        self._endings = Endings(library.usable)
+        self._endings.ends_at = self._start + (seconds or MAX_SECONDS)
+        self._phrases: list[bytes] = []
+
+    def known(self) -> Known:
+        """As `explore`."""
+        matcher, endings = self._library.narrow(self._lark.source, self._field), self._endings
+        margin = LEAST_MARGIN + 2 * self._learn_all()
+        end = endings.find(matcher, b"", is_thorough=True)
+        self._check_time()
+        seconds = thread_time() - self._start
+        is_slow = seconds > STEP_SECONDS * max(1_000, endings.num_steps) or endings.is_over
+        endings.ends_at = inf
+        return Known(self._lark.source, margin, None if is_slow else end, tuple(self._phrases))
+
+    def _learn_all(self) -> int:
+        """Find short texts for each rule; the most tokens that one of them has."""
+        most, spell = 0, self._library.vocabulary.spell
+        for literal in self._lark.literals[:MAX_PHRASES]:
+            self._learn(literal)
+        missing = self._parts()
+        is_new = True
+        while missing and is_new:
+            is_new = False
+            for rule, matcher in tuple(missing.items()):
+                self._check_time()
+                phrases = self._endings.branches(matcher)
+                for phrase in phrases:
+                    self._learn(phrase)
+                    count = spell(phrase)
+                    most = max(most, count if count < NEVER else len(phrase))
+                if phrases:
+                    del missing[rule]
+                    is_new = True
+        return most
+
+    def _parts(self) -> dict[str, Matcher]:
+        """Matchers of bytes for single rules, as many as do not cost much."""
+        found, size = dict[str, Matcher](), 0
+        for rule in self._lark.rules[:MAX_PHRASES]:
+            self._check_time()
+            source = self._lark.started_at(rule)
+            size += len(source)
+            if size > MAX_LEARNED:
+                break
+            if (matcher := self._library.part(source)) is not None:
+                found[rule] = matcher
+        return found
+
+    def _learn(self, phrase: bytes) -> None:
+        self._phrases.append(phrase)
+        self._endings.learn(phrase)
+
+    def _check_time(self) -> None:
+        if self._is_hurried and self._endings.is_over:
+            raise TooSlow(self._field, "a grammar", "one that is explored in less time")

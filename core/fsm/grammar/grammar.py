@@ -1,0 +1,301 @@
+"""Guides of grammars: two matchers of llguidance, one that reads tokens and one that reads bytes.
+
+Masks come from the first; the second says what is forced, and tries how the answer could end.
+"""
+
+from __future__ import annotations
+
+import codecs
+from threading import Lock
+
+from ...api.protocol import CallFailed
+from ..regex.utf8 import CONTINUATION
+from ..tokens.required import left_over, spelling
+from ..tokens.vocabulary import NEVER, Mask
+from .ending import ALL_BYTES
+from .explore import Known
+from .matcher import Bits, Library, Matcher, broken, check, heard
+from .steering import Place, Steering
+from .trail import Trail
+
+NUM_BYTES = 1_000_000
+MAX_FORCED = 1_024
+MAX_TRAILS = 64
+MAX_REFUSED = 8
+
+
+class GrammarGuide:
+    """As `Guide`. known: what was found out about the grammar. field: what the constraint is called
+    in errors.
+
+    end, margin: as in `Known`. Raises InvalidCall where the grammar is not sound.
+    """
+
+    def __init__(self, known: Known, library: Library, field: str = "grammar") -> None:
+        self.vocabulary = library.vocabulary
+        self.bits = Bits(self.vocabulary)
+        self._lock = Lock()
+        self._wide, self._narrow = library.compile(known.source, field)
+        self.endings = known.endings(library)
+        self.steering = Steering(self.vocabulary)
+        self.margin, self.end = known.margin, known.end
+        self._trails = {b"": Trail(self.endings, self._narrow.deep_copy(), self.end)}
+
+    @property
+    def num_bytes(self) -> int:
+        """As `Guide.num_bytes`; what the library holds is not known."""
+        return NUM_BYTES
+
+    def cursor(self, written: bytes = b"", required: bytes = b"") -> GrammarCursor:
+        """As `Guide.cursor`."""
+        matcher = self.narrow(written)
+        if matcher is None or matcher.validate_tokens(list(required)) < len(required):
+            raise CallFailed(f"the constraint does not allow {written + required!r}")
+        return GrammarCursor(self, matcher, written, required)
+
+    def narrow(self, written: bytes) -> Matcher | None:
+        """A matcher of bytes after these; None where they are not allowed."""
+        with self._lock, heard(broken):
+            matcher = self._narrow.deep_copy()
+        is_allowed = matcher.try_consume_tokens(list(written)) == len(written)
+        return matcher if is_allowed else None
+
+    def wide(self, written: bytes) -> Matcher:
+        """A matcher of tokens after these bytes."""
+        with self._lock, heard(broken):
+            matcher = self._wide.deep_copy()
+        self.follow(matcher, written)
+        return matcher
+
+    def follow(self, matcher: Matcher, data: bytes) -> None:
+        """Let a matcher of tokens read bytes that are allowed."""
+        with heard(broken):
+            matcher.consume_tokens([self.vocabulary.size + byte for byte in data])
+        check(matcher, broken)
+
+    def trail(self, written: bytes) -> Trail:
+        """The known end of a text, to be asked and not changed; those asked last are kept."""
+        with self._lock:
+            sizes = range(len(written), -1, -1)
+            near = next(written[:size] for size in sizes if written[:size] in self._trails)
+            trail = self._trails[near]
+            if near != written:
+                trail = trail.copy()
+        if near != written:
+            trail.advance(written[len(near) :])
+            with self._lock:
+                self._trails[written] = trail
+                if len(self._trails) > MAX_TRAILS:
+                    del self._trails[next(key for key in self._trails if key)]
+        return trail
+
+
+class GrammarCursor:
+    """As `Cursor`.
+
+    matcher: of bytes, after all tokens taken. required: bytes that the next tokens must spell.
+    has_ended: an end token was taken.
+    """
+
+    __slots__ = (
+        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_refused", "_wide"),
+        *("guide", "has_ended", "matcher", "required", "written"),
+    )
+
+    def __init__(
+        self, guide: GrammarGuide, matcher: Matcher, written: bytes = b"", required: bytes = b""
+    ) -> None:
+        self.guide = guide
+        self.matcher = matcher
+        self.written = written
+        self.required = required
+        self.has_ended = False
+        self._wide: Matcher | None = None
+        self._num_read = 0
+        self._mask: Mask | None = None
+        self._end: bytes | None = None
+        self._ends_after: dict[int, bytes] = {}
+        self._need = NEVER
+        self._refused: tuple[int, ...] = ()
+
+    @property
+    def is_accepting(self) -> bool:
+        """As `Cursor.is_accepting`."""
+        return not self.required and bool(self.matcher.is_accepting())
+
+    @property
+    def is_finished(self) -> bool:
+        """As `Cursor.is_finished`."""
+        return self.has_ended or (self.is_accepting and not self._options())
+
+    def advance(self, token: int) -> None:
+        """As `Cursor.advance`."""
+        vocabulary = self.guide.vocabulary
+        is_known = 0 <= token < vocabulary.size
+        if is_known and vocabulary.is_end[token]:
+            is_allowed = self.is_accepting
+            self.has_ended = is_allowed or self.has_ended
+        else:
+            is_allowed = is_known and self._take(token, vocabulary.token_bytes[token])
+        if not is_allowed:
+            raise CallFailed(f"token {token} is not allowed by the constraint here")
+
+    def mask(self) -> Mask:
+        """As `Cursor.mask`."""
+        if self._mask is None:
+            mask = self.guide.bits.mask(self._matcher_of_tokens(), self.is_accepting)
+            self._mask = spelling(mask, self.required, self.guide.vocabulary)
+            self._mask.flags.writeable = False
+        return self._mask
+
+    def mask_within(self, budget: int) -> Mask:
+        """As `Cursor.mask_within`; of tokens that are too many to be tried, `fits` tells which one
+        does not fit. Once it has told of several, the tokens after which an end that fits was
+        found."""
+        if not self._refused:
+            return self.mask()
+        left = self.mask() & ~self.guide.bits.of([*self._refused], False)
+        if len(self._refused) < MAX_REFUSED and left.any():
+            return left
+        end = self._find_end()
+        return left if end is None else self._within(end, budget)
+
+    def fits(self, token: int, budget: int) -> bool:
+        """As `Cursor.fits`."""
+        guide, vocabulary = self.guide, self.guide.vocabulary
+        is_end = not 0 <= token < vocabulary.size or vocabulary.is_end[token]
+        if is_end or guide.end is None or token in self._ends_after or not self._is_near(budget):
+            return True
+        end = self._end_behind(vocabulary.token_bytes[token])
+        if end is not None and self._spell(end) < budget:
+            self._ends_after = {token: end}
+            return True
+        self._refused = (*self._refused, token)
+        return False
+
+    def forced(self) -> bytes:
+        """As `Cursor.forced`."""
+        forced = bytearray(self.required)
+        self.matcher.consume_tokens(list(forced))
+        while not self.matcher.is_accepting() and len(forced) < MAX_FORCED:
+            options = self._options()
+            if not options or options & (options - 1):
+                break
+            forced.append(options.bit_length() - 1)
+            self.matcher.consume_token(forced[-1])
+        self._back(len(forced))
+        return _whole(self.written, bytes(forced))
+
+    def joins(self, tail: bytes) -> bool:
+        """As `Cursor.joins`."""
+        return self.guide.vocabulary.is_extended(tail, self._allows)
+
+    def shortest_finish(self) -> int:
+        """As `Cursor.shortest_finish`; 0 where no end was found, so that none is waited for."""
+        need = self._spell(self._find_end())
+        return 0 if need >= NEVER else need
+
+    def after(self, data: bytes) -> GrammarCursor:
+        """As `Cursor.after`."""
+        other = self.copy()
+        if data and not other._take(None, data):
+            raise CallFailed(f"the constraint does not allow {data!r} here")
+        return other
+
+    def copy(self) -> GrammarCursor:
+        """As `Cursor.copy`."""
+        with heard(broken):
+            other = GrammarCursor(self.guide, self.matcher.deep_copy(), self.written, self.required)
+            other._wide = None if self._wide is None else self._wide.deep_copy()
+        other.has_ended, other._num_read = self.has_ended, self._num_read
+        other._mask, other._end, other._need = self._mask, self._end, self._need
+        other._ends_after, other._refused = self._ends_after, self._refused
+        return other
+
+    def _take(self, token: int | None, data: bytes) -> bool:
+        """Move over the bytes of a token (None: of several); False, and not moved, where they are
+        not allowed."""
+        rest = left_over(self.required, data)
+        if not data or rest is None or self.has_ended:
+            return False
+        count = self.matcher.try_consume_tokens(list(data))
+        check(self.matcher, broken)
+        if count < len(data):
+            self._back(count)
+            return False
+        end = self._end
+        trimmed = end[len(data) :] if end is not None and end.startswith(data) else None
+        self._end = trimmed if token is None else self._ends_after.get(token, trimmed)
+        self._ends_after, self._refused, self._mask = {}, (), None
+        self._need = NEVER if token is None else min(NEVER, self._need + self.guide.margin)
+        self.written += data
+        self.required = rest
+        return True
+
+    def _allows(self, data: bytes) -> bool:
+        """Whether these bytes may come next."""
+        return bool(self.matcher.validate_tokens(list(data)) == len(data))
+
+    def _is_near(self, budget: int) -> bool:
+        """Whether a token could put off the end further than the budget goes."""
+        if self._need + self.guide.margin >= budget:
+            self._need = self._spell(self._find_end())
+        return self._need < NEVER and self._need + self.guide.margin >= budget
+
+    def _end_behind(self, data: bytes) -> bytes | None:
+        """A known end behind a token of these bytes."""
+        rest = left_over(self.required, data)
+        if rest is None:
+            return None
+        end = self.guide.trail(self.written + data + rest).end
+        ends = [] if end is None else [rest + end]
+        here = self._find_end()
+        ends += [here[len(data) :]] if here is not None and here.startswith(data) else []
+        return min(ends, key=self._spell, default=None)
+
+    def _within(self, end: bytes, budget: int) -> Mask:
+        """The tokens after which some end is known that fits; else those that come closest."""
+        trail = self.guide.trail(self.written)
+        place = Place(self.matcher, trail, self.required, end)
+        allowed = self.guide.vocabulary.tokens(self.mask())
+        found = self.guide.steering.ends_after(place, allowed, budget)
+        if not found and not self.is_accepting:
+            found = self.guide.steering.closest(place)
+        self._ends_after = found
+        return self.guide.bits.of([*found], self.is_accepting)
+
+    def _find_end(self) -> bytes | None:
+        """A known end from here; it begins with what is required."""
+        end = self.guide.trail(self.written + self.required).end
+        ends = [] if end is None else [self.required + end]
+        ends += [] if self._end is None else [self._end]
+        return min(ends, key=self._spell, default=None)
+
+    def _spell(self, end: bytes | None) -> int:
+        return NEVER if end is None else self.guide.vocabulary.spell(end)
+
+    def _options(self) -> int:
+        """Bits of the bytes that may come next."""
+        return int.from_bytes(self.matcher.compute_bitmask(), "little") & ALL_BYTES
+
+    def _back(self, count: int) -> None:
+        if count:
+            self.matcher.rollback(count)
+
+    def _matcher_of_tokens(self) -> Matcher:
+        """The matcher of tokens, where the other one is."""
+        if self._wide is None:
+            self._wide = self.guide.wide(self.written)
+        else:
+            self.guide.follow(self._wide, self.written[self._num_read :])
+        self._num_read = len(self.written)
+        return self._wide
+
+
+def _whole(written: bytes, forced: bytes) -> bytes:
+    """As much of the forced bytes as ends between characters."""
+    decoder = codecs.getincrementaldecoder("utf-8")("ignore")
+    decoder.decode(written[-3:].lstrip(bytes(CONTINUATION)))
+    decoder.decode(forced)
+    size = len(forced) - len(decoder.getstate()[0])
+    return forced[:size] if size > 0 else b""

@@ -1,0 +1,202 @@
+"""Grammars in Lark, as llguidance reads them: what is refused, and which rules there are.
+
+Tokens that are no text, and what would change how tokens are drawn, are refused by name. A schema
+inside (`%json {...}`) is read as every other schema is. The rest is for llguidance to judge.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...api.protocol import COMPACT, InvalidCall, Shown
+from ..json_schema.annotations import log_ignored
+from ..regex.refusals import value_at
+from .matcher import FIELD
+from .rules import schema_rules
+
+MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
+MAX_OPTIONS = 500
+START = "start"
+ATTRIBUTES = frozenset(("capture", "lazy", "suffix"))
+_BLANKS = " \t\n\r"
+_PIECE = re.compile(
+    r"(?P<comment>(?://|\#)[^\n]*)"
+    r'|(?P<text>"(?:[^"\\\n]|\\.)*"|/(?:[^/\\\n]|\\.)+/)'
+    r"|(?P<json>%json\b\s*)"
+    r"|(?P<directive>%\w+)"
+    r"|(?P<special><[^>\n]*>)"
+    r"|(?P<name>[!?_]*[A-Za-z][\w-]*)"
+    r"|(?P<other>\s+|.)",
+    re.DOTALL,
+)
+_ATTRIBUTES = re.compile(r"(?:[^\]\"]|\"(?:[^\"\\\n]|\\.)*\")*\]\s*:")
+_ATTRIBUTE = re.compile(r"([A-Za-z_]+)\s*(?:=|,|\])")
+
+
+class Piece(NamedTuple):
+    """A piece of the source: its kind, its text, and the place after it."""
+
+    kind: str
+    text: str
+    end: int
+
+
+class Lark(NamedTuple):
+    """A grammar.
+
+    parts: what defines each name, and under "" what belongs to none. literals: the texts in quotes.
+    """
+
+    source: str
+    parts: dict[str, list[Piece]]
+    literals: tuple[bytes, ...]
+
+    @property
+    def rules(self) -> list[str]:
+        """The names of the rules, terminals not among them."""
+        return [name for name in self.parts if name.lstrip("_").islower()]
+
+    def started_at(self, rule: str) -> str:
+        """A grammar of the texts of one rule."""
+        names, reached = [rule], {"": None}
+        while names:
+            name = names.pop()
+            if name in self.parts and name not in reached:
+                reached[name] = None
+                names += [_bare(piece) for piece in self.parts[name] if piece.kind == "name"]
+        texts = [
+            f"{START}-of-all" if rule != START and _bare(piece) == START else piece.text
+            for name in reached
+            for piece in self.parts.get(name, ())
+        ]
+        start = "" if rule == START else f"\n{START}: {rule}\n"
+        return "".join(texts) + start
+
+
+def read_lark(source: str, field: str = FIELD) -> Lark:
+    """Check a grammar, and write out the schemas in it. Raises InvalidCall for `field`."""
+    written, more = list[str](), list[str]()
+    pieces = list(_pieces(source))
+    for piece in pieces:
+        text = piece.text
+        if piece.kind == "special":
+            raise refuse(source, piece, "text (special tokens are not allowed)")
+        if piece.kind == "json":
+            text, rules = _schema(source, piece, f"json-{len(more)}-")
+            more.append(rules)
+        if piece.kind == "other" and text == "[":
+            _check_attributes(source, piece)
+        written.append(text)
+    whole = "".join([*written, "\n", *more])
+    pieces = list(_pieces(whole))
+    parts = _parts(pieces)
+    lark = Lark(whole, parts, _literals(pieces))
+    value = source if field == FIELD else "#"
+    if len(parts) > MAX_RULES:
+        allowed = f"at most {MAX_RULES} rules and terminals; this one has {len(parts)}"
+        raise InvalidCall(field, value, allowed)
+    for rule in lark.rules:
+        if sum(piece.text == "|" for piece in parts[rule]) >= MAX_OPTIONS:
+            allowed = f"at most {MAX_OPTIONS} alternatives in a rule (any number in a terminal)"
+            raise InvalidCall(field, value, f"{allowed}; {rule!r} has more")
+    return lark
+
+
+def refuse(source: str, piece: Piece, allowed: str) -> InvalidCall:
+    """The error for a piece, with its line."""
+    line = source.count("\n", 0, piece.end) + 1
+    return InvalidCall(
+        FIELD, source, f"grammars of {allowed}: {piece.text.strip()!r} in line {line}"
+    )
+
+
+def _pieces(source: str) -> Iterator[Piece]:
+    place = 0
+    while found := _PIECE.match(source, place):
+        kind, place = str(found.lastgroup), found.end()
+        if kind == "json":
+            place = _json_end(source, place)
+        yield Piece(kind, source[found.start() : place], place)
+
+
+def _json_end(source: str, start: int) -> int:
+    try:
+        return json.JSONDecoder().raw_decode(source, start)[1]
+    except (ValueError, RecursionError) as error:
+        raise refuse(source, Piece("json", "%json", start), f"JSON after %json ({error})") from None
+
+
+def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
+    """The name of the rule that stands for a schema, and its rules."""
+    schema = json.loads(piece.text.removeprefix("%json"))
+    log_ignored(schema, f"{FIELD}: %json")
+    try:
+        return schema_rules(schema, prefix, _separators(schema))
+    except InvalidCall as error:
+        raise InvalidCall(FIELD, _shown(schema, str(error.value)), error.allowed) from None
+
+
+def _shown(schema: object, pointer: str) -> Shown:
+    """A place in a schema, and what stands there."""
+    try:
+        return Shown(f"%json {pointer}={value_at(schema, pointer)!r}")
+    except LookupError:
+        return Shown(f"%json {pointer}")
+
+
+def _separators(schema: object) -> tuple[str, str]:
+    """The separators that a schema of guidance's asks for, by a comma or colon and blanks."""
+    match schema:
+        case {"x-guidance": {"item_separator": str(comma), "key_separator": str(colon)}}:
+            if comma.strip(_BLANKS) == "," and colon.strip(_BLANKS) == ":":
+                return comma, colon
+    return COMPACT
+
+
+def _literals(pieces: list[Piece]) -> tuple[bytes, ...]:
+    """The texts in quotes, the shortest first."""
+    found = set()
+    for piece in pieces:
+        if piece.kind == "text" and piece.text[0] == '"':
+            try:
+                found.add(json.loads(piece.text).encode())
+            except ValueError:  # an escape that JSON does not have
+                continue
+    return tuple(sorted(found - {b""}, key=lambda text: (len(text), text)))
+
+
+def _parts(pieces: list[Piece]) -> dict[str, list[Piece]]:
+    """As `Lark.parts`: a definition goes on to the next one, or to a directive."""
+    parts: dict[str, list[Piece]] = {}
+    name = ""
+    for i, piece in enumerate(pieces):
+        if piece.kind == "directive":
+            name = ""
+        elif piece.kind == "name" and _is_defined(pieces, i):
+            name = _bare(piece)
+        parts.setdefault(name, []).append(piece)
+    return parts
+
+
+def _is_defined(pieces: list[Piece], i: int) -> bool:
+    """Whether a definition begins with this name: it opens a line, and a colon follows."""
+    before = pieces[i - 1] if i else None
+    if before is not None and before.kind != "comment" and "\n" not in before.text:
+        return False
+    rest = "".join([piece.text for piece in pieces[i + 1 : i + 40]])
+    return re.match(r"\s*(?:\.-?\d+)?\s*(?:\[[^\n]*\])?\s*:", rest) is not None
+
+
+def _bare(piece: Piece) -> str:
+    """A name without the marks that may stand before it."""
+    return piece.text.lstrip("!?") if piece.kind == "name" else ""
+
+
+def _check_attributes(source: str, piece: Piece) -> None:
+    found = _ATTRIBUTES.match(source, piece.end)
+    for name in _ATTRIBUTE.findall(found[0] if found else ""):
+        if name not in ATTRIBUTES:
+            raise refuse(source, piece._replace(text=name), f"the attributes {sorted(ATTRIBUTES)}")

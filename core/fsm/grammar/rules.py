@@ -1,0 +1,292 @@
+"""JSON Schema as a grammar, for what no pattern says: recursion, open objects, untyped values.
+
+The schema is read as for a pattern, keyword by keyword, and means the same; each place in it
+becomes a rule of Lark. Every terminal is one token of JSON, so that reading the longest one is
+always right. Rules from which no value can be derived are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...api.protocol import COMPACT
+from ..json_schema.facts import All, Arrays, Objects, Strings
+from ..json_schema.facts import Literal as Value
+from ..json_schema.patterns.ecma import read_pattern
+from ..json_schema.patterns.elimination import without_machines
+from ..json_schema.patterns.numbers import FREE_NUMBER
+from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, one_char, value_text
+from ..json_schema.patterns.strings import ANYTHING, Machine, Texts, pattern, repeated
+from ..json_schema.schema import Writer
+from ..json_schema.unfold import MAX_SECONDS, Document
+from ..regex.refusals import NotRegular, Unsayable, refuse, refuse_empty
+from .sharing import merged
+
+MAX_PLACES = 20_000
+MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
+MAX_COUNT = 100_000
+FEW_STATES, MAX_STATES = 100, 400  # of an automaton that becomes rules
+_NAME = re.compile(r"[\w-]+")
+_MARKS = {"(?:": "(", "\\{": ' "{" ', "\\}": ' "}" ', "\\[": ' "[" ', "\\]": ' "]" '}
+_MARK = re.compile(r"\(\?:|\\[{}\[\]]")
+
+Key = tuple[str, ...]
+
+
+def schema_grammar(
+    schema: Mapping[str, Any] | bool,
+    separators: tuple[str, str] = COMPACT,
+    seconds: float = MAX_SECONDS,
+    is_tracked: bool = False,
+) -> str:
+    """A grammar, in Lark, whose every text is JSON that the schema accepts. separators, seconds,
+    is_tracked: as in `schema_pattern`.
+
+    Raises InvalidCall and its kin as `schema_pattern` does, with less that cannot be said.
+    """
+    name, rules = schema_rules(schema, "", separators, seconds, is_tracked)
+    return f"start: {name}\n{rules}"
+
+
+def schema_rules(
+    schema: Mapping[str, Any] | bool,
+    prefix: str,
+    separators: tuple[str, str] = COMPACT,
+    seconds: float = MAX_SECONDS,
+    is_tracked: bool = False,
+) -> tuple[str, str]:
+    """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
+    document = Document(schema, seconds)
+    try:
+        return RuleWriter(document, prefix, separators, is_tracked).all_rules((document.root,))
+    except RecursionError:
+        raise refuse("#", "schemas less deep, for callers this deep in calls") from None
+
+
+class RuleWriter(Writer):
+    """Writes the places of one document, each as a rule.
+
+    Texts are expressions over names of rules and terminals, with spaces around each name. Once all
+    places are found, one counts as empty until it is known to have a value.
+    """
+
+    def __init__(
+        self,
+        document: Document,
+        prefix: str,
+        separators: tuple[str, str],
+        is_tracked: bool = False,
+    ) -> None:
+        super().__init__(document, separators, is_tracked)
+        self._prefix = prefix
+        self._keys: list[Key] = []
+        self._places: dict[Key, tuple[str, All]] = {}
+        self._has_value: set[Key] | None = None
+        self._terminals: dict[str, str] = {}
+        self._names: dict[Strings, str | None] = {}
+        self._texts: dict[Strings, str | None] = {}
+        self._states: dict[str, str] = {}
+
+    def all_rules(self, root: All) -> tuple[str, str]:
+        """As `schema_rules`."""
+        self.write(root)
+        for key in self._keys:  # grows
+            if len(self._keys) > MAX_PLACES:
+                raise NotRegular(key[0], f"schemas of at most {MAX_PLACES} places")
+            self._body(key)
+        self._has_value = found = set[Key]()
+        num_known = -1
+        while num_known < len(found):
+            num_known = len(found)
+            for key in reversed(self._keys):
+                if key not in found and self._body(key) is not None:
+                    found.add(key)
+        start = self.write(root)
+        if start is None:
+            raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
+        bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
+        first, bodies = merged(start.strip(), bodies)
+        num_rules = len(bodies) + len(self._states)
+        if num_rules > MAX_RULES:
+            allowed = f"schemas of at most {MAX_RULES} different places"
+            raise NotRegular(self._keys[0][0], f"{allowed}; this one has {num_rules}")
+        return first, self._definitions(first, bodies)
+
+    def write(self, nodes: All) -> str | None:
+        """The name of what stands for a value that meets all of these; None: no value does."""
+        if not nodes:
+            return self.anything()
+        key = tuple(node.key for node in nodes)
+        if key not in self._places:
+            self._places[key] = (f"{self._prefix}v{len(self._keys)}", nodes)
+            self._keys.append(key)
+        is_empty = self._has_value is not None and key not in self._has_value
+        return None if is_empty else f" {self._places[key][0]} "
+
+    def leaf(self, pattern: str) -> str:
+        """The name of the terminal with this pattern."""
+        return self._terminal("/" + pattern.replace("/", "\\/") + "/")
+
+    def separator(self, text: str) -> str:
+        """As a terminal."""
+        return f" {json.dumps(text)} "
+
+    def values(self, values: Sequence[Value]) -> list[str]:
+        """Each of these values, token by token."""
+        plain = [literal(value.text) for value in values if not _is_container(value.value)]
+        nested = [self._spelled(value.value) for value in values if _is_container(value.value)]
+        return [*([self.leaf(alternatives(plain))] if plain else []), *nested]
+
+    def anything(self) -> str:
+        """Any value at all."""
+        return f" {self._prefix}any "
+
+    def string(self, strings: Strings) -> str | None:
+        """The strings of which this is said; where that is no single pattern, those texts, each
+        spelled in one way, that are in all of several terminals, and in none of others."""
+        if strings not in self._texts:
+            try:
+                self._texts[strings] = super().string(strings)
+            except Unsayable:
+                self._texts[strings] = self._by_rules(strings)
+        return self._texts[strings]
+
+    def _by_rules(self, strings: Strings) -> str | None:
+        """A rule for each state of an automaton; where they are many, several terminals."""
+        try:
+            machine = self.machine(strings, self.told(strings), self.excluded(strings))
+        except Unsayable:
+            return self._intersection(strings)
+        if machine is None:
+            return None
+        if len(machine.rows) <= FEW_STATES:
+            return self._quoted_rule(machine)
+        try:
+            return self._intersection(strings)
+        except Unsayable:
+            if len(machine.rows) > MAX_STATES:
+                raise
+        return self._quoted_rule(machine)
+
+    def _quoted_rule(self, machine: Machine) -> str:
+        base, quote = f"{self._prefix}m{len(self._states)}s", self.leaf('"')
+        for state, (row, accepts) in enumerate(zip(machine.rows, machine.accepting, strict=True)):
+            options = [
+                self.leaf(one_char(ranges)) + (f" {base}{to} " if machine.rows[to] else "")
+                for ranges, to in row
+            ]
+            if options:
+                body = alternatives(options)
+                self._states[f"{base}{state}"] = f"(?:{body})?" if accepts else body
+        return f"{quote} {base}0 {quote}" if machine.rows[0] else f"{quote}{quote}"
+
+    def name(self, strings: Strings) -> str | None:
+        """As for patterns, or by several terminals."""
+        if strings not in self._names:
+            self._names[strings] = self._name(strings)
+        return self._names[strings]
+
+    def _name(self, strings: Strings) -> str | None:
+        try:
+            return super().name(strings)
+        except Unsayable:
+            return self._intersection(strings)
+
+    def _intersection(self, strings: Strings) -> str | None:
+        char = pattern(ANYTHING.item)
+        self.check_count(strings.low, 0)
+        if strings.is_empty():
+            return None
+        alone = [Strings(patterns=(source,)) for source in strings.patterns]
+        alone += [Strings(formats=(name,)) for name in strings.formats]
+        parts = [repeated(char, strings.low, strings.high)]
+        parts += [self.text(part, char) or "" for part in alone]
+        unlike = [self.spelled(read_pattern(source, is_wide=True)) for source in strings.unlike]
+        if strings.others:
+            unlike.append(alternatives([literal(value_text(t)[1:-1]) for t in strings.others]))
+        shown = [*map(_quoted, parts), *(f"~{_quoted(part)}" for part in unlike)]
+        return self._terminal(" & ".join(shown))
+
+    def spelled(self, texts: Texts) -> str:
+        """As for patterns, without automata."""
+        return pattern(without_machines(texts))
+
+    def object(self, objects: Objects | None) -> str | None:
+        """The objects of which this is said; open where no property is."""
+        objects = Objects() if objects is None else objects
+        if objects.is_open:
+            objects = replace(objects, rest=())
+        return super().object(objects)
+
+    def array(self, arrays: Arrays) -> str | None:
+        """The arrays of which this is said; open where no item is."""
+        if arrays.rest is None and not arrays.prefix:
+            arrays = replace(arrays, rest=())
+        return super().array(arrays)
+
+    def check_count(self, low: int, high: int | None) -> None:
+        """As for patterns, with more room."""
+        if max(low, high or 0) > MAX_COUNT:
+            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
+
+    def _body(self, key: Key) -> str | None:
+        self.document.step(key[0])
+        self._open = [key]
+        return self.ways(self._places[key][1])
+
+    def _terminal(self, definition: str) -> str:
+        name = f"{self._prefix.upper()}T{len(self._terminals)}"
+        return f" {self._terminals.setdefault(definition, name)} "
+
+    def _spelled(self, value: Any) -> str:
+        """The tokens of one value."""
+        comma, colon = self._layout.comma, self._layout.colon
+        if isinstance(value, Mapping):
+            pairs = [
+                self.leaf(literal(value_text(name))) + colon + self._spelled(item)
+                for name, item in value.items()
+            ]
+            return f"\\{{{comma.join(pairs)}\\}}"
+        if isinstance(value, list | tuple):
+            return f"\\[{comma.join(map(self._spelled, value))}\\]"
+        return self.leaf(literal(value_text(value)))
+
+    def _definitions(self, start: str, bodies: dict[str, str]) -> str:
+        """The rules that the start leads to, each on a line, and all terminals."""
+        bodies |= self._open_values() | self._states
+        names, reached = [start], dict[str, None]()
+        while names:
+            name = names.pop()
+            if name in bodies and name not in reached:
+                reached[name] = None
+                names += _NAME.findall(bodies[name])
+        lines = [
+            f"{name}: {_MARK.sub(lambda mark: _MARKS[mark[0]], bodies[name])}" for name in reached
+        ]
+        lines += [f"{name}: {definition}" for definition, name in self._terminals.items()]
+        return "\n".join([*lines, ""])
+
+    def _open_values(self) -> dict[str, str]:
+        """Rules of any value at all."""
+        any_, pair = self.anything(), f" {self._prefix}pair "
+        text, comma = self.leaf(f'"{FREE_CHAR}*"'), self._layout.comma
+        plain = f"{text}|{self.leaf(FREE_NUMBER)}|{self.leaf('(?:true|false|null)')}"
+        items = f"\\[(?:{any_}(?:{comma}{any_})*)?\\]"
+        pairs = f"\\{{(?:{pair}(?:{comma}{pair})*)?\\}}"
+        return {
+            any_.strip(): f"{plain}|{items}|{pairs}",
+            pair.strip(): text + self._layout.colon + any_,
+        }
+
+
+def _quoted(text: str) -> str:
+    """A terminal's pattern of a string with this pattern between its quotes."""
+    return '/"' + text.replace("/", "\\/") + '"/'
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, Mapping | list | tuple)

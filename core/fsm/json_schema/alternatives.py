@@ -1,0 +1,134 @@
+"""The alternatives of a schema object: anyOf, oneOf, if, dependencies, and what `not` leaves.
+
+Each is a list of options, of which a value meets at least one. Knows nothing of how an option is
+read or written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any, NamedTuple
+
+from ..regex.refusals import derived
+from .complement import absent, complement, const_node
+from .facts import All, Facts, Literal, Node, Objects
+from .keywords import Place, applied
+
+MAX_PAIRED = 6  # options of a negated oneOf
+DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
+
+
+class Option(NamedTuple):
+    """What a value meets that takes this option."""
+
+    facts: Facts
+    nodes: All = ()
+
+
+class Group(NamedTuple):
+    """Options of which a value meets at least one; where `is_one` is set, exactly one.
+
+    key: tells the group from others; `refusals.shown` gives the JSON pointer in it.
+    is_silent: no option evaluates properties or items.
+    heavy: the option that asks for more, of those where something holds only under a condition.
+    """
+
+    key: str
+    options: tuple[Option, ...]
+    is_one: bool = False
+    is_silent: bool = False
+    heavy: int | None = None
+
+
+def groups_of(node: Node, is_wide: bool) -> list[Group]:
+    """The alternatives that a schema object applies to a value.
+
+    is_wide: no value that the schema allows may be missing from them.
+    """
+    assert isinstance(node.schema, Mapping)
+    found = [
+        Group(f"{node.path}/{word}", tuple(Option(Facts(), (n,)) for n in applied(node, word)), one)
+        for word, one in (("anyOf", False), ("oneOf", True))
+        if word in node.schema
+    ]
+    place = Place(node.schema, node.path)
+    return [*found, *_conditions(place, is_wide), *_dependencies(place)]
+
+
+def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:
+    """The values that do not meet a schema object, as far as that can be said.
+
+    facts: of its own keywords. targets: where its references lead.
+    """
+    assert isinstance(node.schema, Mapping)
+    key = derived(node.path, "not")
+    if targets:  # some drafts ignore what stands beside a reference
+        return Group(
+            key, tuple(Option(Facts(), (target.negated(),)) for target in targets), is_silent=True
+        )
+    schema, place = node.schema, Place(node.schema, node.path)
+    found = [Option(facts) for facts in complement(facts, node.path)]
+    found += _other_containers(facts.values or (), node.path)
+    found += [Option(Facts(), (part.negated(),)) for part in applied(node, "allOf")]
+    options = applied(node, "anyOf")
+    found += [Option(Facts(), tuple(n.negated() for n in options))] if options else []
+    if "oneOf" in schema:
+        found += _not_one(applied(node, "oneOf"))
+    if "not" in schema:
+        found.append(Option(Facts(), (place.node("not"),)))
+    if "if" in schema:
+        test = place.node("if")
+        found += [
+            Option(Facts(), (test if is_met else test.negated(), place.node(word).negated()))
+            for word, is_met in (("then", True), ("else", False))
+            if word in schema
+        ]
+    return Group(key, tuple(found), is_silent=True)
+
+
+def _conditions(place: Place, is_wide: bool) -> Iterator[Group]:
+    schema = place.schema
+    if "if" not in schema or not schema.keys() & {"then", "else"}:
+        return
+    test = place.node("if")
+    then = (test, *((place.node("then"),) if "then" in schema else ()))
+    other = (place.node("else"),) if "else" in schema else ()
+    refused = () if is_wide else (test.negated(),)
+    options = (Option(Facts(), then), Option(Facts(), (*refused, *other)))
+    yield Group(place.at("if"), options, heavy=0)
+
+
+def _dependencies(place: Place) -> Iterator[Group]:
+    """A property is absent, or there with what depends on it."""
+    for word in DEPENDENCIES:
+        for name in place.named_parts(word):
+            value = place.schema[word][name]
+            path = place.at(word, name)
+            names: tuple[str, ...] = ()
+            nodes: All = ()
+            if isinstance(value, list | tuple) and word != "dependentSchemas":
+                names = place.names(word, name)
+            else:
+                nodes = (place.node(word, name),)
+            if not names and value in ([], (), True, {}):
+                continue
+            there = Objects(required=tuple(dict.fromkeys((name, *names))))
+            without = Option(Facts(objects=absent(name, path)))
+            yield Group(path, (without, Option(Facts(objects=there), nodes)), heavy=1)
+
+
+def _not_one(options: list[Node]) -> Iterator[Option]:
+    """None of the options, or two of them."""
+    yield Option(Facts(), tuple(node.negated() for node in options))
+    if len(options) <= MAX_PAIRED:
+        yield from (Option(Facts(), pair) for pair in combinations(options, 2))
+
+
+def _other_containers(values: tuple[Literal, ...], path: str) -> Iterator[Option]:
+    """Objects and arrays that are none of those listed."""
+    for kind in ("array", "object"):
+        listed: list[Any] = [value.value for value in values if value.kind == kind]
+        nodes = [const_node(value, derived(path, f"{kind} {i}")) for i, value in enumerate(listed)]
+        if nodes:
+            yield Option(Facts(types=(kind,)), tuple(node.negated() for node in nodes))

@@ -1,0 +1,275 @@
+"""Whether one value is in what is said of it, and whether two sets of facts can share a value.
+
+What `oneOf` needs: an answer that meets one option must meet no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+from ..regex.refusals import NotRegular, Unsayable
+from .complement import absent
+from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
+from .patterns.ecma import read_pattern
+from .patterns.spelling import kind_of, value_text
+from .patterns.strings import holds
+
+MAX_MATCHES = 100
+MAX_DEPTH = 3
+
+
+class Unfold(Protocol):
+    """Reads what is said of a value that meets all of some nodes, one set for each way."""
+
+    def __call__(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
+        """is_wide: options of oneOf may overlap, so that no value is missed."""
+
+
+def fits(
+    facts: Facts, literal: Literal, unfold: Unfold | None = None, is_wide: bool = False
+) -> bool:
+    """Whether a value is allowed, formats and enums aside.
+
+    unfold: to look into objects and arrays, as they are read with `is_wide` or without. Raises
+    Unsayable where that is not known.
+    """
+    if facts.types is not None and not set(facts.types) & _types_of(literal.kind):
+        return False
+    match literal.kind:
+        case "integer" | "number":
+            return facts.numbers is None or _fits_number(facts.numbers, literal)
+        case "string":
+            return facts.strings is None or fits_string(facts.strings, literal.value)
+        case "array" if facts.arrays is not None:
+            return _Inside(unfold, is_wide).fits_array(facts.arrays, literal.value)
+        case "object" if facts.objects is not None:
+            return _Inside(unfold, is_wide).fits_object(facts.objects, literal.value)
+    return True
+
+
+class _Inside(NamedTuple):
+    """Looks into objects and arrays."""
+
+    unfold: Unfold | None
+    is_wide: bool
+
+    def fits_array(self, arrays: Arrays, items: Sequence[Any]) -> bool:
+        """Whether this is said of an array."""
+        if len(items) < arrays.low or (arrays.high is not None and len(items) > arrays.high):
+            return False
+        keys = [_key(item) for item in items]
+        if arrays.is_unique and len({*keys}) < len(keys):
+            return False
+        if not all(self.meets(arrays.item(i), item) for i, item in enumerate(items)):
+            return False
+        for nodes, low, high in arrays.contains:
+            count = sum(self.meets(nodes, item) for item in items)
+            if self.is_wide and high is not None and count > low:
+                raise Unsayable("arrays whose items are counted one way")
+            if count < low or (high is not None and count > high):
+                return False
+            if high is not None and not self.is_wide and self._may_miss(nodes, items, count):
+                raise Unsayable("arrays whose items are counted one way")
+        return True
+
+    def _may_miss(self, nodes: All, items: Sequence[Any], count: int) -> bool:
+        """Whether more items than counted may meet these nodes, read wide."""
+        return sum(self._replace(is_wide=True).meets(nodes, item) for item in items) > count
+
+    def fits_object(self, objects: Objects, value: Mapping[str, Any]) -> bool:
+        """Whether this is said of an object."""
+        if len(value) < objects.low or (objects.high is not None and len(value) > objects.high):
+            return False
+        return all(name in value for name in objects.required) and all(
+            self.meets(objects.names, name) and self.meets(objects.value(name), item)
+            for name, item in value.items()
+        )
+
+    def meets(self, nodes: All, value: Any) -> bool:
+        """Whether a value meets all of these."""
+        if not nodes:
+            return True
+        if self.unfold is None:
+            raise Unsayable("enum and const beside other keywords for single values only")
+        literal = Literal(kind_of(value), value_text(value), value)
+        ways = self.unfold(nodes, is_wide=True) if self.is_wide else self.unfold(nodes)
+        return any(self._holds(facts, literal) for facts in ways)
+
+    def _holds(self, facts: Facts, literal: Literal) -> bool:
+        is_listed = facts.values is None or literal.key in {it.key for it in facts.values}
+        return is_listed and fits(facts, literal, self.unfold, self.is_wide)
+
+
+def _key(value: Any) -> Any:
+    """Equal for equal values."""
+    match value:
+        case bool() | None | str():
+            return (type(value).__name__, value)
+        case int() | float():
+            return ("number", value)
+        case Mapping():
+            return ("object", frozenset((name, _key(item)) for name, item in value.items()))
+    return ("array", tuple(map(_key, value)))
+
+
+def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
+    """Some of `one` that shares no value with `other`; None where none can be told apart.
+
+    `one` is as it will be written: an object has no properties but those that are spoken of. The
+    result shares no value with `other` whatever it is met with later.
+    `other` must be read wide: no value that it allows may be missing from it. depth: of the places
+    in which values are being told apart.
+    """
+    try:
+        _check_matches(one, other)
+        if one.values is not None:
+            common = one.meet(Facts(values=other.values)).values or ()
+            shared = {value.key for value in common if fits(other, value, unfold, True)}
+            kept = tuple(value for value in one.values if value.key not in shared)
+            return replace(one, values=kept) if shared else one
+        if other.values is not None and not any(
+            fits(one, value, unfold, True) for value in other.values
+        ):
+            return one
+    except Unsayable:
+        return None
+    if not one.kinds() and one.types is None:
+        return None
+    if one.types is None:
+        one = one.narrowed()
+    for kind in one.kinds():
+        smaller = _parted_kind(kind, one, other, unfold, depth + 1)
+        if smaller is None:
+            return None
+        one = smaller
+    return one
+
+
+def _check_matches(one: Facts, other: Facts) -> None:
+    has_pattern = any(facts.strings and facts.strings.patterns for facts in (one, other))
+    if has_pattern and len(one.values or ()) + len(other.values or ()) > MAX_MATCHES:
+        raise Unsayable(f"at most {MAX_MATCHES} values beside a pattern")
+
+
+def _types_of(kind: str) -> set[str]:
+    return {"integer", "number"} if kind == "integer" else {kind}
+
+
+def _fits_number(numbers: Numbers, literal: Literal) -> bool:
+    number = Fraction(literal.text)
+    is_multiple = numbers.multiple is None or number % numbers.multiple == 0
+    is_multiple &= all(number % multiple for multiple in numbers.unlike)
+    return is_multiple and numbers.interval.holds(Decimal(literal.text))
+
+
+def fits_string(strings: Strings, text: str) -> bool:
+    """Whether this is a text of which this is said, formats aside. Raises Unsayable where that is
+    not known."""
+    if len(text) < strings.low or (strings.high is not None and len(text) > strings.high):
+        return False
+    if text in strings.others:
+        return False
+    found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
+    found &= not any(holds(read_pattern(pattern, True), text) for pattern in strings.unlike)
+    if (strings.unlike or not found) and not (text.isascii() and text.isprintable()):
+        raise Unsayable("patterns for texts of printable ASCII")
+    return found
+
+
+def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold, depth: int) -> Facts | None:
+    overlap = {"integer": {"integer", "number"}, "number": {"integer", "number"}}.get(kind, {kind})
+    if other.types is not None and not overlap & set(other.types):
+        return one
+    if kind in ("boolean", "null") and other.values is None:
+        kinds = tuple(k for k in one.kinds() if k != kind)
+        return replace(one, types=kinds)
+    if kind in ("integer", "number") and one.numbers and other.numbers:
+        return one if one.numbers.meet(other.numbers).interval.is_empty() else None
+    if kind == "string" and one.strings and other.strings:
+        return one if _is_empty(one.strings.meet(other.strings)) else None
+    if kind == "array" and one.arrays and other.arrays:
+        return _parted_arrays(one, one.arrays, other.arrays, unfold, depth)
+    if kind == "object" and one.objects and other.objects:
+        objects = _parted_objects(one.objects, other.objects, unfold, depth)
+        if objects is None or objects is one.objects:
+            return None if objects is None else one
+        return replace(one, objects=objects)
+    return None
+
+
+def _is_empty(lengths: Strings | Arrays) -> bool:
+    return lengths.high is not None and lengths.low > lengths.high
+
+
+def _parted_arrays(
+    facts: Facts, one: Arrays, other: Arrays, unfold: Unfold, depth: int
+) -> Facts | None:
+    if _is_empty(one.meet(other)):
+        return facts
+    if not _are_apart(one.item(0), other.item(0), unfold, depth):
+        return None
+    return facts if one.low else replace(facts, arrays=replace(one, low=1))
+
+
+def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) -> Objects | None:
+    """By a name that only one of them has, or by one whose values are apart."""
+    is_sealed = one.rest is not None and not unfold(one.rest)
+    if is_sealed or (one.rest is None and not one.is_open):
+        for name in other.required:
+            if name not in one.properties and not _is_patterned(one, name):
+                return one if is_sealed else one.meet(absent(name, "# in oneOf"))
+    for name in sorted(one.properties, key=partial(_cost, one, unfold)):
+        if _is_told(_value(one, name), _value(other, name), unfold, depth):
+            is_there = name in one.required
+            return one if is_there else replace(one, required=(*one.required, name))
+    for name in other.required:
+        if name in one.properties and name not in one.required:
+            never = (Node(False, f"{one.properties[name][0].path} in oneOf"),)
+            return replace(one, properties={**one.properties, name: never})
+    return None
+
+
+def _is_patterned(objects: Objects, name: str) -> bool:
+    """Whether patternProperties may speak of this name."""
+    try:
+        return any(is_found(source, name) for source in objects.patterns)
+    except Unsayable:
+        return True
+
+
+def _value(objects: Objects, name: str) -> All:
+    """What is known that the value of this property must meet."""
+    try:
+        return objects.value(name)
+    except Unsayable:
+        return objects.properties.get(name, ())
+
+
+def _cost(objects: Objects, unfold: Unfold, name: str) -> tuple[bool, bool]:
+    """In which order properties are asked: those required first, and of these plain values."""
+    try:
+        ways = unfold(_value(objects, name)) if name in objects.required else ()
+    except NotRegular:
+        ways = ()
+    return name not in objects.required, not ways or any(facts.values is None for facts in ways)
+
+
+def _is_told(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+    """Whether some value of a property tells; not where that leads back to where it was asked."""
+    if not one or not other:
+        return False
+    try:
+        return depth < MAX_DEPTH and bool(unfold(one)) and _are_apart(one, other, unfold, depth)
+    except NotRegular:
+        return False
+
+
+def _are_apart(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+    return all(
+        parted(a, b, unfold, depth) is a for a in unfold(one) for b in unfold(other, is_wide=True)
+    )

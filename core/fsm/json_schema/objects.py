@@ -1,0 +1,264 @@
+"""Patterns of objects: their properties in the order of the schema, and those beyond.
+
+An object keeps to the properties that are spoken of, unless `additionalProperties` says what others
+are. Names have one spelling, so that none of them repeats a property by an escape; where names are
+open, one of them may come twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain, combinations
+from typing import TypeAlias
+
+from ..regex.chars import Ranges, complement, single, union
+from ..regex.refusals import Unreadable, Unsayable
+from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
+from .members import Unfold, fits
+from .patterns.automata import common_texts
+from .patterns.ecma import read_pattern
+from .patterns.lists import Entry, Layout, enclosed
+from .patterns.lookaround import parts_of
+from .patterns.spelling import alternatives, common, literal, one_char, value_text
+from .patterns.strings import ANY_CHAR, ANYTHING, first_chars, pattern
+
+Write: TypeAlias = Callable[[All], str | None]
+KeyOf: TypeAlias = Callable[[Strings], str | None]
+MAX_OVERLAPPING = 5
+MAX_COMPARED = 24  # patterns
+
+
+def object_pattern(
+    objects: Objects,
+    write: Write,
+    unfold: Unfold,
+    key_of: KeyOf,
+    leaf: Callable[[str], str],
+    layout: Layout,
+) -> str | None:
+    """The objects of which this is said; None: there are none.
+
+    write: the pattern of a value that meets all of some nodes; None where there is none.
+    key_of: what stands for the names of which this is said, with quotes; None where there is none.
+    leaf: a pattern as it is to be written.
+    """
+    if objects.is_open and objects.high != 0:
+        raise Unsayable("objects of which properties or additionalProperties are stated")
+    properties = {name: objects.value(name) for name in (*objects.properties, *objects.required)}
+    allowed = {name: all_ for name, all_ in properties.items() if _is_name(name, objects, unfold)}
+    if any(name not in allowed for name in objects.required):
+        return None
+    allowed |= _listed(objects, tuple(properties), unfold)
+    fixed = {name: write(all_) for name, all_ in allowed.items()}
+    if any(fixed.get(name) is None for name in objects.required):
+        return None
+    entries = [
+        Entry(
+            f"{leaf(literal(value_text(name)))}{layout.colon}{value}", int(name in objects.required)
+        )
+        for name, value in fixed.items()
+        if value is not None
+    ]
+    others = [
+        key + layout.colon + value
+        for key, value in _others(objects, tuple(properties), write, unfold, key_of)
+    ]
+    return _counted(entries, others, objects.low, objects.high, layout.comma)
+
+
+def _is_name(name: str, objects: Objects, unfold: Unfold) -> bool:
+    """Whether propertyNames allows this name."""
+    text = Literal("string", value_text(name), name)
+    return not objects.names or any(_holds(facts, text) for facts in unfold(objects.names))
+
+
+def _holds(facts: Facts, text: Literal) -> bool:
+    is_listed = facts.values is None or text.key in {value.key for value in facts.values}
+    return is_listed and fits(facts, text)
+
+
+def _listed(objects: Objects, taken: tuple[str, ...], unfold: Unfold) -> dict[str, All]:
+    """Other properties whose names propertyNames lists, with what their values must meet."""
+    ways = unfold(objects.names) if objects.names else ()
+    names = {
+        value.value: None
+        for facts in ways
+        for value in facts.values or ()
+        if value.kind == "string" and value.value not in taken and fits(facts, value)
+    }
+    is_closed = objects.rest is None
+    return {
+        name: objects.value(name)
+        for name in names
+        if not (is_closed and not any(is_found(p, name) for p in objects.patterns))
+    }
+
+
+def _counted(
+    entries: list[Entry], others: list[str], low: int, high: int | None, comma: str
+) -> str | None:
+    """Objects of these entries, with as many properties as are allowed: where only some of the
+    optional ones may be there, those that come first."""
+    num_required = sum(entry.low for entry in entries)
+    if (high is not None and (num_required > high or low > high)) or (
+        not others and low > len(entries)
+    ):
+        return None
+    if high is not None and high < len(entries):
+        entries, others = _first(entries, high - num_required), []
+    needs_one = low > num_required
+    if needs_one and (low > 1 or (not others and low == len(entries))):
+        if low > len(entries):
+            raise Unsayable("minProperties of at most 1, or of as many as are named")
+        entries = _filled(entries, low - num_required)
+        needs_one = False
+    if others:
+        most = None if high is None else high - len(entries)
+        entries = [*entries, Entry(alternatives(others), 0, most)] if most != 0 else entries
+    return enclosed("{}", entries, comma, needs_one)
+
+
+def _first(entries: list[Entry], num_optional: int) -> list[Entry]:
+    """The entries without optional ones beyond the first so many."""
+    kept: list[Entry] = []
+    for entry in entries:
+        if entry.low or num_optional > 0:
+            kept.append(entry)
+            num_optional -= not entry.low
+    return kept
+
+
+def _filled(entries: list[Entry], num_more: int) -> list[Entry]:
+    """The entries, of which so many optional ones are required too, the first."""
+    filled: list[Entry] = []
+    for entry in entries:
+        is_more = not entry.low and num_more > 0
+        num_more -= is_more
+        filled.append(entry._replace(low=1) if is_more else entry)
+    return filled
+
+
+def _others(
+    objects: Objects, names: tuple[str, ...], write: Write, unfold: Unfold, key_of: KeyOf
+) -> list[tuple[str, str]]:
+    """Properties that are not named: what stands for the name, and for the value."""
+    if objects.high is not None and objects.high <= len(objects.required):
+        return []
+    found: list[tuple[str, str]] = []
+    for strings, nodes in _name_classes(objects, unfold):
+        value = write(nodes)
+        for said in _said_of_names(objects.names, unfold) if value is not None else ():
+            key = key_of(strings.meet(said).meet(Strings(others=names)))
+            if key is not None and value is not None:
+                found.append((key, value))
+    return found
+
+
+def _name_classes(objects: Objects, unfold: Unfold) -> Iterator[tuple[Strings, All]]:
+    """Classes of names, by the patterns that are found in them, and what their values must meet."""
+    patterns = objects.patterns
+    total = [source for source in patterns if _is_total(source)]
+    partial = [source for source in patterns if source not in total]
+    always = tuple(node for source in total for node in patterns[source])
+    is_rest = objects.rest is not None and bool(unfold(objects.rest))
+    if _are_apart(objects, partial) and not (total and partial):
+        for source in partial:
+            yield _class((source,)), patterns[source]
+    elif len(partial) > MAX_OVERLAPPING:
+        raise Unsayable(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
+    else:
+        for found in _subsets(partial):
+            unlike = tuple(source for source in partial if source not in found)
+            nodes = tuple(node for source in found for node in patterns[source])
+            yield _class(found, unlike), distinct((*nodes, *always))
+    if total:
+        yield _class((), tuple(partial)), distinct(always)
+    elif is_rest:
+        yield _class((), tuple(partial)), objects.rest or ()
+
+
+def _is_total(source: str) -> bool:
+    parts = parts_of(source)
+    return len(parts.found) == 1 and not parts.unlike and read_pattern(*parts.found) in _TOTAL
+
+
+def _class(found: tuple[str, ...], unlike: tuple[str, ...] = ()) -> Strings:
+    """The names in which these patterns are found, and those are not."""
+    names = Strings()
+    for parts in map(parts_of, found):
+        names = names.meet(Strings(patterns=parts.found, unlike=parts.unlike))
+    for parts in map(parts_of, unlike):
+        partial = [source for source in parts.found if not _is_total(source)]
+        if len(partial) + len(parts.unlike) != 1:
+            raise Unsayable("patternProperties that overlap without lookaround")
+        names = names.meet(Strings(patterns=parts.unlike, unlike=tuple(partial)))
+    return names
+
+
+def _are_apart(objects: Objects, sources: list[str]) -> bool:
+    """Whether patterns say the same of values, or begin with characters of their own."""
+    if len({tuple(node.key for node in objects.patterns[p]) for p in sources}) <= 1:
+        return True
+    if len(sources) <= MAX_COMPARED and all(map(_is_disjoint, combinations(sources, 2))):
+        return True
+    seen: Ranges = ()
+    for source in sources:
+        first = first_chars(read_pattern(parts_of(source).found[0], is_wide=True))
+        if first is None or common(first, seen):
+            return False
+        seen = union([*seen, *first])
+    return True
+
+
+def _is_disjoint(sources: tuple[str, str]) -> bool:
+    """Whether no name fits both patterns, by either dialect."""
+    try:
+        texts = tuple(read_pattern(parts_of(it).found[0], is_wide=True) for it in sources)
+        return common_texts(texts, (), ()) is None
+    except (Unreadable, Unsayable):
+        return False
+
+
+def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
+    return chain.from_iterable(combinations(items, n) for n in range(1, len(items) + 1))
+
+
+def _said_of_names(names: All, unfold: Unfold) -> list[Strings]:
+    """What propertyNames says of names, one for each way, without those that it lists."""
+    if not names:
+        return [Strings()]
+    ways = [Facts(types=("string",)).meet(facts) for facts in unfold(names)]
+    return [facts.strings or Strings() for facts in ways if facts.types and facts.values is None]
+
+
+def other_than(names: tuple[str, ...]) -> str:
+    """A pattern, between quotes, of every text but these."""
+    if not names:
+        return pattern(ANYTHING)
+    follow: dict[str, set[str]] = {"": set()}
+    for name in names:
+        for i, char in enumerate(name):
+            follow.setdefault(name[:i], set()).add(char)
+        follow.setdefault(name, set())
+    if sum(map(len, follow)) > MAX_NAMES_SIZE:
+        raise Unsayable(f"additionalProperties beside names of {MAX_NAMES_SIZE} characters in all")
+    apart = [
+        _spelled(prefix) + one_char(common(ANY_CHAR.ranges, _without(chars)))
+        for prefix, chars in follow.items()
+    ]
+    short = [_spelled(prefix) for prefix in follow if prefix and prefix not in names]
+    longer = alternatives(apart) + pattern(ANYTHING)
+    whole = alternatives([longer, *short]) if short else longer
+    return whole if "" in names else f"(?:{whole})?"
+
+
+def _spelled(text: str) -> str:
+    return literal(value_text(text)[1:-1])
+
+
+def _without(chars: set[str]) -> tuple[tuple[int, int], ...]:
+    return complement(union(pair for char in chars for pair in single(char)))
+
+
+MAX_NAMES_SIZE = 100_000
+_TOTAL = tuple(read_pattern(source) for source in ("", "^", ".*", "^.*", "^.*$"))

@@ -1,0 +1,131 @@
+"""Trees with lookaround as sets of texts: written without it, or as the automaton of the tree."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ....api.protocol import InvalidCall
+from ...regex.chars import single, union
+from ...regex.limits import Limits, Meter
+from ...regex.refusals import Unreadable, Unsayable
+from ...regex.regex import EmptyPattern, automaton_of
+from ...regex.tree import END, Alt, Capture, Look, Loop, Net, Seq, Set, Tree
+from .neighbours import TooFar, without_looks
+from .spelling import common
+from .strings import ANY_CHAR, Chars, Either, Machine, Repeat, Row, Texts
+
+MAX_ARCS = 30_000
+SECONDS = 2.0
+_LIMITS = Limits(states=10_000, work=1_000_000, seconds=SECONDS)
+
+
+def texts_of(tree: Tree, source: str) -> Texts:
+    """The texts of a tree. source: the pattern that it was read from. Raises Unreadable."""
+    try:
+        found = _plain(without_looks(tree))
+    except TooFar:
+        return machine_of(tree, source)
+    if found == Either(()):
+        raise Empty("patterns that are found in some text")
+    return found
+
+
+@lru_cache(maxsize=256)
+def common_texts(
+    found: tuple[Texts, ...], unlike: tuple[Texts, ...], others: tuple[str, ...]
+) -> Machine | None:
+    """The texts that are in all of `found`, in none of `unlike` and none of `others`; None: there
+    are none. Raises Unsayable where their automaton is too large."""
+    first, *rest = sorted(map(tree_of, found), key=_is_free)
+    looks: list[Tree] = [Look(Seq((tree, END)), is_ahead=True) for tree in rest]
+    never = [*map(tree_of, unlike), *map(_text, others)]
+    looks += [Look(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
+    try:
+        return machine_of(Seq((*looks, first)), "what is said of a string")
+    except Empty:
+        return None
+    except Unreadable as error:
+        raise Unsayable(str(error)) from None
+
+
+def _is_free(tree: Tree) -> bool:
+    """Whether a tree is a number of any characters."""
+    return isinstance(tree, Loop) and tree.item == Set(ANY_CHAR.ranges)
+
+
+def _text(text: str) -> Tree:
+    return Seq(tuple(Set(single(char)) for char in text))
+
+
+class Empty(Unreadable):
+    """Patterns that are found in no text."""
+
+
+def machine_of(tree: Tree, source: str) -> Machine:
+    """The automaton of a tree. Raises Unreadable where it is too large, or accepts nothing."""
+    meter = Meter("pattern", source, _LIMITS)
+    try:
+        rows, accepting, start, partition = automaton_of(tree, meter)
+    except EmptyPattern:
+        raise Empty("patterns that are found in some text") from None
+    except InvalidCall as error:
+        allowed = getattr(error, "allowed", "smaller patterns")
+        raise Unreadable(f"{allowed}, in {source[:60]!r}") from None
+    order = [start, *(state for state in range(1, len(rows)) if state != start)]
+    number = {state: i for i, state in enumerate(order)}
+    sets = partition.sets()
+    found = []
+    for state in order:
+        to: dict[int, list[tuple[int, int]]] = {}
+        for kind, after in rows[state].items():
+            if after:
+                to.setdefault(number[after], []).extend(sets[kind])
+        arcs = ((common(union(pairs), ANY_CHAR.ranges), after) for after, pairs in to.items())
+        found.append(tuple(arc for arc in arcs if arc[0]))
+    if sum(map(len, found)) > MAX_ARCS:
+        raise Unreadable(f"patterns whose automaton has at most {MAX_ARCS} arcs; {source[:60]!r}")
+    return Machine(tuple(found), tuple(accepting[state] for state in order))
+
+
+def tree_of(texts: Texts) -> Tree:
+    """Texts as a tree."""
+    match texts:
+        case Chars(ranges):
+            return Set(ranges)
+        case Row(items):
+            return Seq(tuple(map(tree_of, items)))
+        case Either(options):
+            return Alt(tuple(map(tree_of, options)))
+        case Repeat(item, low, high):
+            return Loop(tree_of(item), low, high)
+        case Machine(rows, accepting):
+            arcs = (tuple((Set(ranges), to) for ranges, to in row) for row in rows)
+            return Net(tuple(arcs), accepting)
+
+
+def _plain(tree: Tree) -> Texts:
+    """A tree without lookaround, of which something matches, as texts."""
+    match tree:
+        case Set(ranges) if common(ranges, ANY_CHAR.ranges):
+            return Chars(common(ranges, ANY_CHAR.ranges))
+        case Capture(item):
+            return _plain(item)
+        case Seq(items):
+            texts = [_plain(item) for item in items]
+            return Either(()) if Either(()) in texts else _row(texts)
+        case Alt(options):
+            kept = [it for it in map(_plain, options) if it != Either(())]
+            return kept[0] if len(kept) == 1 else Either(tuple(dict.fromkeys(kept)))
+        case Loop(item, low, high):
+            text = _plain(item)
+            if text == Either(()):
+                return text if low else Row()
+            return Repeat(text, low, high)
+    return Either(())
+
+
+def _row(texts: list[Texts]) -> Texts:
+    items: list[Texts] = []
+    for text in texts:
+        items += text.items if isinstance(text, Row) else [text]
+    return items[0] if len(items) == 1 else Row(tuple(items))

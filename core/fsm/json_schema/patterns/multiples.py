@@ -1,0 +1,261 @@
+"""Patterns of numbers that are multiples of something, or of nothing that is excluded.
+
+Readers divide doubles and look whether the quotient is whole: 19.99 / 0.01 is not. So a number is
+written only where that test and exact arithmetic agree. Multiples near zero are listed; further
+away those follow whose doubles are exact. Knows nothing of schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain, count, takewhile
+from math import floor, lcm
+
+from ...regex.refusals import Unsayable
+from .intervals import Interval
+from .numbers import LARGEST, NUM_DIGITS, NUM_EXACT, integers, number_pattern
+from .spelling import alternatives
+from .strings import repeated
+
+MAX_LISTED = 1_000
+MAX_FRACTIONS = 4_000
+MAX_BLOCK = 4  # digits of a block of multiples
+MAX_DECIMALS = 15
+MAX_POWER = 3
+NUM_WHOLE = 6  # digits before the point of a number that is no multiple of a fraction
+
+
+def multiple_pattern(interval: Interval, multiple: Fraction) -> str | None:
+    """The numbers of an interval that are multiples; None: there are none."""
+    if multiple == 1 and interval.low is None and interval.high is None:
+        return f"(?:0|-?[1-9][0-9]{{0,{NUM_DIGITS - 1}}})"
+    if multiple.denominator == 1:
+        return _both_signs(interval, lambda part: _whole(part, int(multiple)))
+    return _both_signs(interval, lambda part: _fractions(part, multiple))
+
+
+def other_numbers(
+    kind: str, interval: Interval, multiple: Fraction | None, unlike: Sequence[Fraction]
+) -> str | None:
+    """Numbers of an interval that are multiples of none in `unlike`; None: there are none."""
+    whole = _both_signs(interval, lambda part: _other_integers(part, multiple, unlike))
+    if kind == "integer":
+        return whole
+    if multiple is not None:
+        raise Unsayable("multipleOf beside `not` multipleOf for integers only")
+    parts = [whole, _both_signs(interval, lambda part: _uneven(part, unlike))]
+    if interval.low is not None and interval.high is not None:
+        is_narrow = floor(interval.low) == floor(interval.high) and min(unlike) >= 1
+        if is_narrow and interval.integers()[0] != floor(interval.low):
+            parts = [number_pattern(interval)]
+    found = [part for part in parts if part is not None]
+    return alternatives(found) if found else None
+
+
+def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -> str | None:
+    """Numbers of both signs. positive: gives those of an interval that are not below zero."""
+    mirror = Interval(
+        None if interval.high is None else -interval.high,
+        None if interval.low is None else -interval.low,
+        interval.is_high_open,
+        interval.is_low_open,
+    )
+    zero = Interval(low=Decimal(0))
+    above = Interval(low=Decimal(0), is_low_open=True)
+    options = positive(interval.meet(zero))
+    negative = positive(mirror.meet(above))
+    options += [f"-{alternatives(negative)}"] if negative else []
+    return alternatives(options) if options else None
+
+
+def _range(interval: Interval) -> tuple[int, int]:
+    low, high = interval.integers()
+    if (low or 0) > LARGEST:
+        raise Unsayable(f"integers of at most {NUM_DIGITS} digits")
+    return max(low or 0, 0), LARGEST if high is None else min(high, LARGEST)
+
+
+def _whole(interval: Interval, multiple: int) -> list[str]:
+    """The integers of an interval from zero on that are multiples; where there are too many, those
+    near its start, and those that are made of blocks of digits that are multiples."""
+    low, high = _range(interval)
+    if low > high:
+        return []
+    if multiple == 1:
+        return integers(low, high)
+    return _periodic(low, high, multiple, [0])
+
+
+def _periodic(low: int, high: int, period: int, residues: Sequence[int]) -> list[str]:
+    """The integers in a range that leave one of these when they are divided by the period."""
+    numbers = (base + r for base in count(low - low % period, period) for r in residues)
+    near = takewhile(lambda number: number <= high, (n for n in numbers if n >= low))
+    listed = [number for _, number in zip(range(MAX_LISTED + 1), near, strict=False)]
+    if len(listed) <= MAX_LISTED:
+        return [str(number) for number in listed]
+    power = next((10**i for i in range(1, MAX_POWER + 1) if 10**i % period == 0), None)
+    if power is not None:
+        return _tails(low, high, power, [t for t in range(power) if t % period in residues])
+    listed.pop()
+    return [_trie(map(str, listed)), *_blocks(listed[-1], high, period, residues)]
+
+
+def _tails(low: int, high: int, power: int, tails: Sequence[int]) -> list[str]:
+    """The integers in a range whose last digits are one of these."""
+    width = len(str(power)) - 1
+    start, end = max(1, -(-low // power)), (high + 1) // power
+    edges = [
+        n
+        for n in chain(
+            range(low, min(start * power, high + 1)), range(max(end, start) * power, high + 1)
+        )
+        if n % power in tails
+    ]
+    heads = alternatives(integers(start, end - 1)) if start < end else None
+    last = _trie(f"{tail:0{width}}" for tail in tails)
+    return [*map(str, edges), *([f"{heads}{last}"] if heads else [])]
+
+
+def _blocks(low: int, high: int, period: int, residues: Sequence[int]) -> list[str]:
+    """Integers above `low` with fewer digits than `high`, by blocks of digits."""
+    width = len(str(period))
+    if width > MAX_BLOCK:
+        return []
+    start, end = len(str(low)), len(str(high)) - 1
+    least, most = -(-start // width), (end - width) // width
+    if least > most:
+        return []
+    first = _trie(str(n) for n in range(10 ** (width - 1), 10**width) if n % period == 0)
+    block = _trie(f"{n:0{width}}" for n in range(0, 10**width, period))
+    last = _trie(f"{n:0{width}}" for n in range(10**width) if n % period in residues)
+    return [first + repeated(block, least - 1, most - 1) + last]
+
+
+def _fractions(interval: Interval, multiple: Fraction) -> list[str]:
+    """The multiples of a fraction in an interval from zero on: those near its start, and those
+    further away whose doubles are exact."""
+    places = _decimals(multiple)
+    low = Fraction(interval.low or 0)
+    first = -(-low // multiple)
+    listed: list[str] = []
+    value = Fraction(0)
+    for step in range(MAX_FRACTIONS):
+        value = (first + step) * multiple
+        if value > LARGEST or not _is_below(interval, value):
+            return [_trie(listed)] if listed else []
+        if interval.holds(_decimal(value, places)) and _agree(value, multiple):
+            listed += _spellings(value, places)
+    far = _far_fractions(int(value) + 1, interval, multiple, places)
+    return [*([_trie(listed)] if listed else []), *far]
+
+
+def _is_below(interval: Interval, value: Fraction) -> bool:
+    return interval.high is None or value <= Fraction(interval.high)
+
+
+def _far_fractions(start: int, interval: Interval, multiple: Fraction, places: int) -> list[str]:
+    """Multiples from `start` on whose quotients are found exactly."""
+    error = abs(Fraction(float(multiple)) / multiple - 1)
+    if error >= Fraction(1, 2**54):
+        return []
+    end = min(_range(interval)[1], 10 ** len(str(int(2**50 * multiple))) // 10 - 1)
+    common = lcm(multiple.numerator, multiple.denominator) // multiple.denominator
+    if start > end:
+        return []
+    if common != 1:
+        return _periodic(start, end, common, [0])
+    parts = [Fraction(k, 10**places) for k in range(1, 10 ** min(places, 4))]
+    exact = [
+        part
+        for part in parts
+        if part % multiple == 0 and not part.denominator & (part.denominator - 1)
+    ]
+    texts = [text[1:] for part in exact for text in _spellings(part, places)]
+    heads = alternatives(integers(start, end - 1)) if start < end else str(start)
+    return [heads + (f"{_trie(texts)}?" if texts else "")]
+
+
+def _agree(value: Fraction, multiple: Fraction) -> bool:
+    return (float(value) / float(multiple)).is_integer()
+
+
+def _other_integers(
+    interval: Interval, multiple: Fraction | None, unlike: Sequence[Fraction]
+) -> list[str]:
+    """Integers of an interval from zero on that are multiples of none of these."""
+    low, high = _range(interval)
+    wanted = 1 if multiple is None else multiple.numerator
+    excluded = [lcm(u.numerator, u.denominator) // u.denominator for u in unlike]
+    period = lcm(wanted, *excluded)
+    if low > high or any(wanted % number == 0 for number in excluded):
+        return []
+    if period > MAX_LISTED:
+        raise Unsayable(f"numbers that are no multiples of at most {MAX_LISTED}")
+    residues = [r for r in range(0, period, wanted) if all(r % number for number in excluded)]
+    return _periodic(low, high, period, residues) if residues else []
+
+
+def _uneven(interval: Interval, unlike: Sequence[Fraction]) -> list[str]:
+    """Numbers with more decimals than any multiple has, between two integers of an interval."""
+    places = max(map(_decimals, unlike))
+    low, high = _range(interval)
+    is_whole = all(u.denominator == 1 for u in unlike)
+    high = min(high, 10 ** (NUM_EXACT - 3 if is_whole else NUM_WHOLE)) - 1
+    if interval.low is not None and Fraction(low) < Fraction(interval.low):
+        low += 1
+    if low > high or places > MAX_DECIMALS - NUM_WHOLE:
+        return []
+    return [rf"{alternatives(integers(low, high))}\.[0-9]{{{places},{places + 2}}}[1-9]"]
+
+
+def _decimals(number: Fraction) -> int:
+    """Digits behind the point of a decimal fraction."""
+    found = next((i for i in range(MAX_DECIMALS + 1) if (number * 10**i).denominator == 1), None)
+    if found is None:
+        raise Unsayable(f"multipleOf with at most {MAX_DECIMALS} decimals")
+    return found
+
+
+def _decimal(value: Fraction, places: int) -> Decimal:
+    return Decimal(int(value * 10**places)).scaleb(-places)
+
+
+def _spellings(value: Fraction, places: int) -> Iterator[str]:
+    """A number with as few decimals as it needs, and with up to so many."""
+    whole, part = divmod(int(value * 10**places), 10**places)
+    digits = f"{part:0{places}}".rstrip("0")
+    if not digits:
+        yield str(whole)
+    for size in range(max(len(digits), 1), places + 1):
+        yield f"{whole}.{digits:0<{size}}"
+
+
+def _trie(texts: Iterable[str]) -> str:
+    """A pattern of these texts of digits and points, as short as their tree."""
+    tree: dict[str, dict] = {}  # type: ignore[type-arg]
+    for text in texts:
+        node = tree
+        for char in (*text, ""):
+            node = node.setdefault(char, {})
+    return _branches(tree)
+
+
+def _branches(tree: dict[str, dict]) -> str:  # type: ignore[type-arg]
+    by_tail: dict[str, str] = {}
+    for char, below in tree.items():
+        if char:
+            tail = _branches(below)
+            by_tail[tail] = by_tail.get(tail, "") + char
+    options = [_class(chars) + tail for tail, chars in by_tail.items()]
+    if not options:
+        return ""
+    if "" in tree:
+        return f"(?:{'|'.join(options)})?"
+    return alternatives(options)
+
+
+def _class(chars: str) -> str:
+    escaped = [f"\\{char}" if char == "." else char for char in chars]
+    return escaped[0] if len(escaped) == 1 else f"[{''.join(escaped)}]"

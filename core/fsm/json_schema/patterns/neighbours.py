@@ -1,0 +1,229 @@
+"""Lookaround of one character, written into what stands beside it.
+
+`[a-z-]+(?<!-)\\.` is `[a-z-]*[a-z]\\.`, and a word boundary after a letter asks that no letter
+follows. The counts of a pattern stay as they are, so that it stays as small as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import product
+from typing import NamedTuple
+
+from ...regex.chars import EVERYTHING, Ranges, complement, union
+from ...regex.tree import END, NOTHING, START, Alt, Capture, Look, Loop, Seq, Set, Tree, every
+from .spelling import common
+
+MAX_BRANCHES = 64
+MAX_UNROLLED = 6
+MAX_NODES = 5_000
+
+
+class TooFar(Exception):
+    """Lookaround that is not of one character, or repeated too often."""
+
+
+class Edge(NamedTuple):
+    """What may stand beside: characters, and the end of the text."""
+
+    ranges: Ranges = EVERYTHING
+    can_end: bool = True
+
+    def meet(self, other: Edge) -> Edge:
+        """What both allow."""
+        return Edge(common(self.ranges, other.ranges), self.can_end and other.can_end)
+
+    @property
+    def is_never(self) -> bool:
+        """Whether nothing may stand there."""
+        return not (self.ranges or self.can_end)
+
+
+ANY = Edge()
+
+
+class Branch(NamedTuple):
+    """A tree without lookaround, and what must stand before and behind what it matches."""
+
+    tree: Tree = Seq()
+    before: Edge = ANY
+    after: Edge = ANY
+
+
+def without_looks(tree: Tree) -> Tree:
+    """The same whole texts by a tree without lookaround. Raises TooFar."""
+    kept = [it.tree for it in _branches(tree) if it.before.can_end and it.after.can_end]
+    found = kept[0] if len(kept) == 1 else Alt(tuple(kept))
+    if sum(1 for _ in every(found)) > MAX_NODES:
+        raise TooFar
+    return found
+
+
+def _branches(tree: Tree) -> list[Branch]:
+    match tree:
+        case Set():
+            return [Branch(tree)] if tree.ranges else []
+        case Look():
+            edge = _edge(tree)
+            return [] if edge.is_never else [_beside(edge, tree.is_ahead)]
+        case Capture(item):
+            return _branches(item)
+        case Alt(options):
+            return _merged(branch for option in options for branch in _branches(option))
+        case Seq(items):
+            found = [Branch()]
+            for item in items:
+                found = _joined(found, _branches(item))
+            return found
+        case Loop(item, low, high):
+            return _loop(_branches(item), low, high)
+    raise TooFar
+
+
+def _beside(edge: Edge, is_ahead: bool) -> Branch:
+    return Branch(after=edge) if is_ahead else Branch(before=edge)
+
+
+def _edge(look: Look) -> Edge:
+    """What lookaround of one character allows beside it."""
+    found = _wanted(look.item, look.is_ahead)
+    return found if look.is_wanted else Edge(complement(found.ranges), not found.can_end)
+
+
+def _wanted(item: Tree, is_ahead: bool) -> Edge:
+    if item == (END if is_ahead else START):
+        return Edge((), True)
+    match item:
+        case Set(ranges):
+            return Edge(ranges, False)
+        case Capture(inner):
+            return _wanted(inner, is_ahead)
+        case Seq((inner,)):
+            return _wanted(inner, is_ahead)
+        case Alt(options):
+            edges = [_wanted(option, is_ahead) for option in options]
+            ranges = union(pair for edge in edges for pair in edge.ranges)
+            return Edge(ranges, any(edge.can_end for edge in edges))
+        case Seq((first, *_)) if is_ahead and _is_free(item):
+            return _wanted(first, is_ahead)
+    raise TooFar
+
+
+def _is_free(item: Seq) -> bool:
+    """Whether all but the first may be missing."""
+    return all(isinstance(it, Loop) and it.low == 0 for it in item.items[1:])
+
+
+def _loop(branches: list[Branch], low: int, high: int | None) -> list[Branch]:
+    if all(branch.before == ANY == branch.after for branch in branches):
+        trees = tuple(branch.tree for branch in branches)
+        return [Branch(Loop(trees[0] if len(trees) == 1 else Alt(trees), low, high))]
+    if high is None or high > MAX_UNROLLED:
+        raise TooFar
+    found: list[Branch] = []
+    row = [Branch()]
+    for times in range(high + 1):
+        if times >= low:
+            found += row
+        row = _joined(row, branches) if times < high else row
+    return _merged(found)
+
+
+def _joined(left: list[Branch], right: list[Branch]) -> list[Branch]:
+    """Each branch followed by each other one."""
+    if len(left) * len(right) > MAX_BRANCHES:
+        raise TooFar
+    return _merged(branch for one, other in product(left, right) for branch in _pair(one, other))
+
+
+def _pair(one: Branch, other: Branch) -> Iterable[Branch]:
+    if one.after == ANY == other.before:
+        trees = [tree for tree in (one.tree, other.tree) if tree != Seq()]
+        tree = trees[0] if len(trees) == 1 else Seq(tuple(trees))
+        yield Branch(tree, one.before, other.after)
+        return
+    head = _last(one.tree, other.before.ranges)
+    tail = _first(other.tree, one.after.ranges)
+    yield Branch(Seq((head, tail)), one.before, other.after)
+    if _is_nullable(one.tree):
+        yield Branch(tail, one.before.meet(other.before), other.after)
+    if _is_nullable(other.tree):
+        yield Branch(head, one.before, one.after.meet(other.after))
+    if _is_nullable(one.tree) and _is_nullable(other.tree):
+        yield Branch(Seq(), one.before.meet(other.before), one.after.meet(other.after))
+
+
+def _merged(branches: Iterable[Branch]) -> list[Branch]:
+    """Branches that ask for the same in one, without those that match nothing."""
+    found: dict[tuple[Edge, Edge], list[Tree]] = {}
+    for tree, before, after in branches:
+        if not (before.is_never or after.is_never or _is_nothing(tree)):
+            found.setdefault((before, after), []).append(tree)
+    if len(found) > MAX_BRANCHES:
+        raise TooFar
+    return [
+        Branch(trees[0] if len(trees) == 1 else Alt(tuple(dict.fromkeys(trees))), *edges)
+        for edges, trees in found.items()
+    ]
+
+
+def _is_nothing(tree: Tree) -> bool:
+    match tree:
+        case Set(ranges):
+            return not ranges
+        case Seq(items):
+            return any(map(_is_nothing, items))
+        case Alt(options):
+            return all(map(_is_nothing, options))
+        case Loop(item, low, _):
+            return low > 0 and _is_nothing(item)
+    return False
+
+
+def _is_nullable(tree: Tree) -> bool:
+    match tree:
+        case Seq(items):
+            return all(map(_is_nullable, items))
+        case Alt(options):
+            return any(map(_is_nullable, options))
+        case Loop(item, low, _):
+            return low == 0 or _is_nullable(item)
+    return False
+
+
+def _first(tree: Tree, ranges: Ranges) -> Tree:
+    """The texts of a tree that begin with one of these characters."""
+    return _restricted(tree, ranges, 0)
+
+
+def _last(tree: Tree, ranges: Ranges) -> Tree:
+    """The texts of a tree that end with one of these characters."""
+    return _restricted(tree, ranges, -1)
+
+
+def _restricted(tree: Tree, ranges: Ranges, end: int) -> Tree:
+    """The texts that are not empty, with one of these characters at one end (0 or -1)."""
+    if ranges == EVERYTHING and not _is_nullable(tree):
+        return tree
+    match tree:
+        case Set(own):
+            return Set(common(own, ranges))
+        case Alt(options):
+            kept = [_restricted(option, ranges, end) for option in options]
+            return Alt(tuple(it for it in kept if not _is_nothing(it)))
+        case Seq(items) if items:
+            item, others = items[end], Seq(items[1:] if end == 0 else items[:-1])
+            found = _around(_restricted(item, ranges, end), others, end)
+            if not _is_nullable(item):
+                return found
+            return Alt((found, _restricted(others, ranges, end)))
+        case Loop(item, low, high):
+            if high == 0:
+                return NOTHING
+            rest = Loop(item, max(low - 1, 0), None if high is None else high - 1)
+            return _around(_restricted(item, ranges, end), rest, end)
+    return NOTHING
+
+
+def _around(item: Tree, rest: Tree, end: int) -> Tree:
+    return Seq((item, rest)) if end == 0 else Seq((rest, item))

@@ -1,0 +1,345 @@
+"""Sets of texts as trees: their lengths, their members, and their patterns as JSON strings.
+
+Knows nothing of schemas, nor of how a pattern is read. Lengths count characters, not their escapes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from ...regex.chars import Ranges, union
+from ...regex.refusals import Unsayable
+from .machines import largest_length, least_length, of_lengths
+from .spelling import alternatives, contains, one_char
+
+MAX_SPLITS = 2_000
+MAX_STEPS = 10_000
+_ATOM = re.compile(r"\[(?:[^\]\\]|\\.)*\]|\(\?:[^()]*\)|\\?.")
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """Any one character of a set."""
+
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One after the other."""
+
+    items: tuple[Texts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Either:
+    """Any of these; none: nothing at all."""
+
+    options: tuple[Texts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Something `low` to `high` times; None: without end."""
+
+    item: Texts
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What an automaton accepts. rows: [states] which characters lead to which state; each state
+    can reach the end. It starts in state 0."""
+
+    rows: tuple[tuple[tuple[Ranges, int], ...], ...]
+    accepting: tuple[bool, ...]
+
+
+Texts: TypeAlias = Chars | Row | Either | Repeat | Machine
+
+ANY_CHAR = Chars(((0, 0xD800), (0xE000, 0x110000)))
+ANYTHING = Repeat(ANY_CHAR, 0, None)
+
+
+def lengths(texts: Texts) -> tuple[int, int | None]:
+    """The least and the largest number of characters; None: no limit."""
+    match texts:
+        case Chars():
+            return 1, 1
+        case Row(items):
+            pairs = [lengths(item) for item in items]
+            return sum(low for low, _ in pairs), _sum(high for _, high in pairs)
+        case Either(options):
+            pairs = [lengths(option) for option in options]
+            highs = [high for _, high in pairs]
+            largest = None if None in highs else max(filter(None, highs), default=0)
+            return min((low for low, _ in pairs), default=0), largest
+        case Repeat(item, low, high):
+            least, most = lengths(item)
+            if high is None or most is None:
+                return low * least, 0 if most == 0 or high == 0 else None
+            return low * least, high * most
+        case Machine():
+            return least_length(texts.rows, texts.accepting), largest_length(texts.rows)
+
+
+def pattern(texts: Texts) -> str:
+    """The pattern of these texts as they stand between the quotes of JSON."""
+    match texts:
+        case Chars(ranges):
+            return one_char(ranges)
+        case Row(items):
+            return "".join(pattern(item) for item in items)
+        case Either(options):
+            return alternatives([pattern(option) for option in options])
+        case Repeat(item, low, high):
+            return repeated(pattern(item), low, high)
+        case Machine():
+            return machine_pattern(texts)
+
+
+def machine_pattern(machine: Machine) -> str:
+    """The automaton as `syntax` reads it: how many patterns of characters there are, each after its
+    length; how many states; and of each a sign whether it accepts, how many arcs it has, and of
+    each arc the state and the pattern, by number."""
+    numbers: dict[Ranges, int] = {}
+    states: list[str] = []
+    for row, accepts in zip(machine.rows, machine.accepting, strict=True):
+        arcs = (f"{to},{numbers.setdefault(ranges, len(numbers))};" for ranges, to in row)
+        states.append(f"{'+' if accepts else '-'}{len(row)};{''.join(arcs)}")
+    texts = [one_char(ranges) for ranges in numbers]
+    sets = "".join(f"{len(text)};{text}" for text in texts)
+    return f"(?&{len(texts)};{sets}{len(states)};{''.join(states)})"
+
+
+def repeated(item: str, low: int, high: int | None) -> str:
+    """A pattern so many times."""
+    atom = item if _ATOM.fullmatch(item) else f"(?:{item})"
+    if high == 0:
+        return ""
+    if (low, high) == (1, 1):
+        return atom
+    if (low, high) == (0, 1):
+        return atom + "?"
+    if high is None and low < 2:
+        return atom + "*+"[low]
+    return f"{atom}{{{low}}}" if low == high else f"{atom}{{{low},{'' if high is None else high}}}"
+
+
+def holds(texts: Texts, text: str) -> bool:
+    """Whether this text is one of them. Raises Unsayable where that takes too many steps."""
+    return len(text) in _Walk(text).ends(texts, frozenset({0}))
+
+
+def first_chars(texts: Texts) -> Ranges | None:
+    """The characters with which these texts begin; None: they may begin with nothing."""
+    match texts:
+        case Chars(ranges):
+            return ranges
+        case Row(items) if items:
+            return first_chars(items[0])
+        case Repeat(item, low, _) if low:
+            return first_chars(item)
+        case Either(options):
+            found = [first_chars(option) for option in options]
+            return None if None in found else union(pair for r in found for pair in r or ())
+        case Machine(rows, accepting) if not accepting[0]:
+            return union(pair for ranges, _ in rows[0] for pair in ranges)
+    return None
+
+
+def limited(texts: Texts, low: int, high: int | None) -> Texts | None:
+    """Those of `low` to `high` characters; None: there are none.
+
+    Raises Unsayable where several parts of the texts would have to count together.
+    """
+    least, most = lengths(texts)
+    if least >= low and (high is None or (most is not None and most <= high)):
+        return texts
+    if (high is not None and least > high) or (most is not None and most < low):
+        return None
+    match texts:
+        case Either(options):
+            found = [limited(option, low, high) for option in options]
+            kept = tuple(option for option in found if option is not None)
+            return Either(kept) if kept else None
+        case Repeat(item, first, last):
+            return _limited_repeat(item, first, last, low, high)
+        case Row(items):
+            return _limited_row(items, low, high)
+        case Machine():
+            return _limited_machine(texts, low, high)
+    return None
+
+
+def squeezed(texts: Texts, room: int) -> Texts | None:
+    """Some of the texts of at most `room` characters: each part gets its share; None: no room."""
+    least, most = lengths(texts)
+    if most is not None and most <= room:
+        return texts
+    if least > room:
+        return None
+    match texts:
+        case Either(options):
+            kept = _kept(squeezed(option, room) for option in options)
+            return Either(kept) if kept else None
+        case Repeat(item, low, high):
+            return _squeezed_repeat(item, low, high, room)
+        case Row(items):
+            return _squeezed_row(items, room)
+        case Machine():
+            return _limited_machine(texts, 0, room)
+    return None
+
+
+def _squeezed_repeat(item: Texts, low: int, high: int | None, room: int) -> Texts | None:
+    part = squeezed(item, room // max(low, 1))
+    if part is None:
+        return None if low else Row()
+    count = room // max(lengths(part)[1] or 0, 1)
+    return Repeat(part, low, count if high is None else min(high, count))
+
+
+def _squeezed_row(items: tuple[Texts, ...], room: int) -> Texts | None:
+    sizes = [lengths(item) for item in items]
+    spare = room - sum(low for low, _ in sizes)
+    by_need = sorted(range(len(items)), key=lambda i: _need(sizes[i]))
+    out = list(items)
+    for num_done, i in enumerate(by_need):
+        share = sizes[i][0] + spare // (len(items) - num_done)
+        smaller = squeezed(items[i], share)
+        if smaller is None:
+            return None
+        out[i] = smaller
+        spare -= (lengths(smaller)[1] or 0) - sizes[i][0]
+    return Row(tuple(out))
+
+
+def _need(size: tuple[int, int | None]) -> float:
+    return float("inf") if size[1] is None else size[1] - size[0]
+
+
+def _limited_machine(machine: Machine, low: int, high: int | None) -> Machine | None:
+    found = of_lengths(machine.rows, machine.accepting, low, high)
+    return None if found is None else Machine(*found)
+
+
+def _limited_repeat(
+    item: Texts, first: int, last: int | None, low: int, high: int | None
+) -> Texts | None:
+    if last == 1 and not first:
+        part = limited(item, low, high)
+        return part if low or part is None else Either((Row(), part))
+    least, most = lengths(item)
+    if least != most or not least:
+        raise Unsayable("a length beside a pattern whose repeats are of one length")
+    first = max(first, -(-low // least))
+    highs = [last] if last is not None else []
+    highs += [high // least] if high is not None else []
+    last = min(highs, default=None)
+    return None if last is not None and first > last else Repeat(item, first, last)
+
+
+def _limited_row(items: tuple[Texts, ...], low: int, high: int | None) -> Texts | None:
+    """Where one part varies, it takes all of the limit; else the first part's lengths are split."""
+    sizes = [lengths(item) for item in items]
+    varied = [i for i, (least, most) in enumerate(sizes) if least != most]
+    fixed = sum(least for i, (least, _) in enumerate(sizes) if i not in varied[:1])
+    first = varied[0]
+    if len(varied) == 1:
+        part = limited(items[first], low - fixed, None if high is None else high - fixed)
+        return None if part is None else Row((*items[:first], part, *items[first + 1 :]))
+    num_splits = 1 if high is None else (high - fixed + 1) ** (len(varied) - 1)
+    if high is None or num_splits > MAX_SPLITS or not all(_is_simple(items[i]) for i in varied):
+        raise Unsayable("a length beside a pattern of one varied part, or of short ones")
+    rows: list[Texts | None] = []
+    others, before = Row(items[first + 1 :]), sum(least for least, _ in sizes[:first])
+    for length in range(sizes[first][0], high - fixed + 1):
+        part = limited(items[first], length, length)
+        rest = limited(others, low - length - before, high - length - before)
+        rows.append(None if part is None or rest is None else Row((*items[:first], part, rest)))
+    kept = _kept(rows)
+    return Either(kept) if kept else None
+
+
+def _is_simple(texts: Texts) -> bool:
+    """Whether this repeats something of one length."""
+    if not isinstance(texts, Repeat):
+        return False
+    least, most = lengths(texts.item)
+    return least == most and least > 0
+
+
+def _kept(options: Iterable[Texts | None]) -> tuple[Texts, ...]:
+    return tuple(option for option in options if option is not None)
+
+
+def _sum(highs: Iterable[int | None]) -> int | None:
+    total = 0
+    for high in highs:
+        if high is None:
+            return None
+        total += high
+    return total
+
+
+class _Walk:
+    """Where in a text members may begin and end; its steps are counted."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._num_steps = 0
+
+    def ends(self, texts: Texts, starts: frozenset[int]) -> frozenset[int]:
+        """Where a member may end that begins at one of these places."""
+        self._num_steps += 1 + len(starts)
+        if self._num_steps > MAX_STEPS:
+            raise Unsayable(f"patterns that are found in a text in {MAX_STEPS} steps")
+        match texts:
+            case Chars(ranges):
+                text = self._text
+                return frozenset(
+                    i + 1 for i in starts if i < len(text) and contains(ranges, ord(text[i]))
+                )
+            case Row(items):
+                for item in items:
+                    starts = self.ends(item, starts)
+                return starts
+            case Either(options):
+                return frozenset().union(*(self.ends(option, starts) for option in options))
+            case Repeat(item, low, high):
+                return self._repeat_ends(item, low, high, starts)
+            case Machine():
+                return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
+
+    def _machine_ends(self, machine: Machine, start: int) -> frozenset[int]:
+        found, state, place = set[int](), 0, start
+        while True:
+            self._num_steps += 1
+            if machine.accepting[state]:
+                found.add(place)
+            code = ord(self._text[place]) if place < len(self._text) else -1
+            after = [to for ranges, to in machine.rows[state] if contains(ranges, code)]
+            if not after:
+                return frozenset(found)
+            state, place = after[0], place + 1
+
+    def _repeat_ends(
+        self, item: Texts, low: int, high: int | None, starts: frozenset[int]
+    ) -> frozenset[int]:
+        """A repeat that no longer moves on has been everywhere that it can go."""
+        for _ in range(low):
+            after = self.ends(item, starts)
+            if after == starts:
+                break
+            starts = after
+        found, times = starts, low
+        while starts and (high is None or times < high):
+            starts = self.ends(item, starts) - found
+            found |= starts
+            times += 1
+        return found

@@ -1,0 +1,84 @@
+"""How a JSON schema is refused: by keyword and place, before anything is generated.
+
+`Unsayable` and `Unreadable` know no place; `core.fsm.json_schema.schema` adds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...api.protocol import InvalidCall, UnsupportedCall
+
+FIELD = "json_schema"
+_MARK = "\0"
+
+
+class NotRegular(UnsupportedCall):
+    """The schema may be sound, but no pattern says it: recursion, open objects, untyped values,
+    or constraints that only meet in a larger automaton. A grammar engine may know how."""
+
+    def __init__(self, pointer: str, allowed: str) -> None:
+        super().__init__(FIELD, shown(pointer), allowed)
+
+
+def derived(pointer: str, tag: str) -> str:
+    """The key of something that was made of what stands at a JSON pointer."""
+    return f"{pointer}{_MARK}{tag}"
+
+
+def shown(pointer: str) -> str:
+    """The JSON pointer in a key."""
+    return pointer.partition(_MARK)[0]
+
+
+class Unsayable(Exception):
+    """What cannot be said as a pattern; the text says what could be."""
+
+
+class Unreadable(Exception):
+    """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
+
+
+def faulty(pattern: str, position: int, what: str, readers: str = "") -> str:
+    """What is expected instead of an invalid pattern. what: the fault at this position. readers:
+    who must be able to read it, if not `re` alone."""
+    what = what.removeprefix("an ").removeprefix("a ")
+    return f"a valid pattern{readers}: {what} at {_place(pattern, position)}"
+
+
+def beyond(pattern: str, position: int, what: str) -> str:
+    """What is allowed instead of a pattern that has, at this position, what no automaton can."""
+    return f"patterns without {what}; one has it at {_place(pattern, position)}"
+
+
+def _place(pattern: str, position: int) -> str:
+    return f"position {position} ({pattern[position : position + 12]!r})"
+
+
+def value_at(schema: Any, pointer: str) -> Any:
+    """What stands in a schema at a JSON pointer, from `#`. Raises LookupError for nothing."""
+    value = schema
+    for step in pointer.split("/")[1:]:
+        key = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, Mapping):
+            value = value[key]
+        elif isinstance(value, list | tuple) and key.isdecimal():
+            value = value[int(key)]
+        else:
+            raise LookupError(pointer)
+    return value
+
+
+def refuse_empty(places: Iterable[str]) -> InvalidCall:
+    """The error for a schema that no value meets. places: all that none meets, outer ones last."""
+    found = "#"
+    for place in reversed([*map(shown, places)]):
+        if place.startswith(f"{found}/"):
+            found = place
+    return refuse(found, "a schema that some value meets")
+
+
+def refuse(pointer: str, allowed: str) -> InvalidCall:
+    """The error for the keyword at `pointer` (a JSON pointer into the schema, from `#`)."""
+    return InvalidCall(FIELD, shown(pointer), allowed)

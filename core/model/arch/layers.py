@@ -1,0 +1,101 @@
+"""The parts that decoder models are made of, for inference. They hold weights and no state."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ....kernels.cpu.decoder.layers import Matrix
+from ....kernels.cpu.linear.products import Product, row_dtype
+from ..parallel import Ranks
+
+
+class Linear:
+    """y = x W^T + b for x [tokens, in]."""
+
+    def __init__(self, product: Product, bias: Tensor | None = None) -> None:
+        self._product = product
+        self._bias = bias
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """All that it is; None for more than a product and a bias."""
+        return Matrix(self._product, self._bias)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._product(x)
+        return y if self._bias is None else y.add_(self._bias)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual += y."""
+        self._product.add_to(residual, x)
+        if self._bias is not None:
+            residual += self._bias
+
+
+class SummedLinear(Linear):
+    """A linear layer whose input is spread over ranks: each multiplies its part, all add up."""
+
+    def __init__(self, product: Product, bias: Tensor | None, ranks: Ranks) -> None:
+        super().__init__(product, bias)
+        self._ranks = ranks
+
+    @classmethod
+    def of(cls, product: Product, bias: Tensor | None, ranks: Ranks) -> Linear:
+        """A plain layer if there is one rank."""
+        return Linear(product, bias) if ranks.size == 1 else cls(product, bias, ranks)
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """As `Linear.matrix`."""
+        return None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        y = self._ranks.sum(self._product(x))
+        return y if self._bias is None else y.add_(self._bias)
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """residual += y."""
+        residual += self(x)
+
+
+class Embedding:
+    """Rows of a table [vocabulary, hidden], as products want them."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+        self._dtype = row_dtype(weight.dtype, weight.device)
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self.weight.index_select(0, ids).to(self._dtype)
+
+
+class SharedEmbedding(Embedding):
+    """A table of which each rank has some rows: each gives its own and zeros, all add up, which is
+    exact. weight: this rank's, with zeros up to its room; start: the first one's token id."""
+
+    def __init__(self, weight: Tensor, start: int, ranks: Ranks) -> None:
+        super().__init__(weight)
+        self._start, self._ranks = start, ranks
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        places = ids - self._start
+        is_other = (places < 0) | (places >= len(self.weight))
+        found = super().__call__(places.masked_fill_(is_other, 0))
+        return self._ranks.sum(found.masked_fill_(is_other[:, None], 0))
+
+
+class SharedHead:
+    """Logits of a vocabulary of which each rank has some rows: only rank 0 gets all of them."""
+
+    def __init__(self, product: Product, count: int, ranks: Ranks) -> None:
+        self._product, self._ranks = product, ranks
+        self._blocks = [ranks.block(count, rank) for rank in range(ranks.size)]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[rows, vocabulary] in float32 on rank 0, [rows, 0] on the others."""
+        count = 0 if self._ranks.rank else self._blocks[-1].stop
+        logits = torch.empty(len(x), count, dtype=torch.float32, device=x.device)
+        for block, part in zip(self._blocks, self._ranks.gathered(self._product(x)), strict=False):
+            logits[:, block] = part[:, : block.stop - block.start]
+        return logits

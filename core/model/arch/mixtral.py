@@ -1,0 +1,104 @@
+"""The Mixtral decoder: Llama's, with a mixture of experts in place of one feed-forward."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ....kernels.cpu.linear.rows import Mix
+from .llama import FeedForward, Llama, Matrices
+from .parts import Parts
+
+
+class Experts(Protocol):
+    """What experts make of tokens, each rank its part."""
+
+    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        """The sum of what the experts chosen [tokens, k] make of x [tokens, hidden], by shares
+        [tokens, k]: [tokens, hidden] in float32 or x's dtype."""
+
+
+class Expert:
+    """w2(silu(w1(x)) * w3(x)), w1 and w3 by one product."""
+
+    def __init__(self, parts: Parts, name: str) -> None:
+        self._w1_w3 = parts.split_rows([f"{name}.w1", f"{name}.w3"])
+        self._w2 = parts.columns_part(f"{name}.w2")
+        self._silu_mul = parts.rows.silu_mul
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self._w2(self._silu_mul(self._w1_w3(x)))  # [rows, ffn] between
+
+
+class SortedExperts:
+    """Pairs of token and expert are sorted by expert: one product for each that has tokens."""
+
+    def __init__(self, parts: Parts, names: list[str]) -> None:
+        self._experts = [Expert(parts, name) for name in names]
+
+    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        return (self._grouped(x, chosen) * shares.unsqueeze(-1)).sum(1)
+
+    def _grouped(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """[tokens, k, hidden]."""
+        order = chosen.flatten().argsort(stable=True)
+        counts = chosen.flatten().bincount(minlength=len(self._experts)).tolist()
+        groups = x.index_select(0, order // chosen.shape[1]).split(counts)
+        made = [
+            expert(group) for expert, group in zip(self._experts, groups, strict=True) if len(group)
+        ]
+        results = torch.empty(len(order), x.shape[-1], dtype=x.dtype, device=x.device)
+        results.index_copy_(0, order, torch.cat(made))
+        return results.view(*chosen.shape, -1)
+
+
+class StackedExperts:
+    """All by one launch for each product, and no number of tokens leaves the device."""
+
+    def __init__(self, parts: Parts, names: list[str], mix: Mix) -> None:
+        self._mix = mix
+        self._into = parts.stacked_rows([(f"{name}.w1", f"{name}.w3") for name in names])
+        self._back = parts.stacked_columns([f"{name}.w2" for name in names])
+
+    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+        return self._mix(x, self._into, self._back, chosen, shares)
+
+
+class Mixture:
+    """Each token by the few experts that a router finds most likely, weighted by how likely."""
+
+    def __init__(self, parts: Parts, layer: int) -> None:
+        config, name = parts.config, f"model.layers.{layer}.block_sparse_moe"
+        names = [f"{name}.experts.{expert}" for expert in range(config.num_experts)]
+        mix = parts.rows.mix
+        self._ranks = parts.ranks
+        self._num_chosen = config.experts_per_token
+        self._router = parts.linear(f"{name}.gate")
+        self._experts: Experts = (
+            SortedExperts(parts, names) if mix is None else StackedExperts(parts, names, mix)
+        )
+
+    @property
+    def matrices(self) -> Matrices:
+        """As `FeedForward.matrices`."""
+        return None, None
+
+    def add_to(self, residual: Tensor, x: Tensor) -> None:
+        """As `FeedForward.add_to`."""
+        if not len(x):  # no row of the last layer is wanted
+            return
+        likelihoods = self._router(x).float().softmax(-1)  # [tokens, experts]
+        shares, chosen = likelihoods.topk(self._num_chosen, dim=-1)
+        shares /= shares.sum(-1, keepdim=True)
+        residual += self._ranks.sum(self._experts(x, chosen, shares).to(x.dtype))
+
+
+class Mixtral(Llama):
+    """embed -> layers -> norm -> head, with experts in the layers."""
+
+    @staticmethod
+    def feed_forward(parts: Parts, layer: int) -> FeedForward:
+        """As `Llama.feed_forward`."""
+        return Mixture(parts, layer)

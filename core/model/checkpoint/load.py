@@ -1,0 +1,79 @@
+"""From a checkpoint folder to a model: whose code runs it, what it is, and its weights.
+
+A model that is named "dummy:" and a shape, as in "dummy:llama-2-7b", has no folder.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from ...api.protocol import InvalidModel
+from ..arch.llama import Llama
+from ..arch.mixtral import Mixtral
+from ..config import SUPPORTED, ModelConfig, read_architecture
+from ..hub.folders import DUMMY, is_dummy
+from ..keys import Keys
+from ..model import Model
+from ..parallel import Ranks
+from ..transformers import model as hub
+from ..transformers.model import HubConfig
+from ..weights import Checkpoint
+from .dummy import DummyWeights, dummy_config
+
+Described: TypeAlias = ModelConfig | HubConfig
+
+
+def describe(model: str | Path) -> Described:
+    """What a checkpoint is, without its weights. Raises InvalidModel if it cannot be run."""
+    if is_dummy(model):
+        return dummy_config(str(model).removeprefix(DUMMY))
+    keys = Keys.read(Path(model) / "config.json")
+    if keys.values.get("quantization_config") is not None:
+        raise keys.refuse("quantization_config", "null: weights in float32, bfloat16 or float16")
+    if read_architecture(keys) in SUPPORTED:
+        return ModelConfig.from_folder(model)
+    return hub.describe(model)
+
+
+def load_model(
+    model: str | Path,
+    described: Described,
+    dtype: torch.dtype,
+    device: torch.device,
+    ranks: Ranks,
+) -> Model:
+    """Load a checkpoint; of every matrix that is shared out only this rank's part. Raises
+    InvalidModel, and then nothing stays loaded."""
+    check_shares(described, ranks.size)
+    if isinstance(described, HubConfig):
+        return hub.load(model, described, dtype, device)
+    kind = Mixtral if described.num_experts else Llama
+    if is_dummy(model):
+        return kind(described, DummyWeights(described, dtype, device), device, ranks)
+    ignored = (*kind.ignored_weights, *(("lm_head.weight",) if described.is_tied else ()))
+    with Checkpoint(model, described.weight_shapes(), dtype, device, ignored) as checkpoint:
+        return kind(described, checkpoint, device, ranks)
+
+
+def check_shares(described: Described, num_ranks: int) -> None:
+    """Raise InvalidModel for what cannot be shared out over so many ranks."""
+    if num_ranks == 1:
+        return
+    if isinstance(described, HubConfig):
+        name, path, known = described.architecture, described.path, ", ".join(SUPPORTED)
+        asked = f"{name} on {num_ranks} ranks"
+        raise InvalidModel(f"{asked}; expected 1, as it runs by {path}; on several run {known}")
+    shared = {
+        "num_attention_heads": described.num_heads,
+        "num_key_value_heads": described.num_kv_heads,
+        "intermediate_size": described.ffn_size,
+    }
+    common = math.gcd(*shared.values())
+    allowed = ", ".join(str(size) for size in range(1, common + 1) if common % size == 0)
+    for key, count in shared.items():
+        if count % num_ranks:
+            raise InvalidModel(f"{key} is {count}, on {num_ranks} ranks; expected {allowed} ranks")

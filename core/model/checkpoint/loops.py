@@ -1,0 +1,40 @@
+"""Compiled loops of a checkpoint on a CPU: which it needs, compiled before it is loaded."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from ....kernels.cpu.decoder.needed import Needs, needed
+from ....kernels.cpu.jit import precompile
+from ....kernels.cpu.jit.loops import listen
+from ...common import compiling
+from ..config import ModelConfig
+from .load import Described
+
+
+@contextlib.contextmanager
+def compiled_ahead(
+    described: Described, dtype: str, device: str, attention: str, num_ranks: int
+) -> Iterator[None]:
+    """Compile the loops that a checkpoint needs and the cache lacks, show how far that is, and show
+    it also for those that are compiled meanwhile. The arguments as in EngineConfig, resolved."""
+    if device != "cpu":
+        yield
+        return
+    plan = precompile.plan(needed(_needs(described, dtype, attention, num_ranks)))
+    with compiling.shown(listen, plan.seconds(), plan.num_workers):
+        precompile.run(plan)
+        yield
+
+
+def _needs(described: Described, dtype: str, attention: str, num_ranks: int) -> Needs:
+    is_own = isinstance(described, ModelConfig)
+    has_experts = isinstance(described, ModelConfig) and described.num_experts > 0
+    return Needs(
+        dtype=dtype,
+        stored=described.dtype,
+        is_own=is_own,
+        is_fused=is_own and not has_experts and num_ranks == 1,
+        is_read_in_place=attention in ("auto", "cpu"),
+    )

@@ -1,0 +1,81 @@
+"""Host memory for keys and values that had to leave the pool, or a file of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...api.batch import Copy, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """How much room there is, in tokens, and where. file: it lies in a new file of this name, which
+    goes with its process; None: in memory, which a GPU reads directly (pinned)."""
+
+    num_slots: int = 0
+    file: Path | None = None
+
+
+class HostStore:
+    """Room for tokens of every layer of a pool, whose memory is [layers, 2, kv_heads, slots, dim]
+    with any strides."""
+
+    def __init__(self, layers: Tensor, host: Host) -> None:
+        self._layers = layers
+        num_slots, file = host.num_slots, host.file
+        num_layers, parts, heads, _, dim = layers.shape
+        shape = (num_slots, num_layers, parts, heads, dim)
+        size = num_slots * num_layers * parts * heads * dim
+        if file is None:
+            is_pinned = layers.device.type == "cuda"
+            self._store = torch.empty(size, dtype=layers.dtype, pin_memory=is_pinned).view(shape)
+        else:
+            file.unlink(missing_ok=True)
+            self._store = torch.from_file(
+                str(file), shared=True, size=size, dtype=layers.dtype
+            ).view(shape)
+            file.unlink()  # the map keeps it until it is gone
+
+    def copy(self, copies: Sequence[Copy]) -> None:
+        """Copy tokens to this store and back, in order."""
+        for it in copies:
+            if it.is_load:
+                self._load(it.slots, it.host)
+            else:
+                self._save(it.slots, it.host)
+
+    def _save(self, slots: Ints, host: Ints) -> None:
+        found = self._layers.index_select(3, self._there(slots)).permute(3, 0, 1, 2, 4)
+        span = _span(host)
+        if span is not None:
+            self._store[span].copy_(found, non_blocking=True)
+        else:
+            self._store.index_copy_(0, _index(host), found.to(self._store.device))
+
+    def _load(self, slots: Ints, host: Ints) -> None:
+        span = _span(host)
+        if span is None and self._layers.is_cuda:  # a save may still be on its way
+            torch.cuda.current_stream(self._layers.device).synchronize()
+        rows = self._store[span] if span is not None else self._store.index_select(0, _index(host))
+        found = rows.to(self._layers.device, non_blocking=True).permute(1, 2, 3, 0, 4)
+        self._layers.index_copy_(3, self._there(slots), found)
+
+    def _there(self, slots: Ints) -> Tensor:
+        return _index(slots).to(self._layers.device, non_blocking=True)
+
+
+def _index(slots: Ints) -> Tensor:
+    return torch.from_numpy(slots.astype(np.int64))
+
+
+def _span(slots: Ints) -> slice | None:
+    """The range that these slots are, if they are adjacent and ascend."""
+    first = int(slots[0])
+    is_adjacent = len(slots) == 1 or bool((np.diff(slots) == 1).all())
+    return slice(first, first + len(slots)) if is_adjacent else None

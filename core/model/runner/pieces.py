@@ -1,0 +1,71 @@
+"""A batch in pieces that are computed one after another, where memory does not do for it whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from ...api.batch import Batch, Ints, Outcome
+
+
+def pieces(batch: Batch, num_tokens: int, has_draws: bool = False) -> Iterator[Batch]:
+    """The same tokens in order, at most so many at a time: a sequence may be cut. What a token
+    reads is written by its own piece or an earlier one. Only the first has copies. has_draws: each
+    piece has its own draws; else none has any."""
+    ends, num_drawn = np.cumsum(batch.lens), 0
+    for start in range(0, len(batch.ids), num_tokens):
+        piece = _piece(batch, ends, start, min(start + num_tokens, len(batch.ids)))
+        if has_draws:
+            count = len(piece.sampled)
+            piece = replace(piece, draws=batch.draws[num_drawn : num_drawn + count])
+            num_drawn += count
+        yield piece
+
+
+def joined(outcomes: Sequence[Outcome]) -> Outcome:
+    """What the whole batch gave, from what its pieces gave in order."""
+    if any(len(outcome.log_masses) for outcome in outcomes):
+        outcomes = [_with_masses(outcome) for outcome in outcomes]
+    found: dict[str, Any] = {}
+    for field in fields(Outcome):
+        parts = [getattr(outcome, field.name) for outcome in outcomes]
+        is_array = isinstance(parts[0], np.ndarray)
+        found[field.name] = np.concatenate(parts) if is_array else sum(parts, ())
+    return Outcome(**found)
+
+
+def _with_masses(outcome: Outcome) -> Outcome:
+    """With a share of 1 for each token where none was asked for."""
+    if len(outcome.log_masses):
+        return outcome
+    return replace(outcome, log_masses=np.zeros(len(outcome.tokens), np.float32))
+
+
+def _piece(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
+    """Tokens start:end of a batch."""
+    firsts = ends - batch.lens
+    mine = np.flatnonzero((firsts < end) & (ends > start))
+    skipped = np.maximum(start - firsts[mine], 0)
+    sampled, scored, queried = (
+        np.flatnonzero((places >= start) & (places < end))
+        for places in (batch.sampled, batch.scored, batch.queried)
+    )
+    return replace(
+        batch,
+        ids=batch.ids[start:end],
+        positions=batch.positions[start:end],
+        slots=batch.slots[start:end],
+        rows=batch.rows[mine],
+        starts=(batch.starts[mine] + skipped).astype(np.int32),
+        lens=(np.minimum(ends[mine], end) - firsts[mine] - skipped).astype(np.int32),
+        sampled=batch.sampled[sampled] - start,
+        draws=(),
+        scored=batch.scored[scored] - start,
+        targets=batch.targets[scored],
+        queried=batch.queried[queried] - start,
+        queries=tuple(batch.queries[i] for i in queried.tolist()),
+        copies=batch.copies if start == 0 else (),
+    )

@@ -1,0 +1,6 @@
+"""From logits to tokens: masks, penalties, draws and log-probabilities.
+
+Entry: `sampler.sample`; `there` does the same on the device that has the logits.
+May import `kernels`, `core.api` and `core.model`.
+Never knows layers, attention or the pool.
+"""

@@ -1,0 +1,62 @@
+"""What constraints allow: packed bits for each row, applied to the logits of the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ....kernels.cpu.sampling.masks import Masker, masker
+from ...api.batch import Draw, Ints, Longs
+
+
+def masked(logits: Tensor, draws: Sequence[Draw], is_compiled: bool = False) -> Tensor:
+    """The logits [N, vocabulary] themselves if no draw has a mask, else a copy in which what the
+    masks do not allow is -inf. is_compiled: by a compiled loop, on a CPU that has it."""
+    found = [(row, draw.mask) for row, draw in enumerate(draws) if draw.mask is not None]
+    if not found:
+        return logits
+    rows, masks = zip(*found, strict=True)
+    if len(rows) == len(draws):
+        return _under(logits, masks, is_compiled)
+    index = torch.tensor(rows, device=logits.device)
+    own = _under(logits.index_select(0, index), masks, is_compiled)
+    return logits.index_copy(0, index, own)
+
+
+def _under(logits: Tensor, masks: Sequence[Ints], is_compiled: bool) -> Tensor:
+    """A copy of logits under one mask for each row."""
+    size, loop = logits.shape[-1], masker() if is_compiled else None
+    if loop is not None:
+        return torch.from_numpy(loop.only(logits.contiguous().numpy(), _words(masks, size)))
+    bytes_ = _words(masks, size).view(np.uint8)
+    flags = np.unpackbits(bytes_, axis=-1, count=size, bitorder="little")
+    bits = torch.from_numpy(flags).to(logits.device)
+    addends = 1 - bits.float().reciprocal_()  # 0 or -inf
+    return addends.add_(logits)
+
+
+def allowed(draws: Sequence[Draw], size: int) -> Ints | None:
+    """Packed bits of the tokens, of a vocabulary of such a size, that the mask of any draw allows;
+    None where one has no mask, or wants to know more than its token."""
+    if any(it.mask is None or it.logprobs is not None or it.log_mass for it in draws):
+        return None
+    found: Ints = np.bitwise_or.reduce(_words([it.mask for it in draws], size))
+    return found
+
+
+def likeliest(logits: Tensor, draws: Sequence[Draw], loop: Masker) -> Longs:
+    """[N] the likeliest token that each draw's mask allows; -1 where all of these are -inf, or the
+    row has something that is no finite number."""
+    words = _words([draw.mask for draw in draws], logits.shape[-1])
+    return loop.likeliest(logits.contiguous().numpy(), words)
+
+
+def _words(masks: Sequence[Ints | None], size: int) -> Ints:
+    """[masks, size / 32, rounded up] of bits; those past a mask's end are 0. None allows all."""
+    words = np.zeros((len(masks), -(-size // 32)), np.int32)
+    for row, mask in zip(words, masks, strict=True):
+        row[: None if mask is None else len(mask)] = -1 if mask is None else mask[: len(row)]
+    return words

@@ -1,0 +1,344 @@
+"""Draws tokens from logits, a whole batch at once.
+
+Every filter is a floor: the least weight that a token may have, found by compiled loops on a CPU
+that has them, else among the few likeliest tokens and, only for rows where these do not hold the
+nucleus, among more. Each row's random number depends on its own seed and index alone, and is spent
+by inverting the distribution in the order of token ids, so that what is drawn for a sequence does
+not depend on its batch. Order of the filters as in transformers: penalties and biases, temperature,
+top-k, top-p of what is left, min-p. Tokens as likely as the last one kept are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ....kernels.cpu.sampling.masks import masker
+from ....kernels.cpu.sampling.nucleus import Filters, drawer
+from ...api.batch import GREEDY, Draw, Floats, Longs
+from .masks import likeliest, masked
+from .penalties import changed
+
+Top: TypeAlias = tuple[tuple[int, float], ...]
+
+_RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
+_BLOCK = 128
+_HALVINGS = 30  # of the range of the bits of 0 to 1
+_ABOVE_ONE = 0x3F800001  # bits of the float after 1
+COLDEST = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
+    logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the best
+    rivals of each, empty where not asked for. log_masses: [N] as in `Outcome`, or empty where no
+    draw asks for them."""
+
+    tokens: Longs
+    logprobs: Floats
+    tops: tuple[Top, ...]
+    log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
+
+
+def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = None) -> Drawn:
+    """Draw one token for each row of logits [N, vocabulary] (float32, left as they are).
+
+    is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
+    """
+    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
+    quick = _quick(logits, draws) if has_loops else None
+    if quick is not None:
+        return _tokens_only(quick)
+    total = logits.sum(-1)
+    is_sound = total - total == 0  # all finite
+    if all(draw is GREEDY for draw in draws):
+        plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
+        return _tokens_only(plain)
+    free = changed(logits, draws)
+    allowed = masked(free, draws, has_loops)
+    tokens = _tokens(allowed, draws, has_loops)
+    if allowed is not logits:
+        is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
+    logprobs, tops = _logprobs(logits, tokens, draws)
+    chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
+    return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
+
+
+def _quick(logits: Tensor, draws: Sequence[Draw]) -> Longs | None:
+    """The tokens, read from the logits as they are; None where draws ask for more than that."""
+    loops, under_masks = drawer(), masker()
+    assert loops is not None and under_masks is not None
+    if all(draw is GREEDY for draw in draws):
+        return loops.likeliest(logits.contiguous().numpy())
+    if not all(map(_asks_for_token, draws)):
+        return None
+    if all(draw.mask is None for draw in draws):
+        return _drawn(logits, draws)
+    if all(draw.temperature == 0 for draw in draws):
+        return likeliest(logits, draws, under_masks)
+    return None
+
+
+def _asks_for_token(draw: Draw) -> bool:
+    """Whether nothing but a token is asked for, of logits that nothing but a mask changes."""
+    is_changing = draw.generated is not None or draw.logit_bias or draw.banned
+    return not (is_changing or draw.logprobs is not None or draw.log_mass)
+
+
+def _tokens_only(tokens: Longs) -> Drawn:
+    logprobs = np.empty(len(tokens), np.float32)
+    logprobs.fill(np.nan)
+    return Drawn(tokens, logprobs, ((),) * len(tokens))
+
+
+def can_draw(device: torch.device) -> bool:
+    """Whether there are compiled loops that draw there; compiles them the first time."""
+    return device.type == "cpu" and drawer() is not None and masker() is not None
+
+
+def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each draw, a function of its seed and index (SplitMix64)."""
+    with np.errstate(over="ignore"):
+        seeds = np.array([draw.seed for draw in draws], np.uint64)
+        steps = np.array([draw.index + 1 for draw in draws], np.uint64)
+        x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
+        return (_mix(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _likeliest(logits: Tensor) -> Tensor:
+    """The first of the likeliest tokens of each row; on a CPU by numpy, which takes a twentieth of
+    torch's time for it."""
+    return torch.from_numpy(logits.numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
+
+
+# --- draws ---------------------------------------------------------------------------------------
+
+
+def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
+    """The likeliest token of each greedy row, and one drawn for each of the others."""
+    if is_compiled:
+        return torch.from_numpy(_drawn(logits, draws, has_holes=True)).clamp_(min=0)
+    rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
+    if len(rows) == len(draws):
+        return _draw(logits, draws)
+    tokens = _likeliest(logits)
+    if rows:
+        index = torch.tensor(rows, device=logits.device)
+        tokens[index] = _draw(logits.index_select(0, index), [draws[row] for row in rows])
+    return tokens
+
+
+def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
+    """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
+    loops = drawer()
+    assert loops is not None
+    filters = Filters(
+        np.array([draw.top_k for draw in draws], np.int64),
+        np.array([draw.top_p for draw in draws], np.float64),
+        np.array([draw.min_p for draw in draws], np.float32),
+    )
+    temperatures = np.array([draw.temperature for draw in draws])
+    rows = logits.contiguous().numpy()
+    return loops.draw(rows, temperatures, filters, uniforms(draws), has_holes)
+
+
+def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """A token for each row of logits, none of them greedy."""
+    weights = _weights(logits, [draw.temperature for draw in draws])
+    if any(draw.top_k > 0 or draw.top_p < 1 or draw.min_p > 0 for draw in draws):
+        floors = _floors(weights, draws)
+        weights *= torch.ge(weights, floors, out=torch.empty_like(weights))
+    return _invert(weights, torch.from_numpy(uniforms(draws)).to(logits.device))
+
+
+def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
+    """Probabilities up to a factor: the likeliest token of a row has 1. Filled up with zeros to
+    whole blocks: [N, at least vocabulary]."""
+    size = logits.shape[-1]
+    weights = logits.new_empty(len(logits), -(-size // _BLOCK) * _BLOCK)
+    weights[:, size:] = 0
+    real = weights[:, :size]
+    cold = torch.tensor([max(t, COLDEST) for t in temperatures], device=logits.device)
+    torch.sub(logits, logits.amax(-1, keepdim=True), out=real)
+    real.div_(cold[:, None]).exp_()
+    return weights
+
+
+def _invert(weights: Tensor, numbers: Tensor) -> Tensor:
+    """The token of each row at which the running sum of its weights passes `numbers` [N] of the
+    whole: first the block of tokens, then the token in it."""
+    blocks = weights.view(len(weights), -1, _BLOCK)
+    sums = _block_sums(weights).cumsum(-1)
+    goal = numbers[:, None] * sums[:, -1:]
+    block = _first_above(sums, goal)
+    goal -= torch.where(block > 0, sums.gather(-1, (block - 1).clamp(min=0)), 0.0)
+    chosen = blocks.gather(1, block[:, :, None].expand(-1, 1, _BLOCK))[:, 0]
+    return (block * _BLOCK + _first_above(chosen.double().cumsum(-1), goal))[:, 0]
+
+
+def _first_above(sums: Tensor, goal: Tensor) -> Tensor:
+    """[N, 1] first place where ascending sums [N, n] are above the goal [N, 1]; the last place
+    where they still grow, if rounding puts the goal behind it."""
+    last = (sums < sums[:, -1:]).sum(-1, keepdim=True)
+    return torch.minimum((sums <= goal).sum(-1, keepdim=True), last)
+
+
+# --- filters -------------------------------------------------------------------------------------
+
+
+def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """[N, 1] the least weight that each draw's filters keep."""
+    size = weights.shape[-1]
+    floors = weights.new_tensor([draw.min_p for draw in draws])
+    left = [row for row, draw in enumerate(draws) if draw.top_k > 0 or draw.top_p < 1]
+    for width in (rung for rung in _RUNGS if rung < size):
+        if not left:
+            break
+        index = torch.tensor(left, device=weights.device)
+        found = _top_floors(weights.index_select(0, index), [draws[row] for row in left], width)
+        is_found = found >= 0
+        floors[index] = torch.maximum(floors[index], found)
+        left = index[~is_found].tolist()
+    if left:
+        index = torch.tensor(left, device=weights.device)
+        found = _bisected_floors(weights.index_select(0, index), [draws[row] for row in left])
+        floors[index] = torch.maximum(floors[index], found)
+    return floors[:, None]
+
+
+def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """As `_top_floors` among all tokens, for the rare rows whose nucleus is wide: found by halving
+    the range of its bits (those of ascending positive floats ascend) instead of a sort."""
+    size = weights.shape[-1]
+    least = [
+        float(row.kthvalue(size - draw.top_k + 1).values) if 0 < draw.top_k < size else 0.0
+        for row, draw in zip(weights, draws, strict=True)
+    ]
+    low = weights.new_tensor(least)[:, None]
+    kept = torch.empty_like(weights)
+    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64)[:, None]
+    whole = _mass_above(weights, low, kept) - _spare(weights, low, draws)
+    wanted = shares.to(weights.device) * whole
+    low = low.view(torch.int32)  # where enough is kept
+    high = torch.full_like(low, _ABOVE_ONE)  # where too little is
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        is_enough = _mass_above(weights, middle.view(torch.float32), kept) >= wanted
+        low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
+    return low.view(torch.float32)[:, 0]
+
+
+def _spare(weights: Tensor, least: Tensor, draws: Sequence[Draw]) -> Tensor:
+    """[N, 1] mass of what is kept beyond top-k for being as likely as the last one."""
+    size = weights.shape[-1]
+    counts = [draw.top_k if 0 < draw.top_k < size else size for draw in draws]
+    wanted = torch.tensor(counts, device=weights.device)[:, None]
+    num_spare = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
+    return num_spare * least.double()
+
+
+def _mass_above(weights: Tensor, floors: Tensor, kept: Tensor) -> Tensor:
+    """[N, 1] sum of the weights that are at least the floors [N, 1]; `kept` is room for them."""
+    torch.ge(weights, floors, out=kept).mul_(weights)
+    return _block_sums(kept).sum(-1, keepdim=True)
+
+
+def _block_sums(weights: Tensor) -> Tensor:
+    """[N, blocks] in float64: quicker than to add all numbers in float64, and as good."""
+    return weights.view(len(weights), -1, _BLOCK).sum(-1).double()
+
+
+def _top_floors(weights: Tensor, draws: Sequence[Draw], width: int) -> Tensor:
+    """[n] the least weight that top-k and top-p keep, -1 where it is not among the `width` largest.
+
+    Of those that top-k keeps, top-p keeps the fewest, likeliest first, that reach its share.
+    """
+    device, size = weights.device, weights.shape[-1]
+    count = [draw.top_k if 0 < draw.top_k <= width else size for draw in draws]
+    is_known = [draw.top_k <= width or width == size for draw in draws]
+    counts, known = (torch.tensor(x, device=device)[:, None] for x in (count, is_known))
+    best = _largest(weights, width).double()
+    best *= torch.arange(width, device=device) < counts
+    sums = best.cumsum(-1)
+    whole = torch.where(counts <= width, sums[:, -1:], weights.sum(-1, keepdim=True).double())
+    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64, device=device)
+    place = (sums < shares[:, None] * whole).sum(-1, keepdim=True)
+    is_inside = known & ((place < width) | (counts <= width))
+    least = torch.minimum(place, counts.clamp(max=width) - 1)
+    return torch.where(is_inside, best.gather(-1, least), -1.0)[:, 0].float()
+
+
+def _largest(weights: Tensor, count: int) -> Tensor:
+    """The `count` largest of each row, descending."""
+    if not weights.is_cpu:
+        return weights.topk(count).values
+    rest = weights.shape[-1] - count
+    best: np.ndarray[Any, Any] = (
+        np.partition(weights.numpy(), rest, axis=-1) if rest else weights.numpy()
+    )
+    return torch.from_numpy(np.sort(best[:, rest:], axis=-1)[:, ::-1].copy())
+
+
+# --- log-probabilities ---------------------------------------------------------------------------
+
+
+def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
+    rows = [row for row, draw in enumerate(draws) if draw.log_mass]
+    if not rows:
+        return np.empty(0, np.float32)
+    masses = np.zeros(len(draws), np.float32)
+    index = torch.tensor(rows, device=free.device)
+    temperatures = [
+        max(draws[row].temperature, COLDEST) if draws[row].temperature else 1.0 for row in rows
+    ]
+    scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
+    some, whole = (
+        (logits.index_select(0, index).double() / scale).logsumexp(-1) for logits in (allowed, free)
+    )
+    masses[rows] = (some - whole).numpy(force=True)
+    return masses
+
+
+def _logprobs(
+    logits: Tensor, tokens: Tensor, draws: Sequence[Draw]
+) -> tuple[Floats, tuple[Top, ...]]:
+    logprobs = np.full(len(draws), np.nan, np.float32)
+    tops: list[Top] = [()] * len(draws)
+    rows = [row for row, draw in enumerate(draws) if draw.logprobs is not None]
+    if not rows:
+        return logprobs, tuple(tops)
+    index = torch.tensor(rows, device=logits.device)
+    own = logits.index_select(0, index)
+    total = own.logsumexp(-1, keepdim=True)
+    chosen = own.gather(-1, tokens[index][:, None]) - total
+    logprobs[rows] = chosen[:, 0].numpy(force=True)
+    most = max(draws[row].logprobs or 0 for row in rows)
+    for row, top in zip(rows, tops_of(*rivals(own, total, most)), strict=True):
+        tops[row] = top[: draws[row].logprobs or 0]
+    return logprobs, tuple(tops)
+
+
+def rivals(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
+    first, both [N, count]. total: [N, 1] the logarithm of each row's sum."""
+    best, ids = logits.topk(min(count, logits.shape[-1]))
+    return ids, best - total
+
+
+def tops_of(ids: Tensor, logprobs: Tensor) -> list[Top]:
+    """Such rivals as pairs, for each row."""
+    pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
+    return [tuple(zip(*pair, strict=True)) for pair in pairs]

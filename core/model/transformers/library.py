@@ -1,0 +1,214 @@
+"""All that is asked of the library transformers: its configurations, its classes, its loader.
+
+Only its own classes are run, never code that lies in a checkpoint, and only the folder is read,
+never the network. The library is an optional one, imported when it is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...api.protocol import InvalidModel
+from ...common.extras import how_to_install
+from ..config import read_architecture
+from ..hub.files import some
+from ..keys import Keys
+from ..sizes import DTYPE_BYTES
+from .attention import NAME, TRIAL, answer
+from .masks import tell
+
+_DEFAULT_CONTEXT = 2048
+_SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+_LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")  # the latter MPT's and BLOOM's
+_WARNING = "warn_if_padding_and_no_attention_mask"
+_SAFE = {"local_files_only": True, "trust_remote_code": False}
+
+
+def read_config(keys: Keys) -> Any:
+    """The configuration beside a `config.json` as transformers reads it. Raises InvalidModel."""
+    library, name = _transformers(), read_architecture(keys)
+    try:
+        config = library.AutoConfig.from_pretrained(keys.path.parent, **_SAFE)
+    except Exception as error:  # whatever foreign code may raise
+        version = library.__version__
+        raise InvalidModel(
+            f"{keys.path}: transformers {version} cannot read this configuration of {name}: {error}"
+        ) from error
+    if config.is_encoder_decoder:
+        raise InvalidModel(f"{keys.path}: {name} has an encoder; expected decoders of text")
+    if config.get_text_config() is config:
+        _check_told(keys, config)
+    return config
+
+
+def _check_told(keys: Keys, config: Any) -> None:
+    """A size that is missing would silently be that of the first model of its kind."""
+    for name in _SIZES:
+        stored = config.attribute_map.get(name, name)
+        if stored in vars(config) and not {name, stored} & keys.values.keys():
+            keys.count(stored)
+
+
+def context_len(config: Any) -> int:
+    """The positions that a model was made for."""
+    return _told_len(config) or _DEFAULT_CONTEXT
+
+
+def is_length_assumed(config: Any) -> bool:
+    """Whether nothing says how many these are."""
+    return not _told_len(config)
+
+
+def _told_len(config: Any) -> int:
+    text = config.get_text_config()
+    return next((length for name in _LENGTHS if (length := getattr(text, name, 0))), 0)
+
+
+def stored_dtype(config: Any) -> str:
+    """Of the weights. Raises InvalidModel."""
+    name = str(config.dtype or torch.float32).removeprefix("torch.")
+    if name not in DTYPE_BYTES:
+        raise InvalidModel(f"dtype is {name}; expected {', '.join(DTYPE_BYTES)}")
+    return name
+
+
+def eos_ids(config: Any) -> tuple[int, ...]:
+    """Tokens that end an answer."""
+    ids = getattr(config.get_text_config(), "eos_token_id", None)
+    return () if ids is None else tuple(ids) if isinstance(ids, list) else (int(ids),)
+
+
+def settle_rope(config: Any, context_len: int) -> None:
+    """Let no angle depend on a sequence's length so far, see `rotary.frequencies`."""
+    _settle(getattr(config.get_text_config(), "rope_parameters", None), context_len)
+
+
+def _settle(rope: Any, context_len: int) -> None:
+    if not isinstance(rope, dict):
+        return
+    for part in rope.values():  # one for each type of layers
+        _settle(part, context_len)
+    if rope.get("rope_type") == "dynamic":
+        rope["rope_type"] = "default"
+        rope.pop("factor", None)
+    if rope.get("rope_type") == "longrope":
+        is_long = context_len > rope["original_max_position_embeddings"]
+        chosen, other = ("long", "short") if is_long else ("short", "long")
+        rope[f"{other}_factor"] = rope[f"{chosen}_factor"]
+
+
+def class_of(keys: Keys) -> Any:
+    """The class that a checkpoint names. Raises InvalidModel for what is no decoder."""
+    library, name = _transformers(), read_architecture(keys)
+    known = library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    if name not in known.values():
+        allowed = f"a decoder of text that transformers {library.__version__} knows"
+        raise keys.refuse("architectures", allowed)
+    return getattr(library, name)
+
+
+def ways_to_ask(kind: Any, config: Any) -> tuple[bool, ...]:
+    """How a class may ask for attention, see `attention`: whether its calls are to be caught,
+    the better way first. Classes that do not say that they take any function may do so all the
+    same; () for classes that compute it by their own code. Raises InvalidModel for classes that
+    keep a state."""
+    if getattr(kind, "_is_stateful", False):
+        raise InvalidModel(f"{kind.__name__} keeps a state beside its KV; expected attention only")
+    if getattr(config.get_text_config(), "alibi", False):
+        return ()
+    if kind._supports_attention_backend:
+        return (False,)
+    return (False, True) if kind._supports_sdpa else ()
+
+
+def own_attention(kind: Any) -> str:
+    """The name of the attention that transformers would choose for a class."""
+    return "sdpa" if kind._supports_sdpa else "eager"
+
+
+def build(kind: Any, config: Any, attention: str) -> Any:
+    """A model without data to be tried, in bfloat16: some grouped products know no other type."""
+    try:
+        with torch.device("meta"):
+            whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
+    except Exception as error:  # whatever foreign code may raise
+        raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
+    return _ready(whole)
+
+
+def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, attention: str) -> Any:
+    """A model with the weights of a folder. Raises InvalidModel for names or shapes that differ."""
+    try:
+        whole, info = kind.from_pretrained(
+            folder,
+            config=config,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are told apart below
+            **_SAFE,
+        )
+    except Exception as error:  # whatever foreign code may raise
+        raise InvalidModel(f"{folder} cannot be loaded as {kind.__name__}: {error}") from error
+    others = [
+        f"{name} with shape {tuple(is_shape)}, where config.json wants {tuple(shape)}"
+        for name, is_shape, shape in info["mismatched_keys"]
+    ]
+    faults = {
+        "holds": others,
+        "lacks the tensors": info["missing_keys"],
+        "holds tensors that the model has no use for:": info["unexpected_keys"],
+    }
+    for fault, names in faults.items():
+        if names:
+            raise InvalidModel(f"{folder} {fault} {some(names)}")
+    return _ready(whole)
+
+
+def _ready(whole: Any) -> Any:
+    """For passes without padding: some models look for it in the tokens of each, to warn."""
+    for part in whole.modules():
+        if hasattr(part, _WARNING):
+            setattr(part, _WARNING, _say_nothing)
+    return whole.eval()
+
+
+def _say_nothing(*_: Any) -> None:
+    """In place of a warning."""
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Progress is shown on a terminal only, and warnings of the library not at all."""
+    logs = _transformers().logging
+    level, is_shown = logs.get_verbosity(), logs.is_progress_bar_enabled()
+    logs.set_verbosity_error()
+    if not sys.stderr.isatty():
+        logs.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logs.set_verbosity(level)
+        if is_shown:
+            logs.enable_progress_bar()
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise InvalidModel(
+            "this architecture is run by transformers, which is not installed; "
+            f"expected {how_to_install('hub')}"
+        ) from error
+    for name in (NAME, TRIAL):
+        transformers.AttentionInterface.register(name, answer)
+    transformers.AttentionMaskInterface.register(TRIAL, tell)
+    return transformers

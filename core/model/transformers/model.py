@@ -1,0 +1,193 @@
+"""Any other decoder of transformers, by its own modelling code, on our paged KV.
+
+What it is and whether it can be run is found by running it without data; what it is worth is
+proved on a few tokens once it is loaded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ....kernels.interface import Attention
+from ...api.batch import Ints
+from ...api.protocol import InvalidModel
+from ..config import check_special_tokens, read_special_tokens
+from ..inputs import Inputs
+from ..keys import Keys
+from ..pool import KVPool
+from ..sizes import Sizes
+from ..weights import opened, weight_files
+from .attention import NAME, TRIAL, PagedSeat, seated
+from .cached import CachedModel, cached_layers_of
+from .decoder import Decoder
+from .library import (
+    build,
+    class_of,
+    context_len,
+    eos_ids,
+    is_length_assumed,
+    load_weights,
+    own_attention,
+    quiet,
+    read_config,
+    settle_rope,
+    stored_dtype,
+    ways_to_ask,
+)
+from .proof import prove
+from .trial import Layers, LooksAhead, layers_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubConfig(Sizes):
+    """The sizes of one decoder of transformers.
+
+    windows: of each layer, as in `ModelConfig`.
+    is_caught: its code calls torch's attention function, see `attention`.
+    cached_layers: the layers that cache, where the attention is the model's own; else ().
+    """
+
+    parameter_count: int
+    windows: tuple[int | None, ...]
+    is_caught: bool = False
+    cached_layers: tuple[int, ...] = ()
+
+    @property
+    def path(self) -> str:
+        """As `Sizes.path`."""
+        if self.cached_layers:
+            return "transformers' model code and attention (slower) on forkroot's paged KV"
+        return "transformers' model code on forkroot's paged KV"
+
+    def num_parameters(self) -> int:
+        """As `Sizes.num_parameters`."""
+        return self.parameter_count
+
+
+class HubModel:
+    """The `Model` of a decoder of transformers."""
+
+    def __init__(self, decoder: Decoder, config: HubConfig) -> None:
+        self.config = config
+        self.windows = tuple(dict.fromkeys(config.windows))
+        self._places = tuple(self.windows.index(window) for window in config.windows)
+        self._decoder = decoder
+        self._mask = torch.zeros(1, 1, 1, 1, dtype=decoder.dtype, device=self.device)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As `Model.dtype`."""
+        return self._decoder.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """As `Model.device`."""
+        return self._decoder.device
+
+    def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
+        """As `Model.hidden`."""
+        is_caught = self.config.is_caught
+        seat = PagedSeat(inputs, pool, attention, self._places)
+        with seated(seat, is_caught):
+            mask = self._mask if is_caught else None
+            states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
+        return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
+
+    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        """As `Model.logits`, of all tokens."""
+        return self._decoder.logits(hidden).float()
+
+
+class _Tried(NamedTuple):
+    """How a class can be run. cached: the layers that cache, where its attention is its own."""
+
+    decoder: Decoder
+    layers: Layers
+    is_caught: bool = False
+    cached: tuple[int, ...] = ()
+
+
+def describe(folder: str | Path) -> HubConfig:
+    """The sizes of a checkpoint, found by running its code on tensors without data. Raises
+    InvalidModel for what cannot be run on paged KV."""
+    keys = Keys.read(Path(folder) / "config.json")
+    config, kind = read_config(keys), class_of(keys)
+    length, dtype = context_len(config), stored_dtype(config)
+    settle_rope(config, length)
+    with quiet():
+        tried = _tried(kind, config)
+    bos_id, ends = read_special_tokens(keys)
+    decoder, layers = tried.decoder, tried.layers
+    sizes = HubConfig(
+        architecture=decoder.name,
+        vocabulary_size=layers.vocabulary_size,
+        num_layers=len(layers.windows),
+        num_kv_heads=layers.num_kv_heads,
+        head_dim=layers.head_dim,
+        context_len=length,
+        is_length_assumed=is_length_assumed(config),
+        dtype=dtype,
+        bos_id=bos_id,
+        eos_ids=ends or eos_ids(config),
+        parameter_count=sum(p.numel() for p in decoder.whole.parameters()),
+        windows=layers.windows,
+        is_caught=tried.is_caught,
+        cached_layers=tried.cached,
+    )
+    check_special_tokens(keys, sizes)
+    return sizes
+
+
+def _tried(kind: Any, config: Any) -> _Tried:
+    """The first way in which a class can be run: with our attention, or with its own and a cache.
+    Raises InvalidModel, of the last way."""
+    for is_caught in ways_to_ask(kind, config):
+        try:
+            decoder = Decoder(build(kind, config, "sdpa" if is_caught else TRIAL))
+            decoder.check_positions()
+            layers = layers_of(decoder, is_caught)
+        except LooksAhead:
+            raise
+        except InvalidModel:
+            continue
+        if layers is not None:
+            return _Tried(decoder, layers, is_caught)
+    decoder = Decoder(build(kind, config, "eager"))  # masks of others look at data
+    layers, cached = cached_layers_of(decoder)
+    return _Tried(decoder, layers, cached=cached)
+
+
+def load(
+    folder: str | Path, sizes: HubConfig, dtype: torch.dtype, device: torch.device
+) -> HubModel | CachedModel:
+    """Load a checkpoint whole and prove it on a few tokens, or raise InvalidModel."""
+    keys = Keys.read(Path(folder) / "config.json")
+    for path in weight_files(folder):
+        with opened(path):
+            pass
+    config, kind = read_config(keys), class_of(keys)
+    settle_rope(config, sizes.context_len)
+    own = own_attention(kind)
+    attention = own if sizes.cached_layers else "sdpa" if sizes.is_caught else NAME
+    with quiet():
+        decoder = Decoder(load_weights(kind, config, Path(folder), dtype, attention).to(device))
+        if sizes.cached_layers:
+            return _proved(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
+        model = HubModel(decoder, sizes)
+        prove(model, decoder, "sdpa" if sizes.is_caught else "eager")
+    return model
+
+
+def _proved(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:
+    """With rows padded to one length if the model gives the same logits then, else without."""
+    try:
+        prove(model, decoder, attention)
+    except InvalidModel:
+        model.can_pad = False
+        prove(model, decoder, attention)
+    return model

@@ -1,0 +1,224 @@
+"""Text to tokens and back: one model's vocabulary, byte for byte.
+
+Reads a Hugging Face `tokenizer.json` with the `tokenizers` library. It knows nothing of sampling,
+stops or caches. Prompts become token ids here, messages through `core.text.template`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+
+from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
+from .template import ChatTemplate
+
+
+class Tokenizer:
+    """One model's tokenizer.
+
+    token_bytes: [vocabulary] the bytes that each token adds to the text; empty for special tokens.
+    start_ids: what the model expects in front of a prompt of plain text (a BOS, or nothing).
+    plain_content: names of special tokens in the messages of a chat stay text.
+    """
+
+    def __init__(
+        self,
+        core: tokenizers.Tokenizer,
+        template: ChatTemplate | None,
+        plain_content: bool = False,
+    ) -> None:
+        self._core = core
+        self._plain = PlainNames(core) if plain_content else None
+        self._template = template
+        self.token_bytes = _token_bytes(core)
+        self.start_ids = tuple(core.encode("", add_special_tokens=True).ids)
+        self._lead = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
+
+    @classmethod
+    def from_folder(cls, folder: Path, plain_content: bool = False) -> Tokenizer:
+        """Load `tokenizer.json` and the chat template beside it. Raises InvalidModel."""
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise InvalidModel(
+                f"{path} is missing; a checkpoint needs a tokenizer.json"
+                " (AutoTokenizer.from_pretrained(...).save_pretrained(folder) writes one)"
+            )
+        try:
+            core = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises plain Exception
+            raise InvalidModel(f"{path} is not a readable tokenizer: {error}") from error
+        core.no_truncation()
+        core.no_padding()
+        return cls(core, ChatTemplate.from_folder(folder), plain_content)
+
+    def widen(self, vocabulary_size: int) -> None:
+        """Take in the ids of a model that has more of them than the tokenizer: they add no text."""
+        self.token_bytes += [b""] * (vocabulary_size - len(self.token_bytes))
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of a text, with nothing added; names of special tokens become these tokens."""
+        return list(self._core.encode(text, add_special_tokens=False).ids)
+
+    def encode_after(self, text: str) -> list[int]:
+        """Token ids of a text that goes on after other tokens. Some vocabularies put a blank before
+        every text: not here."""
+        lead = self._lead
+        ids = self.encode("\n" + text) if lead else []
+        return ids[len(lead) :] if lead and ids[: len(lead)] == lead else self.encode(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of these tokens without special tokens; broken UTF-8 becomes U+FFFD."""
+        return self.join_bytes(ids).decode("utf-8", "replace")
+
+    def join_bytes(self, ids: Sequence[int]) -> bytes:
+        """The bytes of these tokens. Raises InvalidCall for an id that is not in the vocabulary."""
+        table = self.token_bytes
+        for token in ids:
+            if not 0 <= token < len(table):
+                raise InvalidCall("prompt", token, f"token ids 0 to {len(table) - 1}")
+        return b"".join([table[token] for token in ids])
+
+    def encode_prompt(self, prompt: tuple[Segment, ...] | Chat) -> list[int]:
+        """Token ids of a whole prompt.
+
+        Neighbouring texts are encoded as one. A text that carries ids keeps them where they spell
+        it. A prompt that begins with text gets `start_ids`; a chat has what its template writes.
+        """
+        if isinstance(prompt, Chat):
+            if self._template is None:
+                raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
+            chat = prompt if self._plain is None else self._plain.kept(prompt)
+            return self._encode_segments(self._template.render(chat))
+        ids = self._encode_segments(prompt)
+        starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
+        start = list(self.start_ids)
+        return ids if not starts_with_text or ids[: len(start)] == start else start + ids
+
+    def _encode_segments(self, segments: Sequence[Segment]) -> list[int]:
+        ids: list[int] = []
+        pending = ""
+        for segment in (*segments, Tokens(())):
+            if isinstance(segment, Text) and not self._are_spelled(segment):
+                pending += segment.text
+                continue
+            if pending:
+                ids += self.encode_after(pending) if ids else self.encode(pending)
+                pending = ""
+            ids += _known_ids(segment)
+        return ids
+
+    def _are_spelled(self, segment: Text) -> bool:
+        """Whether the segment carries ids of this vocabulary that spell its text."""
+        if not segment.ids or max(segment.ids) >= len(self.token_bytes):
+            return False
+        return self.decode(segment.ids) == segment.text
+
+
+class PlainNames:
+    """Keeps names of special tokens in messages what they are there: text, in other tokens."""
+
+    def __init__(self, core: tokenizers.Tokenizer) -> None:
+        added = core.get_added_tokens_decoder().values()
+        names = sorted((it.content for it in added if it.special and it.content), key=len)
+        self._name = re.compile("|".join(map(re.escape, reversed(names))) or r"(?!)")
+        self._core = tokenizers.Tokenizer.from_str(core.to_str())
+        self._core.encode_special_tokens = True
+
+    def kept(self, chat: Chat) -> Chat:
+        """The chat with these names as segments of their own, with the ids that spell them."""
+        messages = (replace(it, content=self._parts(it.content)) for it in chat.messages)
+        return replace(chat, messages=tuple(messages))
+
+    def _parts(self, content: tuple[Segment, ...]) -> tuple[Segment, ...]:
+        return tuple(part for segment in content for part in self._cut(segment))
+
+    def _cut(self, segment: Segment) -> Iterator[Segment]:
+        if not isinstance(segment, Text) or segment.ids is not None:
+            yield segment
+            return
+        place = 0
+        for found in self._name.finditer(segment.text):
+            yield Text(segment.text[place : found.start()])
+            yield Text(found[0], self._spelled(found[0]))
+            place = found.end()
+        yield Text(segment.text[place:])
+
+    def _spelled(self, name: str) -> tuple[int, ...]:
+        """What follows other text, so that no vocabulary puts a blank before it."""
+        lead, whole = self._encode("\n"), self._encode("\n" + name)
+        return whole[len(lead) :] if whole[: len(lead)] == lead else self._encode(name)
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self._core.encode(text, add_special_tokens=False).ids)
+
+
+class StreamDecoder:
+    """Bytes to text as they come, whole characters only."""
+
+    __slots__ = ("_decoder",)
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, data: bytes, is_last: bool = False) -> str:
+        """The characters that are whole now; at the last push a broken rest becomes U+FFFD."""
+        return self._decoder.decode(data, is_last)
+
+
+def _known_ids(segment: Segment) -> tuple[int, ...]:
+    if isinstance(segment, Text | Tokens):
+        return segment.ids or ()
+    kind = type(segment).__name__.lower()
+    raise UnsupportedCall("prompt", f"a segment with {kind} data", "text and tokens")
+
+
+def _token_bytes(core: tokenizers.Tokenizer) -> list[bytes]:
+    """What each token adds to the text, by the scheme that the tokenizer's decoder names."""
+    spec: dict[str, Any] = json.loads(core.to_str())
+    kinds = _decoder_kinds(spec.get("decoder") or {})
+    to_bytes = _byte_level if "ByteLevel" in kinds else _metaspace
+    table = [b""] * core.get_vocab_size(with_added_tokens=True)
+    for token, index in core.get_vocab(with_added_tokens=True).items():
+        if index >= len(table):
+            table += [b""] * (index + 1 - len(table))
+        table[index] = to_bytes(token)
+    for index, added in core.get_added_tokens_decoder().items():
+        table[index] = b"" if added.special else added.content.encode()
+    return table
+
+
+def _decoder_kinds(decoder: dict[str, Any]) -> set[str]:
+    return {decoder.get("type", "")} | {
+        kind for part in decoder.get("decoders", ()) for kind in _decoder_kinds(part)
+    }
+
+
+def _byte_level(token: str) -> bytes:
+    table = _BYTE_OF
+    if all(char in table for char in token):
+        return bytes([table[char] for char in token])
+    return token.encode()
+
+
+def _metaspace(token: str) -> bytes:
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes([int(token[3:5], 16)])
+    return token.replace("▁", " ").encode()
+
+
+def byte_alphabet() -> dict[str, int]:
+    """The printable stand-in of each byte in byte-level vocabularies (the GPT-2 convention)."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in printable]
+    alphabet = {chr(byte): byte for byte in printable}
+    return alphabet | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+
+
+_BYTE_OF = byte_alphabet()

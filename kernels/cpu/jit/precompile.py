@@ -1,0 +1,219 @@
+"""Compiles loops in worker processes, several at a time, into numba's cache, from which whoever
+needs one reads it: in one process numba compiles one function at a time.
+
+Workers import numba and the loops' modules, and neither torch nor the program that runs here. What
+they do not compile is compiled by whoever needs it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .features import fingerprint
+from .kept import is_keeping, is_kept
+from .loops import Loop, tell
+
+_START_SECONDS = 0.5  # until a worker compiles
+_LEAST_GAIN = 0.05  # of the time, for which another worker is started
+_PATIENCE = 600.0  # seconds without a word from any worker
+_QUOTA = Path("/sys/fs/cgroup/cpu.max")
+_HOMES = {"norms": "", "turns": "", "gates": "", "masks": "..sampling", "draws": "..sampling"}
+_START = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
+    "from importlib import import_module; import_module(sys.argv[2]).main()"
+)
+
+
+class Plan(NamedTuple):
+    """loops: those that have to be compiled, in this order. num_workers: in so many processes; 0:
+    each by whoever needs it."""
+
+    loops: tuple[Loop, ...]
+    num_workers: int
+
+    def seconds(self) -> Mapping[str, float]:
+        """About how long each takes, one after another."""
+        families: set[str] = set()
+        return {loop.name: _seconds(loop, families) for loop in self.loops}
+
+
+def compiler_of(loop: Loop) -> tuple[Any, Any]:
+    """Numba's compiler of a loop, which has compiled nothing yet, and the signature to compile."""
+    if not loop.signature:
+        from .addresses import ENTERED, entry_compiler
+
+        return entry_compiler(_find(loop.name)), ENTERED
+    from .jit import dispatcher
+
+    return dispatcher(_find(loop.name), loop.is_reordered), _find(loop.signature)
+
+
+def plan(loops: Sequence[Loop], num_cores: int | None = None) -> Plan:
+    """What is to be done so that these loops are in the cache. num_cores: for compiling; all that
+    this process may use, if None."""
+    try:
+        compilers = [(loop, *compiler_of(loop)) for loop in loops]
+    except Exception:  # whatever numba's version leads to: `jit.can_compile` logs it
+        return Plan(tuple(loops), 0)
+    left = tuple(
+        loop for loop, compiler, signature in compilers if not is_kept(compiler, signature)
+    )
+    if not all(is_keeping(compiler) for _, compiler, _ in compilers) or not _can_start():
+        return Plan(left, 0)
+    return Plan(left, num_workers(left, num_cores or available_cores()))
+
+
+def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
+    """How many workers compile these loops soonest, as far as each is worth its start; 0 where this
+    process does it as soon."""
+    found, best = 0, _makespan(loops, 1) - _START_SECONDS
+    for num in range(2, min(num_cores, len(loops)) + 1):
+        seconds = _makespan(loops, num)
+        if seconds < best * (1 - _LEAST_GAIN):
+            found, best = num, seconds
+    return found
+
+
+def run(plan: Plan) -> None:
+    """Compile as planned; listeners are told of each loop. Ends the workers however it ends."""
+    left = list(plan.loops)
+    with contextlib.ExitStack() as stack:
+        waiting = stack.enter_context(selectors.DefaultSelector())
+        for _ in range(plan.num_workers):
+            with contextlib.suppress(OSError):  # no more processes
+                worker = _Worker()
+                stack.callback(worker.close)
+                waiting.register(worker, selectors.EVENT_READ)
+        while waiting.get_map():
+            answers = waiting.select(_PATIENCE)
+            if not answers:
+                return
+            for key, _ in answers:
+                assert isinstance(key.fileobj, _Worker)
+                if not key.fileobj.advance(left):
+                    waiting.unregister(key.fileobj)
+                    key.fileobj.close()
+
+
+def next_loop(left: Sequence[Loop], families: set[str]) -> Loop:
+    """The longest loop, for a process that has compiled others of these families: one of these
+    before any other."""
+    return max(left, key=lambda loop: (loop.family in families, loop.seconds))
+
+
+def available_cores() -> int:
+    """How many cores this process may use at a time."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    num = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # "max 100000": no quota
+        quota, period = map(int, _QUOTA.read_text().split())
+        num = min(num, max(quota // period, 1))
+    return num
+
+
+class _Worker:
+    """A process that compiles one loop at a time."""
+
+    def __init__(self) -> None:
+        paths = json.dumps([os.path.abspath(path) for path in sys.path])
+        module = f"{__package__}.precompile_worker"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, paths, module],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for this process, which ends its workers
+            env=_environment(),
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        self._said = b""
+        self._loop: Loop | None = None
+        self._families: set[str] = set()
+
+    def fileno(self) -> int:
+        """Where it answers."""
+        return self._out
+
+    def advance(self, left: list[Loop]) -> bool:
+        """Take its answer and give it a loop of those that are left; False: it has none to do, or
+        cannot do any."""
+        data = os.read(self._out, 1 << 16)
+        *answers, self._said = (self._said + data).split(b"\n")
+        for answer in answers:
+            self._take(answer.decode(), left)
+        if not data or not left:
+            return bool(data) and self._loop is not None
+        if answers:
+            self._loop = next_loop(left, self._families)
+            left.remove(self._loop)
+            self._families.add(self._loop.family)
+            tell(self._loop.name, "begun")
+            with contextlib.suppress(OSError):  # it is gone, and says so by its end
+                os.write(self._in, json.dumps(self._loop).encode() + b"\n")
+        return True
+
+    def close(self) -> None:
+        """End it at once: files of the cache are written whole or not at all."""
+        with self._process as process:
+            process.kill()
+
+    def _take(self, answer: str, left: list[Loop]) -> None:
+        """done: the loop is in the cache. failed: it is not. ready: it has just started."""
+        if self._loop is not None and answer == "done":
+            tell(self._loop.name, "done")
+        elif answer != f"ready {fingerprint()}":  # a full disk, or other settings than here
+            left.clear()
+        self._loop = None
+
+
+def _find(place: str) -> Any:
+    """What "module.name" is, or an item of it, "module.name.item": in `loops/`, unless _HOMES says
+    where."""
+    module, name, *items = place.split(".")
+    home = _HOMES.get(module, "..loops")
+    found = getattr(import_module(f"{home}.{module}", __package__), name)
+    return found[items[0]] if items else found
+
+
+def _can_start() -> bool:
+    """Whether this process may have children, and its interpreter is known."""
+    return bool(sys.executable) and not multiprocessing.current_process().daemon
+
+
+def _environment() -> dict[str, str]:
+    """With the cache folder that numba has here, wherever it was set."""
+    import numba
+
+    config: Any = numba.config  # its settings are made when it is imported
+    folder = config.CACHE_DIR
+    return {**os.environ, **({"NUMBA_CACHE_DIR": str(folder)} if folder else {})}
+
+
+def _makespan(loops: Sequence[Loop], num: int) -> float:
+    """Seconds until so many workers have compiled these loops."""
+    left, busy = list(loops), [_START_SECONDS] * num
+    families: list[set[str]] = [set() for _ in busy]
+    while left:
+        worker = busy.index(min(busy))
+        loop = next_loop(left, families[worker])
+        left.remove(loop)
+        busy[worker] += _seconds(loop, families[worker])
+    return max(busy)
+
+
+def _seconds(loop: Loop, families: set[str]) -> float:
+    """For a process that has compiled loops of these families; this one's is added."""
+    seconds = loop.after if loop.family in families else loop.seconds
+    families.add(loop.family)
+    return seconds

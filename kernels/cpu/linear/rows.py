@@ -1,0 +1,141 @@
+"""What layers do to rows of numbers beside products and attention: by torch and compiled loops, or
+by the kernels of a GPU (`kernels.gpu.rows`)."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..jit.jit import can_compile, compiled
+
+
+class Norm(Protocol):
+    """Scales every row to root mean square 1, then by a weight [dim], or [heads, dim]."""
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x [tokens, dim], or [tokens, heads, dim]; into `out`, which may be x, or a new tensor."""
+
+
+class Mix(Protocol):
+    """A mixture of experts whose matrices lie in one piece."""
+
+    def __call__(
+        self, x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor
+    ) -> Tensor:
+        """For x [tokens, hidden] the sum of back(silu(gate) * up) over the experts chosen [tokens,
+        k], by shares [tokens, k] (float32): a new [tokens, hidden] in float32. into: [experts, gate
+        then up, hidden]. back: [experts, hidden, ffn]."""
+
+
+class Rows(Protocol):
+    """What a device does to rows."""
+
+    @property
+    def mix(self) -> Mix | None:
+        """None: each expert is computed by itself."""
+
+    def norm(self, weight: Tensor, eps: float) -> Norm:
+        """The norm with a weight."""
+
+    def turn(self, x: Tensor, angles: Tensor) -> None:
+        """Turn the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by complex numbers
+        [tokens, 1, dim / 2]."""
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """silu(gate) * up for rows [tokens, gate then up]: [tokens, half]; may spoil the rows."""
+
+
+class PlainRows:
+    """The `Rows` of any device; on a CPU with compiled loops where these are quicker."""
+
+    mix: Mix | None = None
+
+    @staticmethod
+    def norm(weight: Tensor, eps: float) -> Norm:
+        """As `Rows.norm`."""
+        return CompiledNorm(weight, eps) if _has_loops(weight) else PlainNorm(weight, eps)
+
+    @staticmethod
+    def turn(x: Tensor, angles: Tensor) -> None:
+        """As `Rows.turn`."""
+        if _has_loops(x) and x.stride(-1) == 1:
+            _turning()(x.numpy(), torch.view_as_real(angles).contiguous().view(len(x), -1).numpy())
+            return
+        pairs = x.view(*x.shape[:-1], -1, 2)
+        if x.dtype is torch.float32:
+            torch.view_as_complex(pairs).mul_(angles)
+        else:  # there are no complex numbers of half precision
+            pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()).mul_(angles)))
+
+    @staticmethod
+    def silu_mul(gate_up: Tensor) -> Tensor:
+        """As `Rows.silu_mul`."""
+        if _has_loops(gate_up):
+            out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
+            _gating()(gate_up.contiguous().numpy(), out.numpy())
+            return out
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate).mul_(up)
+
+
+class PlainNorm:
+    """The `Norm` of any device."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        self._weight = weight
+        self._eps = torch.tensor(eps, device=weight.device)
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
+        scale = torch.addcmul(self._eps, length, length, value=1 / x.shape[-1]).rsqrt_()
+        normed = (x * scale).to(x.dtype).mul_(self._weight)
+        return normed if out is None else out.copy_(normed)
+
+
+class CompiledNorm:
+    """The same by one loop: for a few rows five operators cost several times as much."""
+
+    def __init__(self, weight: Tensor, eps: float) -> None:
+        from ..jit import norms
+
+        self._loop = compiled(norms.normalize, norms.SIGNATURE, is_reordered=False)
+        self.weight, self.eps = weight.contiguous(), np.float32(eps)
+        self._weights = self.weight.view(-1, weight.shape[-1]).numpy()
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        normed = torch.empty_like(x, memory_format=torch.contiguous_format) if out is None else out
+        assert x.stride(-1) == normed.stride(-1) == 1
+        self._loop(_by_head(x), self._weights, self.eps, _by_head(normed))
+        return normed
+
+
+def _by_head(x: Tensor) -> Any:
+    """[tokens, heads, dim] in the same memory."""
+    return (x if x.dim() == 3 else x.unsqueeze(1)).numpy()
+
+
+def _has_loops(x: Tensor) -> bool:
+    """Whether there can be compiled loops for such numbers."""
+    return x.is_cpu and x.dtype is torch.float32 and can_compile()
+
+
+@functools.cache
+def _gating() -> Callable[..., None]:
+    """The loop for `silu_mul`."""
+    from ..jit import gates
+
+    return compiled(gates.silu_mul, gates.SIGNATURE, is_reordered=False)
+
+
+@functools.cache
+def _turning() -> Callable[..., None]:
+    """The loop for `turn`."""
+    from ..jit import turns
+
+    return compiled(turns.turn, turns.SIGNATURE, is_reordered=False)

@@ -1,0 +1,86 @@
+"""Logits under masks, on a CPU: loops compiled by numba that read packed bits, 32 tokens a word.
+Only float32."""
+
+from __future__ import annotations
+
+import functools
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..jit.jit import can_compile, compiled
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Ints: TypeAlias = npt.NDArray[np.int32]
+Longs: TypeAlias = npt.NDArray[np.int64]
+
+_ROWS, _BITS = "float32[:, ::1]", "int32[:, ::1]"
+_HIDE = f"void({_ROWS}, {_BITS}, {_ROWS})"
+_FIND = f"void({_ROWS}, {_BITS}, int64[::1])"
+_EXPONENT = 0x7F800000  # bits that are all set in what is no finite number
+
+
+class Masker:
+    """Logits [N, vocabulary] under bits [N, vocabulary / 32, rounded up]; has its loops compiled
+    when it is made."""
+
+    def __init__(self) -> None:
+        self._hide, self._find = compiled(_hide, _HIDE), compiled(_find, _FIND)
+
+    def only(self, logits: Floats, bits: Ints) -> Floats:
+        """The logits whose bit is set, and -inf for the others."""
+        kept = np.empty_like(logits)
+        self._hide(logits, bits, kept)
+        return kept
+
+    def likeliest(self, logits: Floats, bits: Ints) -> Longs:
+        """[N] the first of the likeliest tokens whose bit is set; -1 where there is none above
+        -inf, or the row has something that is no finite number."""
+        tokens = np.empty(len(logits), np.int64)
+        self._find(logits, bits, tokens)
+        return tokens
+
+
+@functools.cache
+def masker() -> Masker | None:
+    """The one of this process; None where numba is not installed."""
+    return Masker() if can_compile() else None
+
+
+def _hide(logits, bits, kept):  # type: ignore[no-untyped-def]
+    size = logits.shape[1]
+    whole = size - size % 32
+    for row in range(len(logits)):
+        x, y = logits[row], kept[row]
+        for place in range(0, whole, 32):
+            word = bits[row, place // 32]
+            for i in range(32):
+                is_set = word >> np.int32(i) & np.int32(1)
+                y[place + i] = x[place + i] if is_set else np.float32(-np.inf)
+        for i in range(size - whole):
+            is_set = bits[row, whole // 32] >> np.int32(i) & np.int32(1)
+            y[whole + i] = x[whole + i] if is_set else np.float32(-np.inf)
+
+
+def _find(logits, bits, tokens):  # type: ignore[no-untyped-def]
+    """Tokens are looked at one by one only in a word that has one above the best so far."""
+    size, exponent = logits.shape[1], np.int32(_EXPONENT)
+    whole = size - size % 32
+    for row in range(len(logits)):
+        x, raw = logits[row], logits[row].view(np.int32)
+        best, token, is_broken = np.float32(-np.inf), -1, np.int32(0)
+        for place in range(0, whole, 32):
+            word, is_above = bits[row, place // 32], np.int32(0)
+            for i in range(32):
+                is_broken |= np.int32((raw[place + i] & exponent) == exponent)
+                is_above |= np.int32(x[place + i] > best) & (word >> np.int32(i))
+            if is_above & 1:
+                for i in range(32):
+                    if word >> np.int32(i) & 1 and x[place + i] > best:
+                        best, token = x[place + i], place + i
+        for i in range(whole, size):
+            is_broken |= np.int32((raw[i] & exponent) == exponent)
+            if bits[row, whole // 32] >> np.int32(i - whole) & 1 and x[i] > best:
+                best, token = x[i], i
+        tokens[row] = -1 if is_broken else token

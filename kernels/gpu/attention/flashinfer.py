@@ -1,0 +1,179 @@
+"""Attention by FlashInfer's kernels (0.6): paged decode and prefill with page size one, and shared
+roots read once, put together by their log-sum-exp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...interface import Ints, Past
+from ...sharing import find_runs
+
+WORKSPACE = 256 << 20  # bytes, for all wrappers of a runner
+SINGLES_PER_GROUP = 4  # heads of a group from which tensor cores are quicker for single tokens
+
+
+class _Lists(NamedTuple):
+    """Rows of queries, each over a list of slots.
+
+    tokens: the queries of all rows, as places in the batch; None: all, in order.
+    counts, lengths: [rows] queries and slots of each. slots: of all rows. is_causal: the last
+    queries of a row see the last of its slots.
+    """
+
+    tokens: Tensor | None
+    counts: Ints
+    lengths: Ints
+    slots: Tensor
+    is_causal: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """Lists of one step, and the wrappers that were planned for these with the first layer's
+    scale. window: keys that a query sees at most; -1: all."""
+
+    own: _Lists
+    roots: _Lists | None
+    window: int
+    planned: tuple[float, float | None] | None = None
+
+
+class FlashInferAttention:
+    """The `Attention` of a GPU by FlashInfer.
+
+    num_heads, num_kv_heads, dim, dtype: of queries and of the pool. library: the module itself.
+    Raises ImportError where it is not installed.
+    """
+
+    def __init__(
+        self,
+        device: torch.device,
+        num_heads: int,
+        num_kv_heads: int,
+        dim: int,
+        dtype: torch.dtype,
+        library: Any = None,
+    ) -> None:
+        self._library = library or import_module("flashinfer")
+        self._device, self._dtype = device, dtype
+        self._sizes = num_heads, num_kv_heads, dim
+        self._work = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
+        is_grouped = num_heads // num_kv_heads >= SINGLES_PER_GROUP
+        self._decode = self._library.BatchDecodeWithPagedKVCacheWrapper(
+            self._work, "NHD", use_tensor_cores=is_grouped
+        )
+        prefill = self._library.BatchPrefillWithPagedKVCacheWrapper
+        self._prefill = prefill(self._work, "NHD", backend="fa2")
+        self._shared = prefill(torch.zeros_like(self._work), "NHD", backend="fa2")
+
+    def plan(self, past: Past, window: int | None = None) -> Plan:
+        """As `Attention.plan`."""
+        offsets = np.zeros(len(past.rows), np.int32)
+        roots = self._roots(past, offsets) if window is None else None
+        ends = past.starts + past.lens
+        spans = zip(past.rows.tolist(), offsets.tolist(), ends.tolist(), strict=True)
+        slots = [past.table[row, first:end] for row, first, end in spans]
+        own = _Lists(None, past.lens, ends - offsets, self._there(slots), True)
+        return Plan(own, roots, -1 if window is None else window - 1)
+
+    def attend(
+        self, q: Tensor, kv: Tensor, plan: Plan, scale: float, softcap: float | None = None
+    ) -> Tensor:
+        """As `Attention.attend`."""
+        if plan.planned != (scale, softcap):
+            self._prepare(plan, scale, softcap)
+        pages = kv.transpose(1, 2).unsqueeze(2)  # [2, slots, 1, kv_heads, dim]
+        queries = q.contiguous()
+        wrapper = self._decode if _is_single(plan.own) else self._prefill
+        if plan.roots is None:
+            out: Tensor = wrapper.run(queries, (pages[0], pages[1]))
+            return out
+        out, total = wrapper.run(queries, (pages[0], pages[1]), return_lse=True)
+        assert plan.roots.tokens is not None
+        mine = queries.index_select(0, plan.roots.tokens)
+        other, other_total = self._shared.run(mine, (pages[0], pages[1]), return_lse=True)
+        merged, _ = self._library.merge_state(
+            out.index_select(0, plan.roots.tokens),
+            total.index_select(0, plan.roots.tokens),
+            other,
+            other_total,
+        )
+        return out.index_copy_(0, plan.roots.tokens, merged)
+
+    def _prepare(self, plan: Plan, scale: float, softcap: float | None) -> None:
+        own = plan.own
+        if _is_single(own):
+            self._decode.plan(
+                _behind(own.lengths),
+                own.slots,
+                torch.ones(len(own.lengths), dtype=torch.int32),
+                *self._sizes,
+                1,
+                window_left=plan.window,
+                logits_soft_cap=softcap,
+                q_data_type=self._dtype,
+                kv_data_type=self._dtype,
+                sm_scale=scale,
+            )
+        else:
+            self._plan_rows(self._prefill, own, plan.window, scale, softcap)
+        if plan.roots is not None:
+            self._plan_rows(self._shared, plan.roots, -1, scale, softcap)
+        plan.planned = scale, softcap
+
+    def _plan_rows(
+        self, wrapper: Any, lists: _Lists, window: int, scale: float, softcap: float | None
+    ) -> None:
+        wrapper.plan(
+            _behind(lists.counts),
+            _behind(lists.lengths),
+            lists.slots,
+            torch.ones(len(lists.lengths), dtype=torch.int32),
+            *self._sizes,
+            1,
+            causal=lists.is_causal,
+            window_left=window,
+            logits_soft_cap=softcap,
+            q_data_type=self._dtype,
+            kv_data_type=self._dtype,
+            sm_scale=scale,
+        )
+
+    def _roots(self, past: Past, offsets: Ints) -> _Lists | None:
+        """What single tokens share, at most one root each: the outermost; moves their offsets."""
+        single = np.flatnonzero(past.lens == 1)
+        firsts = np.cumsum(past.lens) - past.lens
+        some = Past(past.table, past.rows[single], past.starts[single], past.lens[single])
+        runs = [run for run in find_runs(some, np.ones(len(single), bool)) if run.start == 0]
+        if not runs:
+            return None
+        tokens = []
+        for run in runs:
+            mine = single[list(run.sequences)]
+            offsets[mine] = run.end
+            tokens.append(firsts[mine])
+        counts = np.array([len(part) for part in tokens], np.int32)
+        lengths = np.array([len(run.slots) for run in runs], np.int32)
+        where = torch.from_numpy(np.concatenate(tokens).astype(np.int64))
+        where = where.to(self._device, non_blocking=True)
+        return _Lists(where, counts, lengths, self._there([run.slots for run in runs]), False)
+
+    def _there(self, slots: Sequence[Ints]) -> Tensor:
+        joined = torch.from_numpy(np.concatenate(slots).astype(np.int32, copy=False))
+        return joined.to(self._device, non_blocking=True)
+
+
+def _is_single(lists: _Lists) -> bool:
+    return bool((lists.counts == 1).all())
+
+
+def _behind(counts: Ints) -> Tensor:
+    """[n + 1] where each of these begins; on the host, where plans read it without waiting."""
+    return torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))

@@ -1,0 +1,140 @@
+"""Calls of functions with made-up names: requests in many shapes, the right function among several,
+its arguments copied as JSON, and the function's answer told in words.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
+from ..world.functions import Function, Parameter, Value, function, object_schema, parameter, value
+from .chat import small_talk, turn
+
+CALLED = (
+    "What is the value of {}?", "What is the value of {}?", "What is {}?", "Compute {}.", "Run {}.",
+    "Evaluate {}", "{}", "Give me {}.", "I need the value of {}.", "Tell me what {} is.",
+    "What does {} return?", "Please call {}.", "Work out {} for me.", "How much is {}?",
+    "Can you find {}?", "The value of {}, please.",
+)  # fmt: skip
+NAMED = (
+    "Call {f} with {v}.", "Use {f} on {v}.", "Apply {f} to {v}.", "Run {f} for {v}.",
+    "What does {f} give for {v}?", "What is {f} of {v}?", "With {v}, what is {f}?",
+    "Take {v} and call {f}.", "Use the tool {f} with {v}.", "Call {f} on {v}",
+)  # fmt: skip
+SPOKEN = (
+    "What is the {w} of {v}?", "Find the {w} for {v}.", "{w} of {v}, please.", "{w} {v}",
+    "I have {v}. What is the {w}?", "Please {w} with {v}.", "The input is {v}. Use {w}.",
+    "{head} {v} {tail}.", "Please {head} {v} {tail}.", "{head} the {tail}: {v}",
+    "{head} the {tail} to {v}.",
+)  # fmt: skip
+ENDINGS = (
+    "", "", "", " Use the tool.", " Use the tool.", " Please use the tool.", " Use a tool for it.",
+    " Call the tool.", " Use the function.", " Thank you!",
+)  # fmt: skip
+
+
+class Asked(NamedTuple):
+    """A function, the words that ask for it, and its arguments in order."""
+
+    function: Function
+    request: str
+    arguments: tuple[Value, ...]
+
+
+def function_calls(pen: Pen) -> Document:
+    """Functions of numbers and words, asked for as f(3), by their name, or as one would say it."""
+    return conversation(pen, "function_calls", [function_asked(pen) for _ in range(offers(pen))])
+
+
+def offers(pen: Pen) -> int:
+    """How many of the functions that are offered are asked for."""
+    return pen.rng.choice((1, 1, 1, 2))
+
+
+def conversation(pen: Pen, task: str, asked: list[Asked]) -> Document:
+    """The functions offered among others, then each request with its call."""
+    doc, asked = Document(task), list({it.function.name: it for it in asked}.values())
+    turn(doc, "system", offer(pen, [it.function for it in asked]))
+    if pen.chance(0.15):
+        turn(doc, "system", pen.one(SYSTEM, "Answer in few words.", "You are kind.", "Be brief."))
+    if pen.chance(0.12):
+        message, reply = small_talk(pen)
+        turn(doc, "user", message)
+        turn(doc, "assistant", reply)
+    for it in asked:
+        turn(doc, "user", it.request)
+        put_call(doc, it)
+        if pen.chance(0.3):
+            put_result(pen, doc)
+    return doc
+
+
+def offer(pen: Pen, needed: list[Function]) -> str:
+    """The system turn that offers these functions and up to two others, as the chat template
+    writes it.
+    """
+    others = [function(pen) for _ in range(pen.rng.choice((0, 0, 1, 2)))]
+    every = {f.name: f for f in (*others, *needed)}
+    lines = [
+        json.dumps({"name": name, "parameters": every[name].schema}, ensure_ascii=False)
+        for name in pen.rng.sample(list(every), len(every))
+    ]
+    use = "To use a tool, answer with <tool_call>{...}</tool_call>."
+    return "\n".join((SYSTEM, "Tools:", *lines, use))
+
+
+def put_call(doc: Document, asked: Asked) -> None:
+    """Append the assistant's turn: the call, in which the name and each value are decisions."""
+    doc.say(f"{TURN}assistant\n").answer('<tool_call>{"name": "').decide(asked.function.name)
+    doc.answer('", "arguments": {')
+    for i, (p, v) in enumerate(zip(asked.function.parameters, asked.arguments, strict=True)):
+        doc.answer(f'{", " if i else ""}"{p.key}": ').decide(v.written)
+    doc.answer(f"}}}}</tool_call>{END_TURN}").say("\n")
+
+
+def put_result(pen: Pen, doc: Document) -> None:
+    """Append the function's answer, bare or as JSON, and the assistant's telling of it."""
+    key = pen.one("result", "result", "output", "value")
+    result = value(pen, parameter(pen, key, pen.one("integer", "number", "string")))
+    bare = pen.chance(0.4)
+    turn(doc, "tool", result.said if bare else f'{{"{key}": {result.written}}}')
+    turn(doc, "assistant", f"The result is {result.said}.")
+
+
+def function_asked(pen: Pen) -> Asked:
+    """A request for a function of zero to three arguments."""
+    f = function(pen)
+    if pen.chance(0.04):
+        f = Function(f.name, (), object_schema(pen, ()))
+    arguments = tuple(value(pen, p) for p in f.parameters)
+    if not arguments or pen.chance(0.5):
+        request = pen.one(*CALLED).format(called(pen, f, arguments))
+    else:
+        form, listed = pen.one(*NAMED, *SPOKEN), listing(pen, f.parameters, arguments)
+        head, _, tail = f.words.partition(" ")
+        request = form.format(f=f.name, w=f.words, v=listed, head=head, tail=tail)
+    return Asked(f, request + pen.one(*ENDINGS), arguments)
+
+
+def called(pen: Pen, f: Function, arguments: Sequence[Value]) -> str:
+    """The call as a program writes it, such as score(3) or score(n=3)."""
+    quote, named = pen.one("'", '"', ""), pen.chance(0.25)
+    said = [
+        (f"{p.key}=" if named else "")
+        + (f"{quote}{v.said}{quote}" if p.kind == "string" else v.said)
+        for p, v in zip(f.parameters, arguments, strict=True)
+    ]
+    return f"{f.name}({', '.join(said)})"
+
+
+def listing(pen: Pen, parameters: Sequence[Parameter], arguments: Sequence[Value]) -> str:
+    """The values, with or without their keys."""
+    quote = pen.one("{}", "{}", "{}", "'{}'", '"{}"')
+    said = [
+        quote.format(v.said) if p.kind == "string" else v.said
+        for p, v in zip(parameters, arguments, strict=True)
+    ]
+    if pen.chance(0.35):
+        link = pen.one(" = ", " ", "=", ": ", " set to ")
+        said = [f"{p.key}{link}{text}" for p, text in zip(parameters, said, strict=True)]
+    return pen.one(" and ", ", ").join(said)

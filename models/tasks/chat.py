@@ -1,0 +1,199 @@
+"""Chat turns in ChatML: small talk, tool calls, and DSPy's chat format."""
+
+import json
+from dataclasses import dataclass
+
+from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
+from ..world.facts import TIPS
+from ..world.functions import name_of_any_script
+from ..world.judging import attitude, review
+from ..world.knowledge import addition, closed_question, translation
+from ..world.people import inquiry, story
+
+GREETING = "Hello! How can I help you?"
+
+
+def turn(doc: Document, role: str, text: str) -> None:
+    """Append a turn; an assistant's text and end of turn are an answer."""
+    if role == "assistant":
+        doc.say(f"{TURN}{role}\n").answer(f"{text}{END_TURN}").say("\n")
+    else:
+        doc.say(f"{TURN}{role}\n").noise(text).say(f"{END_TURN}\n")
+
+
+def small_talk(pen: Pen) -> tuple[str, str]:
+    """A user's message and the assistant's reply."""
+    word = pen.words.any()
+    topic = pen.rng.choice(tuple(TIPS))
+    first, second, third, *_ = TIPS[topic]
+    problem, value = addition(pen)
+    question, answer, _ = closed_question(pen)
+    foreign, translated, _ = translation(pen)
+    passage, people = story(pen)
+    asked, found, _, _ = inquiry(pen, people)
+    return pen.rng.choice((
+        (pen.one("Hello!", "Hi!", "Good morning!", "Hello, how are you?"), GREETING),
+        (pen.one("Thank you!", "Thanks!", "Thank you very much."), "You are welcome!"),
+        (pen.one("Who are you?", "What are you?"), "I am a small language model."),
+        (f"Hello, my name is {word}.", f"Hello, {word}! How can I help you?"),
+        (f"{pen.one('Repeat after me', 'Say', 'Write')}: {word}", word),
+        (f"Say {word} three times.", f"{word} {word} {word}"),
+        (f"What is {problem}?", value),
+        (question, answer),
+        (foreign, translated),
+        (f"{passage} {asked}", found),
+        (f"{asked} {passage}", found),
+        (f"Give me a tip for {topic}.", f"{first[0]}. {first[1]}"),
+        (f"Give me three tips for {topic}.", f"1. {first[0]}\n2. {second[0]}\n3. {third[0]}"),
+    ))  # fmt: skip
+
+
+def chat(pen: Pen) -> Document:
+    """One to four turns of small talk; sometimes the name is asked for at the end."""
+    doc = Document("chat")
+    if pen.chance(0.4):
+        turn(doc, "system", SYSTEM)
+    name = pen.words.name() if pen.chance(0.25) else None
+    if name:
+        turn(doc, "user", f"Hello, my name is {name}.")
+        turn(doc, "assistant", f"Hello, {name}! How can I help you?")
+    for _ in range(pen.rng.choice((1, 1, 2, 3))):
+        message, reply = small_talk(pen)
+        turn(doc, "user", message)
+        turn(doc, "assistant", reply)
+    if name:
+        turn(doc, "user", "What is my name?")
+        turn(doc, "assistant", f"Your name is {name}.")
+    return doc
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool of one argument, and ways to ask for it."""
+
+    name: str
+    argument: str
+    number: bool
+    requests: tuple[str, ...]
+
+
+TOOLS = (
+    Tool("lookup", "word", False, ("Look up {}.", "Look up the word {}.", "What does {} mean?")),
+    Tool("translate", "text", False, ("Translate {}.", "Translate the word {} into English.")),
+    Tool("weather", "city", False, ("What is the weather in {}?", "How is the weather in {}?")),
+    Tool("call", "person", False, ("Call {}.", "Please call {} for me.")),
+    Tool("timer", "minutes", True, ("Set a timer for {} minutes.", "Wake me in {} minutes.")),
+    Tool("square", "number", True, ("Square {}.", "What is the square of {}?")),
+)
+
+
+def tool_prompt(tools: list[Tool]) -> str:
+    """The system turn that offers tools, as the chat template writes it."""
+    lines = "\n".join(json.dumps(tool_schema(tool)) for tool in tools)
+    return f"{SYSTEM}\nTools:\n{lines}\nTo use a tool, answer with <tool_call>{{...}}</tool_call>."
+
+
+def tool_schema(tool: Tool) -> dict[str, object]:
+    """The tool in the form of an OpenAI function."""
+    kind = "integer" if tool.number else "string"
+    parameters = {
+        "type": "object",
+        "properties": {tool.argument: {"type": kind}},
+        "required": [tool.argument],
+    }
+    return {"name": tool.name, "parameters": parameters}
+
+
+def tool_call(tool: Tool, value: str) -> str:
+    """The text of a call, as the chat template writes it."""
+    arguments = {tool.argument: int(value) if tool.number else value}
+    call = json.dumps({"name": tool.name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>{call}</tool_call>"
+
+
+def tools(pen: Pen) -> Document:
+    """A request that needs a tool, the call with its copied argument, and sometimes the tool's
+    answer told.
+    """
+    doc = Document("tools")
+    offered = pen.rng.sample(TOOLS, pen.rng.randint(1, 3))
+    turn(doc, "system", tool_prompt(offered))
+    for _ in range(pen.rng.choice((1, 1, 2))):
+        tool = pen.rng.choice(offered)
+        value = str(pen.rng.randint(2, 999)) if tool.number else pen.words.any()
+        turn(doc, "user", pen.rng.choice(tool.requests).format(value))
+        turn(doc, "assistant", tool_call(tool, value))
+        if pen.chance(0.4):
+            result = pen.words.name()
+            turn(doc, "tool", f'{{"result": "{result}"}}')
+            turn(doc, "assistant", f"The result is {result}.")
+    return doc
+
+
+COPY_FORMS = (
+    ("Repeat: {}\nAnswer:", " {}"),
+    ("Word: {}\nJSON:", ' {{"word": "{}"}}'),
+    ("Copy {} here:", " {}"),
+    ("Look up {}.\n", '<tool_call>{{"name": "lookup", "arguments": {{"word": "{}"}}}}</tool_call>'),
+    (
+        "Translate {}.\n",
+        '<tool_call>{{"name": "translate", "arguments": {{"text": "{}"}}}}</tool_call>',
+    ),
+)
+
+
+def copying(pen: Pen) -> Document:
+    """Words to copy, most of them not Latin, in one form throughout."""
+    doc, (ask, reply) = Document("copying"), pen.rng.choice(COPY_FORMS)
+    for _ in range(pen.rng.randint(1, 6)):
+        kinds = (name_of_any_script(pen), pen.words.foreign(), pen.words.any())
+        word = pen.rng.choices(kinds, (6, 3, 1))[0]
+        doc.noise(ask.format(word)).answer(reply.format(word)).say("\n")
+    return doc
+
+
+def dspy(pen: Pen) -> Document:
+    """A signature of one or two inputs and one output, in the format of DSPy's chat adapter."""
+    inputs, (output, answer) = dspy_task(pen)
+    return put_signature(Document("dspy"), inputs, {output: answer})
+
+
+def put_signature(
+    doc: Document, inputs: dict[str, str], outputs: dict[str, str], brief: str = ""
+) -> Document:
+    """Append a signature with its values, as DSPy's chat adapter writes both."""
+    names = [*inputs, *outputs]
+    listed = "\n".join(
+        f"Your {kind} fields are:\n"
+        + "\n".join(f"{i}. `{n}` (str):" for i, n in enumerate(keys, 1))
+        for kind, keys in (("input", list(inputs)), ("output", list(outputs)))
+    )
+    slots_ = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in names)
+    given, made = (", ".join(f"`{n}`" for n in keys) for keys in (inputs, outputs))
+    turn(doc, "system", (
+        f"{listed}\nAll interactions will be structured in the following way, with the appropriate"
+        f" values filled in.\n\n{slots_}\n\n[[ ## completed ## ]]\n"
+        "In adhering to this structure, your objective is: \n        "
+        + (brief or f"Given the fields {given}, produce the fields {made}.")
+    ))  # fmt: skip
+    order = ", then ".join(f"`[[ ## {name} ## ]]`" for name in outputs)
+    turn(doc, "user", "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items()) + (
+        f"\n\nRespond with the corresponding output fields, starting with the field {order}, and"
+        " then ending with the marker for `[[ ## completed ## ]]`."
+    ))  # fmt: skip
+    said = "".join(f"[[ ## {name} ## ]]\n{answer}\n\n" for name, answer in outputs.items())
+    turn(doc, "assistant", f"{said}[[ ## completed ## ]]")
+    return doc
+
+
+def dspy_task(pen: Pen) -> tuple[dict[str, str], tuple[str, str]]:
+    """Input fields and the output field with its value."""
+    passage, people = story(pen)
+    question, answer, _, _ = inquiry(pen, people)
+    fact, truth, _ = closed_question(pen)
+    text, kind = review(pen)
+    return pen.rng.choice((
+        ({"context": passage, "question": question}, ("answer", answer)),
+        ({"question": fact}, ("answer", truth)),
+        ({"review": text}, ("sentiment", attitude(kind))),
+    ))  # fmt: skip

@@ -1,0 +1,45 @@
+"""Names that nobody knows are told with what was meant, and where it goes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from forkroot.adapters.common.meant import hint
+from forkroot.core.api.config import EngineConfig
+from forkroot.core.api.keywords import ENGINE_SETTINGS
+
+KNOWN = ("temperature", "max_tokens", "stop", "num_retries")
+
+
+def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None:
+    assert len(set(ENGINE_SETTINGS)) == len(ENGINE_SETTINGS)
+    of_connect = {"process", "revision"}
+    assert set(ENGINE_SETTINGS) == {item.name for item in fields(EngineConfig)} | of_connect
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("temprature", "; did you mean temperature?"),
+        ("max_new_tokens", "; did you mean max_tokens?"),
+        ("base_url", "; the URL of a server is given in the place of the model"),
+        ("colour", ""),
+    ],
+)
+def test_a_name_is_told_with_the_one_that_it_resembles(name: str, told: str) -> None:
+    assert hint(name, KNOWN) == told
+
+
+@pytest.mark.parametrize("name", ENGINE_SETTINGS)
+def test_a_setting_of_the_engine_is_told_with_where_it_goes(name: str) -> None:
+    assert f"settings={{'{name}': ...}}" in hint(name, KNOWN)
+    assert f"connect(..., {name}=...)" in hint(name, KNOWN)
+    assert f"settings={{'{name}': ...}}" in hint(name + "s", KNOWN)
+
+
+def test_a_name_that_is_known_here_comes_before_one_elsewhere() -> None:
+    assert hint("timeout", ("deadline",)) == "; did you mean deadline?"
+    assert hint("stop_sequences", ("stops",)) == ""
+    assert hint("seeds", ("seed",)) == "; did you mean seed?"

@@ -1,0 +1,69 @@
+"""The `forkroot` object of a request: what it says, and what it may not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forkroot.adapters.http.wire.hints import MAX_ROOT_LEN, hint_body, hint_of
+from forkroot.core.api.protocol import ForkHint, InvalidCall
+
+WHOLE = st.none() | st.integers(0, 2**40)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=9)
+
+
+@given(st.builds(ForkHint, NAMES, WHOLE, WHOLE))
+def test_hints_come_through(hint: ForkHint) -> None:
+    assert hint_of(hint_body(hint)) == hint
+
+
+@given(st.builds(ForkHint, st.text(st.characters()), st.integers(), st.integers()))
+def test_no_hint_makes_a_call_fail(hint: ForkHint) -> None:
+    assert hint_of(hint_body(hint)) is not None
+
+
+def test_a_name_that_is_too_long_is_sent_as_its_digest() -> None:
+    first, second = (hint_body(ForkHint("x" * MAX_ROOT_LEN + end))["root"] for end in "ab")
+    assert len(first) == len(second) == 64
+    assert first != second
+
+
+def test_nothing_is_no_hint() -> None:
+    assert hint_of(None) is None
+
+
+def test_unknown_fields_are_ignored() -> None:
+    assert hint_of({"root": "r", "speed": 3}) == ForkHint("r")
+
+
+def test_the_known_fields_of_a_later_version_are_read() -> None:
+    body = {"version": 9, "root": "r", "branches": 2, "tree": {}}
+    assert hint_of(body) == ForkHint("r", branches=2)
+    assert hint_of({"version": 9, "roots": ["r"]}) is None
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "forkroot.root"),
+        ({"root": ""}, "forkroot.root"),
+        ({"root": 3}, "forkroot.root"),
+        ({"root": "\ud800"}, "forkroot.root"),
+        ({"root": "x" * (MAX_ROOT_LEN + 1)}, "forkroot.root"),
+        ({"root": "r", "branches": -1}, "forkroot.branches"),
+        ({"root": "r", "branches": True}, "forkroot.branches"),
+        ({"root": "r", "prefix_end": "2"}, "forkroot.prefix_end"),
+        ({"root": "r", "version": 0}, "forkroot.version"),
+        ({"root": "r", "version": 1.0}, "forkroot.version"),
+        (["r"], "forkroot"),
+        ("r", "forkroot"),
+    ],
+    ids=str,
+)
+def test_what_is_malformed_is_named(body: Any, field: str) -> None:
+    with pytest.raises(InvalidCall) as caught:
+        hint_of(body)
+    assert caught.value.field == field

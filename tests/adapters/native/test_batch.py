@@ -1,0 +1,137 @@
+"""Many runs at once: in order, each with its own errors."""
+
+import threading
+
+import pytest
+
+from forkroot.adapters.native import function, gen
+from forkroot.adapters.testing import ScriptedBackend, prompt_text
+from forkroot.core.api.protocol import InvalidCall, Overloaded, ProgramError
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@function
+def ask(s, question):
+    s += question + gen("answer")
+    return len(s["answer"])
+
+
+def echo(call):
+    text = prompt_text(call.prompt)
+    if "bad" in text:
+        raise Overloaded("the queue is full")
+    return text.upper()
+
+
+def items(*questions):
+    return [{"question": question} for question in questions]
+
+
+def test_states_come_back_in_the_order_of_their_items() -> None:
+    backend = ScriptedBackend(echo, is_held=True)
+    states = []
+    batch = threading.Thread(
+        target=lambda: states.extend(ask.run_batch(items(*"abcd"), backend=backend))
+    )
+    batch.start()
+    backend.wait_for(4)
+    backend.release(3, 1, 0, 2)
+    batch.join()
+    assert [state["answer"] for state in states] == ["A", "B", "C", "D"]
+    assert [state.ret_value for state in states] == [1, 1, 1, 1]
+
+
+def test_an_error_stays_with_its_item() -> None:
+    states = ask.run_batch(items("a", "bad", "c"), backend=ScriptedBackend(echo))
+    assert states[0]["answer"] == "A"
+    assert states[2]["answer"] == "C"
+    assert isinstance(states[1].error(), Overloaded)
+    with pytest.raises(Overloaded):
+        states[1]["answer"]
+    assert states[0].error() is None
+
+
+def test_errors_can_be_raised_once_all_have_ended() -> None:
+    backend = ScriptedBackend(echo)
+    with pytest.raises(Overloaded):
+        ask.run_batch(items("a", "bad", "c"), backend=backend, raise_errors=True)
+    assert len(backend.calls) == 3
+
+
+def test_a_wrong_argument_is_an_error_of_its_item() -> None:
+    states = ask.run_batch([{"question": "a"}, {"wrong": "b"}], backend=ScriptedBackend(echo))
+    assert states[0]["answer"] == "A"
+    assert isinstance(states[1].error(), TypeError)
+    with pytest.raises(ProgramError, match="wrong"):
+        states[1]["answer"]
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, "auto"])
+def test_any_number_of_threads_gives_the_same_answers(num_threads):
+    questions = [f"q{index}" for index in range(20)]
+    states = ask.run_batch(
+        items(*questions), backend=ScriptedBackend(echo), num_threads=num_threads
+    )
+    assert [state["answer"] for state in states] == [f"Q{index}" for index in range(20)]
+
+
+def test_no_more_items_run_at_once_than_there_are_threads() -> None:
+    backend = ScriptedBackend(echo, is_held=True)
+    states = []
+    batch = threading.Thread(
+        target=lambda: states.extend(ask.run_batch(items(*"abc"), backend=backend, num_threads=2))
+    )
+    batch.start()
+    backend.wait_for(2)
+    with pytest.raises(TimeoutError):
+        backend.wait_for(3, timeout=0.05)
+    backend.release(0)
+    backend.wait_for(3)
+    backend.release()
+    batch.join()
+    assert [state["answer"] for state in states] == ["A", "B", "C"]
+
+
+def test_no_items_give_no_states() -> None:
+    assert ask.run_batch([], backend=ScriptedBackend(echo)) == []
+
+
+@pytest.mark.parametrize("num_threads", [0, -1, 1.5, "many", True])
+def test_an_impossible_number_of_threads_is_refused(num_threads):
+    with pytest.raises(InvalidCall, match="num_threads"):
+        ask.run_batch(items("a"), backend=ScriptedBackend(echo), num_threads=num_threads)
+
+
+def test_items_are_mappings_of_arguments() -> None:
+    with pytest.raises(InvalidCall, match="items='a'"):
+        ask.run_batch(["a"], backend=ScriptedBackend(echo))
+
+
+def test_without_a_backend_no_item_is_run() -> None:
+    with pytest.raises(InvalidCall, match="set_default_backend"):
+        ask.run_batch(items("a", "b"))
+
+
+def test_bound_and_common_arguments_reach_every_item() -> None:
+    @function
+    def two(s, one, other):
+        s += one + other + gen("x")
+
+    states = two.bind(one="a").run_batch(
+        [{"other": "b"}, {"other": "c"}], backend=ScriptedBackend(echo)
+    )
+    assert [state["x"] for state in states] == ["AB", "AC"]
+    states = two.run_batch([{"other": "b"}], one="z", backend=ScriptedBackend(echo))
+    assert states[0]["x"] == "ZB"
+
+
+def test_a_progress_bar_is_shown_when_asked_for(capsys):
+    ask.run_batch(items("a", "b"), backend=ScriptedBackend(echo), progress_bar=True)
+    assert "2/2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("progress_bar", [None, False])
+def test_no_progress_bar_is_shown_where_no_terminal_is(progress_bar, capsys):
+    ask.run_batch(items("a", "b"), backend=ScriptedBackend(echo), progress_bar=progress_bar)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,246 @@
+"""Hinted roots are pinned until their branches are done, and a wrong hint costs only time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
+from forkroot.core.engine.forks import Roots
+from forkroot.core.radix.cache import RadixCache
+
+ROOT = "the root that all branches share. "
+
+
+def branch(call, text, root="root", branches=None, prefix_end=None, **options):
+    hint = ForkHint(root, branches, prefix_end)
+    return call(text, hint=hint, max_tokens=2, **options)
+
+
+def plant(call, text=ROOT, root="root", branches=None, **options):
+    return call(text, hint=ForkHint(root, branches), **(options | {"max_tokens": 0}))
+
+
+def flood(world, call):
+    """Fill the pool with other calls, so that only what is locked stays cached."""
+    world.run([call(f"{number}" * 100, max_tokens=1) for number in range(10)])
+
+
+def is_cached(world, text, namespace=""):
+    tokens = np.frombuffer(text.encode(), np.uint8).astype(np.int32)
+    return world.cache.match(namespace, tokens, len(tokens)).length == len(tokens)
+
+
+def test_a_planted_root_stays_while_others_are_evicted(bench, call):
+    world = bench(num_slots=250)
+    world.run([plant(call)])
+    flood(world, call)
+    assert is_cached(world, ROOT)
+
+
+def test_without_a_hint_a_planted_prefix_is_evicted_as_any_other(bench, call):
+    world = bench(num_slots=250)
+    world.run([call(ROOT, max_tokens=0)])
+    flood(world, call)
+    assert not is_cached(world, ROOT)
+
+
+@pytest.mark.parametrize("setting", [{"hints": False}, {"cache": False}])
+def test_hints_can_be_switched_off(bench, call, setting):
+    world = bench(num_slots=250, **setting)
+    world.run([plant(call)])
+    assert len(world.roots) == 0
+    flood(world, call)
+    assert not is_cached(world, ROOT)
+
+
+def test_the_last_of_the_expected_branches_releases_the_root(bench, call):
+    world = bench()
+    world.run([plant(call, branches=3)])
+    for number in range(2):
+        world.run([branch(call, f"{ROOT}{number}")])
+        assert world.roots.has("", "root")
+    world.run([branch(call, f"{ROOT}2")])
+    assert len(world.roots) == 0
+    assert world.cache.num_locked == 0
+
+
+@pytest.mark.parametrize("end", ["cancel", "deadline", "refuse"])
+def test_a_branch_that_fails_counts_as_done(bench, call, end):
+    world = bench(max_waiting=3)
+    world.run([plant(call, branches=2)])
+    world.run([branch(call, ROOT + "0")])
+    if end == "refuse":
+        for number in range(3):
+            world.submit(call(f"{number}"))
+    reply = world.submit(branch(call, ROOT + "1", deadline=1.0))
+    if end == "cancel":
+        world.cancel(reply)
+    world.now = 2.0
+    world.drain()
+    assert len(world.roots) == 0
+
+
+def test_a_root_times_out_after_its_last_use(bench, call):
+    world = bench(root_timeout=5.0)
+    world.run([plant(call)])
+    assert world.engine.next_event() == 5.0
+    world.now = 4.0
+    world.run([branch(call, ROOT + "0")])
+    world.now = 8.9
+    world.engine.expire_roots()
+    assert world.roots.has("", "root")
+    assert world.engine.next_event() == 9.0
+    world.now = 9.0
+    world.engine.expire_roots()
+    assert len(world.roots) == 0
+    assert world.engine.next_event() is None
+    world.engine.check()
+
+
+def test_a_working_engine_lets_roots_time_out_too(bench, call):
+    world = bench(root_timeout=5.0)
+    world.run([plant(call)])
+    world.submit(call("other", max_tokens=20))
+    world.step()
+    world.now = 6.0
+    world.step()
+    assert len(world.roots) == 0
+    world.drain()
+
+
+def test_pinned_roots_give_way_to_a_call_that_needs_their_memory(bench, call):
+    world = bench(num_slots=200)
+    for name in ("r", "s", "t"):
+        world.run([plant(call, name * 60, root=name)])
+    (answer,) = world.run([call("x" * 150, max_tokens=2)])
+    assert answer.usage.completion_tokens == 2
+    assert len(world.roots) == 0
+
+
+def test_a_running_sequence_takes_the_memory_of_roots_before_it_is_retracted(bench, call):
+    world = bench(num_slots=100)
+    world.run([plant(call, "r" * 60)])
+    world.run([call("x", max_tokens=70)])
+    assert world.scheduler.num_retracted == 0
+    assert len(world.roots) == 0
+
+
+def test_a_branch_pins_the_prefix_that_its_hint_marks(bench, call):
+    world = bench(num_slots=250)
+    hint = ForkHint("root", branches=2, prefix_end=1)
+    prompts = [(Text(ROOT), Text(f"branch {number}")) for number in range(2)]
+    calls = [Call(prompt, Sampling(max_tokens=1), hint=hint) for prompt in prompts]
+    world.run(calls[:1])
+    flood(world, call)
+    assert is_cached(world, ROOT)
+    assert not is_cached(world, ROOT + "branch 0")
+    (answer,) = world.run(calls[1:])
+    assert answer.usage.cached_tokens == len(ROOT)
+    assert len(world.roots) == 0
+
+
+def test_a_root_that_is_planted_again_holds_the_new_prefix_only(bench, call):
+    world = bench()
+    world.run([plant(call, "the old prefix", branches=5)])
+    world.run([plant(call, "another prefix", branches=2)])
+    assert len(world.roots) == 1
+    assert world.cache.num_locked == len("another prefix")
+    world.run([branch(call, "another prefix, used twice") for _ in range(2)])
+    assert len(world.roots) == 0
+
+
+def test_one_name_for_different_prefixes_pins_the_first(bench, call):
+    world = bench()
+    for text in ("one prefix", "other prefix"):
+        prompt = (Text(text), Text(" and more"))
+        world.run([Call(prompt, Sampling(max_tokens=1), hint=ForkHint("root", None, 1))])
+    assert len(world.roots) == 1
+    assert world.cache.num_locked == len("one prefix")
+
+
+def test_a_cancelled_plant_pins_nothing(bench, call):
+    world = bench(chunk_tokens=8)
+    reply = world.submit(plant(call))
+    world.step()
+    world.cancel(reply)
+    assert reply.result().outputs[0].finish_reason == "abort"
+    assert len(world.roots) == 0
+
+
+def test_no_branches_means_no_pin(bench, call):
+    world = bench()
+    world.run([plant(call, branches=0)])
+    assert len(world.roots) == 0
+
+
+HINTS = st.none() | st.builds(
+    ForkHint,
+    st.sampled_from(("root", "other", "unknown")),
+    st.none() | st.integers(-3, 40),
+    st.none() | st.integers(-3, 9),
+    st.integers(0, 99),
+)
+
+
+@given(st.lists(HINTS, min_size=6, max_size=6))
+@settings(max_examples=40)
+def test_a_wrong_hint_changes_no_answer(bench, call, hints):
+    texts = [ROOT + "a", ROOT + "b", "not the root", ROOT, "", ROOT * 2]
+    calls = [
+        Call((Text(text[:9]), Text(text[9:]), Text("!")), Sampling(temperature=0, max_tokens=3))
+        for text in texts
+    ]
+    expected = [answer.outputs for answer in bench().run(calls)]
+    world = bench(num_slots=120)
+    hinted = [
+        Call(call.prompt, call.sampling, hint=hint) for call, hint in zip(calls, hints, strict=True)
+    ]
+    assert [answer.outputs for answer in world.run(hinted)] == expected
+
+
+class TestRoots:
+    """The pins by themselves."""
+
+    @pytest.fixture
+    def cache(self) -> RadixCache:
+        cache = RadixCache(100)
+        lease = cache.acquire("", np.arange(50, dtype=np.int32), 0)
+        slots = cache.allocate(50)
+        assert slots is not None
+        cache.commit(lease, np.arange(50, dtype=np.int32), slots)
+        cache.release(lease)
+        return cache
+
+    def lease(self, cache: RadixCache, length: int):
+        return cache.acquire("", np.arange(length, dtype=np.int32), length)
+
+    def test_unknown_roots_are_ignored(self, cache):
+        roots = Roots(cache, 10.0)
+        roots.leave("", "root", 0.0)
+        roots.unpin("", "root")
+        roots.expire(100.0)
+        assert not roots.give_way()
+        assert roots.next_expiry() is None
+
+    def test_the_root_that_expires_first_gives_way_first(self, cache):
+        roots = Roots(cache, 10.0)
+        for name, now in (("late", 3.0), ("early", 1.0), ("middle", 2.0)):
+            roots.pin("", name, self.lease(cache, 10), None, now)
+        roots.leave("", "early", 5.0)
+        assert roots.give_way()
+        assert not roots.has("", "middle")
+        assert roots.next_expiry() == 13.0
+
+    def test_nothing_is_pinned_twice_or_for_no_tokens(self, cache):
+        roots = Roots(cache, 10.0)
+        roots.pin("", "root", self.lease(cache, 20), 2, 0.0)
+        roots.pin("", "root", self.lease(cache, 30), 2, 0.0)
+        roots.pin("", "empty", self.lease(cache, 0), 2, 0.0)
+        assert len(roots) == 1
+        assert cache.num_locked == 30
+        roots.unpin("", "root")
+        assert cache.num_locked == 0
+        cache.check(0)

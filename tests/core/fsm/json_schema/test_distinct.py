@@ -1,0 +1,117 @@
+"""uniqueItems: no answer repeats an item, and no answer gets stuck because all items were used."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from forkroot.core.api.protocol import CallFailed, InvalidCall, JsonSchema
+from forkroot.core.fsm.constraints import Constraints
+from forkroot.core.fsm.guide import Cursor, Guide
+
+TEXTS = [b'","', b'"]', b'a"', b"0,0", b"[1,", b"true", b"true,", b'"a"', b'"a', b',"a"']
+TOKENS = [*(bytes([byte]) for byte in range(256)), *TEXTS, b"<end>"]
+END = len(TOKENS) - 1
+CONSTRAINTS = Constraints(TOKENS, [END], lambda text: list(text.encode()))
+UNIQUE: dict[str, Any] = {"type": "array", "uniqueItems": True}
+RECORD = {"properties": {"k": {"enum": ["a", "b"]}, "v": {"type": "boolean"}}, "required": ["k"]}
+TREE = {
+    "$defs": {
+        "n": {
+            "type": "object",
+            "properties": {
+                "n": {"type": "string"},
+                "c": {**UNIQUE, "items": {"$ref": "#/$defs/n"}},
+            },
+            "required": ["n", "c"],
+        }
+    },
+    "$ref": "#/$defs/n",
+}
+SCHEMAS: list[dict[str, Any]] = [
+    {**UNIQUE, "items": {"type": "boolean"}},
+    {**UNIQUE, "items": {"type": "string"}, "minItems": 3},
+    {**UNIQUE, "items": {"type": "integer", "minimum": 0, "maximum": 3}, "minItems": 3},
+    {**UNIQUE, "prefixItems": [{"enum": ["a", "b"]}, {"const": "a"}], "items": False},
+    {**UNIQUE, "items": {"type": "object", **RECORD}, "minItems": 4},
+    {"uniqueItems": True},
+    {**UNIQUE, "items": {**UNIQUE, "items": {"enum": [1, 2, 3]}}, "minItems": 2},
+    TREE,
+]
+
+
+def guide_of(schema: dict[str, Any]) -> Guide:
+    return CONSTRAINTS.guide(JsonSchema(schema))
+
+
+def drawn(cursor: Cursor, budget: int, rng: random.Random) -> bytes:
+    """An answer of tokens drawn among those allowed."""
+    text = b""
+    while not cursor.is_finished and budget > 0:
+        bits = np.unpackbits(cursor.mask_within(budget).view(np.uint8), bitorder="little")
+        token = rng.choice(np.flatnonzero(bits).tolist())
+        if not cursor.fits(token, budget):
+            continue
+        cursor.advance(token)
+        if token != END:
+            text += TOKENS[token]
+            budget -= 1
+    assert cursor.is_finished or cursor.is_accepting
+    return text
+
+
+def accepts(schema: dict[str, Any], value: Any) -> bool:
+    text = json.dumps(value, separators=(",", ":")).encode()
+    try:
+        return guide_of(schema).cursor().after(text).is_accepting
+    except CallFailed:
+        return False
+
+
+@pytest.mark.parametrize("schema", SCHEMAS, ids=range(len(SCHEMAS)))
+def test_every_answer_is_valid_and_ends_in_time(schema: dict[str, Any]) -> None:
+    rng, guide = random.Random(7), guide_of(schema)
+    validator = Draft202012Validator(schema)
+    least = guide.cursor().shortest_finish()
+    for extra in (2, 12, 40):
+        for _ in range(4):
+            answer = drawn(guide.cursor(), least + extra, rng)
+            assert validator.is_valid(json.loads(answer)), answer
+
+
+def test_an_item_that_repeats_another_in_another_spelling_is_refused() -> None:
+    cursor = guide_of({"uniqueItems": True}).cursor()
+    for text in (b'["a","\\u0061",', b"[1,1.0]", b"[0,0e5]", b'[{"a":1,"b":2},{"b":2,"a":1}]'):
+        with pytest.raises(CallFailed):
+            cursor.after(text)
+    assert cursor.after(b'[1,true,"1",[1],{"1":1}]').is_accepting
+    assert accepts({"uniqueItems": True}, [[1], [2], [1, 2]])
+    assert not accepts({"uniqueItems": True}, [[1], [2], [1]])
+
+
+def test_a_token_after_which_every_way_on_repeats_an_item_is_not_allowed() -> None:
+    cursor = guide_of(SCHEMAS[0]).cursor(b"[true,")
+    mask = np.flatnonzero(np.unpackbits(cursor.mask().view(np.uint8), bitorder="little"))
+    assert mask.tolist() == [ord("f")]
+    cursor = guide_of(SCHEMAS[0]).cursor(b"[true,false")
+    mask = np.flatnonzero(np.unpackbits(cursor.mask().view(np.uint8), bitorder="little"))
+    assert mask.tolist() == [ord("]")]
+
+
+def test_copies_keep_what_was_written_each_for_itself() -> None:
+    one = guide_of(SCHEMAS[1]).cursor(b'["a"')
+    other = one.copy()
+    one.advance(ord(","))
+    assert other.after(b',"b","c"]').is_accepting
+    with pytest.raises(CallFailed):
+        one.after(b'"a",')
+
+
+def test_arrays_that_need_more_items_than_there_are_are_refused() -> None:
+    with pytest.raises(InvalidCall, match="different items"):
+        guide_of({**UNIQUE, "items": {"type": "boolean"}, "minItems": 3})

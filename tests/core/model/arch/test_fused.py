@@ -1,0 +1,309 @@
+"""A decoder's layers in one call give what they give one by one, to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba")
+
+from forkroot.core.model.arch.llama import MLP, Layer, Llama, Step
+from forkroot.core.model.arch.parts import Parts
+from forkroot.core.model.arch.rotary import RotaryEmbedding
+from forkroot.core.model.config import ModelConfig, RopeConfig
+from forkroot.core.model.inputs import Inputs
+from forkroot.core.model.parallel import Ranks
+from forkroot.core.model.pool import KVPool
+from forkroot.kernels.cpu.attention.attention import CpuAttention
+from forkroot.kernels.cpu.decoder.fused import fused, fused_head
+from forkroot.kernels.cpu.decoder.layers import Fused, LayerSizes, Matrix, Past
+from forkroot.kernels.cpu.decoder.stack import Stack
+from forkroot.kernels.cpu.jit import amx
+from forkroot.kernels.cpu.linear.products import Products
+from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
+
+from ..conftest import NUM_SLOTS, Placement
+
+PLAIN = ModelConfig(
+    architecture="LlamaForCausalLM",
+    vocabulary_size=97,
+    num_layers=3,
+    num_kv_heads=2,
+    head_dim=12,
+    context_len=256,
+    dtype="float32",
+    bos_id=1,
+    eos_ids=(2,),
+    hidden_size=48,
+    ffn_size=80,
+    num_heads=4,
+    norm_eps=1e-5,
+    rope=RopeConfig(),
+    is_tied=True,
+    windows=(None, None, None),
+)
+BIASED = replace(PLAIN, has_qkv_bias=True, has_output_bias=True, has_mlp_bias=True)
+NORMED = replace(PLAIN, head_dim=34, num_heads=3, num_kv_heads=1, has_head_norms=True)
+WINDOWED = replace(PLAIN, windows=(None, 24, 24), hidden_size=70)
+CHAINED = replace(PLAIN, hidden_size=64, ffn_size=192)
+CPU = torch.device("cpu")
+
+
+class RandomWeights:
+    """Float32 numbers, with no more digits than a type has."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32) -> None:
+        self._shapes, self._dtype = config.weight_shapes(), dtype
+        self._random = torch.Generator().manual_seed(0)
+
+    def take(self, name: str) -> torch.Tensor:
+        numbers = torch.randn(self._shapes[name], generator=self._random) / 4
+        return numbers.to(self._dtype).float()
+
+    def take_part(self, name: str, dim: int, part: slice) -> torch.Tensor:
+        raise AssertionError("there is one rank")
+
+
+class Decoder:
+    """The same layers in both ways, each over a pool of its own."""
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32) -> None:
+        parts = Parts(config, RandomWeights(config, dtype), Ranks(), PlainRows())
+        self.windows = tuple(dict.fromkeys(config.windows))
+        self.layers = [
+            Layer(parts, i, self.windows.index(window), MLP(parts, i))
+            for i, window in enumerate(config.windows)
+        ]
+        heads = config.num_heads, config.num_kv_heads, config.head_dim
+        sizes = LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)
+        weights = [layer.weights for layer in self.layers]
+        found = fused(sizes, weights)
+        assert found is not None
+        self.fused: Fused = found
+        self._parts = sizes, [it for it in weights if it is not None]
+        self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, CPU)
+        self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
+        for pool in self.pools:
+            pool.storage.fill_(torch.nan)
+        self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, torch.float32)
+        self.random = torch.Generator().manual_seed(1)
+        self.hidden_size = config.hidden_size
+
+    def with_threads(self, num_threads: int) -> Stack:
+        """The layers in one call, whatever torch has."""
+        return Stack(*self._parts, num_threads)
+
+    @torch.inference_mode()
+    def run(self, batch: Any, wanted: list[int] | None = None) -> torch.Tensor:
+        """One step in both ways, which must agree."""
+        inputs = Inputs.of(batch, self.windows, self.attention, CPU)
+        rows = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
+        shape = len(batch.ids), self.hidden_size
+        first = torch.randn(shape, generator=self.random, dtype=torch.float32)
+        x, (one, other) = first.clone(), self.pools
+        step = Step(
+            self.rope.angles(inputs.positions), inputs.slots, inputs.plans, one, self.attention
+        )
+        for layer in self.layers[:-1]:
+            x = layer(x, step)
+        x = self.layers[-1](x, step, rows)
+        past = Past(
+            self.rope.table(inputs.positions), inputs.positions, inputs.slots, other.storage
+        )
+        assert self.fused.fits(first, inputs.plans, other.storage)
+        made = self.fused(first, past, self.attention, inputs.plans, rows)
+        assert x.isfinite().all()
+        assert torch.equal(x, made)
+        assert torch.equal(one.storage.nan_to_num(7), other.storage.nan_to_num(7))
+        return made
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        (PLAIN, torch.float32),
+        (PLAIN, torch.float16),
+        (BIASED, torch.bfloat16),
+        (BIASED, torch.float32),
+        (NORMED, torch.float32),
+        (WINDOWED, torch.float32),
+    ],
+)
+def test_a_step_is_the_same_whatever_it_holds(config: ModelConfig, dtype: torch.dtype) -> None:
+    decoder, placement = Decoder(config, dtype), Placement()
+    ids = list(range(60))
+    root = placement.add(ids)
+    decoder.run(placement.batch({root: 40}), wanted=[39, *range(40), *range(40)])  # a prompt
+    forks = [placement.fork(root, ids[:3]) for _ in range(3)]
+    other = placement.add(ids)
+    decoder.run(placement.batch({other: 9, forks[0]: 1}))  # a prompt beside a single token
+    singles = dict.fromkeys((*forks, other), 1)
+    decoder.run(placement.batch(singles))  # single tokens over a root that they share
+    decoder.run(placement.batch(singles), wanted=[2, 0])
+    decoder.run(placement.batch({other: 1}))  # one alone
+    decoder.run(placement.batch({root: 1, other: 1}), wanted=[])
+
+
+def test_a_step_is_the_same_with_weights_in_half_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(amx, "can_multiply", lambda: False)
+    decoder, placement = Decoder(BIASED, torch.bfloat16), Placement()
+    root = placement.add(list(range(60)))
+    decoder.run(placement.batch({root: 40}))
+    decoder.run(placement.batch({root: 1, placement.fork(root, [1, 2]): 1}))
+
+
+def test_a_row_is_the_same_in_any_batch() -> None:
+    alone, together = Decoder(PLAIN), Decoder(PLAIN)
+    random = np.random.default_rng(0)
+    hidden = torch.from_numpy(random.standard_normal((5, PLAIN.hidden_size), np.float32))
+    placement = Placement()
+    batch = placement.batch({placement.add([1]): 1 for _ in range(5)})
+    whole = _made(together, batch, hidden)
+    for row in range(5):
+        one = replace(
+            batch,
+            ids=batch.ids[row : row + 1],
+            positions=batch.positions[row : row + 1],
+            slots=batch.slots[row : row + 1],
+            rows=batch.rows[row : row + 1],
+            starts=batch.starts[row : row + 1],
+            lens=batch.lens[row : row + 1],
+        )
+        assert torch.equal(_made(alone, one, hidden[row : row + 1])[0], whole[row])
+
+
+@torch.inference_mode()
+def _made(decoder: Decoder, batch: Any, hidden: torch.Tensor) -> torch.Tensor:
+    inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
+    turns, pool = decoder.rope.table(inputs.positions), decoder.pools[0]
+    past = Past(turns, inputs.positions, inputs.slots, pool.storage)
+    return decoder.fused(hidden.clone(), past, decoder.attention, inputs.plans)
+
+
+def test_layers_that_loops_do_not_know_are_left_as_they_are() -> None:
+    parts = Parts(PLAIN, RandomWeights(PLAIN), Ranks(), PlainRows())
+    layer = Layer(parts, 0, 0, MLP(parts, 0))
+    sizes = LayerSizes(4, 2, 12, 48, 80, 1e-5)
+    assert fused(sizes, [layer.weights]) is not None
+    assert fused(sizes, [layer.weights, None]) is None
+    with pytest.raises(ValueError, match=r"matrix \[48, 96\]; its sizes want \[48, 84\]"):
+        fused(sizes._replace(num_heads=3), [layer.weights])
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype, num_threads: int) -> None:
+    decoder, placement = Decoder(CHAINED, dtype), Placement()
+    decoder.fused = decoder.with_threads(num_threads)
+    root, ids = placement.add([1] * 220), list(range(150))
+    decoder.run(placement.batch({root: 200}))
+    other, third = placement.add(ids), placement.add(ids)
+    batch = placement.batch({root: 1, other: 101, third: 150})
+    decoder.run(batch, wanted=[0, 101, 251])
+    decoder.run(placement.batch({root: 1, other: 49}))  # one share
+    placement = Placement()
+    fourth, fifth = placement.add(ids), placement.add(ids)
+    batch = placement.batch({fourth: 150, fifth: 149})
+    decoder.run(batch, wanted=[*range(298), *range(100)])  # more than there are
+
+
+def test_a_step_is_left_to_threads_that_have_few_rows_each() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    layers = decoder.with_threads(12)
+    batch = placement.batch({placement.add([1] * 250): 250, placement.add([1] * 250): 250})
+    inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
+    x, storage = torch.zeros(1000, PLAIN.hidden_size), decoder.pools[0].storage
+    assert not layers.fits(x[:600], inputs.plans, storage)
+    assert layers.fits(x[:9], inputs.plans, storage)  # nor would a second thread do better
+    assert layers.fits(x, inputs.plans, storage)
+
+
+@torch.inference_mode()
+def test_a_row_at_a_place_that_is_not_known_is_no_number_and_harms_no_other() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    batch = placement.batch({placement.add([1]): 1 for _ in range(3)})
+    inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
+    turns, pool = decoder.rope.table(inputs.positions), decoder.pools[0]
+    x = torch.ones(3, PLAIN.hidden_size)
+    for place in (len(turns), -1):
+        positions = torch.tensor([0, place, 0])
+        past = Past(turns, positions, inputs.slots, pool.storage)
+        made = decoder.fused(x.clone(), past, decoder.attention, inputs.plans)
+        assert made.isfinite().all(dim=-1).tolist() == [True, False, True]
+
+
+def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    root = placement.add(list(range(60)))
+    torch.set_default_dtype(torch.float16)  # as libraries do while they load a model of theirs
+    try:
+        decoder.run(placement.batch({root: 40}))
+        decoder.run(placement.batch({root: 1}))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@torch.inference_mode()
+def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
+    weights = RandomWeights(PLAIN, dtype)
+    weight, scale = weights.take("model.embed_tokens.weight"), weights.take("model.norm.weight")
+    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(Products().of(weight), None)
+    head = fused_head(norm, matrix)
+    assert head is not None
+    random = torch.Generator().manual_seed(2)
+    for num_rows in (0, 1, 2, 17, 100):
+        x = torch.randn(num_rows, PLAIN.hidden_size, generator=random)
+        assert head.fits(x)
+        assert torch.equal(head(x), matrix.product(norm(x)))
+    assert not head.fits(torch.zeros(300, PLAIN.hidden_size))
+    assert not head.fits(torch.zeros(PLAIN.hidden_size, 3).T[:, ::2])
+    assert fused_head(PlainNorm(scale, 1e-5), matrix) is None
+    assert fused_head(norm, None) is None
+
+
+class OtherAttention(CpuAttention):
+    """The same, but for what tokens see."""
+
+    def attend(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """As `Attention.attend`."""
+        return super().attend(*args, **kwargs).neg()
+
+
+def test_an_attention_with_ways_of_its_own_is_asked() -> None:
+    decoder, placement = Decoder(PLAIN), Placement()
+    decoder.attention = OtherAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+    root = placement.add(list(range(60)))
+    decoder.run(placement.batch({root: 20}))
+    decoder.run(placement.batch({root: 1}))
+
+
+class OtherRows(PlainRows):
+    """The same, but for its gates."""
+
+    @staticmethod
+    def silu_mul(gate_up: torch.Tensor) -> torch.Tensor:
+        """As `Rows.silu_mul`."""
+        return PlainRows.silu_mul(gate_up).neg_()
+
+
+def test_rows_with_ways_of_their_own_are_asked() -> None:
+    models = [
+        Llama(PLAIN, RandomWeights(PLAIN), CPU, Ranks(), rows) for rows in (None, OtherRows())
+    ]
+    hidden = []
+    for model in models:
+        placement = Placement()
+        attention = CpuAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
+        batch = placement.batch({placement.add([5, 6, 7]): 3})
+        inputs = Inputs.of(batch, model.windows, attention, CPU)
+        pool = KVPool(PLAIN, NUM_SLOTS, torch.float32, CPU, Ranks())
+        with torch.inference_mode():
+            hidden.append(model.hidden(inputs, pool, attention))
+    assert not torch.allclose(*hidden)

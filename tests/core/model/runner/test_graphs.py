@@ -1,0 +1,212 @@
+"""Recorded steps give what steps that are run as they are give: padding, static plans and the
+renewal of their memory, with a recorder that does the same once more where there is no GPU."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+if not torch.cuda.is_available():  # before Triton is first imported
+    os.environ["TRITON_INTERPRET"] = "1"
+pytest.importorskip("triton")
+
+from forkroot.core.api.batch import Batch, Draw, Outcome
+from forkroot.core.model.model import Model
+from forkroot.core.model.parallel import Ranks
+from forkroot.core.model.pool import KVPool
+from forkroot.core.model.runner.graphs import Graphs, Repeating, States, sizes_up_to
+from forkroot.core.model.runner.runner import ModelRunner
+
+from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load
+from .test_gpu_path import SMALL, load_there, take
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
+MOST = 6
+KINDS_THERE: dict[str, Any] = {"attention": "triton", "sampling": "triton"}
+
+
+@pytest.fixture
+def device() -> torch.device:
+    """A GPU, or a CPU that plays one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+class Counting(Repeating):
+    """Tells how many steps were recorded and how many repeated."""
+
+    def __init__(self) -> None:
+        self.recorded = self.repeated = 0
+
+    def record(self, run: Any) -> Any:
+        self.recorded += 1
+
+        def again() -> States:
+            self.repeated += 1
+            return run()
+
+        return again
+
+
+class Pair:
+    """One checkpoint, its steps recorded and not."""
+
+    def __init__(self, model: Model, most: int = MOST) -> None:
+        self.counting = Counting()
+        self.plain = ModelRunner(model, NUM_SLOTS, **KINDS_THERE, graphs=False)
+        self.recorded = ModelRunner(
+            model, NUM_SLOTS, **KINDS_THERE, max_running=most, recorder=self.counting
+        )
+
+    def check(self, batch: Batch) -> Outcome:
+        """Both give the same; what the recorded one gives."""
+        batch = replace(batch, draws=tuple(replace(draw, logprobs=0) for draw in batch.draws))
+        plain, recorded = self.plain.run(batch), self.recorded.run(batch)
+        assert plain.logprobs == pytest.approx(recorded.logprobs, abs=1e-5)
+        assert plain.tokens.tolist() == recorded.tokens.tolist()
+        assert plain.scores == pytest.approx(recorded.scores, abs=1e-5)
+        return recorded
+
+
+def test_sizes_grow_in_steps_up_to_the_most() -> None:
+    assert sizes_up_to(1) == (1,)
+    assert sizes_up_to(3) == (1, 2, 3)
+    assert sizes_up_to(8) == (1, 2, 4, 8)
+    assert sizes_up_to(30) == (1, 2, 4, 8, 16, 24, 30)
+
+
+@pytest.mark.parametrize("changes", [{}, {"kind": "mistral", "sliding_window": 12}], ids=str)
+def test_steps_of_any_size_are_as_if_run_alone(
+    changes: dict[str, Any], make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    pair = Pair(load_there(make_checkpoint(**{**SMALL, **changes})[0], device))
+    place = Placement(1)
+    prompts = [place.random.integers(3, 61, size).tolist() for size in (9, 1, 14, 3, 2)]
+    sequences = [place.add(prompt) for prompt in prompts]
+    tokens = pair.check(place.batch({s: len(prompts[s]) for s in sequences})).tokens.tolist()
+    assert pair.counting.repeated == 0
+    place.ids = [[*ids, token] for ids, token in zip(place.ids, tokens, strict=True)]
+    for some in ([0, 1, 2, 3, 4], [2], [4, 0, 3], [1, 3], [0, 1, 2, 3, 4], [3, 2, 1]):
+        draw = Draw(temperature=1.0, seed=3, index=len(place.ids[0]))
+        counts = dict.fromkeys(some, 1)
+        found = pair.check(place.batch(counts, draw)).tokens.tolist()
+        take(place, some, found)
+    assert (pair.counting.recorded, pair.counting.repeated) == (4, 6)
+
+
+def test_other_steps_are_run_as_they_are(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    pair = Pair(load_there(make_checkpoint(**SMALL)[0], device), most=2)
+    place = Placement(2)
+    three = [place.add([5, 6, 7, 8]) for _ in range(3)]
+    pair.check(place.batch(dict.fromkeys(three, 1)))  # too many
+    pair.check(place.batch({0: 2, 1: 1}))  # two tokens at once
+    assert pair.counting.repeated == 0
+    batch = place.batch({0: 1, 1: 1})
+    asked = replace(
+        batch, sampled=np.array([1], np.int32), draws=batch.draws[:1], scored=np.array([0, 1])
+    )
+    pair.check(replace(asked, targets=np.array([9, 10])))  # other rows are wanted
+    assert pair.counting.repeated == 1
+
+
+def test_shared_roots_have_room_in_a_recorded_step(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    pair = Pair(load_there(make_checkpoint(**SMALL)[0], device), most=15)
+    place = Placement(3)
+    root = place.add(place.random.integers(3, 61, 130).tolist())
+    pair.check(place.batch({root: 130}))
+    branches = [place.fork(root, [5 + i]) for i in range(15)]
+    few = branches[:2]
+    tokens = pair.check(place.batch(dict.fromkeys(branches, 1))).tokens.tolist()
+    assert (pair.counting.recorded, pair.counting.repeated) == (1, 1)
+    counts = take(place, branches, tokens)
+    pair.check(place.batch({s: counts[s] for s in few}))  # too few to share anything
+    pair.check(place.batch({s: counts[s] for s in branches[2:]}))
+    assert (pair.counting.recorded, pair.counting.repeated) == (3, 3)
+
+
+@pytest.mark.parametrize("is_recorded", [True, False])
+def test_a_batch_may_name_tokens_that_are_being_drawn(
+    is_recorded: bool, make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    folder = make_checkpoint(**SMALL)[0]
+    model = load_there(folder, device) if is_recorded else load(folder)
+    settings: dict[str, Any] = KINDS_THERE if is_recorded else {}
+    recorder = Repeating() if is_recorded else None
+    plain = ModelRunner(model, NUM_SLOTS, **settings)
+    runner = ModelRunner(model, NUM_SLOTS, **settings, max_running=3, recorder=recorder)
+    place = Placement(6)
+    prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
+    sequences = [place.add(prompt) for prompt in prompts]
+    batch = place.batch({s: len(prompts[s]) for s in sequences})
+    told, away, before = plain.run(batch), runner.launch(batch), sequences
+    away.draw(batch.draws)
+    for mine in ([2, 0, 1], [1, 2], [2, 1]):
+        known = dict(zip(before, told.tokens.tolist(), strict=True))
+        batch = place.batch(take(place, mine, [known[s] for s in mine]))
+        names = np.array([-1 - before.index(s) for s in mine])
+        flight = runner.launch(replace(batch, ids=names, draws=()))
+        assert away.outcome().tokens.tolist() == told.tokens.tolist()
+        flight.draw(batch.draws)
+        told, away, before = plain.run(batch), flight, mine
+    assert away.outcome().tokens.tolist() == told.tokens.tolist()
+
+
+def test_what_fills_a_step_up_touches_the_spare_slot_only(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    model = load_there(make_checkpoint(**SMALL)[0], device)
+    runner = ModelRunner(model, 40, attention="triton", max_running=4, recorder=Repeating())
+    place = Placement(4)
+    place.free = list(range(39, -1, -1))
+    sequences = [place.add([5, 6, 7]), place.add([8, 9, 10]), place.add([11, 12, 13])]
+    whole = runner.run(place.batch(dict.fromkeys(sequences, 3))).tokens.tolist()
+    alone = []
+    place.free = list(range(39, -1, -1))
+    for sequence in sequences:  # into the same slots, one token at a time
+        place.computed[sequence] = 0
+    for _ in range(3):
+        alone = runner.run(place.batch(dict.fromkeys(sequences, 1))).tokens.tolist()
+    assert alone == whole
+
+
+def test_all_sizes_can_be_recorded_at_once(
+    make_checkpoint: MakeCheckpoint, device: torch.device
+) -> None:
+    from forkroot.kernels.gpu.attention.attention import GpuAttention
+
+    model = load_there(make_checkpoint(**SMALL)[0], device)
+    pool = KVPool(model.config, NUM_SLOTS, model.dtype, device, Ranks(), is_by_slot=True)
+    counting, attention = Counting(), GpuAttention(device, 1, model.dtype, 2)
+    drawn = torch.zeros(4, dtype=torch.int64, device=device)
+    with torch.inference_mode():
+        Graphs(model, pool, attention, 4, 256, counting, drawn).record_all()
+    assert (counting.recorded, counting.repeated) == (5, 0)
+
+
+@pytest.mark.gpu
+def test_cuda_graphs_give_what_runs_without_them(make_checkpoint: MakeCheckpoint) -> None:
+    sizes = {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "head_dim": 64}
+    folder, _ = make_checkpoint(**{**SMALL, **sizes}, initializer_range=0.05)
+    model = load_there(folder, torch.device("cuda"))
+    plain = ModelRunner(model, NUM_SLOTS, graphs=False)
+    recorded = ModelRunner(model, NUM_SLOTS, max_running=16)
+    place = Placement(5)
+    prompts = [place.random.integers(3, 61, 20).tolist() for _ in range(15)]
+    sequences = [place.add(prompt) for prompt in prompts]
+    batch = place.batch(dict.fromkeys(sequences, 20))
+    tokens = plain.run(batch).tokens.tolist()
+    assert recorded.run(batch).tokens.tolist() == tokens
+    for step in range(15):
+        counts = take(place, sequences[step:], tokens[-len(sequences[step:]) :])
+        batch = place.batch(counts)
+        tokens = plain.run(batch).tokens.tolist()
+        assert recorded.run(batch).tokens.tolist() == tokens

@@ -1,0 +1,165 @@
+"""From batches to outcomes: scores, draws, and rows that are no numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from forkroot.core.api.batch import Batch, Draw, Query
+from forkroot.core.model.runner.runner import ModelRunner
+from forkroot.kernels.cpu.linear import products
+from forkroot.kernels.cpu.linear.products import Paneled, Spans
+
+from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load, plain
+
+
+@pytest.fixture(scope="module")
+def pair(make_checkpoint: MakeCheckpoint) -> tuple[ModelRunner, Any]:
+    folder, theirs = make_checkpoint(max_position_embeddings=600)
+    return ModelRunner(load(folder), NUM_SLOTS), theirs
+
+
+def scoring(batch: Batch, ids: list[int], scored: list[int]) -> Batch:
+    targets = np.array([ids[i + 1] for i in scored], np.int64)
+    return replace(batch, scored=np.array(scored, np.int32), targets=targets)
+
+
+def test_scores_are_the_log_probabilities_of_transformers(pair: tuple[ModelRunner, Any]) -> None:
+    runner, theirs = pair
+    place = Placement(5, context_len=600)
+    ids = place.random.integers(3, 97, 500).tolist()
+    scored = [0, 1, 7, *range(100, 499)]
+    outcome = runner.run(scoring(place.batch({place.add(ids): 500}), ids, scored))
+    wanted = plain(theirs, ids).log_softmax(-1)
+    for score, position in zip(outcome.scores.tolist(), scored, strict=True):
+        assert score == pytest.approx(float(wanted[position, ids[position + 1]]), abs=1e-4)
+    assert outcome.tokens.tolist() == [int(wanted[-1].argmax())]
+
+
+def test_a_batch_may_sample_nothing_or_score_alone(pair: tuple[ModelRunner, Any]) -> None:
+    runner, theirs = pair
+    place = Placement(6)
+    ids = place.random.integers(3, 97, 40).tolist()
+    sequence = place.add(ids)
+    silent = replace(place.batch({sequence: 20}), sampled=np.empty(0, np.int32), draws=())
+    outcome = runner.run(silent)
+    assert (len(outcome.tokens), len(outcome.logprobs), len(outcome.scores)) == (0, 0, 0)
+    batch = replace(place.batch({sequence: 19}), sampled=np.empty(0, np.int32), draws=())
+    score = runner.run(replace(batch, scored=np.array([18]), targets=np.array([ids[39]]))).scores
+    wanted = plain(theirs, ids).log_softmax(-1)[38, ids[39]]
+    assert score.tolist() == [pytest.approx(float(wanted), abs=1e-4)]
+
+
+def test_a_drawn_token_comes_with_its_log_probability_and_rivals(
+    pair: tuple[ModelRunner, Any],
+) -> None:
+    runner, theirs = pair
+    place = Placement(8)
+    ids = place.random.integers(3, 97, 30).tolist()
+    draw = Draw(temperature=1.0, seed=4, top_k=9, logprobs=3)
+    outcome = runner.run(place.batch({place.add(ids): 30}, draw))
+    wanted = plain(theirs, ids)[-1].log_softmax(-1)
+    assert outcome.logprobs[0] == pytest.approx(float(wanted[outcome.tokens[0]]), abs=1e-4)
+    assert [token for token, _ in outcome.tops[0]] == wanted.topk(3).indices.tolist()
+
+
+def test_a_draw_is_the_same_alone_and_in_company(pair: tuple[ModelRunner, Any]) -> None:
+    runner, _ = pair
+
+    def answers(company: int) -> list[int]:
+        place = Placement(company)
+        random = np.random.default_rng(1)
+        prompts = [random.integers(3, 97, n).tolist() for n in (25, 3, 60, 9, 14)][: 1 + company]
+        sequences = [place.add(prompt) for prompt in prompts]
+        counts = {s: len(prompts[s]) for s in sequences}
+        tokens = []
+        for step in range(12):
+            draw = Draw(temperature=1.3, seed=77, index=step, top_p=0.9)
+            for s, token in enumerate(runner.run(place.batch(counts, draw)).tokens.tolist()):
+                place.ids[s].append(token)
+            tokens.append(place.ids[0][-1])
+            counts = dict.fromkeys(sequences, 1)
+        return tokens
+
+    assert answers(0) == answers(2) == answers(4)
+
+
+def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
+    make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "_WHOLE", 0)
+    folder, _ = make_checkpoint(vocab_size=3000)
+    runner, columns = ModelRunner(load(folder), NUM_SLOTS), list[int]()
+    product = runner.model._paneled  # type: ignore[attr-defined]
+    if product is None:
+        pytest.skip("needs numba")
+
+    def noted(x: torch.Tensor, spans: Spans) -> torch.Tensor:
+        columns.append(product.lanes * sum(last - first for first, last in spans))
+        return Paneled.some(product, x, spans)
+
+    monkeypatch.setattr(product, "some", noted)
+    words = np.zeros((2, 94), np.int32)
+    words[0, [2, 50]], words[1, 71] = 0b1011, 0b110
+    prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
+
+    def tokens(draws: list[Draw]) -> list[int]:
+        place = Placement(5)
+        counts = {place.add(ids): len(ids) for ids in prompts[: len(draws)]}
+        return runner.run(replace(place.batch(counts), draws=tuple(draws))).tokens.tolist()
+
+    for draw in (Draw(), Draw(temperature=1.5, seed=3), Draw(repetition_penalty=1.3)):
+        used = {"generated": np.array([66, 67], np.int32)} if draw.repetition_penalty > 1 else {}
+        masked = [replace(draw, mask=mask, **used) for mask in words]
+        columns.clear()
+        found = tokens(masked)
+        assert len(columns) == 1
+        assert columns[0] <= 3 * product.lanes
+        assert [words[row, token // 32] >> token % 32 & 1 for row, token in enumerate(found)] == [
+            1,
+            1,
+        ]
+        for told in (Draw(), Draw(mask=words[0], logprobs=1), Draw(mask=words[0], log_mass=True)):
+            assert tokens([*masked, told])[:2] == found
+        assert len(columns) == 1  # where more is asked for, all are computed
+
+
+def test_numbers_that_are_not_finite_end_one_sequence_only(
+    make_checkpoint: MakeCheckpoint,
+) -> None:
+    folder, theirs = make_checkpoint()
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.embed_tokens.weight"][50] = torch.nan
+    save_file(tensors, folder / "model.safetensors")
+    runner, place = ModelRunner(load(folder), NUM_SLOTS), Placement()
+    good, bad = place.add([5, 6, 7, 8]), place.add([5, 50, 7, 8])
+    batch = place.batch({good: 4, bad: 4}, Draw(logprobs=1))
+    batch = replace(batch, scored=np.array([0, 5], np.int32), targets=np.array([6, 7]))
+    outcome = runner.run(batch)
+    assert outcome.tokens.tolist() == [int(plain(theirs, [5, 6, 7, 8])[-1].argmax()), -1]
+    assert np.isfinite(outcome.scores).tolist() == [True, False]
+
+
+def test_queries_are_answered_in_float64(pair: tuple[ModelRunner, Any]) -> None:
+    runner, theirs = pair
+    place = Placement(12)
+    prompts = [place.random.integers(3, 97, size).tolist() for size in (9, 5, 30)]
+    counts = {place.add(ids): len(ids) for ids in prompts}
+    batch = place.batch(counts)
+    ends = np.cumsum(batch.lens).astype(np.int32) - 1
+    sets = (np.array([5, 7, 9], np.int32), np.empty(0, np.int32), np.arange(97, dtype=np.int32))
+    queries = tuple(Query(np.array([4, token]), sets) for token in (1, 60, 96))
+    silent = replace(batch, sampled=np.empty(0, np.int32), draws=())
+    answers = runner.run(replace(silent, queried=ends, queries=queries)).answers
+    for ids, query, answer in zip(prompts, queries, answers, strict=True):
+        wanted = plain(theirs, ids)[-1].double().log_softmax(-1)
+        assert answer.logprobs.dtype == np.float64
+        assert answer.logprobs == pytest.approx(wanted[query.tokens].numpy(), abs=1e-4)
+        some, none, every = answer.log_masses
+        assert some == pytest.approx(float(wanted[[5, 7, 9]].logsumexp(-1)), abs=1e-4)
+        assert (none, every) == (-np.inf, pytest.approx(0.0, abs=1e-12))

@@ -1,0 +1,310 @@
+"""A runtime in a child process: the same door, and what happens when either end dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import forkroot
+from forkroot.core.api.protocol import (
+    Backend,
+    BackendClosed,
+    Call,
+    Choices,
+    EngineDied,
+    InvalidCall,
+    InvalidModel,
+    JsonSchema,
+    Sampling,
+    Text,
+)
+from forkroot.core.local import LocalBackend
+from forkroot.core.process.client import ProcessBackend
+from forkroot.core.process.restarts import Patience, RestartingBackend
+from forkroot.core.process.watch import heirs
+
+SIZES = {"num_slots": 2000, "context_len": 256}
+
+
+@pytest.fixture(scope="module")
+def backend() -> Iterator[ProcessBackend]:
+    with ProcessBackend(**SIZES) as backend:
+        yield backend
+        backend.check()
+
+
+@pytest.fixture(scope="module")
+def local() -> Iterator[Backend]:
+    backend = forkroot.connect(**SIZES)
+    yield backend
+    backend.close()
+
+
+def ask(text: str, max_tokens: int = 12, **options) -> Call:
+    return Call((Text(text),), Sampling(max_tokens=max_tokens, temperature=0), **options)
+
+
+CALLS = [
+    ask("The tide "),
+    ask("The tide ", stream=True),
+    ask("Answer: ", constraint=Choices(("yes", "no"))),
+    ask("Answer: ", options=("yes", "no")),
+    ask("Answer: ", options=("yes", "no"), scoring="exact"),
+    Call((Text("a"),), Sampling(max_tokens=6, temperature=1.0, seed=3, n=2, logprobs=2)),
+    ask("root", max_tokens=0),
+]
+
+
+def test_answers_are_those_of_a_runtime_in_this_process(
+    backend: ProcessBackend, local: Backend
+) -> None:
+    for call in CALLS:
+        here, there = local.submit(call), backend.submit(call)
+        one, two = here.result(30), there.result(30)
+        assert [o.text for o in one.outputs] == [o.text for o in two.outputs]
+        assert [o.ids for o in one.outputs] == [o.ids for o in two.outputs]
+        for first, second in zip(one.scores, two.scores, strict=True):
+            assert (first.text, first.ids) == (second.text, second.ids)
+            assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
+        assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in there)
+
+
+def test_it_is_a_backend_and_says_what_it_runs(backend: ProcessBackend, local: Backend) -> None:
+    assert isinstance(backend, Backend)
+    here, there = local.info(), backend.info()
+    assert (here.model, here.context_len, here.features) == (
+        there.model,
+        there.context_len,
+        there.features,
+    )
+    assert backend.pid != os.getpid()
+    backend.submit(CALLS[0]).result(30)
+    assert backend.info().counters["calls"] > 0
+    backend.reset_counters()
+    assert backend.info().counters["calls"] == 0
+    assert backend.clear_cache() > 0
+
+
+def test_its_tree_and_load_are_those_of_the_engine(backend: ProcessBackend, local: Backend) -> None:
+    assert isinstance(local, LocalBackend)
+    for one in (backend, local):
+        one.clear_cache()
+        for call in (ask("The tide turns"), ask("The tide rises"), ask("Another")):
+            one.submit(call).result(30)
+    here, there = local.snapshot(), backend.snapshot()
+    assert len(there) > 3
+    assert {(v.namespace, v.tokens, v.end, v.hits) for v in here} == {
+        (v.namespace, v.tokens, v.end, v.hits) for v in there
+    }
+    top, start = backend.snapshot(2, 2)  # the namespace, and the token that begins every prompt
+    assert (top.parent, top.tokens, top.end, top.num_hidden) == (-1, (), 0, 0)
+    assert (start.parent, len(start.tokens), start.end, start.num_hidden) == (top.id, 1, 1, 2)
+    assert max(len(view.tokens) for view in backend.snapshot(9, 2)) == 2
+    assert dict(backend.info().load) == dict(local.info().load)
+
+
+def test_bad_calls_get_their_errors_and_harm_no_other(backend: ProcessBackend) -> None:
+    replies = [
+        backend.submit(Call((Text(""),))),
+        backend.submit(ask("x" * 2000)),
+        backend.submit(ask("x", deadline=-1.0)),
+        backend.submit(ask("x", constraint=forkroot.core.api.protocol.Regex("("))),
+        backend.submit(Call(3)),  # type: ignore[arg-type]
+    ]
+    for reply in replies:
+        with pytest.raises(InvalidCall) as caught:
+            reply.result(30)
+        assert caught.value.field in ("prompt", "deadline", "regex")
+    assert backend.submit(CALLS[0]).result(30).text
+
+
+def test_a_schema_that_is_too_large_is_refused_before_the_engine_sees_it(
+    backend: ProcessBackend,
+) -> None:
+    cannot_be_sent = object()
+    schema = {"enum": ["x" * 2_000_000, cannot_be_sent]}
+    reply = backend.submit(ask("x", constraint=JsonSchema(schema)))
+    with pytest.raises(InvalidCall) as caught:
+        reply.result(30)
+    assert caught.value.field == "json_schema"
+
+
+def test_a_call_can_be_cancelled(backend: ProcessBackend) -> None:
+    reply = backend.submit(
+        Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True), stream=True)
+    )
+    next(iter(reply))
+    reply.cancel()
+    assert reply.result(30).outputs[0].finish_reason == "abort"
+    held = backend.submit(ask("a", 200, constraint=forkroot.core.api.protocol.Regex("[a-z]{150,}")))
+    held.cancel()
+    assert held.result(30).outputs[0].finish_reason in ("abort", "stop")
+
+
+def test_bad_models_and_settings_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InvalidModel, match=r"config\.json"):
+        ProcessBackend(tmp_path)
+    with pytest.raises(InvalidCall, match="num_slotz"):
+        ProcessBackend(num_slotz=3)
+
+
+def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
+    backend = ProcessBackend(**SIZES)
+    endless = Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=8))
+    replies = [backend.submit(endless) for _ in range(20)]
+    os.kill(backend.pid, signal.SIGKILL)
+    for reply in replies:
+        with pytest.raises(EngineDied, match=r"died \(signal 9\)") as caught:
+            reply.result(5)
+        assert not caught.value.is_replaced
+    backend.is_replaced = True
+    with pytest.raises(EngineDied, match="died") as caught:
+        backend.submit(endless).result(5)
+    assert caught.value.is_replaced
+    with pytest.raises(EngineDied):
+        backend.info()
+    backend.close()
+    with pytest.raises(EngineDied):
+        backend.info()
+
+
+def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() -> None:
+    backend = ProcessBackend(**SIZES, ranks=2, hang_timeout=1.0)
+    (rank,) = heirs(backend.pid)
+    endless = Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=8))
+    replies = [backend.submit(endless) for _ in range(20)]
+    for pid in (rank, backend.pid):
+        os.kill(pid, signal.SIGSTOP)
+    with pytest.raises(EngineDied, match=r"hung \(no sign of life"):
+        backend.check()
+    for reply in [*replies, backend.submit(endless)]:
+        with pytest.raises(EngineDied, match=rf"process {backend.pid} hung \(no sign of life"):
+            reply.result(30)
+    backend.close()
+    assert has_ended(rank) and not is_alive(backend.pid)
+
+
+def test_an_engine_that_is_stopped_is_replaced() -> None:
+    started: list[ProcessBackend] = []
+
+    def start() -> ProcessBackend:
+        started.append(ProcessBackend(**SIZES, hang_timeout=1.0))
+        return started[-1]
+
+    with RestartingBackend(start, Patience(delay=0.01)) as backend:
+        os.kill(started[0].pid, signal.SIGSTOP)
+        with pytest.raises(EngineDied, match="hung") as caught:
+            backend.submit(CALLS[0]).result(30)
+        assert caught.value.is_replaced
+        ends_at = time.monotonic() + 60
+        while num_restarts(backend) == 0 and time.monotonic() < ends_at:
+            time.sleep(0.1)
+        assert num_restarts(backend) == 1
+        assert backend.submit(CALLS[0]).result(30).text
+        assert not is_alive(started[0].pid)
+
+
+def num_restarts(backend: Backend) -> float:
+    """How often its engine was replaced; 0 where none lives now."""
+    try:
+        return backend.info().counters["restarts"]
+    except BackendClosed:
+        return 0
+
+
+def test_a_child_that_is_slow_or_prepares_a_call_does_not_hang() -> None:
+    with ProcessBackend(**SIZES, hang_timeout=2.0) as backend:
+        patterns = [f"(x|y)*{letter}(x|y){{9}}" for letter in "xy"]
+        replies = [
+            backend.submit(ask("a", 40, constraint=forkroot.core.api.protocol.Regex(pattern)))
+            for pattern in patterns
+        ]
+        replies += [
+            backend.submit(Call((Text("a"),), Sampling(max_tokens=100, ignore_eos=True, n=8)))
+            for _ in range(2)
+        ]
+        for reply in replies:
+            assert reply.result(60).outputs
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_of_the_parent_does_not_end_the_child(backend: ProcessBackend) -> None:
+    heir = os.fork()
+    if heir == 0:
+        backend.close()
+        os._exit(0)
+    assert os.waitpid(heir, 0)[1] == 0
+    assert backend.submit(CALLS[0]).result(30).text
+
+
+def test_closing_ends_open_calls_and_the_child() -> None:
+    backend = ProcessBackend(**SIZES)
+    reply = backend.submit(Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=64)))
+    backend.close()
+    backend.close()
+    with pytest.raises(BackendClosed) as caught:
+        reply.result(5)
+    assert type(caught.value) is BackendClosed
+    assert "closed before the call ended" in str(caught.value)
+    assert "had been closed before it was called" in str(backend.submit(CALLS[0]).error())
+    with pytest.raises(BackendClosed, match="had been closed before it was called"):
+        backend.info()
+    assert not is_alive(backend.pid)
+
+
+@pytest.mark.parametrize("has_heir", [False, True], ids=["alone", "a fork holds the line"])
+def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
+    program = f"""
+        import os, signal, sys, time
+        from forkroot.core.process.client import ProcessBackend
+        backend = ProcessBackend(num_slots=500, context_len=128)
+        heir = os.fork() if {has_heir} else -1
+        if heir == 0:
+            os.close(1)
+            time.sleep(50)
+            os._exit(0)
+        print(backend.pid, heir, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """
+    child, heir = numbers_told_by(program)
+    try:
+        assert has_ended(child)
+    finally:
+        if heir > 0:
+            os.kill(heir, signal.SIGKILL)
+
+
+def numbers_told_by(program: str) -> list[int]:
+    """What a program, run in a process of its own, prints before it ends."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
+        timeout=60,
+    )
+    return [int(number) for number in done.stdout.split()]
+
+
+def has_ended(pid: int) -> bool:
+    """Whether a process ends within ten seconds."""
+    ends_at = time.monotonic() + 10
+    while is_alive(pid) and time.monotonic() < ends_at:
+        time.sleep(0.05)
+    return not is_alive(pid)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended and was not waited for does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"

@@ -1,0 +1,145 @@
+"""What compiled draws keep of a distribution, against an oracle that sorts in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from numba import njit
+
+from forkroot.kernels.cpu.sampling import draws
+from forkroot.kernels.cpu.sampling.nucleus import Drawer, Filters
+
+DRAWER = Drawer()
+
+
+def weights_of(rows: np.ndarray, temperature: float = 1.0) -> np.ndarray:
+    temperatures = np.full(len(rows), temperature)
+    return DRAWER.weights(rows.astype(np.float32), temperatures)
+
+
+def kept(weights: np.ndarray, size: int, top_k: int, top_p: float, min_p: float) -> np.ndarray:
+    num = len(weights)
+    filters = Filters(
+        np.full(num, top_k), np.full(num, top_p), np.full(num, min_p, dtype=np.float32)
+    )
+    floors: np.ndarray = DRAWER.floors(weights, size, filters)
+    return floors
+
+
+def wanted(row: np.ndarray, top_k: int, top_p: float, min_p: float) -> float:
+    """The least weight kept, by sorting."""
+    best = np.sort(row.astype(np.float64))[::-1]
+    best = best[:top_k] if top_k > 0 else best
+    sums = np.cumsum(best)
+    place = int(np.searchsorted(sums, top_p * sums[-1])) if top_p < 1 else len(best) - 1
+    return max(float(best[min(place, len(best) - 1)]), float(np.float32(min_p)))
+
+
+def shapes(size: int, seed: int) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    noise = random.standard_normal((4, size))
+    masked = np.where(random.random(size) < 0.5, -np.inf, noise[3])
+    return np.stack([noise[0], 3 * noise[1], 9 * noise[2], masked, 0.01 * noise[0]])
+
+
+@pytest.mark.parametrize("size", [1, 60, 1000, 9000])
+@pytest.mark.parametrize("temperature", [0.2, 1.0, 5.0])
+def test_weights_are_exponentials_that_end_in_zeros(size: int, temperature: float) -> None:
+    rows = shapes(size, 1)[:3].astype(np.float32)
+    found = weights_of(rows, temperature)
+    exact = np.exp((rows - rows.max(-1, keepdims=True)).astype(np.float64) / temperature)
+    assert found.shape[1] > size and not found[:, size:].any()
+    assert np.allclose(found[:, :size], exact, rtol=1e-5, atol=1e-37)
+    assert (found.max(-1) == 1).all()
+
+
+@pytest.mark.parametrize("size", [60, 1000, 9000])
+@pytest.mark.parametrize("top_p", [0.01, 0.3, 0.77, 0.9, 0.999, 1.0])
+@pytest.mark.parametrize("top_k", [-1, 1, 7, 50, 900])
+def test_floors_are_those_of_a_sort(size: int, top_p: float, top_k: int) -> None:
+    top_k = min(top_k, size)
+    for seed in range(3):
+        weights = weights_of(shapes(size, seed))
+        found = kept(weights, size, top_k, top_p, 0.001)
+        for row, floor in zip(weights, found, strict=True):
+            assert floor == np.float32(wanted(row[:size], top_k, top_p, 0.001)) or (
+                is_narrow_miss(row[:size], top_k, top_p, floor)
+            )
+
+
+def is_narrow_miss(row: np.ndarray, top_k: int, top_p: float, floor: float) -> bool:
+    """Whether sums of floats may tell as well that this is where the nucleus ends."""
+    best = np.sort(row.astype(np.float64))[::-1]
+    best = best[:top_k] if top_k > 0 else best
+    goal = top_p * best.sum()
+    above, down_to = best[best > floor].sum(), best[best >= floor].sum()
+    return bool(above < goal * (1 + 1e-6) and down_to > goal * (1 - 1e-6))
+
+
+def test_ties_with_the_last_token_kept_are_kept() -> None:
+    weights = weights_of(np.log(np.array([[8.0, 4, 4, 4, 2, 2, 1] * 100])))
+    for top_k, top_p, floor in ((101, 1.0, 0.5), (400, 1.0, 0.5), (401, 1.0, 0.25)):
+        assert kept(weights, 700, top_k, top_p, 0.0)[0] == pytest.approx(floor)
+    assert kept(weights, 700, -1, 0.5, 0.0)[0] == pytest.approx(0.5)
+    assert kept(weights, 700, 101, 0.5, 0.0)[0] == 1.0  # of the mass of 101, not of all ties
+
+
+@pytest.mark.parametrize("top_k", [-1, 5])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_rows_of_one_value_end_with_a_token_that_exists(top_k: int, temperature: float) -> None:
+    tokens = drawn(np.full((2, 300), 0.5), temperature, top_k)
+    assert ((tokens >= 0) & (tokens < 300)).all()
+
+
+@pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("size", [3, 300])
+def test_a_row_that_is_no_numbers_gives_no_token(
+    value: float, temperature: float, size: int
+) -> None:
+    for place in (0, size // 2, size - 1):
+        rows = np.zeros((3, size))
+        rows[1, place], rows[2, -1] = value, 1.0
+        assert (drawn(rows, temperature) < 0).tolist() == [False, True, False]
+        assert DRAWER.likeliest(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_where_tokens_may_be_hidden_one_must_be_left(temperature: float) -> None:
+    rows = np.full((3, 300), -np.inf)
+    rows[1, 77] = -5.0
+    assert drawn(rows, temperature, has_holes=True).tolist() == [-1, 77, -1]
+
+
+def drawn(
+    rows: np.ndarray, temperature: float, top_k: int = -1, has_holes: bool = False
+) -> np.ndarray:
+    num = len(rows)
+    filters = Filters(np.full(num, top_k), np.full(num, 0.9), np.zeros(num, np.float32))
+    numbers, temperatures = np.linspace(0, 0.999, num), np.full(num, temperature)
+    tokens = DRAWER.draw(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
+    assert (tokens >= -1).all()
+    return tokens
+
+
+@pytest.mark.parametrize("size", [1, 31, 64, 300, 9000])
+def test_of_equals_the_first_is_the_likeliest(size: int) -> None:
+    rows = np.random.default_rng(size).integers(-9, 9, (20, size)).astype(np.float32)
+    assert DRAWER.likeliest(rows).tolist() == rows.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("num", [32, 640, 2048])
+def test_weights_are_packed_alike_on_any_processor(num: int) -> None:
+    weights = np.random.default_rng(num).random(num).astype(np.float32)
+    singly = njit(draws.packed_singly)
+    for low, high in ((0.25, 0.75), (0.0, 2.0), (0.5, 0.5)):
+        low, high = np.float32(low), np.float32(high)
+        kept = weights[(weights >= low) & (weights < high)]
+        for packed in (singly, njit(draws.packed)):
+            found = np.full(num + draws.SPARE, 9, np.float32)
+            assert packed(weights, num, found, low, high) == len(kept)
+            assert found[: len(kept)].tolist() == kept.tolist()
+            assert not found[len(kept) :][: draws.SPARE].any()
