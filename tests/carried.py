@@ -114,6 +114,7 @@ ERRORS = [
     InvalidCall("temperature", -1.0, "a number >= 0"),
     InvalidCall("temperature", math.inf, "a number >= 0"),
     InvalidCall("stop", ("a", object), "a tuple of texts"),
+    InvalidCall("num_slots", protocol.Shown("9 (1.0 GiB of KV)"), "fewer"),
     InvalidCall("seed", 2**70, "0..2**63-1"),
     CallTooLarge("prompt", "900 tokens", "at most 100"),
     UnsupportedCall("constraint", None, "none"),

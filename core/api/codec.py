@@ -123,7 +123,8 @@ def _plain_error(error: ForkrootError) -> dict[str, Any]:
     name = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
     if isinstance(error, InvalidCall):
         shown = error.value
-        is_plain = shown is None or isinstance(shown, bool | int | float | str)
+        is_text = isinstance(shown, str) and not isinstance(shown, Shown)
+        is_plain = shown is None or is_text or isinstance(shown, bool | int | float)
         told = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
         return {_ERROR: name, "args": _plain(told), "is_shown": not is_plain}
     return {_ERROR: name, "args": [str(error)], "is_shown": False}

@@ -190,13 +190,21 @@ class DistinctCursor:
     def end(self) -> bytes | None:
         """Bytes that end the answer from here and repeat nothing; None: none were found."""
         if not self._has_end:
-            required = self.inner.required
-            tracker = self.tracker.after(required)
-            steps = self._steps(required)
-            found = None if tracker is None else find(steps, tracker, is_whole=True)
-            self._end = None if found is None or found.end is None else required + found.end
+            ends = [end for end in (self._searched(), self._inner_end()) if end is not None]
+            self._end = min(ends, key=self._spell, default=None)
             self._has_end = True
         return self._end
+
+    def _searched(self) -> bytes | None:
+        required = self.inner.required
+        tracker = self.tracker.after(required)
+        found = None if tracker is None else find(self._steps(required), tracker, is_whole=True)
+        return None if found is None or found.end is None else required + found.end
+
+    def _inner_end(self) -> bytes | None:
+        """The end that is known without the rule of distinct items, if it repeats none."""
+        end = self.inner.known_end() if isinstance(self.inner, GrammarCursor) else None
+        return end if end is not None and self.tracker.after(end) is not None else None
 
     def _forget(self) -> None:
         self._mask, self._end, self._has_end = None, None, False

@@ -12,6 +12,7 @@ from ...kernels.cpu.attention.paged import SLOT_DTYPES, slot_writer
 from ...kernels.cpu.attention.pages import roomy
 from ...kernels.cpu.jit.jit import can_compile
 from ...kernels.devices import has_triton
+from .allocation import allocating
 from .parallel import Ranks
 from .sizes import Sizes
 
@@ -23,7 +24,8 @@ class KVPool:
 
     On a CPU stored head by head, so that adjacent slots of a head are one contiguous matrix; on a
     GPU slot by slot, as kernels with pages have it, and with one slot more, behind the others, for
-    what is thrown away. is_by_slot: stored so wherever it is, for tests.
+    what is thrown away. is_by_slot: stored so wherever it is, for tests. Raises
+    InvalidCall, naming num_slots, where there is no memory for it.
     """
 
     def __init__(
@@ -38,16 +40,21 @@ class KVPool:
         heads, dim = ranks.part(config.num_kv_heads), config.head_dim
         self.num_slots = num_slots
         self.has_spare = is_by_slot or device.type != "cpu"
-        if self.has_spare:
-            shape = (config.num_layers, 2, num_slots + 1, heads, dim)
-            storage = torch.empty(shape, dtype=dtype, device=device).transpose(2, 3)
-            storage[:, :, :, num_slots] = 0
-        else:
-            shape = (config.num_layers, 2, heads, num_slots, dim)
-            storage = roomy(shape, dtype)
+        num_bytes = config.num_layers * 2 * num_slots * heads * dim * dtype.itemsize
+        with allocating("num_slots", num_slots, num_bytes):
+            storage = self._allocate((config.num_layers, 2, heads, num_slots, dim), dtype, device)
         self.storage = storage  # [layers, 2, kv_heads, slots, dim]
         self.layers: tuple[Tensor, ...] = storage.unbind()  # each [2, kv_heads, slots, dim]
         self._put, self._targets = _writer(self.layers, self.has_spare)
+
+    def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+        if not self.has_spare:
+            return roomy(shape, dtype)
+        layers, parts, heads, num_slots, dim = shape
+        by_slot = (layers, parts, num_slots + 1, heads, dim)
+        storage = torch.empty(by_slot, dtype=dtype, device=device).transpose(2, 3)
+        storage[:, :, :, num_slots] = 0
+        return storage
 
     def write(self, layer: int, slots: Tensor, kv: Tensor) -> None:
         """Put kv [tokens, kv_heads of keys, then of values, dim] into slots [tokens] of a layer."""

@@ -157,7 +157,7 @@ class GrammarCursor:
         left = self.mask() & ~self.guide.bits.of([*self._refused], False)
         if len(self._refused) < MAX_REFUSED and left.any():
             return left
-        end = self._find_end()
+        end = self.known_end()
         return left if end is None else self._within(end, budget)
 
     def fits(self, token: int, budget: int) -> bool:
@@ -192,7 +192,7 @@ class GrammarCursor:
 
     def shortest_finish(self) -> int:
         """As `Cursor.shortest_finish`; 0 where no end was found, so that none is waited for."""
-        need = self._spell(self._find_end())
+        need = self._spell(self.known_end())
         return 0 if need >= NEVER else need
 
     def after(self, data: bytes) -> GrammarCursor:
@@ -211,6 +211,14 @@ class GrammarCursor:
         other._mask, other._end, other._need = self._mask, self._end, self._need
         other._ends_after, other._refused = self._ends_after, self._refused
         return other
+
+    def known_end(self) -> bytes | None:
+        """The shortest text found so far that ends the answer from here. It begins with
+        `required`. None: no such text was found."""
+        end = self.guide.trail(self.written + self.required).end
+        ends = [] if end is None else [self.required + end]
+        ends += [] if self._end is None else [self._end]
+        return min(ends, key=self._spell, default=None)
 
     def _take(self, token: int | None, data: bytes) -> bool:
         """Move over the bytes of a token (None: of several); False, and not moved, where they are
@@ -239,7 +247,7 @@ class GrammarCursor:
     def _is_near(self, budget: int) -> bool:
         """Whether a token could put off the end further than the budget goes."""
         if self._need + self.guide.margin >= budget:
-            self._need = self._spell(self._find_end())
+            self._need = self._spell(self.known_end())
         return self._need < NEVER and self._need + self.guide.margin >= budget
 
     def _end_behind(self, data: bytes) -> bytes | None:
@@ -249,7 +257,7 @@ class GrammarCursor:
             return None
         end = self.guide.trail(self.written + data + rest).end
         ends = [] if end is None else [rest + end]
-        here = self._find_end()
+        here = self.known_end()
         ends += [here[len(data) :]] if here is not None and here.startswith(data) else []
         return min(ends, key=self._spell, default=None)
 
@@ -263,13 +271,6 @@ class GrammarCursor:
             found = self.guide.steering.closest(place)
         self._ends_after = found
         return self.guide.bits.of([*found], self.is_accepting)
-
-    def _find_end(self) -> bytes | None:
-        """A known end from here; it begins with what is required."""
-        end = self.guide.trail(self.written + self.required).end
-        ends = [] if end is None else [self.required + end]
-        ends += [] if self._end is None else [self._end]
-        return min(ends, key=self._spell, default=None)
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)

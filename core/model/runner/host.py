@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +13,8 @@ import torch
 from torch import Tensor
 
 from ...api.batch import Copy, Ints
+from ...api.errors import InvalidCall
+from ..allocation import allocating, too_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +28,7 @@ class Host:
 
 class HostStore:
     """Room for tokens of every layer of a pool, whose memory is [layers, 2, kv_heads, slots, dim]
-    with any strides."""
+    with any strides. Raises InvalidCall for a size or a file that cannot be had."""
 
     def __init__(self, layers: Tensor, host: Host) -> None:
         self._layers = layers
@@ -32,15 +36,14 @@ class HostStore:
         num_layers, parts, heads, _, dim = layers.shape
         shape = (num_slots, num_layers, parts, heads, dim)
         size = num_slots * num_layers * parts * heads * dim
+        num_bytes = size * layers.dtype.itemsize
         if file is None:
             is_pinned = layers.device.type == "cuda"
-            self._store = torch.empty(size, dtype=layers.dtype, pin_memory=is_pinned).view(shape)
+            with allocating("host_slots", num_slots, num_bytes):
+                store = torch.empty(size, dtype=layers.dtype, pin_memory=is_pinned)
         else:
-            file.unlink(missing_ok=True)
-            self._store = torch.from_file(
-                str(file), shared=True, size=size, dtype=layers.dtype
-            ).view(shape)
-            file.unlink()  # the map keeps it until it is gone
+            store = _mapped(file, size, layers.dtype, num_slots)
+        self._store = store.view(shape)
 
     def copy(self, copies: Sequence[Copy]) -> None:
         """Copy tokens to this store and back, in order."""
@@ -68,6 +71,21 @@ class HostStore:
 
     def _there(self, slots: Ints) -> Tensor:
         return _index(slots).to(self._layers.device, non_blocking=True)
+
+
+def _mapped(file: Path, size: int, dtype: torch.dtype, num_slots: int) -> Tensor:
+    """Numbers in a new file, which has no name any more: the map keeps it."""
+    folder = file.absolute().parent
+    if not folder.is_dir() or file.is_dir() or not os.access(folder, os.W_OK):
+        raise InvalidCall("host_file", str(file), "a new file in a folder that exists")
+    num_bytes = size * dtype.itemsize
+    if num_bytes > shutil.disk_usage(folder).free:  # else the first write ends the process
+        raise too_large("host_slots", num_slots, num_bytes, f"space of {folder}")
+    file.unlink(missing_ok=True)
+    with allocating("host_slots", num_slots, num_bytes, f"space of {folder}"):
+        store = torch.from_file(str(file), shared=True, size=size, dtype=dtype)
+    file.unlink()
+    return store
 
 
 def _index(slots: Ints) -> Tensor:

@@ -115,3 +115,9 @@ def test_copies_keep_what_was_written_each_for_itself() -> None:
 def test_arrays_that_need_more_items_than_there_are_are_refused() -> None:
     with pytest.raises(InvalidCall, match="different items"):
         guide_of({**UNIQUE, "items": {"type": "boolean"}, "minItems": 3})
+
+
+@pytest.mark.parametrize("rest", [{}, {"maxItems": 3}, {"items": {"type": ["integer", "object"]}}])
+def test_the_shortest_answer_takes_a_few_tokens(rest: dict[str, Any]) -> None:
+    schema = {**UNIQUE, "contains": {"type": "integer"}, **rest}
+    assert guide_of(schema).cursor().shortest_finish() <= 6
