@@ -42,7 +42,7 @@ from forkroot.core.fsm.tokens.retokenize import Jump
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.model.runner.runner import ModelRunner
-from forkroot.models.tasks.world import documents
+from forkroot.models.training.tasks.world import documents
 
 CONTEXT_LEN, NUM_SLOTS = 1024, 32 * 1024
 LONGEST_PROMPT, WIDE = 200, 120

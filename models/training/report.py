@@ -9,15 +9,15 @@ from .world.document import BOS
 TEMPLATE = """\
 # What the embedded model can do
 
-Measured by `python -m forkroot.models.evaluate` (seed {seed}) with transformers, greedy, in fp32,
-on held-out prompts: their made-up names, towns and words occur nowhere in the training text; in the
-closed tasks (capitals, facts, arithmetic, tips), which have none, the whole prompt is that of no
-training document. Jobs, houses, ages and grades come from closed lists, paired at random. Four
-passages in ten tell of two or three people. In calls of functions, the functions' names and the
-numbers and names to be copied are those of no such call in training. In general chat the whole
-message is in no training text; the usual wordings of a topic (its first three) are trained on and
-not asked. Free-form records are asked of sentences of other wordings than those trained on, and
-about invented names that are in no training text.
+Measured by `python -m forkroot.models.training.evaluate` (seed {seed}) with transformers, greedy,
+in fp32, on held-out prompts: their made-up names, towns and words occur nowhere in the training
+text; in the closed tasks (capitals, facts, arithmetic, tips), which have none, the whole prompt is
+that of no training document. Jobs, houses, ages and grades come from closed lists, paired at
+random. Four passages in ten tell of two or three people. In calls of functions, the functions'
+names and the numbers and names to be copied are those of no such call in training. In general chat
+the whole message is in no training text; the usual wordings of a topic (its first three) are
+trained on and not asked. Free-form records are asked of sentences of other wordings than those
+trained on, and about invented names that are in no training text.
 
 | Task | Prompts | Right | Bar |
 |---|---|---|---|
@@ -25,13 +25,13 @@ about invented names that are in no training text.
 
 ## How it was made
 
-`python -m forkroot.models.train` from seed {first[seed]}: {first[steps]:,} steps,
+`python -m forkroot.models.training.train` from seed {first[seed]}: {first[steps]:,} steps,
 {first[tokens]:,} tokens with padding, {first[minutes]} minutes on one CPU core in bfloat16.
 {num_parameters:,} parameters
 (embeddings tied). Muon at {first[muon_rate]} for the matrices, AdamW at {first[adam_rate]} for the
 rest; level for the first 2,600 steps, then falling to zero. All text is written by
-`models/tasks/world.py`; no other data and no other model was used. The network starts with a rough
-copying circuit (`plant_induction`) and with like embeddings for like spellings
+`models/training/tasks/world.py`; no other data and no other model was used. The network starts
+with a rough copying circuit (`plant_induction`) and with like embeddings for like spellings
 (`plant_spelling`); a run without them could not copy after 800 steps.
 
 The run was stopped and resumed several times to change the text: record lines, `choice_story`,

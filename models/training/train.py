@@ -1,4 +1,4 @@
-"""Train the embedded model: `python -m forkroot.models.train --state state.pt`.
+"""Train the embedded model: `python -m forkroot.models.training.train --state state.pt`.
 
 A run can be stopped at any time and resumed from its state file, also with another `--steps`: the
 learning rate stays level and then falls to zero over the last `--decay` steps. Text is written and
@@ -37,11 +37,13 @@ from .planting import plant_induction, plant_spelling
 from .probe import probe
 from .tokenizer import save_tokenizer
 
-TINY = Path(__file__).parent / "tiny"
+TINY = Path(__file__).parent.parent / "tiny"
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m forkroot.models.train", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m forkroot.models.training.train", description=__doc__
+    )
     parser.add_argument("--folder", type=Path, default=TINY, help="where the checkpoint goes")
     parser.add_argument("--state", type=Path, required=True, help="file to resume from and save to")
     parser.add_argument(

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...examples.essay_judge import DIMENSIONS, QUESTION
+from ....examples.essay_judge import DIMENSIONS, QUESTION
 from .facts import Words
 
 THEMES = (

@@ -1,6 +1,6 @@
 """Judgments: the sentiment and grade of reviews, and the essay judge's path through essays."""
 
-from ...examples.essay_judge import DIMENSIONS, NOT_RELATED, RUBRIC
+from ....examples.essay_judge import DIMENSIONS, NOT_RELATED, RUBRIC
 from .document import Document, Pen, shots
 from .essays import verdict_json, write_essay
 

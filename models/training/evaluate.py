@@ -1,4 +1,4 @@
-"""How well the checkpoint does on held-out prompts: `python -m forkroot.models.evaluate`.
+"""How well the checkpoint does on held-out prompts: `python -m forkroot.models.training.evaluate`.
 
 Every prompt comes from the held-out side of the world: its made-up words, or for closed tasks the
 whole prompt, never occur in training text. Answers are decoded greedily by transformers, and scored
@@ -59,7 +59,9 @@ def ask(student: Student, question: Question, count: int, seed: int, show: int) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m forkroot.models.evaluate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m forkroot.models.training.evaluate", description=__doc__
+    )
     parser.add_argument("--folder", type=Path, default=TINY)
     parser.add_argument("--count", type=int, default=250, help="prompts per task")
     parser.add_argument("--seed", type=int, default=13)
