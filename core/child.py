@@ -27,8 +27,8 @@ def main(fd: int) -> None:
 
 
 def keep_memory() -> None:
-    """What a step frees is there for the next one: the system would clear it anew, page by page.
-    Only for a process of its own, and where malloc is glibc's."""
+    """Keep memory that a step frees for the next one: the system would clear it again, page by
+    page. Only for a process of its own, and where malloc is glibc's."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, _KEPT)
@@ -37,12 +37,12 @@ def keep_memory() -> None:
 
 def _serve(line: Line) -> None:
     compiling.show = lambda *progress: line.send("compiling", 0, progress)  # the parent shows it
-    Desk(line).serve()
+    RequestHandler(line).serve()
 
 
-class Desk:
-    """Takes what the parent says. Calls are prepared by several threads, so that one with a large
-    constraint does not hold up the others; those without one keep their order."""
+class RequestHandler:
+    """Handles the requests of the parent. Calls are prepared by several threads, so that one with a
+    large constraint does not delay the others; those without one keep their order."""
 
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -82,9 +82,9 @@ class Desk:
         assert self._backend is not None
         return self._backend.snapshot(*limits)
 
-    def _answer(self, number: int, question: Callable[[], Any]) -> None:
+    def _answer(self, number: int, request: Callable[[], Any]) -> None:
         try:
-            self._line.send("told", number, question())
+            self._line.send("result", number, request())
         except ForkrootError as error:
             self._line.send("refused", number, error)
         except Exception as error:
@@ -124,13 +124,13 @@ class Outbox(Mailbox):
             self._line.send("chunk", self._number, chunk)
 
     def finish(self, completion: Completion) -> None:
-        """As `Mailbox.finish`, and tell the parent."""
+        """As `Mailbox.finish`, and send it to the parent."""
         if not self.done():
             self._line.send("done", self._number, completion)
         super().finish(completion)
 
     def fail(self, error: BaseException) -> None:
-        """As `Mailbox.fail`, and tell the parent."""
+        """As `Mailbox.fail`, and send it to the parent."""
         if not self.done():
             known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
             self._line.send("failed", self._number, known)

@@ -37,10 +37,10 @@ from .common.counters import Counters
 from .common.exits import close_at_exit
 from .engine.advance import Advancer
 from .engine.engine import Engine
-from .engine.flights import Runner
 from .engine.forks import Roots
 from .engine.inbox import Inbox
 from .engine.intake import Intake
+from .engine.overlap import Runner
 from .engine.scheduler import Scheduler
 from .engine.sequence import Job
 from .engine.waiting import WaitingQueue
@@ -55,8 +55,8 @@ from .model.parallel import Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import RankedRunner, join
 from .model.runner.runner import ModelRunner
+from .process.compile_pool import CompilePool
 from .process.ranks import OtherRanks
-from .process.workshop import Workshop
 from .radix.cache import RadixCache
 from .radix.host import HostTier
 from .text.tokenizer import Tokenizer
@@ -89,9 +89,9 @@ class LocalBackend(Resident):
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
-        self._workshop = Workshop(tokenizer.token_bytes, end_ids)
+        self._compile_pool = CompilePool(tokenizer.token_bytes, end_ids)
         constraints = Constraints(
-            *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop),
+            *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._compile_pool),
             config.constraint,
         )
         self._compiling = constraints.guides.seconds
@@ -255,7 +255,7 @@ class LocalBackend(Resident):
         for job in list(self._jobs.values()):
             job.mailbox.fail(self._end(BackendClosed.meanwhile()))
         self._close_runner()
-        self._workshop.close()
+        self._compile_pool.close()
 
     def _idle(self) -> None:
         """Wait for something to do."""
@@ -355,10 +355,10 @@ def _load(
         return ModelRunner(model, num_slots, host=host, **kernels), _nothing
     sizes = described.context_len, num_slots, config.host_slots, config.host_file, kernels
     loaded = source, dtype, config.device, *sizes
-    others = OtherRanks(size, *loaded, patience=config.hang_timeout)
+    others = OtherRanks(size, *loaded, hang_timeout=config.hang_timeout)
     try:
         others.wait("loading")
-        ranks = join(0, size, others.meeting_place, device)
+        ranks = join(0, size, others.store_path, device)
         model = load_model(source, described, getattr(torch, dtype), device, ranks)
         others.wait("ready")
         runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)

@@ -1,4 +1,4 @@
-"""What one step computes, as plain integers: the word that scheduler and runner share.
+"""What one step computes, as plain integers: the data that scheduler and runner exchange.
 
 It knows nothing of torch, of models or of the radix tree. Token positions count from 0; a slot is
 the place of one token's keys and values in the pool.
@@ -19,7 +19,7 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 class NoMemory(RuntimeError):
-    """A device has no memory for a batch now, not even for it in pieces. What the pool held is as
+    """A device has no memory for a batch now, not even in micro-batches. What the pool held is as
     it was, but for the batch's own slots; its copies are made."""
 
 
@@ -100,8 +100,8 @@ class Batch:
       once.
     draws: N, how each of these is drawn.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
-    targets: [M] these successors' token ids. num_rivals: how many of the likeliest tokens in each
-      one's place are wanted.
+    targets: [M] these successors' token ids. num_top_logprobs: how many of the likeliest tokens at
+      each position are returned.
     queried: [K] indices into `ids` of the tokens after which something is asked; queries: what.
     copies: to and from the host, in this order and before anything is computed.
     """
@@ -119,7 +119,7 @@ class Batch:
     targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     queried: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     queries: tuple[Query, ...] = ()
-    num_rivals: int = 0
+    num_top_logprobs: int = 0
     copies: tuple[Copy, ...] = ()
 
 
@@ -130,7 +130,7 @@ class Outcome:
     tokens: [N] drawn token ids.
     logprobs: [N] their log-probabilities under the model's own distribution (temperature 1, no
       penalty, no filter); NaN where the draw asked for none.
-    tops: for each drawn token its best rivals (token id, log-probability), best first.
+    tops: for each drawn token the top log-probabilities as (token id, log-probability), best first.
     scores: [M] log-probability of each target. score_tops: the likeliest tokens in its place, best
       first; none where the batch asks for none.
     log_masses: [N] log of the share of the distribution (after penalties and temperature) that the

@@ -95,7 +95,7 @@ class Sampling:
       stands before is a whole answer.
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
-    logprobs: None: none; k: log-probability of each generated token and its k best rivals.
+    logprobs: None: none; k: log-probability of each generated token and the k top ones.
     log_mass: tell how much of the distribution the constraint left at each step; its forced text
       is then drawn token by token, so that this is an importance weight.
     """
@@ -219,7 +219,7 @@ class Call:
       is cut into tokens, and with no longer option. "canonical": the same, over the tokens that
       the tokenizer gives.
     scored_from: the prompt's own tokens from this position on get their log-probabilities, with
-      `sampling.logprobs` rivals each; None: none do. Those of cached tokens are kept beside them,
+      `sampling.logprobs` top ones each; None: none do. Those of cached tokens are kept beside them,
       as far as the setting `logprob_bytes` allows; only what is not kept is computed.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.

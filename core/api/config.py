@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ..common.nearest import did_you_mean, nearest
+from ..common.suggestions import closest, did_you_mean
 from .protocol import InvalidCall, Sampling
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
@@ -181,7 +181,7 @@ def _meant(value: object, choices: tuple[str, ...]) -> str:
 def _meant_dtype(value: object) -> str:
     """The name of a dtype that is given by another name, or as torch's own object."""
     name = str(value).lower().removeprefix("torch.")
-    near = _DTYPE_ALIASES.get(name) or nearest(name, DTYPES)
+    near = _DTYPE_ALIASES.get(name) or closest(name, DTYPES)
     return f"; did you mean {near!r}?" if near is not None else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..common.nearest import did_you_mean
+from ..common.suggestions import did_you_mean
 
 DRAFTS: Mapping[str, int] = MappingProxyType(
     {

@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
-from ..common.nearest import nearest
+from ..common.suggestions import closest
 from .errors import InvalidCall
 
 P = ParamSpec("P")
@@ -57,8 +57,8 @@ def meant(name: str, known: Iterable[str], *places: Place) -> str:
     known = frozenset(known)
     near = _OTHERS.get(name)
     if near is None or not any(near in names for names in (known, *(it.names for it in places))):
-        strays = (nearest(name, place.names, 0.8) for place in places)
-        near = nearest(name, known.union(stray for stray in strays if stray is not None))
+        strays = (closest(name, place.names, 0.8) for place in places)
+        near = closest(name, known.union(stray for stray in strays if stray is not None))
     if near is None:
         return ""
     if near in known:
@@ -75,7 +75,7 @@ class UnknownKeyword(InvalidCall, TypeError):
         names = tuple(sorted(known))
         super().__init__(field, value, ", ".join(names) or "no keywords")
         self.args = (field, value, names, *places)
-        self.suggestion = nearest(field, names)
+        self.suggestion = closest(field, names)
 
     def __str__(self) -> str:
         return super().__str__() + meant(self.field, *self.args[2:])

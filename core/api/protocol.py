@@ -97,7 +97,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One token's log-probability under the model's own distribution, with its best rivals.
+    """One token's log-probability under the model's own distribution, with the top ones at its
+    position.
 
     top: the likeliest tokens and their log-probabilities, best first, as many as were asked for.
     """

@@ -165,7 +165,7 @@ class Advancer:
         if sequence.score_start is None:
             return ()
         ids = sequence.tokens[sequence.score_start :].tolist()
-        count = sequence.num_rivals
+        count = sequence.num_top_logprobs
         tops = [top[:count] for top in sequence.score_tops] if count else repeat(())
         return tuple(map(TokenLogprob, ids, sequence.scores, tops))
 

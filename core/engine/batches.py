@@ -71,7 +71,7 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
     drawing = [i for i, part in enumerate(parts) if part.is_drawing]
     for index, i in enumerate(drawing):
         parts[i].sequence.draw_index = index
-    scored, targets, num_rivals = _score_plan(parts, ends - lens)
+    scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
     asked = [(i, node) for i, part in enumerate(parts) if (node := _asked(part)) is not None]
     return Batch(
         ids=ids,
@@ -85,7 +85,7 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
         draws=tuple([parts[i].sequence.draw() for i in drawing]) if has_draws else (),
         scored=scored,
         targets=targets,
-        num_rivals=num_rivals,
+        num_top_logprobs=num_top_logprobs,
         queried=ends[[i for i, _ in asked]] - 1,
         queries=tuple([_query(node) for _, node in asked]),
         copies=() if host is None else host.take_copies(),
@@ -133,17 +133,18 @@ def _query(node: Node) -> Query:
 
 
 def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:
-    """Which tokens of the batch have a successor to be scored, these, and the rivals wanted."""
+    """Which tokens of the batch have a successor to be scored, these, and the top_logprobs
+    count."""
     scored: list[Ints] = []
     targets: list[Longs] = []
-    num_rivals = 0
+    num_top_logprobs = 0
     for part, offset in zip(parts, offsets, strict=True):
         if not part.scored:
             continue
         first, last = part.scored.start, part.scored.stop
-        num_rivals = max(num_rivals, part.sequence.num_rivals)
+        num_top_logprobs = max(num_top_logprobs, part.sequence.num_top_logprobs)
         scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
         targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
     if not scored:
         return np.empty(0, np.int32), np.empty(0, np.int64), 0
-    return np.concatenate(scored), np.concatenate(targets), num_rivals
+    return np.concatenate(scored), np.concatenate(targets), num_top_logprobs

@@ -232,7 +232,11 @@ class Scheduler:
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace
         if sequence.needs_scores or sequence.num_known:
-            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
+            wanted = (
+                sequence.ids[: sequence.prompt_len],
+                sequence.scored_end,
+                sequence.num_top_logprobs,
+            )
             sequence.take_scores(self._cache.read_logprobs(namespace, *wanted))
         return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
 
@@ -287,19 +291,19 @@ class Scheduler:
         start, limit = sequence.match_len, sequence.match_limit
         if start >= limit or sequence.match_node < 0:
             return False
-        rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
+        others = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
         wanted, least = sequence.ids[start:limit], self._queue.hold_min
-        return any(_common(wanted, rival.tokens[start:]) >= least for rival in rivals)
+        return any(_common(wanted, other.tokens[start:]) >= least for other in others)
 
     def _is_scored(self, sequence: Sequence) -> bool:
         """Whether a running sequence finds the next scores that this one wants."""
         start, limit = sequence.match_limit, sequence.full_limit
-        rivals = self._scoring.get(sequence.prefix_hash(start), ())
+        others = self._scoring.get(sequence.prefix_hash(start), ())
         wanted, least = sequence.ids[start:limit], 1 + self._queue.hold_min
         return any(
-            rival.num_rivals >= sequence.num_rivals
-            and _common(wanted, rival.ids[start : rival.prompt_len]) >= least
-            for rival in rivals
+            other.num_top_logprobs >= sequence.num_top_logprobs
+            and _common(wanted, other.ids[start : other.prompt_len]) >= least
+            for other in others
         )
 
     # --- placing ---------------------------------------------------------------------------

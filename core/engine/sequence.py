@@ -58,8 +58,8 @@ class Sequence:
 
     ids: [room] prompt, then generated tokens; the first `num_ids` count.
     score_start: position of the first token to be scored; None: none. scores, score_tops: what was
-      found of these so far, and of their rivals. num_known: how many of those to come the cache was
-      last seen to have. num_kept: how many of the first ones the cache was given.
+      found of these so far, and their top log-probabilities. num_known: how many of those to come
+      the cache was last seen to have. num_kept: how many of the first ones the cache was given.
     seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
     index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
@@ -174,7 +174,7 @@ class Sequence:
         return (self.score_start or 0) + self.num_kept
 
     @property
-    def num_rivals(self) -> int:
+    def num_top_logprobs(self) -> int:
         """Likeliest tokens that are wanted beside each scored one."""
         call = self.job.call
         return 0 if call.scored_from is None else call.sampling.logprobs or 0
@@ -279,7 +279,7 @@ class Sequence:
         if self.num_kept == len(self.scores):
             self.num_kept += len(found)
         self.scores += found.values.tolist()
-        self.score_tops += found.pairs(self.num_rivals)
+        self.score_tops += found.pairs(self.num_top_logprobs)
         self.num_known = 0
 
     def give_scores(self, end: int) -> Logprobs | None:
@@ -290,8 +290,8 @@ class Sequence:
         if rows.start >= rows.stop:
             return None
         self.num_kept = rows.stop
-        tops = self.score_tops[rows] if self.num_rivals else ()
-        return Logprobs.of(self.scores[rows], tops, self.num_rivals)
+        tops = self.score_tops[rows] if self.num_top_logprobs else ()
+        return Logprobs.of(self.scores[rows], tops, self.num_top_logprobs)
 
     def at(self, node: Node, index: int) -> Sequence:
         """The sequence that asks for the distribution at another node of the same search."""

@@ -82,7 +82,11 @@ class WaitingQueue:
         namespace = sequence.job.call.namespace
         sequence.num_known = 0
         if sequence.needs_scores:
-            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
+            wanted = (
+                sequence.ids[: sequence.prompt_len],
+                sequence.scored_end,
+                sequence.num_top_logprobs,
+            )
             sequence.num_known = cache.count_logprobs(namespace, *wanted)
         match = cache.match(namespace, sequence.tokens, sequence.match_limit)
         sequence.match_len, sequence.match_node = match.length, match.node

@@ -67,19 +67,19 @@ def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
         step(ids, 1, table),
         scored=np.array([0, 3], np.int32),
         targets=np.array([301, 302]),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.array([1], np.int32),
         queries=(Query(np.array([300, 301]), (np.array([5, 6], np.int32),)),),
     )
     runner.run(replace(asked, draws=DRAWS))
     torch.cuda.set_sync_debug_mode("error")
     first = runner.launch(step(ids, 2, table))
-    first.draw(DRAWS)
+    first.sample(DRAWS)
     second = runner.launch(replace(asked, ids=-1 - np.arange(6)))
-    second.draw(DRAWS)
+    second.sample(DRAWS)
     torch.cuda.set_sync_debug_mode("default")
-    assert (first.outcome().tokens >= 0).all()
-    assert (second.outcome().tokens >= 0).all()
+    assert (first.result().tokens >= 0).all()
+    assert (second.result().tokens >= 0).all()
 
 
 def test_answers_with_all_that_draws_may_ask_for_are_those_without_overlap(

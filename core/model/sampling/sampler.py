@@ -1,4 +1,4 @@
-"""Draws tokens from logits, a whole batch at once.
+"""Samples tokens from logits, a whole batch at once.
 
 Every filter is a floor: the least weight that a token may have, found by compiled loops on a CPU
 that has them, else among the few likeliest tokens and, only for rows where these do not hold the
@@ -31,15 +31,15 @@ _RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before al
 _BLOCK = 128
 _HALVINGS = 30  # of the range of the bits of 0 to 1
 _ABOVE_ONE = 0x3F800001  # bits of the float after 1
-COLDEST = 1e-6
+MIN_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
-    logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the best
-    rivals of each, empty where not asked for. log_masses: [N] as in `Outcome`, or empty where no
-    draw asks for them."""
+    logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the
+    top log-probabilities of each, empty where not requested. log_masses: [N] as in `Outcome`, or
+    empty where no draw asks for them."""
 
     tokens: Longs
     logprobs: Floats
@@ -52,7 +52,7 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
 
     is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
     """
-    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
+    has_loops = has_compiled_sampler(logits.device) if is_compiled is None else is_compiled
     quick = _quick(logits, draws) if has_loops else None
     if quick is not None:
         return _tokens_only(quick)
@@ -98,8 +98,8 @@ def _tokens_only(tokens: Longs) -> Drawn:
     return Drawn(tokens, logprobs, ((),) * len(tokens))
 
 
-def can_draw(device: torch.device) -> bool:
-    """Whether there are compiled loops that draw there; compiles them the first time."""
+def has_compiled_sampler(device: torch.device) -> bool:
+    """Whether compiled sampling loops exist for the device; compiles them on the first call."""
     return device.type == "cpu" and drawer() is not None and masker() is not None
 
 
@@ -171,7 +171,7 @@ def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
     weights = logits.new_empty(len(logits), -(-size // _BLOCK) * _BLOCK)
     weights[:, size:] = 0
     real = weights[:, :size]
-    cold = torch.tensor([max(t, COLDEST) for t in temperatures], device=logits.device)
+    cold = torch.tensor([max(t, MIN_TEMPERATURE) for t in temperatures], device=logits.device)
     torch.sub(logits, logits.amax(-1, keepdim=True), out=real)
     real.div_(cold[:, None]).exp_()
     return weights
@@ -302,7 +302,8 @@ def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
     masses = np.zeros(len(draws), np.float32)
     index = torch.tensor(rows, device=free.device)
     temperatures = [
-        max(draws[row].temperature, COLDEST) if draws[row].temperature else 1.0 for row in rows
+        max(draws[row].temperature, MIN_TEMPERATURE) if draws[row].temperature else 1.0
+        for row in rows
     ]
     scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
     some, whole = (
@@ -326,14 +327,14 @@ def _logprobs(
     chosen = own.gather(-1, tokens[index][:, None]) - total
     logprobs[rows] = chosen[:, 0].numpy(force=True)
     most = max(draws[row].logprobs or 0 for row in rows)
-    for row, top in zip(rows, tops_of(*rivals(own, total, most)), strict=True):
+    for row, top in zip(rows, tops_of(*top_logprobs(own, total, most)), strict=True):
         tops[row] = top[: draws[row].logprobs or 0]
     return logprobs, tuple(tops)
 
 
-def rivals(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_logprobs(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
-    first, both [N, count]. total: [N, 1] the logarithm of each row's sum."""
+    first, both [N, count]. total: [N, 1] logsumexp of each row."""
     best, ids = logits.topk(min(count, logits.shape[-1]))
     return ids, best - total
 

@@ -147,7 +147,7 @@ ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that hang are noticed within a second or so."""
-    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, patience=1.0))
+    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, hang_timeout=1.0))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -172,9 +172,9 @@ def test_a_dead_parent_leaves_no_stopped_rank() -> None:
     program = """
         import os, signal
         from forkroot.core.local import LocalBackend
-        from forkroot.core.process.watch import heirs
+        from forkroot.core.process.liveness import descendants
         backend = LocalBackend.from_folder("tiny", num_slots=500, context_len=128, ranks=2)
-        (rank,) = heirs(os.getpid())
+        (rank,) = descendants(os.getpid())
         os.kill(rank, signal.SIGSTOP)
         print(rank, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

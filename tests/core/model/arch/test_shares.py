@@ -246,7 +246,7 @@ def test_draws_scores_and_answers_on_two_ranks_are_those_of_one(
         ),
         scored=np.arange(290, dtype=np.int32),  # more rows than are looked at together
         targets=random.integers(0, 97, 290),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.arange(300, 340, dtype=np.int32),
         queries=(Query(np.array([0, 63, 64, 96]), (np.arange(60, 70, dtype=np.int32),)),) * 40,
     )

@@ -58,9 +58,9 @@ def main(fd: int) -> None:
 def serve(line: Line) -> None:
     """Compute along, then say how many steps were recorded and repeated."""
     messages = line.messages()
-    folder, meeting_place = next(messages)
+    folder, store_path = next(messages)
     warming = Warming()
-    ranks = join(1, 2, meeting_place, torch.device("cpu"))
+    ranks = join(1, 2, store_path, torch.device("cpu"))
     runner = runner_of(folder, ranks, warming)
     shown = (message for (message,) in messages)
     follow(takewhile(lambda message: message != "end", shown), runner, ranks, _never)
@@ -69,4 +69,4 @@ def serve(line: Line) -> None:
 
 
 def _never(number: int) -> None:
-    raise AssertionError(f"memory does not do for batch {number}")
+    raise AssertionError(f"memory is too small for batch {number}")

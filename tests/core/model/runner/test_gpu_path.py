@@ -78,7 +78,7 @@ class Both:
     def check(self, batch: Batch) -> list[int]:
         """Every token's distribution is near on both; gives the tokens that follow."""
         every = np.arange(len(batch.ids), dtype=np.int32)
-        told = replace(batch, scored=every, targets=batch.ids, num_rivals=2)
+        told = replace(batch, scored=every, targets=batch.ids, num_top_logprobs=2)
         here, there = self.here.run(told), self.there.run(told)
         assert np.abs(here.scores - there.scores).max() <= 1e-4
         for mine, other in zip(here.score_tops, there.score_tops, strict=True):
@@ -182,7 +182,9 @@ class Narrow:
         return self._model.hidden(inputs, *rest)
 
 
-def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCheckpoint) -> None:
+def test_a_batch_that_does_not_fit_is_computed_in_micro_batches(
+    make_checkpoint: MakeCheckpoint,
+) -> None:
     folder, _ = make_checkpoint(**SMALL)
     model: Any = Narrow(load(folder), 10_000)
     whole, narrow = ModelRunner(load(folder), 2 * NUM_SLOTS), ModelRunner(model, 2 * NUM_SLOTS)
@@ -194,9 +196,9 @@ def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCh
     )
     wanted = whole.run(batch)
     model.most = 21
-    flight = narrow.launch(replace(batch, draws=()))
-    flight.draw(batch.draws)
-    found = flight.outcome()
+    launched = narrow.launch(replace(batch, draws=()))
+    launched.sample(batch.draws)
+    found = launched.result()
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert found.scores == pytest.approx(wanted.scores, abs=1e-5)
     assert (len(found.tops), len(found.score_tops)) == (3, 0)
@@ -204,11 +206,11 @@ def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCh
     assert narrow.run(again).tokens.tolist() == whole.run(again).tokens.tolist()
 
 
-def test_a_batch_that_fits_in_no_piece_is_refused(make_checkpoint: MakeCheckpoint) -> None:
+def test_a_batch_of_which_no_micro_batch_fits_is_refused(make_checkpoint: MakeCheckpoint) -> None:
     model: Any = Narrow(load(make_checkpoint(**SMALL)[0]), 1)
     place = placement(5)
     batch = place.batch({place.add([5] * 20): 20})
-    with pytest.raises(NoMemory, match="the memory of cpu does not do for a batch"):
+    with pytest.raises(NoMemory, match="the memory of cpu is too small for a batch"):
         ModelRunner(model, NUM_SLOTS).run(batch)
 
 

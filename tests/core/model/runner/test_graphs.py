@@ -147,17 +147,17 @@ def test_a_batch_may_name_tokens_that_are_being_drawn(
     prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
     sequences = [place.add(prompt) for prompt in prompts]
     batch = place.batch({s: len(prompts[s]) for s in sequences})
-    told, away, before = plain.run(batch), runner.launch(batch), sequences
-    away.draw(batch.draws)
+    expected, in_flight, before = plain.run(batch), runner.launch(batch), sequences
+    in_flight.sample(batch.draws)
     for mine in ([2, 0, 1], [1, 2], [2, 1]):
-        known = dict(zip(before, told.tokens.tolist(), strict=True))
+        known = dict(zip(before, expected.tokens.tolist(), strict=True))
         batch = place.batch(take(place, mine, [known[s] for s in mine]))
-        names = np.array([-1 - before.index(s) for s in mine])
-        flight = runner.launch(replace(batch, ids=names, draws=()))
-        assert away.outcome().tokens.tolist() == told.tokens.tolist()
-        flight.draw(batch.draws)
-        told, away, before = plain.run(batch), flight, mine
-    assert away.outcome().tokens.tolist() == told.tokens.tolist()
+        references = np.array([-1 - before.index(s) for s in mine])
+        launched = runner.launch(replace(batch, ids=references, draws=()))
+        assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
+        launched.sample(batch.draws)
+        expected, in_flight, before = plain.run(batch), launched, mine
+    assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
 
 
 def test_what_fills_a_step_up_touches_the_spare_slot_only(

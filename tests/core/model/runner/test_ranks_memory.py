@@ -1,4 +1,4 @@
-"""Ranks whose memory does not do for a batch: all stay in step, and no other batch is harmed."""
+"""Ranks whose memory is too small for a batch: all stay in step, and no other batch is harmed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from torch import Tensor
 from forkroot.core.api.batch import Batch, Draw, NoMemory, Outcome, Query
 from forkroot.core.api.protocol import BackendClosed
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.runner import hollow
-from forkroot.core.model.runner.pieces import joined, pieces
+from forkroot.core.model.runner import dummy_collectives
+from forkroot.core.model.runner.micro_batches import merged, micro_batches
 from forkroot.core.model.runner.ranks import RankedRunner, follow
 from forkroot.core.model.runner.runner import ModelRunner
 
@@ -62,7 +62,7 @@ class Scarce:
 
     def __init__(self, noted: Noted, rank: int) -> None:
         self._noted, self._rank = noted, rank
-        self._is_hollow = False
+        self._is_dummy = False
         noted.gate[rank] = self._check
         self.in_steps: list[int] = []
         self._begun = 0
@@ -103,7 +103,7 @@ class Others:
         self.orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.short: set[int] = set()
 
-    def show(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.orders.put(message)
 
     def check(self) -> None:
@@ -112,10 +112,10 @@ class Others:
     def when_gone(self, action: Callable[[], None]) -> None:
         """It lives."""
 
-    def watch(self, told: Callable[[], Any]) -> None:
+    def watch(self, report: Callable[[], Any]) -> None:
         """It does not hang."""
 
-    def is_short(self, number: int) -> bool:
+    def is_out_of_memory(self, number: int) -> bool:
         return number in self.short
 
 
@@ -159,7 +159,7 @@ def batches(place: Placement) -> tuple[Batch, Batch]:
         draws=draws,
         scored=np.arange(20, dtype=np.int32),
         targets=random.integers(0, 97, 20),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.arange(34, 40, dtype=np.int32),
         queries=(Query(np.array([0, 63]), (np.arange(60, 70, dtype=np.int32),)),) * 6,
     )
@@ -193,7 +193,7 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
     named = replace(drawn, ids=np.array([-1]))
     asked = [unasked, whole, named, place.batch({first: 37, second: 2})]
 
-    def run(hollows: bool) -> list[list[Any]]:
+    def run(is_dummy: bool) -> list[list[Any]]:
         noted = Noted()
 
         def each(rank: int) -> None:
@@ -201,8 +201,8 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
             model = load(folder, ranks)
             runner = ModelRunner(model, NUM_SLOTS, ranks)
             for batch in asked:
-                if hollows:
-                    hollow.finish(model, ranks, batch, 0)
+                if is_dummy:
+                    dummy_collectives.run_remaining(model, ranks, batch, 0)
                 elif rank:
                     runner.follow(replace(batch, draws=(), queries=()))
                 else:
@@ -212,14 +212,14 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
             list(pool.map(each, range(SIZE)))
         return noted.met
 
-    found, wanted = run(hollows=True), run(hollows=False)
+    found, wanted = run(is_dummy=True), run(is_dummy=False)
     assert found == wanted
     assert {kind for kind, *_ in wanted[1]} == {"sum", "gather", "spread"}
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("num_met", [0, 1, 4, 5])
-def test_a_batch_for_which_a_rank_has_no_memory_is_computed_in_pieces(
+def test_a_batch_for_which_a_rank_has_no_memory_is_computed_in_micro_batches(
     make_checkpoint: MakeCheckpoint, rank: int, num_met: int
 ) -> None:
     folder, _ = make_checkpoint()
@@ -246,10 +246,10 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
 
     def use(two: RankedRunner) -> list[Outcome]:
         with pytest.raises(NoMemory, match="the memory of"):
-            flight = two.launch(replace(whole, draws=()))
-            flight.draw(whole.draws)
-            flight.outcome()
-        with pytest.raises(NoMemory, match="the memory of"):  # its pieces neither
+            launched = two.launch(replace(whole, draws=()))
+            launched.sample(whole.draws)
+            launched.result()
+        with pytest.raises(NoMemory, match="the memory of"):  # its micro-batches neither
             two.run(whole)
         return [two.run(whole), two.run(after)]
 
@@ -259,14 +259,16 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
     assert noted.met[0] == noted.met[1]
 
 
-def test_pieces_with_draws_give_what_the_whole_gives(make_checkpoint: MakeCheckpoint) -> None:
+def test_micro_batches_with_draws_give_what_the_whole_gives(
+    make_checkpoint: MakeCheckpoint,
+) -> None:
     folder, _ = make_checkpoint()
     whole, _ = batches(Placement())
     alone = ModelRunner(load(folder, Ranks()), NUM_SLOTS)
     wanted = alone.run(whole)
     for size in (7, 30, 100):
-        parts = [alone.run(piece) for piece in pieces(whole, size, has_draws=True)]
-        assert_same(joined(parts), wanted)
+        parts = [alone.run(it) for it in micro_batches(whole, size, has_draws=True)]
+        assert_same(merged(parts), wanted)
 
 
 def test_another_failure_ends_all(make_checkpoint: MakeCheckpoint) -> None:

@@ -32,13 +32,13 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are n
 class Follower:
     """The other rank, in a process of its own."""
 
-    def __init__(self, folder: str, meeting_place: str) -> None:
+    def __init__(self, folder: str, store_path: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(Path(__file__).parent))
             self._child = spawn("following")
-        self._child.line.send(folder, meeting_place)
+        self._child.line.send(folder, store_path)
 
-    def show(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self._child.line.send(message)
 
     def check(self) -> None:
@@ -47,10 +47,10 @@ class Follower:
     def when_gone(self, action: Callable[[], None]) -> None:
         """It lives as long as it is wanted."""
 
-    def watch(self, told: Callable[[], Any]) -> None:
+    def watch(self, report: Callable[[], Any]) -> None:
         """It does not hang."""
 
-    def is_short(self, number: int) -> bool:
+    def is_out_of_memory(self, number: int) -> bool:
         return False
 
     def counts(self) -> tuple[int, int]:
@@ -68,9 +68,9 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     sizes = {"num_key_value_heads": 2, "head_dim": 8}
     folder = str(make_checkpoint(**{**SMALL, **sizes})[0])
     alone = runner_of(folder, Ranks(), Warming())
-    meeting_place, mine = str(tmp_path / "store"), Warming()
-    follower = Follower(folder, meeting_place)
-    ranks = join(0, 2, meeting_place, torch.device("cpu"))
+    store_path, mine = str(tmp_path / "store"), Warming()
+    follower = Follower(folder, store_path)
+    ranks = join(0, 2, store_path, torch.device("cpu"))
     both = RankedRunner(runner_of(folder, ranks, mine), ranks, follower)
     recorded = mine.recorded
 
@@ -79,18 +79,18 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     sequences = [place.add(prompt) for prompt in prompts]
     draw = Draw(temperature=1.0, seed=9, logprobs=1)
     batch = place.batch({s: len(prompts[s]) for s in sequences}, draw)
-    told, away, before = alone.run(batch), both.launch(replace(batch, draws=())), sequences
-    away.draw(batch.draws)
+    expected, in_flight, before = alone.run(batch), both.launch(replace(batch, draws=())), sequences
+    in_flight.sample(batch.draws)
     for mine_now in ([1, 0], [0, 1], [1]):
-        known = dict(zip(before, told.tokens.tolist(), strict=True))
+        known = dict(zip(before, expected.tokens.tolist(), strict=True))
         batch = place.batch(take(place, mine_now, [known[s] for s in mine_now]), draw)
-        names = np.array([-1 - before.index(s) for s in mine_now])
-        flight = both.launch(replace(batch, ids=names, draws=()))
-        assert away.outcome().tokens.tolist() == told.tokens.tolist()
-        flight.draw(batch.draws)
-        told, away, before = alone.run(batch), flight, mine_now
-    found = away.outcome()
-    assert found.tokens.tolist() == told.tokens.tolist()
-    assert found.logprobs == pytest.approx(told.logprobs, abs=1e-4)
+        references = np.array([-1 - before.index(s) for s in mine_now])
+        launched = both.launch(replace(batch, ids=references, draws=()))
+        assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
+        launched.sample(batch.draws)
+        expected, in_flight, before = alone.run(batch), launched, mine_now
+    found = in_flight.result()
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
     assert recorded == mine.recorded == mine.repeated == 3
     assert follower.counts() == (mine.recorded, mine.repeated)

@@ -15,9 +15,9 @@ if not torch.cuda.is_available():  # before Triton is first imported
 pytest.importorskip("triton")
 
 from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.model.sampling.device_sampler import sample_on_device
 from forkroot.core.model.sampling.fetch import Fetch
 from forkroot.core.model.sampling.sampler import Drawn, sample
-from forkroot.core.model.sampling.there import sample_there
 from forkroot.kernels.devices import drawing_for
 
 SIZE = 300
@@ -29,17 +29,17 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def drawn_there(logits: torch.Tensor, draws: Sequence[Draw], device: torch.device) -> Drawn:
-    drawing = drawing_for(device, "triton")
-    assert drawing is not None
+def sampled_on_device(logits: torch.Tensor, draws: Sequence[Draw], device: torch.device) -> Drawn:
+    sampler = drawing_for(device, "triton")
+    assert sampler is not None
     fetch, before = Fetch(device), logits.clone()
-    there = logits.to(device)
-    begun = sample_there(there, draws, drawing, fetch)
+    on_device = logits.to(device)
+    samples = sample_on_device(on_device, draws, sampler, fetch)
     fetch.seal()
     fetch.wait()
-    assert torch.equal(there.cpu().nan_to_num(), before.nan_to_num())
-    found = begun.told()
-    assert begun.tokens.tolist() == found.tokens.tolist()
+    assert torch.equal(on_device.cpu().nan_to_num(), before.nan_to_num())
+    found = samples.result()
+    assert samples.tokens.tolist() == found.tokens.tolist()
     return found
 
 
@@ -96,7 +96,7 @@ def test_all_that_draws_may_ask_for_is_as_the_sampler_has_it(seed, device) -> No
     rng = np.random.default_rng(seed)
     draws = [some_draw(rng) for _ in range(int(rng.integers(1, 9)))]
     logits = torch.from_numpy(rng.standard_normal((len(draws), SIZE)).astype(np.float32)) * 3
-    assert_same(drawn_there(logits, draws, device), sample(logits, draws, is_compiled=False))
+    assert_same(sampled_on_device(logits, draws, device), sample(logits, draws, is_compiled=False))
 
 
 def test_rows_that_are_no_numbers_or_allow_nothing_harm_none_beside_them(device) -> None:
@@ -109,7 +109,7 @@ def test_rows_that_are_no_numbers_or_allow_nothing_harm_none_beside_them(device)
     ]
     logits = torch.randn(4, SIZE, generator=torch.Generator().manual_seed(1))
     logits[0, 7] = torch.nan
-    found, wanted = drawn_there(logits, draws, device), sample(logits, draws)
+    found, wanted = sampled_on_device(logits, draws, device), sample(logits, draws)
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert [token < 0 for token in found.tokens] == [True, True, False, True]
     assert found.logprobs[2] == pytest.approx(wanted.logprobs[2], abs=1e-5)
@@ -132,7 +132,7 @@ def test_nothing_of_the_device_is_read_before_it_is_asked_for() -> None:
         assert {it.device for it in (logits, *settings)} == {nowhere}
         return torch.empty(len(logits), dtype=torch.int32, device=nowhere)
 
-    begun = sample_there(torch.empty(5, SIZE, device=nowhere), draws, draw, Fetch(nowhere))
-    assert begun.tokens.shape == (5,)
+    samples = sample_on_device(torch.empty(5, SIZE, device=nowhere), draws, draw, Fetch(nowhere))
+    assert samples.tokens.shape == (5,)
     with pytest.raises(TypeError, match="meta"):
-        begun.told()
+        samples.result()

@@ -35,9 +35,9 @@ from forkroot.core.fsm.regex.regex import compile_regex, from_choices
 from forkroot.core.fsm.tokens.finish import ShortestFinish
 from forkroot.core.fsm.tokens.regular import Compiled, automaton
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
-from forkroot.core.process import workshop as room
-from forkroot.core.process.watch import heirs
-from forkroot.core.process.workshop import Workshop
+from forkroot.core.process import compile_pool
+from forkroot.core.process.compile_pool import CompilePool
+from forkroot.core.process.liveness import descendants
 
 TOKENS = [*(bytes([byte]) for byte in range(256)), b"", b"ab", "☃☃".encode()]
 VOCABULARY = Vocabulary(TOKENS, [256])
@@ -45,15 +45,15 @@ PATTERNS = ["a", r"\d{3}é+", r"(a|b)*a(a|b){4}", "[^x]*☃", "(?i)straße"]
 
 
 @pytest.fixture(scope="module")
-def workshop() -> Iterator[Workshop]:
-    made = Workshop(TOKENS, [256])
+def pool() -> Iterator[CompilePool]:
+    made = CompilePool(TOKENS, [256])
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_automata_are_those_of_this_process(workshop: Workshop, pattern: str) -> None:
-    (there, num_tokens), here = workshop.compiled(Regex(pattern), "regex"), compile_regex(pattern)
+def test_automata_are_those_of_this_process(pool: CompilePool, pattern: str) -> None:
+    (there, num_tokens), here = pool.compiled(Regex(pattern), "regex"), compile_regex(pattern)
     assert num_tokens is not None
     assert np.array_equal(num_tokens, ShortestFinish(here, VOCABULARY).num_tokens)
     assert np.array_equal(there.table, here.table)
@@ -63,19 +63,19 @@ def test_automata_are_those_of_this_process(workshop: Workshop, pattern: str) ->
     assert np.array_equal(there.partition.kinds, here.partition.kinds)
 
 
-def test_lists_of_texts_and_schemas(workshop: Workshop) -> None:
+def test_lists_of_texts_and_schemas(pool: CompilePool) -> None:
     options = ("one", "two", "☃")
-    there, here = workshop.compiled(Choices(options), "choices").dfa, from_choices(options)
+    there, here = pool.compiled(Choices(options), "choices").dfa, from_choices(options)
     assert np.array_equal(there.table, here.table)
     schema = {"type": "array", "items": {"enum": [1, "é"]}, "maxItems": 3}
-    planned, expected = workshop.plan(JsonSchema(schema)), compile_regex(schema_pattern(schema))
+    planned, expected = pool.plan(JsonSchema(schema)), compile_regex(schema_pattern(schema))
     assert isinstance(planned, Compiled) and np.array_equal(planned.dfa.table, expected.table)
-    spaced = workshop.plan(JsonSchema({"type": "array", "items": {"const": 1}}, SPACED))
+    spaced = pool.plan(JsonSchema({"type": "array", "items": {"const": 1}}, SPACED))
     assert isinstance(spaced, Compiled) and spaced.dfa.matches("[1, 1]")
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "constraint",
     [
         JsonSchema({"type": "array", "items": {"$ref": "#"}}),
         JsonSchema({"type": "array", "items": {"$ref": "#"}}, SPACED),
@@ -84,99 +84,99 @@ def test_lists_of_texts_and_schemas(workshop: Workshop) -> None:
     ],
 )
 def test_what_is_known_of_a_grammar_is_what_this_process_finds(
-    workshop: Workshop, asked: JsonSchema | Grammar
+    pool: CompilePool, constraint: JsonSchema | Grammar
 ) -> None:
-    known = workshop.plan(asked)
+    known = pool.plan(constraint)
     assert isinstance(known, Known) and known.end is not None
-    assert known == plan_of(asked, lambda: Library(VOCABULARY))
+    assert known == plan_of(constraint, lambda: Library(VOCABULARY))
 
 
-def test_refusals_are_those_of_this_process(workshop: Workshop) -> None:
+def test_refusals_are_those_of_this_process(pool: CompilePool) -> None:
     with pytest.raises(InvalidCall) as caught:
-        workshop.compiled(Regex("(a)?(?(1)b|c)"), "json_schema")
+        pool.compiled(Regex("(a)?(?(1)b|c)"), "json_schema")
     with pytest.raises(InvalidCall) as expected:
         compile_regex("(a)?(?(1)b|c)", field="json_schema")
     assert str(caught.value) == str(expected.value)
     endless = {"anyOf": [{"$ref": "#"}, {"type": "integer"}]}
     with pytest.raises(NotRegular) as unsaid:
-        workshop.plan(JsonSchema(endless))
+        pool.plan(JsonSchema(endless))
     with pytest.raises(NotRegular) as here:
         schema_grammar(endless)
     assert str(unsaid.value) == str(here.value)
 
 
-def test_nothing_runs_before_it_is_needed_and_a_death_is_told() -> None:
-    workshop = Workshop(TOKENS, [256])
-    assert not workshop.is_running
-    before = set(heirs(os.getpid()))
-    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
-    (child,) = set(heirs(os.getpid())) - before
-    assert workshop.is_running
+def test_nothing_runs_before_it_is_needed_and_a_death_is_reported() -> None:
+    pool = CompilePool(TOKENS, [256])
+    assert not pool.is_running
+    before = set(descendants(os.getpid()))
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
+    (child,) = set(descendants(os.getpid())) - before
+    assert pool.is_running
     os.kill(child, signal.SIGSTOP)
     threading.Timer(0.2, os.kill, (child, signal.SIGKILL)).start()
     with pytest.raises(CallFailed, match="died"):
-        workshop.compiled(Regex("b"), "regex")
-    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
-    workshop.close()
+        pool.compiled(Regex("b"), "regex")
+    assert pool.compiled(Regex("c"), "regex").dfa.matches("c")
+    pool.close()
     with pytest.raises(BackendClosed):
-        workshop.compiled(Regex("d"), "regex")
+        pool.compiled(Regex("d"), "regex")
 
 
 def test_what_takes_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "SECONDS", 0.01)
-    workshop = Workshop(TOKENS, [256])
+    monkeypatch.setattr(compile_pool, "SECONDS", 0.01)
+    pool = CompilePool(TOKENS, [256])
     with pytest.raises(InvalidCall, match="compiles in"):
-        workshop.compiled(Regex("(a|b)*a(a|b){10}"), "regex")
-    monkeypatch.setattr(room, "SECONDS", 10.0)
-    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
-    workshop.close()
+        pool.compiled(Regex("(a|b)*a(a|b){10}"), "regex")
+    monkeypatch.setattr(compile_pool, "SECONDS", 10.0)
+    assert pool.compiled(Regex("c"), "regex").dfa.matches("c")
+    pool.close()
 
 
 def test_a_slow_compilation_is_logged_once_and_its_time_is_that_of_the_processor(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A child that is stopped takes no processor time: the limit on the whole time ends it."""
-    others = set(heirs(os.getpid()))
-    workshop = Workshop(TOKENS, [256])
-    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
-    (child,) = set(heirs(os.getpid())) - others
+    others = set(descendants(os.getpid()))
+    pool = CompilePool(TOKENS, [256])
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
+    (child,) = set(descendants(os.getpid())) - others
     os.kill(child, signal.SIGSTOP)
-    monkeypatch.setattr(room, "SECONDS", 0.05)
-    monkeypatch.setattr(room, "SECONDS_UNSAID", 0.1)
-    monkeypatch.setattr(room, "SECONDS_IN_ALL", 0.6)
+    monkeypatch.setattr(compile_pool, "SECONDS", 0.05)
+    monkeypatch.setattr(compile_pool, "SECONDS_BEFORE_LOG", 0.1)
+    monkeypatch.setattr(compile_pool, "SECONDS_IN_ALL", 0.6)
     with caplog.at_level("INFO", "forkroot.constraints"):
-        begun = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(InvalidCall, match="processor time"):
-            workshop.plan(JsonSchema({"type": "array", "items": {"type": "null"}}))
-    assert time.monotonic() - begun >= 0.6
+            pool.plan(JsonSchema({"type": "array", "items": {"type": "null"}}))
+    assert time.monotonic() - started >= 0.6
     assert caplog.messages == ["compiling a JSON schema (2 objects)"]
-    workshop.close()
+    pool.close()
 
 
-def asking(workshop: Workshop, pattern: str) -> tuple[threading.Thread, list[Any]]:
-    """A thread that asks for a pattern, and what it has got."""
+def compile_in_thread(pool: CompilePool, pattern: str) -> tuple[threading.Thread, list[Any]]:
+    """A thread that compiles a pattern, and a list that gets the result."""
     got: list[Any] = []
 
-    def ask() -> None:
+    def compile_one() -> None:
         try:
-            got.append(workshop.compiled(Regex(pattern), "regex").dfa)
+            got.append(pool.compiled(Regex(pattern), "regex").dfa)
         except BackendClosed as error:
             got.append(error)
 
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=compile_one)
     thread.start()
     return thread, got
 
 
 def hold(
-    workshop: Workshop, others: set[int], pattern: str
+    pool: CompilePool, others: set[int], pattern: str
 ) -> tuple[int, threading.Thread, list[Any]]:
-    """Stop the one child that is not among `others`, and ask it: its id, who asks, what that has
-    got."""
-    (child,) = set(heirs(os.getpid())) - others
+    """Stop the one child that is not among `others`, and send it a pattern: its process id, the
+    thread that waits, and the list that gets the result."""
+    (child,) = set(descendants(os.getpid())) - others
     os.kill(child, signal.SIGSTOP)
-    thread, got = asking(workshop, pattern)
-    wait_until(lambda: workshop.is_busy)
+    thread, got = compile_in_thread(pool, pattern)
+    wait_until(lambda: pool.is_busy)
     return child, thread, got
 
 
@@ -191,71 +191,71 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_where_one_child_is_held_up_another_serves_and_goes_when_it_is_idle(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "SECONDS_TO_WAIT", 0.1)
-    monkeypatch.setattr(room, "SECONDS_IDLE", 0.1)
-    monkeypatch.setattr(room, "SECONDS", 60.0)
-    others = set(heirs(os.getpid()))
-    workshop = Workshop(TOKENS, [256])
-    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
-    first, waiting, got = hold(workshop, others, "b")
-    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
+    monkeypatch.setattr(compile_pool, "SECONDS_TO_WAIT", 0.1)
+    monkeypatch.setattr(compile_pool, "SECONDS_IDLE", 0.1)
+    monkeypatch.setattr(compile_pool, "SECONDS", 60.0)
+    others = set(descendants(os.getpid()))
+    pool = CompilePool(TOKENS, [256])
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
+    first, waiting, got = hold(pool, others, "b")
+    assert pool.compiled(Regex("c"), "regex").dfa.matches("c")
     assert not got
-    wait_until(lambda: set(heirs(os.getpid())) == others | {first})
-    assert workshop.compiled(Regex("d"), "regex").dfa.matches("d")
+    wait_until(lambda: set(descendants(os.getpid())) == others | {first})
+    assert pool.compiled(Regex("d"), "regex").dfa.matches("d")
     os.kill(first, signal.SIGCONT)
     waiting.join(60)
     assert got[0].matches("b")
-    wait_until(lambda: len(set(heirs(os.getpid())) - others) == 1)
-    assert workshop.compiled(Regex("e"), "regex").dfa.matches("e")
-    workshop.close()
-    assert set(heirs(os.getpid())) == others
+    wait_until(lambda: len(set(descendants(os.getpid())) - others) == 1)
+    assert pool.compiled(Regex("e"), "regex").dfa.matches("e")
+    pool.close()
+    assert set(descendants(os.getpid())) == others
 
 
 def test_there_are_never_more_children_than_two_and_closing_ends_who_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "SECONDS_TO_WAIT", 0.0)
-    monkeypatch.setattr(room, "SECONDS", 60.0)
-    others = set(heirs(os.getpid()))
-    workshop = Workshop(TOKENS, [256])
-    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
-    first, *held = hold(workshop, others, "b")
-    assert workshop.compiled(Regex("c"), "regex").dfa.matches("c")
-    second, *held_too = hold(workshop, others | {first}, "d")
-    waiting, got = asking(workshop, "e")
+    monkeypatch.setattr(compile_pool, "SECONDS_TO_WAIT", 0.0)
+    monkeypatch.setattr(compile_pool, "SECONDS", 60.0)
+    others = set(descendants(os.getpid()))
+    pool = CompilePool(TOKENS, [256])
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
+    first, *held = hold(pool, others, "b")
+    assert pool.compiled(Regex("c"), "regex").dfa.matches("c")
+    second, *held_too = hold(pool, others | {first}, "d")
+    waiting, got = compile_in_thread(pool, "e")
     waiting.join(0.3)
     assert waiting.is_alive()
-    assert set(heirs(os.getpid())) == others | {first, second}
-    workshop.close()
+    assert set(descendants(os.getpid())) == others | {first, second}
+    pool.close()
     for thread, answers in (held, held_too, (waiting, got)):
         thread.join(60)
         assert isinstance(answers[0], BackendClosed)
-    assert set(heirs(os.getpid())) == others
+    assert set(descendants(os.getpid())) == others
 
 
-def test_a_fork_does_not_stop_it(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert workshop.compiled(Regex("a"), "regex").dfa.matches("a")
+def test_a_fork_does_not_stop_it(pool: CompilePool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert pool.compiled(Regex("a"), "regex").dfa.matches("a")
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(Owner, "is_here", False)
-        workshop.close()
-    assert workshop.compiled(Regex("b"), "regex").dfa.matches("b")
+        pool.close()
+    assert pool.compiled(Regex("b"), "regex").dfa.matches("b")
 
 
-class Elsewhere:
-    """A workshop in this process; notes what it was asked."""
+class InProcess:
+    """A pool in this process; records its requests."""
 
     is_running, is_busy = False, False
 
     def __init__(self) -> None:
-        self.asked: list[Constraint] = []
+        self.requests: list[Constraint] = []
 
     def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
-        self.asked.append(constraint)
+        self.requests.append(constraint)
         return Compiled(automaton(constraint, field))
 
-    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known:
-        self.asked.append(asked)
-        plan = plan_of(asked, lambda: Library(VOCABULARY))
+    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known:
+        self.requests.append(constraint)
+        plan = plan_of(constraint, lambda: Library(VOCABULARY))
         return plan if isinstance(plan, Known) else Compiled(plan)
 
 
@@ -270,7 +270,7 @@ class Elsewhere:
     ids=["a pattern", "texts", "a schema", "a grammar"],
 )
 def test_what_takes_long_to_read_is_not_read_here(constraint: Constraint, text: bytes) -> None:
-    shop = Elsewhere()
-    made = Constraints(TOKENS, [256], lambda written: list(written.encode()), shop)
+    pool = InProcess()
+    made = Constraints(TOKENS, [256], lambda written: list(written.encode()), pool)
     assert made.guide(constraint).cursor(text).is_accepting
-    assert shop.asked == [constraint]
+    assert pool.requests == [constraint]

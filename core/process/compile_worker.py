@@ -1,4 +1,4 @@
-"""The child's side of `core.process.workshop`: constraints in, automata out, one after another."""
+"""The child's side of `core.process.compile_pool`: constraints in, automata out, one at a time."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Voca
 
 
 def made(kind: str, source: Any, field: str, library: Library) -> Any:
-    """A written automaton; of a schema or grammar, also what is known of a grammar, and which of
-    these it is. Raises as these do."""
+    """A serialized automaton; for a schema or grammar, the kind and data of its plan, and the
+    shapes of its distinct lists. Raises as the compilers do."""
     if kind in ("schema", "grammar"):
-        plan = plan_of(read_asked(kind, source), lambda: library)
+        plan = plan_of(read_constraint(kind, source), lambda: library)
         if isinstance(plan, Distinct):
             return *planned(plan.plan, library), tuple(map(tuple, plan.shapes))
         return *planned(plan, library), ()
@@ -69,7 +69,7 @@ def planned(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
     return "automaton", written(plan, ShortestFinish(plan, library.vocabulary))
 
 
-def read_asked(kind: str, source: Any) -> JsonSchema | Grammar:
+def read_constraint(kind: str, source: Any) -> JsonSchema | Grammar:
     """A schema or grammar that the parent sent."""
     if kind == "grammar":
         return Grammar(*source)

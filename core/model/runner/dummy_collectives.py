@@ -1,7 +1,8 @@
-"""What a rank does of a step that its memory did not do for: its share of what all ranks do
-together, with zeros, so that the others get through the step. What that gives is worth nothing.
+"""Dummy collectives: lets a rank that ran out of memory take part in the rest of a step.
 
-Ranks that computed on as if nothing had happened could not: each waits for all others in every sum.
+The rank contributes zeros to every remaining sum, gather and broadcast of the step, so that the
+other ranks, each of which waits for all in every collective, get through it. The results of the
+step are invalid.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from ..parallel import Ranks
 from .answers import compute_along
 
 
-def finish(model: Model, ranks: Ranks, batch: Batch, num_met: int) -> None:
-    """Take part in what comes after the first `num_met` sums, gathers and broadcasts of a step that
-    is computed, and not repeated from a record. Raises RuntimeError where a rank is gone."""
-    for meet in islice(_meetings(model, ranks, batch), num_met, None):
-        meet()
+def run_remaining(model: Model, ranks: Ranks, batch: Batch, num_done: int) -> None:
+    """Take part, with zeros, in the collectives of a step after the first `num_done`. The step must
+    be computed, not replayed from a graph. Raises RuntimeError where a rank is gone."""
+    for collective in islice(_collectives(model, ranks, batch), num_done, None):
+        collective()
 
 
-def _meetings(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[], object]]:
-    """All that the ranks do at once for a batch, in order: tokens that are being drawn are told,
-    embeddings and both halves of every layer are added up, logits are put together."""
+def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[], object]]:
+    """All collectives of a batch, in order: the broadcast of sampled tokens, the sums of the
+    embeddings and of both halves of every layer, and the gathers of logits."""
     sizes = model.config
     assert isinstance(sizes, ModelConfig), "others' code runs on one rank"
 
@@ -44,9 +45,9 @@ def _meetings(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[],
     def gather(count: int) -> None:
         ranks.gathered(zeros(count, ranks.block_len(sizes.vocabulary_size)))
 
-    num_named = -int(batch.ids.min(initial=0))
-    if num_named:
-        yield lambda: ranks.spread(zeros(num_named, dtype=torch.int64))
+    num_references = -int(batch.ids.min(initial=0))
+    if num_references:
+        yield lambda: ranks.spread(zeros(num_references, dtype=torch.int64))
     wanted, num_tokens = wanted_of(batch), len(batch.ids)
     num_wanted = num_tokens if wanted is None else len(wanted)
     for count in [num_tokens] * (2 * sizes.num_layers - 1) + [num_wanted] * 2:
@@ -57,15 +58,15 @@ def _meetings(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[[],
 
 
 def _logit_rows(batch: Batch) -> list[int]:
-    """How many rows of logits are asked for at a time."""
-    noted: Any = _Noting()
+    """The number of rows of each gather of logits."""
+    counter: Any = _RowCounter()
     rows = torch.empty(max(len(batch.scored), len(batch.queried)), 0, dtype=torch.float32)
-    compute_along(noted, rows[: len(batch.scored)], rows[: len(batch.queried)])
-    return [*noted.counts, *([len(batch.sampled)] if len(batch.sampled) else [])]
+    compute_along(counter, rows[: len(batch.scored)], rows[: len(batch.queried)])
+    return [*counter.counts, *([len(batch.sampled)] if len(batch.sampled) else [])]
 
 
-class _Noting:
-    """A model that only notes how many rows of logits it is asked for."""
+class _RowCounter:
+    """A model that only records how many rows of logits are requested."""
 
     def __init__(self) -> None:
         self.counts: list[int] = []

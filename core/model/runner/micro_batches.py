@@ -1,4 +1,4 @@
-"""A batch in pieces that are computed one after another, where memory does not do for it whole."""
+"""Splits a batch into micro-batches that run one after another, where memory is short."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy as np
 from ...api.batch import Batch, Ints, Outcome
 
 
-def pieces(batch: Batch, num_tokens: int, has_draws: bool = False) -> Iterator[Batch]:
-    """The same tokens in order, at most so many at a time: a sequence may be cut. What a token
-    reads is written by its own piece or an earlier one. Only the first has copies. has_draws: each
-    piece has its own draws; else none has any."""
-    ends, num_drawn = np.cumsum(batch.lens), 0
+def micro_batches(batch: Batch, num_tokens: int, has_draws: bool = False) -> Iterator[Batch]:
+    """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that
+    a token reads is written by its own micro-batch or an earlier one. Only the first has copies.
+    has_draws: each gets its part of the draws; else none has any."""
+    ends, num_sampled = np.cumsum(batch.lens), 0
     for start in range(0, len(batch.ids), num_tokens):
-        piece = _piece(batch, ends, start, min(start + num_tokens, len(batch.ids)))
+        part = _tokens_of(batch, ends, start, min(start + num_tokens, len(batch.ids)))
         if has_draws:
-            count = len(piece.sampled)
-            piece = replace(piece, draws=batch.draws[num_drawn : num_drawn + count])
-            num_drawn += count
-        yield piece
+            count = len(part.sampled)
+            part = replace(part, draws=batch.draws[num_sampled : num_sampled + count])
+            num_sampled += count
+        yield part
 
 
-def joined(outcomes: Sequence[Outcome]) -> Outcome:
-    """What the whole batch gave, from what its pieces gave in order."""
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of the whole batch, from those of its micro-batches in order."""
     if any(len(outcome.log_masses) for outcome in outcomes):
         outcomes = [_with_masses(outcome) for outcome in outcomes]
     found: dict[str, Any] = {}
@@ -38,13 +38,13 @@ def joined(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 def _with_masses(outcome: Outcome) -> Outcome:
-    """With a share of 1 for each token where none was asked for."""
+    """The same with a log-mass of 0 for each token, where it has none."""
     if len(outcome.log_masses):
         return outcome
     return replace(outcome, log_masses=np.zeros(len(outcome.tokens), np.float32))
 
 
-def _piece(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
+def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
     """Tokens start:end of a batch."""
     firsts = ends - batch.lens
     mine = np.flatnonzero((firsts < end) & (ends > start))
