@@ -174,7 +174,7 @@ class LocalBackend(Resident):
             context_len=self._intake.context_len,
             vocabulary_size=self._intake.vocabulary_size,
             features=_FEATURES,
-            counters=self._engine.counters.told() | self._compiling.told("compile_seconds"),
+            counters=self._engine.counters.as_dict() | self._compiling.as_dict("compile_seconds"),
             load=self._engine.load(),
         )
 

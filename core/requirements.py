@@ -99,23 +99,23 @@ def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
     yield _speed(source, model, fit)
     yield from _here(model, fit)
     if source.to_download and source.to_download > (free := _free_disk(Hub().cache)):
-        told = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
-        raise InvalidModel(f"{told}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
+        text = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
+        raise InvalidModel(f"{text}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
 
 
 def _of_hub(repo: str, revision: str, found: Preview) -> Iterator[Fact]:
     commit = found.folder.name
     text = f"{repo}, {revision} is {commit[:12]}{', gated' if found.is_gated else ''}"
-    told = {"repository": repo, "revision": revision, "commit": commit, "gated": found.is_gated}
-    yield Fact("hub model", text, told)
+    values = {"repository": repo, "revision": revision, "commit": commit, "gated": found.is_gated}
+    yield Fact("hub model", text, values)
     missing = sum(found.sizes[file] for file in found.missing)
     total = sum(found.sizes.values())
     free = _free_disk(Hub().cache)
     text = f"nothing: all files are in the cache ({Hub().cache})"
     if not found.is_whole:
         text = f"{in_bytes(missing)} in {len(found.missing)} files; {in_bytes(free)} of disk free"
-    told = {"download_bytes": missing, "repository_bytes": total, "free_disk_bytes": free}
-    yield Fact("to download", text, told)
+    values = {"download_bytes": missing, "repository_bytes": total, "free_disk_bytes": free}
+    yield Fact("to download", text, values)
 
 
 def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[Fact]:
@@ -129,10 +129,10 @@ def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[F
 
 
 def _context_length(model: Described) -> Fact:
-    is_told = not model.is_length_assumed
-    told = "" if is_told else " (assumed: config.json does not say max_position_embeddings)"
-    values = {"context_len": model.context_len, "is_context_len_assumed": not is_told}
-    return Fact("context length", f"{model.context_len:,} tokens{told}", values)
+    is_stated = not model.is_length_assumed
+    note = "" if is_stated else " (assumed: config.json does not say max_position_embeddings)"
+    values = {"context_len": model.context_len, "is_context_len_assumed": not is_stated}
+    return Fact("context length", f"{model.context_len:,} tokens{note}", values)
 
 
 def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
@@ -156,8 +156,8 @@ def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     if fit.device == "cpu" and needed > free:
         half = weight_bytes(model, "bfloat16", fit.device)
         hint = f"; with --set dtype=bfloat16 they take {in_bytes(half)}" if half <= free else ""
-        told = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
-        raise InvalidModel(f"{told}{hint}")
+        text = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
+        raise InvalidModel(f"{text}{hint}")
 
 
 def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
@@ -170,8 +170,8 @@ def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
 
 def _of_machine(machine: Machine) -> str:
     read, multiplied = machine.bandwidth / 1e9, machine.flops / 1e9
-    told = f"{_about(read)} GB/s, {_about(multiplied)} GFLOP/s now"
-    return f"one sequence of {CONTEXT:,} tokens; {told}"
+    speed = f"{_about(read)} GB/s, {_about(multiplied)} GFLOP/s now"
+    return f"one sequence of {CONTEXT:,} tokens; {speed}"
 
 
 def _about(number: float) -> str:

@@ -41,7 +41,7 @@ _FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
     kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
 }
 _NAMES: dict[str, frozenset[str]] = {
-    kind.__name__: frozenset(name for name, _ in told) for kind, told in _FIELDS.items()
+    kind.__name__: frozenset(name for name, _ in items) for kind, items in _FIELDS.items()
 }
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -75,12 +75,12 @@ def _plain(value: Any) -> Any:
     if kind is tuple or kind is list:
         return [item if type(item) in _SCALARS else _plain(item) for item in value]
     if kind in _FIELDS:
-        told = {_TYPE: kind.__name__}
+        plain_value = {_TYPE: kind.__name__}
         for name, default in _FIELDS[kind]:
             found = getattr(value, name)
             if type(found) is not type(default) or found != default:
-                told[name] = _plain(found)
-        return told
+                plain_value[name] = _plain(found)
+        return plain_value
     return _plain_other(value)
 
 
@@ -125,8 +125,8 @@ def _plain_error(error: ForkrootError) -> dict[str, Any]:
         shown = error.value
         is_text = isinstance(shown, str) and not isinstance(shown, Shown)
         is_plain = shown is None or is_text or isinstance(shown, bool | int | float)
-        told = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
-        return {_ERROR: name, "args": _plain(told), "is_shown": not is_plain}
+        args = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
+        return {_ERROR: name, "args": _plain(args), "is_shown": not is_plain}
     return {_ERROR: name, "args": [str(error)], "is_shown": False}
 
 
@@ -149,7 +149,7 @@ def _value(plain: dict[str, Any]) -> Any:
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:
     kind = _ERRORS.get(plain[_ERROR], ForkrootError)
-    told = list(plain["args"])
+    args = list(plain["args"])
     if plain["is_shown"]:
-        told[1] = Shown(told[1])
-    return kind(*told)
+        args[1] = Shown(args[1])
+    return kind(*args)

@@ -195,8 +195,8 @@ def _is_whole(value: object, low: int, most: int) -> bool:
     return type(value) is int and low <= value <= most
 
 
-def _whole(low: int, most: int = 2**31 - 1, told: str = "2**31-1") -> _Rule:
-    return f"an integer from {low} to {told}", lambda v: _is_whole(v, low, most)
+def _whole(low: int, most: int = 2**31 - 1, high_text: str = "2**31-1") -> _Rule:
+    return f"an integer from {low} to {high_text}", lambda v: _is_whole(v, low, most)
 
 
 def _size(low: int) -> _Rule:

@@ -1,4 +1,5 @@
-"""One token's effect on a sequence: text grows, stop rules are asked, chunks and outputs come out.
+"""One token's effect on a sequence: text grows, stop rules are checked, chunks and outputs are
+made.
 
 Text is bytes until it is shown: a stop string is found wherever it begins, also across tokens, and
 what is shown never splits a character nor shows the beginning of a stop. It knows nothing of
@@ -39,14 +40,14 @@ class Advancer:
         self._force(sequence)
 
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
-        """Append a drawn token and the run that it forces (mutates the sequence); sets its `ending`
-        if an end was reached. A token after which the constraint could not be met in time is not
-        taken: another is to be drawn."""
+        """Append a sampled token and the tokens that it forces (mutates the sequence); sets its
+        `ending` if an end was reached. A token after which the constraint could not be met in time
+        is refused: another is sampled."""
         if sequence.ending is not None:
             return
         left = sequence.rules.max_new - sequence.num_new
         if sequence.cursor is not None and not sequence.cursor.fits(token, left):
-            sequence.draw_again()
+            sequence.resample()
             return
         if logprob is not None:
             sequence.logprobs.append(logprob)
@@ -75,9 +76,9 @@ class Advancer:
             sequence.ending = Ending("length", None, len(sequence.text))
 
     def _force(self, sequence: Sequence) -> None:
-        """Append the tokens of a forced run (paper, section 4), or plan them one by one: where
-        jumps are off, and where their log-probabilities are wanted. Both give the same tokens.
-        Tokens that the run joins with are taken back (paper, appendix B, retokenization)."""
+        """Jump forward: append the forced tokens (paper, section 4), or plan them one by one where
+        jump-forward is off or their log-probabilities are requested. Both give the same tokens.
+        Tokens that merge with forced text are taken back (paper, appendix B, retokenization)."""
         if sequence.cursor is None or sequence.ending is not None or self._constraints is None:
             return
         forced = sequence.cursor.forced()
@@ -121,20 +122,20 @@ class Advancer:
         return sum(len(self._bytes_of(token)) for token in ids)
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
-        """What can be shown now and was not shown yet; None for nothing."""
+        """The text that can be sent now and was not sent yet; None for nothing."""
         end = len(sequence.text) - _held_back(sequence)
         if sequence.ending is not None:
             end = sequence.ending.text_len
         is_last = sequence.ending is not None
         text = sequence.decoder.push(bytes(sequence.text[sequence.num_shown : end]), is_last)
         sequence.num_shown = max(end, sequence.num_shown)
-        if not text and not (is_last and sequence.num_told < sequence.num_new):
+        if not text and not (is_last and sequence.num_sent < sequence.num_new):
             return None
         if sequence.cursor is not None and not is_last:
             return Chunk(text, sequence.index)  # its tokens may still be taken back
-        told, sequence.num_told = sequence.num_told, sequence.num_new
-        ids = tuple(sequence.generated[told:].tolist())
-        return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[told:]))
+        sent, sequence.num_sent = sequence.num_sent, sequence.num_new
+        ids = tuple(sequence.generated[sent:].tolist())
+        return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[sent:]))
 
     def output(self, sequence: Sequence) -> Output:
         """The answer of an ended sequence."""
@@ -170,15 +171,17 @@ class Advancer:
         return tuple(map(TokenLogprob, ids, sequence.scores, tops))
 
     def completion(self, job: Job) -> Completion:
-        """What a call whose sequences have all ended is answered."""
+        """The completion of a call whose sequences have all ended."""
         usage = job.usage()
         if job.call.options:
             if any(sequence.is_aborted for sequence in job.sequences):
                 return Completion(usage=usage)
             if job.search is not None:
                 found = zip(job.call.options, job.search.bounds(), strict=True)
-                told = (OptionScore(text, (), (), (Text(text),), bounds) for text, bounds in found)
-                return Completion(usage=usage, scores=tuple(told))
+                scores = tuple(
+                    OptionScore(text, (), (), (Text(text),), bounds) for text, bounds in found
+                )
+                return Completion(usage=usage, scores=scores)
             pairs = zip(job.sequences, job.call.options, strict=True)
             scores = tuple(self.option(sequence, text) for sequence, text in pairs)
             return Completion(usage=usage, scores=scores)

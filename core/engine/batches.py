@@ -23,8 +23,8 @@ _NOTHING = range(0)
 class Part:
     """A sequence's share of a step: `count` tokens from position `start` on.
 
-    is_last: they are all that its sequence has, the token that is being drawn included: after them
-      a token is drawn, or something is asked.
+    is_last: they are the last of its sequence, including a token still in flight: after them a
+      token is sampled, or a query is answered.
     epoch: its sequence's when it was placed. scored: positions whose successors are to be scored.
     """
 
@@ -49,14 +49,14 @@ class Part:
         return self.epoch == self.sequence.epoch
 
     @property
-    def is_drawing(self) -> bool:
-        """Whether a token is drawn after it."""
+    def is_sampling(self) -> bool:
+        """Whether a token is sampled after it."""
         return self.is_last and self.sequence.is_generating
 
     @property
     def is_wanted(self) -> bool:
-        """Whether the token that is drawn after it is its sequence's next: nothing was forced
-        meanwhile. To be asked once the step before has landed."""
+        """Whether the token sampled after it is its sequence's next: nothing was forced meanwhile.
+        Valid once the results of the step before are applied."""
         return self.is_live and self.start + self.count == self.sequence.num_ids
 
 
@@ -68,11 +68,11 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
     ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
     rows = np.array([part.sequence.row for part in parts], np.int32)
     ends = np.cumsum(lens, dtype=np.int32)
-    drawing = [i for i, part in enumerate(parts) if part.is_drawing]
-    for index, i in enumerate(drawing):
-        parts[i].sequence.draw_index = index
+    sampling = [i for i, part in enumerate(parts) if part.is_sampling]
+    for index, i in enumerate(sampling):
+        parts[i].sequence.sample_index = index
     scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
-    asked = [(i, node) for i, part in enumerate(parts) if (node := _asked(part)) is not None]
+    queried = [(i, node) for i, part in enumerate(parts) if (node := _query_node(part)) is not None]
     return Batch(
         ids=ids,
         positions=positions.astype(np.int64),
@@ -81,19 +81,19 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
         starts=starts,
         lens=lens,
         table=table,
-        sampled=ends[drawing] - 1,
-        draws=tuple([parts[i].sequence.draw() for i in drawing]) if has_draws else (),
+        sampled=ends[sampling] - 1,
+        draws=tuple([parts[i].sequence.draw() for i in sampling]) if has_draws else (),
         scored=scored,
         targets=targets,
         num_top_logprobs=num_top_logprobs,
-        queried=ends[[i for i, _ in asked]] - 1,
-        queries=tuple([_query(node) for _, node in asked]),
+        queried=ends[[i for i, _ in queried]] - 1,
+        queries=tuple([_query(node) for _, node in queried]),
         copies=() if host is None else host.take_copies(),
     )
 
 
 def read_logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob | None:
-    """What is told of a drawn token; None where nothing was asked."""
+    """The log-probabilities of a sampled token; None where none were requested."""
     if sequence.job.call.sampling.logprobs is None:
         return None
     top = outcome.tops[index] if outcome.tops else ()
@@ -123,8 +123,8 @@ def _chunks(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
     )
 
 
-def _asked(part: Part) -> Node | None:
-    """What is asked after this part; None: nothing."""
+def _query_node(part: Part) -> Node | None:
+    """The node whose query follows this part; None for none."""
     return part.sequence.node if part.is_last else None
 
 

@@ -213,7 +213,7 @@ class Engine:
                 if part.is_live:
                     self._take_answer(sequence, outcome.answers[answered])
                 answered += 1
-            if part.is_drawing:
+            if part.is_sampling:
                 if part.is_wanted:
                     self._take_token(sequence, outcome, drawn)
                 drawn += 1
@@ -256,7 +256,7 @@ class Engine:
         self._finish_in_flight()
         self._in_flight = pending
         if pending is not None:
-            draws = [self._draw(part) for part in parts if part.is_drawing]
+            draws = [self._draw_for(part) for part in parts if part.is_sampling]
             self._timed(lambda: pending.sample(tuple(draws)))
             if self._needs_sync_step or pending.has_failed:
                 self._finish_in_flight()
@@ -269,7 +269,7 @@ class Engine:
         self.counters.run_seconds += self._clock() - started
         return pending
 
-    def _draw(self, part: Part) -> Draw:
+    def _draw_for(self, part: Part) -> Draw:
         """The sampling parameters after this part; greedy where its sample will be dropped."""
         sequence = part.sequence
         if not part.is_wanted or sequence.ending is not None:
@@ -332,7 +332,7 @@ class Engine:
             self.counters.forced_tokens += sequence.num_forced
             self._pins.pin(sequence, self._clock())
         if sequence.job.search is not None and not sequence.is_aborted:
-            self._grow(sequence, sequence.job.search)
+            self._add_search_nodes(sequence, sequence.job.search)
 
     def _note_start(self, job: Job) -> None:
         """This step ran a call; if it is the first, the call's wait is over."""
@@ -340,8 +340,8 @@ class Engine:
             self.counters.queue_seconds.note(self._started - job.arrived)
             job.arrived = None
 
-    def _grow(self, sequence: Sequence, search: Tokenizations) -> None:
-        """Let the next nodes of a search wait for their turn, once those before are told."""
+    def _add_search_nodes(self, sequence: Sequence, search: Tokenizations) -> None:
+        """Add the next nodes of a search as waiting sequences, once their parents are answered."""
         job = sequence.job
         for node in search.wanted():
             child = sequence.at(node, len(job.sequences))

@@ -1,4 +1,4 @@
-"""What other threads want done in the engine's thread, between two of its steps.
+"""Actions that other threads post to the engine's thread, run between two of its steps.
 
 A program that is answered often calls again at once, and misses the step that has just begun: so
 the thread waits a moment for such calls. It knows nothing of engines; standard library only.
@@ -29,7 +29,7 @@ class Inbox:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._posted: queue.SimpleQueue[_Posted] = queue.SimpleQueue()
-        self._gate = threading.Lock()
+        self._lock = threading.Lock()
         self._is_shut = False
         self._soon: tuple[float, float] | None = None
         self._is_worth_it = False
@@ -41,7 +41,7 @@ class Inbox:
 
     def post(self, action: Callable[[], object], is_call: bool = False) -> bool:
         """Let the one thread do this; False: it has shut. is_call: it takes in a call."""
-        with self._gate:
+        with self._lock:
             if not self._is_shut:
                 self._posted.put(_Posted(action, self._clock() if is_call else None))
             return not self._is_shut
@@ -61,16 +61,16 @@ class Inbox:
 
     def shut(self) -> None:
         """Take nothing more."""
-        with self._gate:
+        with self._lock:
             self._is_shut = True
 
     def await_calls(self, num_ended: int, num_open: int, seconds: float) -> None:
         """After a step of so many seconds, in which `num_ended` of `num_open` calls ended: wait for
         as many new ones, for less than their part of a step. Not where the last time that calls
         ended none came so soon."""
-        patience = min(_LONGEST, _SHARE * seconds * num_ended / num_open)
+        timeout = min(_LONGEST, _SHARE * seconds * num_ended / num_open)
         start = self._clock()
-        end = start + patience
+        end = start + timeout
         self._soon = start, end
         while self._is_worth_it and num_ended and (left := end - self._clock()) > 0:
             try:

@@ -55,7 +55,7 @@ class Intake:
     seed: int = 0
     constraints: Constraints | None = None
     exact_nodes: int = 1024
-    _drawn: Iterator[int] = field(default_factory=itertools.count)
+    _num_seeds: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
         """The job of a call. Raises InvalidCall and its kin."""
@@ -235,7 +235,7 @@ class Intake:
             return 0
 
     def _seed(self, seed: int | None) -> int:
-        return _scatter(_scatter(self.seed) + next(self._drawn)) if seed is None else seed
+        return _scatter(_scatter(self.seed) + next(self._num_seeds)) if seed is None else seed
 
 
 def _has_content(segment: Segment) -> bool:

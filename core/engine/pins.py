@@ -1,5 +1,5 @@
-"""What fork hints are to an engine: roots are pinned in the cache as the sequences that computed
-them end, and let go as their branches leave; and it is told what a sequence owes to its root."""
+"""Applies fork hints: pins roots in the cache when the sequences that computed them end, releases
+them when their branches are done, and counts the cached tokens that belong to a root."""
 
 from __future__ import annotations
 

@@ -323,7 +323,7 @@ class Scheduler:
         ready = []
         for sequence in self.running:
             if sequence.is_awaited:
-                sequence.ids[sequence.num_ids] = -1 - sequence.draw_index
+                sequence.ids[sequence.num_ids] = -1 - sequence.sample_index
                 ready.append(sequence)
             elif sequence.num_unplaced == 1:
                 ready.append(sequence)

@@ -60,13 +60,13 @@ class Sequence:
     score_start: position of the first token to be scored; None: none. scores, score_tops: what was
       found of these so far, and their top log-probabilities. num_known: how many of those to come
       the cache was last seen to have. num_kept: how many of the first ones the cache was given.
-    seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
+    seed: of its samples. is_plain_greedy: it needs nothing but the likeliest token.
     index: which of the job's sequences it is.
     num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
-      `num_ids` where the token being drawn has one already.
+      `num_ids` where the token in flight has one already.
     epoch: how often tokens that it had placed were given up. is_cut: some were taken back, or are
       to be computed again, whose slots it still has.
-    draw_index: which draw of its last batch was its own.
+    sample_index: the index of its sample in its last batch.
     row: of the slot table, while it runs.
     cached_len: tokens that the cache gave when it first ran; None before. rooted_len: of these, how
       many are of the root that its hint names.
@@ -76,7 +76,7 @@ class Sequence:
     forced: ranges of bytes of its text that the constraint forced, ascending.
     num_forced: generated tokens that were appended without a pass of their own.
     log_masses: one for each generated token, where the call asks for them.
-    node: what is asked of the distribution after its last token, and where the answer belongs.
+    node: the query on the distribution after its last token, and where the answer belongs.
     """
 
     job: Job
@@ -92,7 +92,7 @@ class Sequence:
     num_placed: int = 0
     epoch: int = 0
     is_cut: bool = False
-    draw_index: int = 0
+    sample_index: int = 0
     row: int = -1
     lease: Lease | None = None
     cached_len: int | None = None
@@ -102,7 +102,7 @@ class Sequence:
     match_node: int = -1
     text: bytearray = field(default_factory=bytearray)
     num_shown: int = 0
-    num_told: int = 0
+    num_sent: int = 0
     decoder: StreamDecoder = field(default_factory=StreamDecoder)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
@@ -135,9 +135,9 @@ class Sequence:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether its next token is being drawn and, as far as one can know, not its last."""
-        is_drawn = self.num_computed < self.num_placed == self.num_ids and self.is_generating
-        return is_drawn and self.num_new + 1 < self.rules.max_new
+        """Whether its next token is in flight and, as far as is known, not its last."""
+        is_in_flight = self.num_computed < self.num_placed == self.num_ids and self.is_generating
+        return is_in_flight and self.num_new + 1 < self.rules.max_new
 
     @property
     def match_limit(self) -> int:
@@ -181,7 +181,7 @@ class Sequence:
 
     @property
     def is_generating(self) -> bool:
-        """Whether a token is drawn once all tokens are computed."""
+        """Whether a token is sampled once all tokens are computed."""
         return self.rules.max_new > 0
 
     @property
@@ -200,7 +200,7 @@ class Sequence:
         return self.ids[self.prompt_len : self.num_ids]
 
     def draw(self) -> Draw:
-        """How its next token is drawn."""
+        """The sampling parameters of its next token."""
         sampling = self.job.call.sampling
         is_early = self.num_new < self.rules.min_new
         mask = None if self.cursor is None else self._mask(self.cursor, is_early)
@@ -241,12 +241,12 @@ class Sequence:
         return later if later.any() else mask
 
     def plan(self, ids: tuple[int, ...]) -> None:
-        """Let these tokens be drawn next, one by one."""
+        """Force these tokens next, one by one."""
         self.planned = list(ids)
         self.num_computed = min(self.num_computed, self.num_ids - 1)
 
-    def draw_again(self) -> None:
-        """Let the last token be computed once more, for another one after it."""
+    def resample(self) -> None:
+        """Compute the last token once more, to sample another one after it."""
         self.num_computed = min(self.num_computed, self.num_ids - 1)
         self.is_cut = True
         del self.log_masses[self.num_new :]

@@ -1,7 +1,7 @@
-"""A runtime that comes back when its engine has died: another, with empty caches, in its place.
+"""Restarts a runtime whose engine has died: another, with empty caches, takes its place.
 
-Open calls end in their typed errors, and later ones too until the new engine is there. It knows
-nothing of processes: it makes backends, and asks them whether they live.
+Open calls end in their typed errors, and later ones too until the new engine is ready. It knows
+nothing of processes: it makes backends, and checks whether they are alive.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 
 class Engine(Backend, Protocol):
-    """What is made again: a backend with a cache. is_replaced: set here, for what it tells of its
+    """What is made again: a backend with a cache. is_replaced: set here, for the error of its
     own death."""
 
     is_replaced: bool
@@ -41,10 +41,10 @@ class Engine(Backend, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How often a new engine is tried. tries: in a row, before it is given up. delay: seconds
-    before the second try, twice as many before each one after it. settled: seconds after which an
-    engine that lives is no longer one of such a row."""
+class Backoff:
+    """When a new engine is started. tries: in a row, before giving up. delay: seconds before the
+    second try, doubled for each one after it. settled: seconds of life after which an engine no
+    longer counts as one of such a row."""
 
     tries: int = 5
     delay: float = 1.0
@@ -62,10 +62,10 @@ class RestartingBackend(Resident):
     is_over: no engine lives, and none will be tried any more.
     """
 
-    def __init__(self, make: Callable[[], Engine], patience: Patience = Patience()) -> None:
+    def __init__(self, make: Callable[[], Engine], backoff: Backoff = Backoff()) -> None:
         self.is_over = False
         self._make = make
-        self._patience = patience
+        self._backoff = backoff
         self._engine = self._made()
         self._num_restarts = 0
         self._lock = threading.Lock()
@@ -139,10 +139,10 @@ class RestartingBackend(Resident):
     def _run(self) -> None:
         began, tried = time.monotonic(), 0
         while self._awaits_death():
-            if time.monotonic() - began >= self._patience.settled:
+            if time.monotonic() - began >= self._backoff.settled:
                 tried = 0
-            while tried < self._patience.tries:
-                if self._is_closed.wait(self._patience.before(tried)):
+            while tried < self._backoff.tries:
+                if self._is_closed.wait(self._backoff.before(tried)):
                     return
                 tried += 1
                 if self._has_restarted():
@@ -176,11 +176,11 @@ class RestartingBackend(Resident):
             _log.error("no engine could be started: %s", error)
             return False
         with self._lock:
-            is_late = self._is_closed.is_set()
-            if not is_late:
+            is_closed_meanwhile = self._is_closed.is_set()
+            if not is_closed_meanwhile:
                 self._engine = engine
                 self._num_restarts += 1
-        if is_late:
+        if is_closed_meanwhile:
             engine.close()
         _log.info("an engine was started again in %.1f s", time.monotonic() - start)
         return True

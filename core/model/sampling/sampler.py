@@ -80,7 +80,7 @@ def _quick(logits: Tensor, draws: Sequence[Draw]) -> Longs | None:
     if not all(map(_asks_for_token, draws)):
         return None
     if all(draw.mask is None for draw in draws):
-        return _drawn(logits, draws)
+        return _compiled_tokens(logits, draws)
     if all(draw.temperature == 0 for draw in draws):
         return likeliest(logits, draws, under_masks)
     return None
@@ -130,18 +130,18 @@ def _likeliest(logits: Tensor) -> Tensor:
 def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
     """The likeliest token of each greedy row, and one drawn for each of the others."""
     if is_compiled:
-        return torch.from_numpy(_drawn(logits, draws, has_holes=True)).clamp_(min=0)
+        return torch.from_numpy(_compiled_tokens(logits, draws, has_holes=True)).clamp_(min=0)
     rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
     if len(rows) == len(draws):
-        return _draw(logits, draws)
+        return _sampled(logits, draws)
     tokens = _likeliest(logits)
     if rows:
         index = torch.tensor(rows, device=logits.device)
-        tokens[index] = _draw(logits.index_select(0, index), [draws[row] for row in rows])
+        tokens[index] = _sampled(logits.index_select(0, index), [draws[row] for row in rows])
     return tokens
 
 
-def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
+def _compiled_tokens(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
     """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
     loops = drawer()
     assert loops is not None
@@ -155,7 +155,7 @@ def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Lo
     return loops.draw(rows, temperatures, filters, uniforms(draws), has_holes)
 
 
-def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+def _sampled(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
     """A token for each row of logits, none of them greedy."""
     weights = _weights(logits, [draw.temperature for draw in draws])
     if any(draw.top_k > 0 or draw.top_p < 1 or draw.min_p > 0 for draw in draws):

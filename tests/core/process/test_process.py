@@ -29,7 +29,7 @@ from forkroot.core.api.protocol import (
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
 from forkroot.core.process.liveness import descendants
-from forkroot.core.process.restarts import Patience, RestartingBackend
+from forkroot.core.process.restarts import Backoff, RestartingBackend
 
 SIZES = {"num_slots": 2000, "context_len": 256}
 
@@ -199,7 +199,7 @@ def test_an_engine_that_is_stopped_is_replaced() -> None:
         started.append(ProcessBackend(**SIZES, hang_timeout=1.0))
         return started[-1]
 
-    with RestartingBackend(start, Patience(delay=0.01)) as backend:
+    with RestartingBackend(start, Backoff(delay=0.01)) as backend:
         os.kill(started[0].pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match="hung") as caught:
             backend.submit(CALLS[0]).result(30)

@@ -21,10 +21,10 @@ from forkroot.core.api.protocol import (
     Text,
 )
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.process.restarts import Patience, RestartingBackend
+from forkroot.core.process.restarts import Backoff, RestartingBackend
 
 CALL = Call((Text("a"),))
-QUICK = Patience(tries=3, delay=0.001)
+QUICK = Backoff(tries=3, delay=0.001)
 
 
 class Mortal:
@@ -175,7 +175,7 @@ def test_it_is_given_up_after_so_many_tries_in_a_row(make: Maker) -> None:
 def test_engines_that_die_young_count_as_a_row_and_settled_ones_do_not(make: Maker) -> None:
     for settled, num_made in ((60.0, 4), (0.0, 6)):
         make.made.clear()
-        with RestartingBackend(make, Patience(3, 0.001, settled)) as backend:
+        with RestartingBackend(make, Backoff(3, 0.001, settled)) as backend:
             for index in range(num_made):
                 until(lambda index=index: backend.clear_cache() == index)
                 make.made[index].kill()
@@ -208,5 +208,5 @@ def test_closing_waits_for_an_engine_that_is_being_made_and_closes_it(make: Make
 
 
 def test_waits_between_tries_grow() -> None:
-    patience = Patience(delay=0.5)
-    assert [patience.before(tried) for tried in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
+    backoff = Backoff(delay=0.5)
+    assert [backoff.before(tried) for tried in range(5)] == [0.0, 0.5, 1.0, 2.0, 4.0]
