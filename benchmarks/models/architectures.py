@@ -133,7 +133,7 @@ def _batch(ids: list[list[int]], done: list[int], counts: dict[int, int], table:
         lens=lens,
         table=table,
         sampled=np.cumsum(lens, dtype=np.int32) - 1,
-        draws=(GREEDY,) * len(rows),
+        sampling_params=(GREEDY,) * len(rows),
     )
 
 

@@ -90,14 +90,14 @@ class Sampling:
     frequency_penalty, presence_penalty: in [-2, 2], over generated tokens.
     repetition_penalty: in (0, 10], over prompt and generated tokens; 1 is off.
     logit_bias: token id -> addend in [-100, 100].
-    seed: same seed, same answer, whatever else is in the batch; None: drawn by the runtime.
+    seed: same seed, same answer, whatever else is in the batch; None: chosen by the runtime.
     stop, stop_token_ids: the answer ends before any of these; under a constraint only where what
       stands before is a whole answer.
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
     logprobs: None: none; k: log-probability of each generated token and the k top ones.
     log_mass: tell how much of the distribution the constraint left at each step; its forced text
-      is then drawn token by token, so that this is an importance weight.
+      is then sampled token by token, so that this is an importance weight.
     """
 
     max_tokens: int | None = 128

@@ -85,7 +85,7 @@ class EngineConfig:
     plain_content: whether special tokens in message content stay plain text, so that no role can be
       forged; otherwise they become special tokens, as in transformers.
     hold_min: shared uncomputed tokens for which a call waits on another one that computes them.
-    seed: calls without a seed draw theirs from this one.
+    seed: calls without a seed derive theirs from this one.
     """
 
     dtype: str = "auto"

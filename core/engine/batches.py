@@ -60,10 +60,11 @@ class Part:
         return self.is_live and self.start + self.count == self.sequence.num_ids
 
 
-def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws: bool) -> Batch:
-    """The forward pass over these parts, whose slots are in the table; a token that is still being
-    drawn stands in it as the scheduler noted it. Notes in each sequence which draw is its own, and
-    takes what the host is to copy. has_draws: how tokens are drawn can be said already."""
+def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_params: bool) -> Batch:
+    """The forward pass over these parts, whose slots are in the table; a token in flight is
+    a reference that the scheduler wrote. Sets `sample_index` of each sequence that samples, and
+    takes the pending copies of the host tier. has_params: the sampling parameters are known
+    already."""
     are_single = all(part.count == 1 for part in parts)
     ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
     rows = np.array([part.sequence.row for part in parts], np.int32)
@@ -82,7 +83,9 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_draws
         lens=lens,
         table=table,
         sampled=ends[sampling] - 1,
-        draws=tuple([parts[i].sequence.draw() for i in sampling]) if has_draws else (),
+        sampling_params=tuple([parts[i].sequence.sampling_params() for i in sampling])
+        if has_params
+        else (),
         scored=scored,
         targets=targets,
         num_top_logprobs=num_top_logprobs,
@@ -101,7 +104,7 @@ def read_logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogpr
 
 
 def read_log_mass(outcome: Outcome, index: int) -> float:
-    """The log of the share of the distribution that a drawn token's mask allowed."""
+    """The log of the share of the distribution that a sampled token's mask allowed."""
     return float(outcome.log_masses[index]) if len(outcome.log_masses) else 0.0
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..api.batch import GREEDY, Answer, Draw, Outcome
+from ..api.batch import GREEDY, Answer, Outcome, SamplingParams
 from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
@@ -197,7 +197,7 @@ class Engine:
         """Apply the results of each part to its sequence, unless the part became invalid
         meanwhile."""
         self._scheduler.computed(parts)
-        drawn = scored = answered = 0
+        num_sampled = scored = answered = 0
         for part in parts:
             sequence, count = part.sequence, len(part.scored)
             if part.is_live:
@@ -215,8 +215,8 @@ class Engine:
                 answered += 1
             if part.is_sampling:
                 if part.is_wanted:
-                    self._take_token(sequence, outcome, drawn)
-                drawn += 1
+                    self._take_token(sequence, outcome, num_sampled)
+                num_sampled += 1
 
     def _take_answer(self, sequence: Sequence, answer: Answer) -> None:
         search, node = sequence.job.search, sequence.node
@@ -226,18 +226,18 @@ class Engine:
             return
         search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
-    def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
+    def _take_token(self, sequence: Sequence, outcome: Outcome, num_sampled: int) -> None:
         self.counters.sampled_tokens += 1
-        token = int(outcome.tokens[drawn])
+        token = int(outcome.tokens[num_sampled])
         if token < 0:
             self._fail_with(sequence.job, ValueError(_NO_NUMBERS))
             return
         try:
             if sequence.job.call.sampling.log_mass:
-                sequence.log_masses.append(read_log_mass(outcome, drawn))
-            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, drawn))
+                sequence.log_masses.append(read_log_mass(outcome, num_sampled))
+            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, num_sampled))
             self._scheduler.trim(sequence)
-        except Exception as error:  # the constraint broke, or does not allow what was drawn
+        except Exception as error:  # the constraint broke, or does not allow the token
             self._fail_with(sequence.job, error)
 
     # --- overlap -----------------------------------------------------------------------------
@@ -256,26 +256,26 @@ class Engine:
         self._finish_in_flight()
         self._in_flight = pending
         if pending is not None:
-            draws = [self._draw_for(part) for part in parts if part.is_sampling]
-            self._timed(lambda: pending.sample(tuple(draws)))
+            params = [self._params_for(part) for part in parts if part.is_sampling]
+            self._timed(lambda: pending.sample(tuple(params)))
             if self._needs_sync_step or pending.has_failed:
                 self._finish_in_flight()
         return parts
 
     def _launch(self, launcher: Launcher, parts: list[Part]) -> PendingStep:
         started = self._clock()
-        batch = self._scheduler.build(parts, has_draws=False)
+        batch = self._scheduler.build(parts, has_params=False)
         pending = PendingStep(parts, lambda: launcher.launch(batch))
         self.counters.run_seconds += self._clock() - started
         return pending
 
-    def _draw_for(self, part: Part) -> Draw:
+    def _params_for(self, part: Part) -> SamplingParams:
         """The sampling parameters after this part; greedy where its sample will be dropped."""
         sequence = part.sequence
         if not part.is_wanted or sequence.ending is not None:
             return GREEDY
         try:
-            return sequence.draw()
+            return sequence.sampling_params()
         except Exception as error:  # the constraint broke
             self._fail_with(sequence.job, error)
             return GREEDY

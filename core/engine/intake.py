@@ -44,7 +44,7 @@ class Intake:
     vocabulary_size: of the model. end_ids: its own end tokens.
     constraints: where they are compiled; None: calls that have one are refused.
     exact_nodes: as in EngineConfig.
-    seed: from which calls without a seed draw theirs.
+    seed: from which calls without a seed derive theirs.
     """
 
     tokenizer: Tokenizer

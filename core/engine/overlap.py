@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from ..api.batch import Batch, Draw, Outcome
+from ..api.batch import Batch, Outcome, SamplingParams
 from ..api.protocol import BackendClosed
 from .batches import Part
 
@@ -35,7 +35,7 @@ class Runner(Protocol):
 class InFlightBatch(Protocol):
     """A launched batch whose results are not read yet."""
 
-    def sample(self, draws: tuple[Draw, ...]) -> None:
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """Sample a token after each of the batch's `sampled` with these parameters; the next batch
         may refer to the samples. Does not wait. At most once; without it the batch's KV is computed
         all the same."""
@@ -69,11 +69,11 @@ class PendingStep:
         """Whether it is known already that it has no result."""
         return isinstance(self._batch, Exception)
 
-    def sample(self, draws: tuple[Draw, ...]) -> None:
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """As `InFlightBatch.sample`; an error of that becomes the `result`."""
         batch = self._batch
         if not isinstance(batch, Exception):
-            error = attempt(lambda: batch.sample(draws))
+            error = attempt(lambda: batch.sample(params))
             self._batch = error or batch
 
     def result(self) -> Outcome | Exception:

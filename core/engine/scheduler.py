@@ -95,18 +95,18 @@ class Scheduler:
         return parts
 
     def schedule_ahead(self) -> list[Part]:
-        """As `schedule`, while what was scheduled before is still being computed. A token that it
-        draws can be computed next. Retracts nothing: empty also where memory is short, or where all
-        depends on what is being computed."""
+        """As `schedule`, while the step before is still in flight. A token that this samples can be
+        computed next. Retracts nothing: empty also where memory is short, or where all depends on
+        the results in flight."""
         self._admit()
         decodes = self._place_decodes(self._ready_ahead())
         self._growth.relax()
         return [] if decodes is None else decodes + self._place_prefills(self._chunk_tokens)
 
-    def build(self, parts: list[Part], has_draws: bool = True) -> Batch:
-        """The forward pass over these parts, whose slots are in the table already. has_draws: how
-        tokens are drawn can be said already."""
-        return write_batch(parts, self.table, self._cache.host, has_draws)
+    def build(self, parts: list[Part], has_params: bool = True) -> Batch:
+        """The forward pass over these parts, whose slots are in the table already. has_params:
+        the sampling parameters are known already."""
+        return write_batch(parts, self.table, self._cache.host, has_params)
 
     def computed(self, parts: list[Part]) -> None:
         """These parts' KV is in the pool now: prompt tokens are committed, so that others share
@@ -318,8 +318,8 @@ class Scheduler:
         return [sequence for sequence in self.running if sequence.num_unplaced == 1]
 
     def _ready_ahead(self) -> list[Sequence]:
-        """Those with one token to compute, or one that is being drawn: its place says by which draw
-        of the step before, as `Batch` has it."""
+        """Those with one token to compute, or one in flight: its id refers
+        to a sample of the step before, as in `Launcher.launch`."""
         ready = []
         for sequence in self.running:
             if sequence.is_awaited:

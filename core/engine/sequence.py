@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..api.batch import GREEDY, Draw
+from ..api.batch import GREEDY, SamplingParams
 from ..api.protocol import Call, FinishReason, TokenLogprob, Usage
 from ..api.reply import Mailbox
 from ..fsm.guide import Cursor, Guide
@@ -199,7 +199,7 @@ class Sequence:
         """Generated tokens."""
         return self.ids[self.prompt_len : self.num_ids]
 
-    def draw(self) -> Draw:
+    def sampling_params(self) -> SamplingParams:
         """The sampling parameters of its next token."""
         sampling = self.job.call.sampling
         is_early = self.num_new < self.rules.min_new
@@ -208,7 +208,7 @@ class Sequence:
             return GREEDY
         is_penalised = sampling.frequency_penalty or sampling.presence_penalty
         is_repeating = sampling.repetition_penalty != 1.0
-        return Draw(
+        return SamplingParams(
             temperature=sampling.temperature,
             seed=self.seed,
             index=self.num_new,

@@ -15,7 +15,17 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from ..api.batch import GREEDY, Answer, Batch, Doubles, Draw, Floats, Longs, Outcome, Query
+from ..api.batch import (
+    GREEDY,
+    Answer,
+    Batch,
+    Doubles,
+    Floats,
+    Longs,
+    Outcome,
+    Query,
+    SamplingParams,
+)
 from ..text.tokenizer import Tokenizer, byte_alphabet
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -25,7 +35,7 @@ _EMPTY = np.uint64(0xDEADBEEF)
 class FakeRunner:
     """Runs batches on hashes.
 
-    num_slots: of its pool. vocabulary_size: tokens are drawn from 0 .. vocabulary_size - 1.
+    num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
       this token id gets -1, as if the model's logits were no numbers. num_host: host slots.
     """
@@ -47,7 +57,7 @@ class FakeRunner:
         self.num_computed = 0
 
     def run(self, batch: Batch) -> Outcome:
-        """One pass: hash the new tokens into their slots, draw from the last hashes."""
+        """One pass: hash the new tokens into their slots, sample from the last hashes."""
         self.num_runs += 1
         self.num_computed += len(batch.ids)
         for it in batch.copies:
@@ -58,11 +68,11 @@ class FakeRunner:
         if self._fails_on is not None and self._fails_on in batch.ids:
             raise RuntimeError(f"token {self._fails_on} makes this runner fail")
         hashes = self._hash(batch)
-        tokens = self._draw(hashes[batch.sampled], batch)
+        tokens = self._sample(hashes[batch.sampled], batch)
         logprobs = _thousandths(hashes[batch.sampled] % np.uint64(1000))
         tops = tuple(
-            ((int(token), float(logprob)),) * (draw.logprobs or 0)
-            for token, logprob, draw in zip(tokens, logprobs, batch.draws, strict=True)
+            ((int(token), float(logprob)),) * (it.logprobs or 0)
+            for token, logprob, it in zip(tokens, logprobs, batch.sampling_params, strict=True)
         )
         scores = _scores(hashes[batch.scored], batch.targets)
         answers = tuple(
@@ -101,15 +111,17 @@ class FakeRunner:
                 place += 1
         return hashes
 
-    def _draw(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
-        seeds = np.array([d.seed + d.index if d.temperature else 0 for d in batch.draws], np.uint64)
+    def _sample(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
+        seeds = np.array(
+            [it.seed + it.index if it.temperature else 0 for it in batch.sampling_params], np.uint64
+        )
         tokens = (_mix(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
-        for index, draw in enumerate(batch.draws):
-            if draw.mask is not None:
-                bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
+        for index, it in enumerate(batch.sampling_params):
+            if it.mask is not None:
+                bits = np.unpackbits(it.mask.view(np.uint8), bitorder="little")
                 allowed = np.flatnonzero(bits)
                 tokens[index] = allowed[tokens[index] % len(allowed)]
-            while int(tokens[index]) in draw.banned:
+            while int(tokens[index]) in it.banned:
                 tokens[index] = (tokens[index] + 1) % self._vocabulary_size
         if self._broken_on is not None:
             tokens[batch.ids[batch.sampled] == self._broken_on] = -1
@@ -136,12 +148,12 @@ class LateRunner:
         self._fails_at = fails_at
         self._batches: list[LateBatch] = []
         self._last: LateBatch | None = None
-        self._drawn: Longs = np.empty(0, np.int64)
+        self._sampled: Longs = np.empty(0, np.int64)
 
     def run(self, batch: Batch) -> Outcome:
         """Launch, sample and wait."""
         launched = self.launch(batch)
-        launched.sample(batch.draws)
+        launched.sample(batch.sampling_params)
         return launched.result()
 
     def launch(self, batch: Batch) -> LateBatch:
@@ -175,7 +187,7 @@ class LateRunner:
         if not len(ids):
             return
         last = self._last
-        assert last is not None and last.draws is not None, (
+        assert last is not None and last.sampling_params is not None, (
             "a batch refers to samples before sample()"
         )
         assert -ids.min() <= len(last.batch.sampled), (
@@ -188,14 +200,14 @@ class LateRunner:
             raise RuntimeError(f"token {self._fails_on} makes this device fail at its {stage}")
 
     def _compute(self, launched: LateBatch) -> None:
-        batch, draws = launched.batch, launched.draws
+        batch, params = launched.batch, launched.sampling_params
         ids = batch.ids.copy()
-        ids[ids < 0] = np.maximum(self._drawn[-1 - ids[ids < 0]], 0)
-        self._drawn = np.zeros(len(batch.sampled), np.int64)
-        draws = (GREEDY,) * len(batch.sampled) if draws is None else draws
+        ids[ids < 0] = np.maximum(self._sampled[-1 - ids[ids < 0]], 0)
+        self._sampled = np.zeros(len(batch.sampled), np.int64)
+        params = (GREEDY,) * len(batch.sampled) if params is None else params
         try:
-            launched.outcome = self.runner.run(replace(batch, ids=ids, draws=draws))
-            self._drawn = launched.outcome.tokens
+            launched.outcome = self.runner.run(replace(batch, ids=ids, sampling_params=params))
+            self._sampled = launched.outcome.tokens
             if self._fails_on in ids:
                 raise RuntimeError(f"token {self._fails_on} makes this device fail")
         except RuntimeError as error:
@@ -204,26 +216,26 @@ class LateRunner:
 
 
 class LateBatch:
-    """A batch of a `LateRunner`. draws: its sampling parameters, once set. outcome: its results or
+    """A batch of a `LateRunner`. params: its sampling parameters, once set. outcome: its results or
     error, once computed. is_over: nobody will wait for it, or has already."""
 
     def __init__(self, device: LateRunner, batch: Batch) -> None:
         self._device = device
         self.batch = batch
-        self.draws: tuple[Draw, ...] | None = None
+        self.sampling_params: tuple[SamplingParams, ...] | None = None
         self.outcome: Outcome | RuntimeError | None = None
         self.is_over = self.is_computed = False
 
-    def sample(self, draws: tuple[Draw, ...]) -> None:
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """Set the sampling parameters."""
-        assert self.draws is None, "sample() is called twice"
-        assert len(draws) == len(self.batch.sampled), "not one entry for each sampled token"
+        assert self.sampling_params is None, "sample() is called twice"
+        assert len(params) == len(self.batch.sampled), "not one entry for each sampled token"
         self._device.begin_sampling(self)
-        self.draws = draws
+        self.sampling_params = params
 
     def result(self) -> Outcome:
         """Compute everything up to this batch."""
-        assert self.draws is not None, "result() before sample()"
+        assert self.sampling_params is not None, "result() before sample()"
         self._device.compute_until(self)
         if isinstance(self.outcome, Outcome):
             return self.outcome

@@ -91,8 +91,8 @@ def sizes_up_to(most: int) -> tuple[int, ...]:
 class Graphs:
     """Recorded steps of a model over a pool.
 
-    most: sequences in a step at most. context_len: tokens of one. drawn: what ids may name, as in
-    `Inputs.of`. The pool has a spare slot.
+    most: sequences in a step at most. context_len: tokens of one. sampled_ids: the samples that ids
+    may refer to, as in `Inputs.of`. The pool has a spare slot.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Graphs:
         most: int,
         context_len: int,
         recorder: Recorder,
-        drawn: Tensor,
+        sampled_ids: Tensor,
     ) -> None:
         assert pool.has_spare
         self._sizes = sizes_up_to(most)
         self._model, self._pool, self._attention = model, pool, attention
-        self._recorder, self._drawn = recorder, drawn
+        self._recorder, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._cutters = {size: attention.static(size, False) for size in self._sizes}
         longest = most * context_len
@@ -168,7 +168,7 @@ class Graphs:
 
     def _compute(self, step: _Step) -> States:
         ids, positions, slots, plans = step.read(self._memory)
-        ids = named(ids.long(), self._drawn)
+        ids = named(ids.long(), self._sampled_ids)
         inputs = Inputs(ids, positions.long(), slots.long(), None, plans)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
         return States(hidden, self._model.logits(hidden))

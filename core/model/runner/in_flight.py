@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...api.batch import Draw, Outcome
+from ...api.batch import Outcome, SamplingParams
 
 
 class DeviceBatch:
@@ -18,14 +18,14 @@ class DeviceBatch:
     """
 
     def __init__(
-        self, launch_sampling: Callable[[tuple[Draw, ...]], Callable[[], Outcome]]
+        self, launch_sampling: Callable[[tuple[SamplingParams, ...]], Callable[[], Outcome]]
     ) -> None:
         self._launch_sampling = launch_sampling
         self._wait: Callable[[], Outcome] | None = None
 
-    def sample(self, draws: tuple[Draw, ...]) -> None:
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """Launch sampling with these parameters; must come before the next launch."""
-        self._wait = self._launch_sampling(draws)
+        self._wait = self._launch_sampling(params)
 
     def result(self) -> Outcome:
         """Wait for the results, and for nothing that was launched after them."""

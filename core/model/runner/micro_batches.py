@@ -11,16 +11,18 @@ import numpy as np
 from ...api.batch import Batch, Ints, Outcome
 
 
-def micro_batches(batch: Batch, num_tokens: int, has_draws: bool = False) -> Iterator[Batch]:
+def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> Iterator[Batch]:
     """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that
     a token reads is written by its own micro-batch or an earlier one. Only the first has copies.
-    has_draws: each gets its part of the draws; else none has any."""
+    has_params: each gets its part of the sampling parameters; else none has any."""
     ends, num_sampled = np.cumsum(batch.lens), 0
     for start in range(0, len(batch.ids), num_tokens):
         part = _tokens_of(batch, ends, start, min(start + num_tokens, len(batch.ids)))
-        if has_draws:
+        if has_params:
             count = len(part.sampled)
-            part = replace(part, draws=batch.draws[num_sampled : num_sampled + count])
+            part = replace(
+                part, sampling_params=batch.sampling_params[num_sampled : num_sampled + count]
+            )
             num_sampled += count
         yield part
 
@@ -62,7 +64,7 @@ def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
         starts=(batch.starts[mine] + skipped).astype(np.int32),
         lens=(np.minimum(ends[mine], end) - firsts[mine] - skipped).astype(np.int32),
         sampled=batch.sampled[sampled] - start,
-        draws=(),
+        sampling_params=(),
         scored=batch.scored[scored] - start,
         targets=batch.targets[scored],
         queried=batch.queried[queried] - start,

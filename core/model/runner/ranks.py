@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ...api.batch import Batch, Copy, Draw, Ints, NoMemory, Outcome
+from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
 from ..parallel import GroupBroadcast, GroupGather, GroupSum, Progress, Ranks
 from . import dummy_collectives
@@ -118,7 +118,7 @@ class RankedRunner:
             return self._run(batch)
         again = replace(batch, copies=())  # they are made already
         size = -(-len(batch.ids) // _NUM_MICRO_BATCHES)
-        return merged([self._run(it) for it in micro_batches(again, size, has_draws=True)])
+        return merged([self._run(it) for it in micro_batches(again, size, has_params=True)])
 
     def launch(self, batch: Batch) -> RankedBatch:
         """As `ModelRunner.launch`. Raises NoMemory where a rank has too little memory."""
@@ -140,7 +140,7 @@ class RankedRunner:
 
     def _run(self, batch: Batch) -> Outcome:
         launched = self.launch(batch)
-        launched.sample(batch.draws)
+        launched.sample(batch.sampling_params)
         return launched.result()
 
     def _checked(self, action: Callable[[], T]) -> T:
@@ -178,9 +178,9 @@ class RankedBatch:
         self._others = others
         self._progress = progress
 
-    def sample(self, draws: tuple[Draw, ...]) -> None:
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """As `DeviceBatch.sample`."""
-        self._batch.sample(draws)
+        self._batch.sample(params)
 
     def result(self) -> Outcome:
         """As `DeviceBatch.result`. Raises BackendClosed where a rank is gone, NoMemory where one
@@ -221,7 +221,7 @@ def follow(
         copies = tuple(
             Copy(_array(slots), _array(host), is_load) for slots, host, is_load in plain_copies
         )
-        batch = Batch(**fields, table=table, draws=(), copies=copies)
+        batch = Batch(**fields, table=table, sampling_params=(), copies=copies)
         progress.num_begun += 1
         num_met = progress.num_met
         if not _has_followed(runner, batch):
@@ -271,8 +271,8 @@ class _AwaitedBatch(DeviceBatch):
     """A batch whose result also waits for an event of the device."""
 
     def __init__(self, batch: DeviceBatch, event: torch.cuda.Event) -> None:
-        def launch_sampling(draws: tuple[Draw, ...]) -> Callable[[], Outcome]:
-            batch.sample(draws)
+        def launch_sampling(params: tuple[SamplingParams, ...]) -> Callable[[], Outcome]:
+            batch.sample(params)
             return result
 
         def result() -> Outcome:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ....kernels.cpu.attention.ahead import Ahead
 from ....kernels.devices import AUTO, Pool, attention_for, drawing_for
 from ....kernels.interface import StaticAttention
-from ...api.batch import Answer, Batch, Copy, Draw, Floats, Ints, NoMemory, Outcome
+from ...api.batch import Answer, Batch, Copy, Floats, Ints, NoMemory, Outcome, SamplingParams
 from ..config import ModelConfig
 from ..inputs import Inputs
 from ..model import Model
@@ -23,7 +23,7 @@ from ..pool import KVPool
 from ..sampling.device_sampler import sample_on_device
 from ..sampling.fetch import Fetch
 from ..sampling.masks import allowed
-from ..sampling.sampler import Drawn, Top, has_compiled_sampler, sample
+from ..sampling.sampler import Samples, Top, has_compiled_sampler, sample
 from .answers import answer, compute_along, score
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
@@ -79,7 +79,7 @@ class ModelRunner:
         Raises NoMemory where the device has too little memory.
         """
         launched = self.launch(batch)
-        launched.sample(batch.draws)
+        launched.sample(batch.sampling_params)
         return launched.result()
 
     @torch.inference_mode()
@@ -197,8 +197,8 @@ class ModelRunner:
             else self._collectively(lambda: self._sampled_logits(states, num_sampled))
         )
 
-        def launch_sampling(draws: tuple[Draw, ...]) -> Callable[[], Outcome]:
-            read_samples = self._sample(states, logits, draws, fetch)
+        def launch_sampling(params: tuple[SamplingParams, ...]) -> Callable[[], Outcome]:
+            read_samples = self._sample(states, logits, params, fetch)
             fetch.seal()
 
             def result() -> Outcome:
@@ -232,26 +232,30 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _sample(
-        self, states: States, logits: Tensor | None, draws: tuple[Draw, ...], fetch: Fetch
-    ) -> Callable[[], Drawn]:
+        self,
+        states: States,
+        logits: Tensor | None,
+        params: tuple[SamplingParams, ...],
+        fetch: Fetch,
+    ) -> Callable[[], Samples]:
         """logits: None: computed here, and only those that the masks allow."""
-        if not draws:
-            return lambda: Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
+        if not params:
+            return lambda: Samples(np.empty(0, np.int64), np.empty(0, np.float32), ())
         with self._context:
             if logits is None:
-                bits = allowed(draws, self.model.config.vocabulary_size)
-                logits = self._with_retry(lambda: self._sampled_logits(states, len(draws), bits))
+                bits = allowed(params, self.model.config.vocabulary_size)
+                logits = self._with_retry(lambda: self._sampled_logits(states, len(params), bits))
                 assert logits is not None
-            return self._with_retry(lambda: self._sample_logits(logits, draws, fetch))
+            return self._with_retry(lambda: self._sample_logits(logits, params, fetch))
 
     def _sample_logits(
-        self, logits: Tensor, draws: tuple[Draw, ...], fetch: Fetch
-    ) -> Callable[[], Drawn]:
+        self, logits: Tensor, params: tuple[SamplingParams, ...], fetch: Fetch
+    ) -> Callable[[], Samples]:
         if self._drawing is not None:
-            tokens, result = sample_on_device(logits, draws, self._drawing, fetch)
+            tokens, result = sample_on_device(logits, params, self._drawing, fetch)
             self._store_sampled(tokens)
             return result
-        samples = sample(logits, draws)
+        samples = sample(logits, params)
         if self._sampled_ids.is_cpu:
             kept = self._sampled_ids.numpy()
             kept[: len(samples.tokens)] = samples.tokens[: len(kept)]

@@ -14,18 +14,18 @@ from torch import Tensor
 
 from ....kernels.devices import Drawing
 from ....kernels.gpu.upload import uploaded
-from ...api.batch import Draw, Floats, Ints
+from ...api.batch import Floats, Ints, SamplingParams
 from .fetch import Fetch
 from .penalties import changed
-from .sampler import MIN_TEMPERATURE, Drawn, Top, top_logprobs, tops_of, uniforms
+from .sampler import MIN_TEMPERATURE, Samples, Top, top_logprobs, tops_of, uniforms
 
 
 class DeviceSamples(NamedTuple):
-    """Samples in flight. tokens: [N] int32 on the device, -1 as in `Drawn`. result: gives all that
+    """Samples in flight. tokens: [N] int32 on the device, -1 as in `Samples`. result: gives all that
     was requested, once the fetch has waited."""
 
     tokens: Tensor
-    result: Callable[[], Drawn]
+    result: Callable[[], Samples]
 
 
 class _Settings(NamedTuple):
@@ -47,39 +47,39 @@ class _Settings(NamedTuple):
 
 
 def sample_on_device(
-    logits: Tensor, draws: Sequence[Draw], draw: Drawing, fetch: Fetch
+    logits: Tensor, params: Sequence[SamplingParams], sampler: Drawing, fetch: Fetch
 ) -> DeviceSamples:
     """Launch sampling of one token for each row of logits [N, vocabulary] (float32, not
     changed)."""
-    settings = _settings(draws, logits)
-    free = changed(logits, draws)
+    settings = _settings(params, logits)
+    free = changed(logits, params)
     allowed = _masked(free, settings, is_own=free is not logits and not len(settings.log_mass_rows))
-    tokens = draw(allowed, *settings[:5])
-    ids, masses = fetch.add(tokens), _log_masses(free, allowed, draws, settings, fetch)
-    logprobs = _logprobs(logits, tokens, draws, settings, fetch)
+    tokens = sampler(allowed, *settings[:5])
+    ids, masses = fetch.add(tokens), _log_masses(free, allowed, params, settings, fetch)
+    logprobs = _logprobs(logits, tokens, params, settings, fetch)
 
-    def result() -> Drawn:
-        return Drawn(ids.numpy().astype(np.int64), *logprobs(), masses())
+    def result() -> Samples:
+        return Samples(ids.numpy().astype(np.int64), *logprobs(), masses())
 
     return DeviceSamples(tokens, result)
 
 
-def _settings(draws: Sequence[Draw], logits: Tensor) -> _Settings:
+def _settings(params: Sequence[SamplingParams], logits: Tensor) -> _Settings:
     """All parameters, uploaded by one copy."""
-    masks = [(row, it.mask) for row, it in enumerate(draws) if it.mask is not None]
-    log_mass_rows = _log_mass_rows(draws)
+    masks = [(row, it.mask) for row, it in enumerate(params) if it.mask is not None]
+    log_mass_rows = _log_mass_rows(params)
     temperatures = [
-        max(it.temperature, MIN_TEMPERATURE) if it.temperature > 0 else 0.0 for it in draws
+        max(it.temperature, MIN_TEMPERATURE) if it.temperature > 0 else 0.0 for it in params
     ]
     arrays = [
         np.array(temperatures, np.float32).view(np.int32),
-        np.array([it.top_k for it in draws], np.int32),
-        np.array([it.top_p for it in draws], np.float32).view(np.int32),
-        np.array([it.min_p for it in draws], np.float32).view(np.int32),
-        uniforms(draws).view(np.int32),
+        np.array([it.top_k for it in params], np.int32),
+        np.array([it.top_p for it in params], np.float32).view(np.int32),
+        np.array([it.min_p for it in params], np.float32).view(np.int32),
+        uniforms(params).view(np.int32),
         np.array([row for row, _ in masks], np.int32),
         _packed([words for _, words in masks], -(-logits.shape[-1] // 32)),
-        np.array(_logprob_rows(draws), np.int32),
+        np.array(_logprob_rows(params), np.int32),
         np.array(log_mass_rows, np.int32),
         np.array([temperatures[row] or 1.0 for row in log_mass_rows], np.float64).view(np.int32),
     ]
@@ -105,9 +105,13 @@ def _masked(logits: Tensor, settings: _Settings, is_own: bool) -> Tensor:
 
 
 def _log_masses(
-    free: Tensor, allowed: Tensor, draws: Sequence[Draw], settings: _Settings, fetch: Fetch
+    free: Tensor,
+    allowed: Tensor,
+    params: Sequence[SamplingParams],
+    settings: _Settings,
+    fetch: Fetch,
 ) -> Callable[[], Floats]:
-    rows = _log_mass_rows(draws)
+    rows = _log_mass_rows(params)
     if not rows:
         return lambda: np.empty(0, np.float32)
     some, whole = (
@@ -120,7 +124,7 @@ def _log_masses(
     found = fetch.add((some - whole).float())
 
     def result() -> Floats:
-        masses = np.zeros(len(draws), np.float32)
+        masses = np.zeros(len(params), np.float32)
         masses[rows] = found.numpy()
         return masses
 
@@ -128,23 +132,27 @@ def _log_masses(
 
 
 def _logprobs(
-    logits: Tensor, tokens: Tensor, draws: Sequence[Draw], settings: _Settings, fetch: Fetch
+    logits: Tensor,
+    tokens: Tensor,
+    params: Sequence[SamplingParams],
+    settings: _Settings,
+    fetch: Fetch,
 ) -> Callable[[], tuple[Floats, tuple[Top, ...]]]:
     """Log-probabilities of the tokens and the top ones, under the model's own distribution."""
-    rows = _logprob_rows(draws)
+    rows = _logprob_rows(params)
     if not rows:
-        return lambda: (np.full(len(draws), np.nan, np.float32), ((),) * len(draws))
-    counts = [draws[row].logprobs or 0 for row in rows]
+        return lambda: (np.full(len(params), np.nan, np.float32), ((),) * len(params))
+    counts = [params[row].logprobs or 0 for row in rows]
     own = logits.index_select(0, settings.logprob_rows)
     total = own.logsumexp(-1, keepdim=True)
-    drawn = tokens.index_select(0, settings.logprob_rows).clamp(min=0).long()
-    chosen = fetch.add((own.gather(-1, drawn[:, None]) - total)[:, 0])
+    sampled = tokens.index_select(0, settings.logprob_rows).clamp(min=0).long()
+    chosen = fetch.add((own.gather(-1, sampled[:, None]) - total)[:, 0])
     ids, logs = map(fetch.add, top_logprobs(own, total, max(counts)))
 
     def result() -> tuple[Floats, tuple[Top, ...]]:
-        logprobs = np.full(len(draws), np.nan, np.float32)
+        logprobs = np.full(len(params), np.nan, np.float32)
         logprobs[rows] = chosen.numpy()
-        tops: list[Top] = [()] * len(draws)
+        tops: list[Top] = [()] * len(params)
         for row, count, top in zip(rows, counts, tops_of(ids, logs), strict=True):
             tops[row] = top[:count]
         return logprobs, tuple(tops)
@@ -152,14 +160,14 @@ def _logprobs(
     return result
 
 
-def _logprob_rows(draws: Sequence[Draw]) -> list[int]:
+def _logprob_rows(params: Sequence[SamplingParams]) -> list[int]:
     """Rows whose log-probabilities are requested."""
-    return [row for row, draw in enumerate(draws) if draw.logprobs is not None]
+    return [row for row, sampler in enumerate(params) if sampler.logprobs is not None]
 
 
-def _log_mass_rows(draws: Sequence[Draw]) -> list[int]:
+def _log_mass_rows(params: Sequence[SamplingParams]) -> list[int]:
     """Rows whose log-masses are requested."""
-    return [row for row, draw in enumerate(draws) if draw.log_mass]
+    return [row for row, sampler in enumerate(params) if sampler.log_mass]
 
 
 def _packed(masks: Sequence[Ints], num_words: int) -> Ints:

@@ -92,5 +92,5 @@ def _batch(sequences: list[Any], table: Any, done: Any, cuts: Any) -> Batch:
         lens=lens,
         table=table,
         sampled=np.arange(len(positions), dtype=np.int32),
-        draws=(),
+        sampling_params=(),
     )

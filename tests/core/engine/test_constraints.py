@@ -107,7 +107,7 @@ def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constraine
     class Deaf(FakeRunner):
         def run(self, batch):
             outcome = super().run(batch)
-            held = [draw.mask is not None for draw in batch.draws]
+            held = [draw.mask is not None for draw in batch.sampling_params]
             outcome.tokens[held] = ord("?")
             return outcome
 
@@ -139,7 +139,7 @@ class Weighing(FakeRunner):
 
     def run(self, batch):
         outcome = super().run(batch)
-        shares = [-1.0 if draw.log_mass else 0.0 for draw in batch.draws]
+        shares = [-1.0 if draw.log_mass else 0.0 for draw in batch.sampling_params]
         return replace(outcome, log_masses=np.array(shares, np.float32))
 
 

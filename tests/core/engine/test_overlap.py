@@ -50,7 +50,7 @@ class Minding(FakeRunner):
 
     def run(self, batch: Batch) -> Outcome:
         outcome = super().run(batch)
-        for row, draw in enumerate(batch.draws):
+        for row, draw in enumerate(batch.sampling_params):
             for tokens in (draw.generated, draw.prompt):
                 if tokens is not None and draw.mask is None and outcome.tokens[row] >= 0:
                     outcome.tokens[row] = (outcome.tokens[row] + tokens.sum()) % 250
@@ -360,19 +360,19 @@ def test_a_late_device_asserts_the_contract_of_a_launcher():
     make_bench(False, Seeing).run([make_call("prompt", max_tokens=2)])
     first, second = seen
     device = LateRunner(FakeRunner(2000))
-    referring = replace(second, ids=np.array([-1]), draws=())
+    referring = replace(second, ids=np.array([-1]), sampling_params=())
     with pytest.raises(AssertionError, match="refers to samples before"):
         device.launch(referring)
-    launched = device.launch(replace(first, draws=()))
+    launched = device.launch(replace(first, sampling_params=()))
     with pytest.raises(AssertionError, match="before sample"):
         launched.result()
-    launched.sample(first.draws)
+    launched.sample(first.sampling_params)
     with pytest.raises(AssertionError, match="refers to a sample that does not exist"):
         device.launch(replace(referring, ids=np.array([-2])))
     behind = device.launch(referring)
     with pytest.raises(AssertionError, match="in flight already"):
         device.launch(second)
-    behind.sample(second.draws)
+    behind.sample(second.sampling_params)
     with pytest.raises(AssertionError, match="out of order"):
         behind.result()
     assert not world.engine.has_work

@@ -27,7 +27,7 @@ class Recorder:
         self.drawn.append(len(batch.sampled))
         assert len(batch.ids) == len(batch.positions) == len(batch.slots) == sum(batch.lens)
         assert len(set(batch.slots.tolist())) == len(batch.slots)
-        assert len(batch.draws) == len(batch.sampled)
+        assert len(batch.sampling_params) == len(batch.sampled)
         return self.runner.run(batch)
 
 

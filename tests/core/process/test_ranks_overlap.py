@@ -219,7 +219,7 @@ def a_batch() -> Batch:
         lens=one + 1,
         table=np.zeros((1, 4), np.int32),
         sampled=one,
-        draws=(),
+        sampling_params=(),
     )
 
 

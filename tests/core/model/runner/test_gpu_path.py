@@ -15,7 +15,7 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import Batch, Draw, NoMemory
+from forkroot.core.api.batch import Batch, NoMemory, SamplingParams
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, InvalidCall, Sampling, Text
 from forkroot.core.local import LocalBackend
@@ -150,18 +150,20 @@ def test_draws_on_the_device_are_the_cpus(
     batch = place.batch({place.add(prompt): 4 for prompt in prompts})
     allowed = np.array([0b1010110000, 0], np.int32)
     draws = (
-        Draw(),
-        Draw(mask=allowed),
-        Draw(temperature=1.0, seed=5, top_p=0.8),
-        Draw(temperature=2.0, seed=6, top_k=4, mask=allowed[:1]),
-        Draw(temperature=0.7, seed=7, min_p=0.1, index=3),
+        SamplingParams(),
+        SamplingParams(mask=allowed),
+        SamplingParams(temperature=1.0, seed=5, top_p=0.8),
+        SamplingParams(temperature=2.0, seed=6, top_k=4, mask=allowed[:1]),
+        SamplingParams(temperature=0.7, seed=7, min_p=0.1, index=3),
     )
-    batch = replace(batch, draws=draws)
+    batch = replace(batch, sampling_params=draws)
     found = both.there.run(batch).tokens
     assert found.tolist() == both.here.run(batch).tokens.tolist()
     assert found.dtype == np.int64
     assert {int(found[1]), int(found[3])} <= {4, 5, 7, 9}
-    asked = replace(batch, draws=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5)))
+    asked = replace(
+        batch, sampling_params=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5))
+    )
     here, there = both.here.run(asked), both.there.run(asked)
     assert here.tokens.tolist() == there.tokens.tolist()
     assert there.logprobs[4] == pytest.approx(here.logprobs[4], abs=1e-4)
@@ -196,8 +198,8 @@ def test_a_batch_that_does_not_fit_is_computed_in_micro_batches(
     )
     wanted = whole.run(batch)
     model.most = 21
-    launched = narrow.launch(replace(batch, draws=()))
-    launched.sample(batch.draws)
+    launched = narrow.launch(replace(batch, sampling_params=()))
+    launched.sample(batch.sampling_params)
     found = launched.result()
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert found.scores == pytest.approx(wanted.scores, abs=1e-5)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forkroot.core.api.batch import Batch, Draw, NoMemory, Outcome, Query
+from forkroot.core.api.batch import Batch, NoMemory, Outcome, Query, SamplingParams
 from forkroot.core.api.protocol import BackendClosed
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner import dummy_collectives
@@ -153,10 +153,14 @@ def batches(place: Placement) -> tuple[Batch, Batch]:
         place.add(random.integers(3, 97, count).tolist()) for count in (30, 5, 40)
     )
     whole = place.batch({first: 30, second: 4, third: 40})
-    draws = Draw(), Draw(temperature=0.9, seed=5, logprobs=3), Draw(logprobs=0, log_mass=True)
+    draws = (
+        SamplingParams(),
+        SamplingParams(temperature=0.9, seed=5, logprobs=3),
+        SamplingParams(logprobs=0, log_mass=True),
+    )
     whole = replace(
         whole,
-        draws=draws,
+        sampling_params=draws,
         scored=np.arange(20, dtype=np.int32),
         targets=random.integers(0, 97, 20),
         num_top_logprobs=2,
@@ -188,7 +192,7 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
     place = Placement()
     first, second = place.add(list(range(3, 60))), place.add([5, 6])
     unasked = place.batch({first: 20})
-    unasked = replace(unasked, sampled=unasked.sampled[:0], draws=())
+    unasked = replace(unasked, sampled=unasked.sampled[:0], sampling_params=())
     whole, drawn = batches(place)
     named = replace(drawn, ids=np.array([-1]))
     asked = [unasked, whole, named, place.batch({first: 37, second: 2})]
@@ -204,7 +208,7 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
                 if is_dummy:
                     dummy_collectives.run_remaining(model, ranks, batch, 0)
                 elif rank:
-                    runner.follow(replace(batch, draws=(), queries=()))
+                    runner.follow(replace(batch, sampling_params=(), queries=()))
                 else:
                     runner.run(batch)
 
@@ -246,8 +250,8 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
 
     def use(two: RankedRunner) -> list[Outcome]:
         with pytest.raises(NoMemory, match="the memory of"):
-            launched = two.launch(replace(whole, draws=()))
-            launched.sample(whole.draws)
+            launched = two.launch(replace(whole, sampling_params=()))
+            launched.sample(whole.sampling_params)
             launched.result()
         with pytest.raises(NoMemory, match="the memory of"):  # its micro-batches neither
             two.run(whole)

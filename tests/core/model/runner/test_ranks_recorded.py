@@ -17,7 +17,7 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import Draw
+from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.ranks import RankedRunner, join
 from forkroot.core.process.frames import spawn
@@ -77,17 +77,21 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     place = Placement(6)
     prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2)]
     sequences = [place.add(prompt) for prompt in prompts]
-    draw = Draw(temperature=1.0, seed=9, logprobs=1)
+    draw = SamplingParams(temperature=1.0, seed=9, logprobs=1)
     batch = place.batch({s: len(prompts[s]) for s in sequences}, draw)
-    expected, in_flight, before = alone.run(batch), both.launch(replace(batch, draws=())), sequences
-    in_flight.sample(batch.draws)
+    expected, in_flight, before = (
+        alone.run(batch),
+        both.launch(replace(batch, sampling_params=())),
+        sequences,
+    )
+    in_flight.sample(batch.sampling_params)
     for mine_now in ([1, 0], [0, 1], [1]):
         known = dict(zip(before, expected.tokens.tolist(), strict=True))
         batch = place.batch(take(place, mine_now, [known[s] for s in mine_now]), draw)
         references = np.array([-1 - before.index(s) for s in mine_now])
-        launched = both.launch(replace(batch, ids=references, draws=()))
+        launched = both.launch(replace(batch, ids=references, sampling_params=()))
         assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
-        launched.sample(batch.draws)
+        launched.sample(batch.sampling_params)
         expected, in_flight, before = alone.run(batch), launched, mine_now
     found = in_flight.result()
     assert found.tokens.tolist() == expected.tokens.tolist()

@@ -14,10 +14,10 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.device_sampler import sample_on_device
 from forkroot.core.model.sampling.fetch import Fetch
-from forkroot.core.model.sampling.sampler import Drawn, sample
+from forkroot.core.model.sampling.sampler import Samples, sample
 from forkroot.kernels.devices import drawing_for
 
 SIZE = 300
@@ -29,7 +29,9 @@ def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def sampled_on_device(logits: torch.Tensor, draws: Sequence[Draw], device: torch.device) -> Drawn:
+def sampled_on_device(
+    logits: torch.Tensor, draws: Sequence[SamplingParams], device: torch.device
+) -> Samples:
     sampler = drawing_for(device, "triton")
     assert sampler is not None
     fetch, before = Fetch(device), logits.clone()
@@ -47,7 +49,7 @@ def some_mask(rng: np.random.Generator, num_words: int = 10) -> np.ndarray:
     return rng.integers(-(2**31), 2**31, num_words).astype(np.int32)
 
 
-def some_draw(rng: np.random.Generator) -> Draw:
+def random_params(rng: np.random.Generator) -> SamplingParams:
     """Any wishes together; nothing at all in a third of the cases."""
 
     def maybe(value, other):
@@ -60,7 +62,7 @@ def some_draw(rng: np.random.Generator) -> Draw:
     repetition = maybe(1.3, 1.0)
     frequency, presence = maybe(0.4, 0.0), maybe(0.6, 0.0)
     mask = maybe(some_mask(rng, int(rng.choice([6, 10]))), None)
-    return Draw(
+    return SamplingParams(
         temperature=maybe(float(rng.choice([1e-7, 0.7, 1.5])), 0.0),
         seed=int(rng.integers(2**50)),
         index=int(rng.integers(40)),
@@ -80,7 +82,7 @@ def some_draw(rng: np.random.Generator) -> Draw:
     )
 
 
-def assert_same(found: Drawn, wanted: Drawn) -> None:
+def assert_same(found: Samples, wanted: Samples) -> None:
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert found.tokens.dtype == np.int64
     assert found.logprobs == pytest.approx(wanted.logprobs, abs=1e-5, nan_ok=True)
@@ -94,7 +96,7 @@ def assert_same(found: Drawn, wanted: Drawn) -> None:
 @pytest.mark.parametrize("seed", range(25))
 def test_all_that_draws_may_ask_for_is_as_the_sampler_has_it(seed, device) -> None:
     rng = np.random.default_rng(seed)
-    draws = [some_draw(rng) for _ in range(int(rng.integers(1, 9)))]
+    draws = [random_params(rng) for _ in range(int(rng.integers(1, 9)))]
     logits = torch.from_numpy(rng.standard_normal((len(draws), SIZE)).astype(np.float32)) * 3
     assert_same(sampled_on_device(logits, draws, device), sample(logits, draws, is_compiled=False))
 
@@ -102,10 +104,10 @@ def test_all_that_draws_may_ask_for_is_as_the_sampler_has_it(seed, device) -> No
 def test_rows_that_are_no_numbers_or_allow_nothing_harm_none_beside_them(device) -> None:
     nothing = np.zeros(10, np.int32)
     draws = [
-        Draw(1.0, logprobs=1),
-        Draw(mask=nothing, log_mass=True),
-        Draw(1.0, generated=np.array([4], np.int32), presence_penalty=1.0, logprobs=2),
-        Draw(banned=tuple(range(SIZE)), logprobs=0),
+        SamplingParams(1.0, logprobs=1),
+        SamplingParams(mask=nothing, log_mass=True),
+        SamplingParams(1.0, generated=np.array([4], np.int32), presence_penalty=1.0, logprobs=2),
+        SamplingParams(banned=tuple(range(SIZE)), logprobs=0),
     ]
     logits = torch.randn(4, SIZE, generator=torch.Generator().manual_seed(1))
     logits[0, 7] = torch.nan
@@ -122,10 +124,10 @@ def test_nothing_of_the_device_is_read_before_it_is_asked_for() -> None:
     ids = np.array([1, 2, 2], np.int32)
     draws = [
         GREEDY,
-        Draw(1.0, seed=1, top_p=0.9, logprobs=2),
-        Draw(1.0, frequency_penalty=0.5, presence_penalty=0.5, generated=ids, logprobs=0),
-        Draw(repetition_penalty=1.5, generated=ids, prompt=ids, logit_bias=((1, 2.0),)),
-        Draw(banned=(1, 2)),
+        SamplingParams(1.0, seed=1, top_p=0.9, logprobs=2),
+        SamplingParams(1.0, frequency_penalty=0.5, presence_penalty=0.5, generated=ids, logprobs=0),
+        SamplingParams(repetition_penalty=1.5, generated=ids, prompt=ids, logit_bias=((1, 2.0),)),
+        SamplingParams(banned=(1, 2)),
     ]
 
     def draw(logits: torch.Tensor, *settings: torch.Tensor) -> torch.Tensor:

@@ -7,13 +7,13 @@ from collections import Counter
 import numpy as np
 import torch
 
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.penalties import changed
 
 VOCABULARY = 40
 
 
-def expected(row: np.ndarray, draw: Draw) -> np.ndarray:
+def expected(row: np.ndarray, draw: SamplingParams) -> np.ndarray:
     wanted = row.astype(np.float64)
     generated = [] if draw.generated is None else draw.generated.tolist()
     prompt = [] if draw.prompt is None else draw.prompt.tolist()
@@ -28,11 +28,11 @@ def expected(row: np.ndarray, draw: Draw) -> np.ndarray:
     return wanted
 
 
-def random_draw(random: np.random.Generator) -> Draw:
+def random_params(random: np.random.Generator) -> SamplingParams:
     def ids(most: int) -> np.ndarray:
         return random.integers(0, VOCABULARY, random.integers(0, most)).astype(np.int32)
 
-    return Draw(
+    return SamplingParams(
         presence_penalty=float(random.choice([0.0, 0.7])),
         frequency_penalty=float(random.choice([0.0, -0.3])),
         repetition_penalty=float(random.choice([1.0, 1.3, 0.6])),
@@ -47,7 +47,7 @@ def test_every_row_is_changed_as_its_draw_says_and_the_rest_is_left() -> None:
     random = np.random.default_rng(0)
     for _ in range(40):
         logits = random.standard_normal((6, VOCABULARY)).astype(np.float32)
-        draws = [GREEDY if random.random() < 0.3 else random_draw(random) for _ in range(6)]
+        draws = [GREEDY if random.random() < 0.3 else random_params(random) for _ in range(6)]
         before = torch.from_numpy(logits.copy())
         got = changed(before, draws)
         wanted = [expected(row, draw) for row, draw in zip(logits, draws, strict=True)]
@@ -57,4 +57,4 @@ def test_every_row_is_changed_as_its_draw_says_and_the_rest_is_left() -> None:
 
 def test_nothing_is_copied_where_nothing_changes() -> None:
     logits = torch.zeros(3, VOCABULARY)
-    assert changed(logits, [GREEDY, Draw(temperature=1.0, top_p=0.5), GREEDY]) is logits
+    assert changed(logits, [GREEDY, SamplingParams(temperature=1.0, top_p=0.5), GREEDY]) is logits
