@@ -22,7 +22,7 @@ from .model.parallel import Progress, Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import follow, join
 from .model.runner.runner import ModelRunner
-from .process.frames import Line, answer
+from .process.ipc import Connection, serve_parent
 
 _PR_SET_PDEATHSIG = 1
 
@@ -32,31 +32,31 @@ def main(fd: int) -> None:
     process when the thread that started it ends, even while it is stopped."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    answer(fd, serve)
+    serve_parent(fd, serve)
 
 
-def serve(line: Line) -> None:
+def serve(connection: Connection) -> None:
     """Load the part that the first message describes, then compute its share of every batch."""
-    messages = line.messages()
+    messages = connection.messages()
     try:
-        runner, ranks = _start(line, *next(messages))
+        runner, ranks = _start(connection, *next(messages))
     except ForkrootError as error:
-        line.send("failed", error)
-        line.close()
+        connection.send("failed", error)
+        connection.close()
         return
     except Exception as error:
-        line.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
-        line.close()
+        connection.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
+        connection.close()
         return
-    inbox = MessageQueue(line, messages)
+    inbox = MessageQueue(connection, messages)
     follow(inbox.batches(), runner, ranks, inbox.report_out_of_memory)
 
 
 class MessageQueue:
     """The messages of rank 0, in order."""
 
-    def __init__(self, line: Line, messages: Iterator[Any]) -> None:
-        self._line = line
+    def __init__(self, connection: Connection, messages: Iterator[Any]) -> None:
+        self._connection = connection
         self._messages = messages
         self._early: deque[Any] = deque()  # came before an acknowledgement
 
@@ -71,7 +71,7 @@ class MessageQueue:
     def report_out_of_memory(self, number: int) -> None:
         """Tell rank 0 that memory is too small for the batch of this number, and wait until it
         acknowledges."""
-        self._line.send("out of memory", number)
+        self._connection.send("out of memory", number)
         while (message := self._next())[0] not in ("acknowledged", "close"):
             self._early.append(message)
         if message[0] == "close":
@@ -81,15 +81,15 @@ class MessageQueue:
         return next(self._messages, ("close", None))
 
 
-def _send_heartbeats(line: Line, progress: Progress, seconds: float) -> None:
+def _send_heartbeats(connection: Connection, progress: Progress, seconds: float) -> None:
     """Send the progress of this rank every `seconds`."""
     while True:
         time.sleep(seconds)
-        line.send("heartbeat", *progress.told())
+        connection.send("heartbeat", *progress.told())
 
 
 def _start(
-    line: Line,
+    connection: Connection,
     rank: int,
     size: int,
     source: str,
@@ -106,13 +106,13 @@ def _start(
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
     target = torch.device("cuda", rank) if device.startswith("cuda") else torch.device(device)
     described = replace(describe(source), context_len=context_len)
-    line.send("loading")
+    connection.send("loading")
     ranks = join(rank, size, store_path, target)
     model = load_model(source, described, getattr(torch, dtype), target, ranks)
     file = None if host_file is None else Path(f"{host_file}.{rank}")
     runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file), **kernels)
     if heartbeat_seconds is not None:
-        arguments = line, ranks.progress, heartbeat_seconds
+        arguments = connection, ranks.progress, heartbeat_seconds
         threading.Thread(target=_send_heartbeats, args=arguments, daemon=True).start()
-    line.send("ready")
+    connection.send("ready")
     return runner, ranks

@@ -28,10 +28,10 @@ from .model.hub.folders import hub_errors, is_dummy, is_hub_model, model_folder
 from .model.hub.headers import Tensors, joined, read_header
 from .model.hub.names import hub_name
 from .model.sizes import DTYPE_BYTES
-from .text.template import ChatTemplate
+from .text.chat_template import ChatTemplate
 
-_USED = ("num_experts_per_tok", "moe_topk", "moe_k")
-_THERE = ("num_local_experts", "num_experts", "n_routed_experts")
+_NUM_ACTIVE_KEYS = ("num_experts_per_tok", "moe_topk", "moe_k")
+_NUM_EXPERTS_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
         "chat template", "yes" if has_template else "no", {"has_chat_template": has_template}
     )
     yield _speed(source, model, fit)
-    yield from _here(model, fit)
+    yield from _on_this_machine(model, fit)
     if source.to_download and source.to_download > (free := _free_disk(Hub().cache)):
         text = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
         raise InvalidModel(f"{text}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
@@ -135,7 +135,7 @@ def _context_length(model: Described) -> Fact:
     return Fact("context length", f"{model.context_len:,} tokens{note}", values)
 
 
-def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
+def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     """Memory, of this machine and of the device where that is another."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = min(available_memory(), memory)
@@ -186,7 +186,10 @@ def _experts(source: Source) -> tuple[int, float]:
         return 0, 1.0
     config = json.loads((source.folder / "config.json").read_text("utf-8"))
     config = config.get("text_config") or config
-    used, there = (next((config[it] for it in keys if it in config), 0) for keys in (_USED, _THERE))
+    used, there = (
+        next((config[it] for it in keys if it in config), 0)
+        for keys in (_NUM_ACTIVE_KEYS, _NUM_EXPERTS_KEYS)
+    )
     return source.tensors.of_experts, used / there if used and there else 1.0
 
 

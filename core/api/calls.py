@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from .errors import InvalidCall
-from .keywords import Place, checks_fields
+from .keywords import KeywordOwner, checks_fields
 from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
 HINT_VERSION = 1
@@ -201,7 +201,7 @@ class ForkHint:
     version: int = HINT_VERSION
 
 
-_OF_SAMPLING = Place(
+_OF_SAMPLING = KeywordOwner(
     [item.name for item in fields(Sampling)],
     "{name} is of Sampling: Call(..., Sampling({name}=...))",
 )

@@ -1,6 +1,6 @@
-"""What crosses the door, as bytes: for runtimes in another process.
+"""The values of the protocol as bytes: for runtimes in another process.
 
-MessagePack of plain data; nothing is unpickled, and only the door's own values are made again. A
+MessagePack of plain data; nothing is unpickled, and only values of the protocol are restored. A
 field that is not known is ignored, so that both ends need not be of one version.
 """
 
@@ -18,8 +18,8 @@ from .errors import ForkrootError, InvalidCall, Shown
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
-    for room in (calls, protocol)
-    for item in vars(room).values()
+    for module in (calls, protocol)
+    for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }
 _ERRORS: dict[str, type[ForkrootError]] = {
@@ -47,8 +47,8 @@ _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def pack(message: Any) -> bytes:
-    """A message of plain data, values of the door and their errors. Raises InvalidCall for what is
-    neither, as for a schema that is no JSON."""
+    """A message of plain data, values of the protocol and its errors. Raises InvalidCall for
+    anything else, such as a schema that is not JSON."""
     data: bytes
     plain = _plain(message)
     try:
@@ -96,7 +96,7 @@ def _plain_other(value: Any) -> Any:
             return _plain_error(value)
         case Mapping():
             return _plain_mapping(value)
-    raise InvalidCall("value", value, "texts, numbers, bytes, and values of the door")
+    raise InvalidCall("value", value, "texts, numbers, bytes, and values of the protocol")
 
 
 def _with_large(plain: Any) -> Any:
@@ -144,7 +144,7 @@ def _value(plain: dict[str, Any]) -> Any:
         return int(plain[_WHOLE])
     if _ERROR in plain:
         return _error(plain)
-    raise ValueError(f"not a value of the door: {name!r}")
+    raise ValueError(f"not a value of the protocol: {name!r}")
 
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:

@@ -17,16 +17,16 @@ from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootE
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
 from ..radix.cache import RadixCache
-from .advance import Advancer
-from .batches import Part, read_log_mass, read_logprob
+from .batch import Part, read_log_mass, read_logprob
 from .forks import Roots
+from .output import OutputProcessor
 from .overlap import Launcher, PendingStep, Runner, attempt
-from .pins import Pins
+from .pinning import RootPinning
 from .scheduler import Scheduler
 from .sequence import Ending, Job, Sequence
 
 T = TypeVar("T")
-_NO_NUMBERS = "the model gave logits that are no numbers"
+_NOT_FINITE = "the model's logits are not finite"
 
 
 class Engine:
@@ -42,7 +42,7 @@ class Engine:
         runner: Runner,
         cache: RadixCache,
         roots: Roots,
-        advancer: Advancer,
+        output_processor: OutputProcessor,
         *,
         max_waiting: int,
         hints: bool = True,
@@ -53,9 +53,9 @@ class Engine:
         self._runner = runner
         self._cache = cache
         self._roots = roots
-        self._advancer = advancer
+        self._output_processor = output_processor
         self._max_waiting = max_waiting
-        self._pins = Pins(cache, roots, hints)
+        self._pinning = RootPinning(cache, roots, hints)
         self._launcher = runner if overlap and isinstance(runner, Launcher) else None
         self._in_flight: PendingStep | None = None
         self._needs_sync_step = False
@@ -99,7 +99,7 @@ class Engine:
             job.expires = self._clock() + job.call.deadline
         try:
             for sequence in job.sequences:
-                self._advancer.begin(sequence)
+                self._output_processor.begin(sequence)
         except Exception as error:
             self._fail_with(job, error)
             return
@@ -202,12 +202,12 @@ class Engine:
             sequence, count = part.sequence, len(part.scored)
             if part.is_live:
                 self.counters.computed_tokens += part.count
-                if sequence.rooted_len is None:
-                    sequence.rooted_len = self._pins.owed(sequence)
+                if sequence.cached_root_len is None:
+                    sequence.cached_root_len = self._pinning.count_root_tokens(sequence)
                 sequence.scores += outcome.scores[scored : scored + count].tolist()
                 sequence.score_tops += outcome.score_tops[scored : scored + count]
-                if sequence.num_kept < len(sequence.scores):
-                    self._scheduler.keep_scores(sequence)
+                if sequence.num_stored_scores < len(sequence.scores):
+                    self._scheduler.cache_scores(sequence)
             scored += count
             if part.is_last and sequence.node is not None:
                 if part.is_live:
@@ -222,7 +222,7 @@ class Engine:
         search, node = sequence.job.search, sequence.node
         assert search is not None and node is not None
         if np.isnan(answer.logprobs).any() or np.isnan(answer.log_masses).any():
-            self._fail_with(sequence.job, ValueError(_NO_NUMBERS))
+            self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
         search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
@@ -230,12 +230,14 @@ class Engine:
         self.counters.sampled_tokens += 1
         token = int(outcome.tokens[num_sampled])
         if token < 0:
-            self._fail_with(sequence.job, ValueError(_NO_NUMBERS))
+            self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
         try:
             if sequence.job.call.sampling.log_mass:
                 sequence.log_masses.append(read_log_mass(outcome, num_sampled))
-            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, num_sampled))
+            self._output_processor.advance(
+                sequence, token, read_logprob(sequence, outcome, num_sampled)
+            )
             self._scheduler.trim(sequence)
         except Exception as error:  # the constraint broke, or does not allow the token
             self._fail_with(sequence.job, error)
@@ -291,7 +293,7 @@ class Engine:
         if isinstance(outcome, Outcome):
             self._advance(pending.parts, outcome)
         else:
-            self._scheduler.give_up_placed()
+            self._scheduler.drop_in_flight()
             self._needs_sync_step = True
 
     # --- endings -----------------------------------------------------------------------------
@@ -314,7 +316,7 @@ class Engine:
     def _stream(self, sequence: Sequence) -> None:
         job = sequence.job
         if job.call.stream and sequence.is_generating:
-            chunk = self._advancer.chunk(sequence)
+            chunk = self._output_processor.chunk(sequence)
             if chunk is not None:
                 job.mailbox.put(chunk)
 
@@ -327,10 +329,10 @@ class Engine:
             self._note_start(sequence.job)
             self.counters.prompt_tokens += sequence.prompt_len
             self.counters.cached_tokens += sequence.cached_len
-            self.counters.root_tokens += sequence.rooted_len or 0
+            self.counters.root_tokens += sequence.cached_root_len or 0
             self.counters.completion_tokens += sequence.num_new
             self.counters.forced_tokens += sequence.num_forced
-            self._pins.pin(sequence, self._clock())
+            self._pinning.pin(sequence, self._clock())
         if sequence.job.search is not None and not sequence.is_aborted:
             self._add_search_nodes(sequence, sequence.job.search)
 
@@ -351,15 +353,15 @@ class Engine:
 
     def _complete(self, job: Job) -> None:
         del self._jobs[job]
-        self._pins.leave(job, self._clock())
-        job.mailbox.finish(self._advancer.completion(job))
+        self._pinning.finish_branch(job, self._clock())
+        job.mailbox.finish(self._output_processor.completion(job))
 
     def _fail(self, job: Job, error: BaseException) -> None:
         del self._jobs[job]
         self.counters.failed_calls += 1
         for sequence in job.sequences:
             self._scheduler.finish(sequence)
-        self._pins.leave(job, self._clock())
+        self._pinning.finish_branch(job, self._clock())
         job.mailbox.fail(error)
 
     def _overload(self, job: Job) -> ForkrootError:

@@ -8,7 +8,7 @@ and cached in this order too, and never wait for a batch that still uses them. T
 parameters of step n + 1 are set once the results of step n are known: masks, penalties and forced
 text depend on every token before them.
 
-A part of a step that became invalid meanwhile (its call ended, its tokens were taken back) is
+A part of a step that became invalid meanwhile (its call ended, its tokens were truncated) is
 recognized by its sequence's epoch; its results are dropped. Nothing is retracted while a batch is
 in flight.
 """
@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from ..api.batch import Batch, Outcome, SamplingParams
 from ..api.protocol import BackendClosed
-from .batches import Part
+from .batch import Part
 
 T = TypeVar("T")
 

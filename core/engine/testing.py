@@ -28,7 +28,7 @@ from ..api.batch import (
 )
 from ..text.tokenizer import Tokenizer, byte_alphabet
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)
 
 
@@ -37,7 +37,7 @@ class FakeRunner:
 
     num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
-      this token id gets -1, as if the model's logits were no numbers. num_host: host slots.
+      this token id gets -1, as if the model's logits were not finite. num_host: host slots.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class FakeRunner:
     def distribution(self, state: np.uint64) -> Doubles:
         """[vocabulary] probabilities of the next token after a hash, in float64."""
         tokens = np.arange(self._vocabulary_size, dtype=np.uint64)
-        weights = _mix(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
+        weights = _next_hash(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
         shares: Doubles = weights / weights.sum()
         return shares
 
@@ -101,21 +101,21 @@ class FakeRunner:
 
     def _hash(self, batch: Batch) -> np.ndarray:
         hashes = np.empty(len(batch.ids), np.uint64)
-        place = 0
+        position_in_batch = 0
         for row, start, count in zip(batch.rows, batch.starts, batch.lens, strict=True):
             slots = batch.table[row, : start + count]
-            state = self._pool[slots[start - 1]] if start else _MIX
+            state = self._pool[slots[start - 1]] if start else _MULTIPLIER
             for position in range(start, start + count):
-                state = _mix(state, batch.ids[place])
-                self._pool[slots[position]] = hashes[place] = state
-                place += 1
+                state = _next_hash(state, batch.ids[position_in_batch])
+                self._pool[slots[position]] = hashes[position_in_batch] = state
+                position_in_batch += 1
         return hashes
 
     def _sample(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
         seeds = np.array(
             [it.seed + it.index if it.temperature else 0 for it in batch.sampling_params], np.uint64
         )
-        tokens = (_mix(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
+        tokens = (_next_hash(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
         for index, it in enumerate(batch.sampling_params):
             if it.mask is not None:
                 bits = np.unpackbits(it.mask.view(np.uint8), bitorder="little")
@@ -217,7 +217,7 @@ class LateRunner:
 
 class LateBatch:
     """A batch of a `LateRunner`. params: its sampling parameters, once set. outcome: its results or
-    error, once computed. is_over: nobody will wait for it, or has already."""
+    error, once computed. is_over: its result was read, or never will be."""
 
     def __init__(self, device: LateRunner, batch: Batch) -> None:
         self._device = device
@@ -252,14 +252,14 @@ def byte_tokenizer() -> Tokenizer:
     return Tokenizer(core, None)
 
 
-def _mix(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.ndarray:
+def _next_hash(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.ndarray:
     with np.errstate(over="ignore"):
-        mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MIX
+        mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MULTIPLIER
         return mixed ^ (mixed >> np.uint64(29))
 
 
 def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
-    return _thousandths(_mix(hashes, targets) % np.uint64(5000))
+    return _thousandths(_next_hash(hashes, targets) % np.uint64(5000))
 
 
 def _thousandths(values: np.ndarray) -> Floats:

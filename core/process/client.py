@@ -41,7 +41,7 @@ from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
-from .frames import spawn
+from .ipc import spawn
 from .liveness import CHECKS_PER_TIMEOUT, LivenessMonitor, descendants
 
 _SECONDS_TO_CLOSE = 10.0
@@ -61,17 +61,17 @@ class ProcessBackend(Resident):
     def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
         self._config = EngineConfig.from_settings(settings)
         self._folder = model_folder(model)
-        self._process, self._line = spawn(f"{(__package__ or '').rpartition('.')[0]}.child")
+        self._process, self._connection = spawn(f"{(__package__ or '').rpartition('.')[0]}.child")
         self._owner = Owner()
         self._lock = threading.Lock()
         self._open: dict[int, Mailbox] = {}
-        self._numbers: dict[Reply, int] = {}
+        self._ids: dict[Reply, int] = {}
         self._requests: dict[int, Future[Any]] = {}
-        self._count = itertools.count()
+        self._next_id = itertools.count()
         self._is_closed = self._has_died = False
         self.is_replaced = False
         self._fault: str | None = None  # for which the child was killed
-        self._is_gone = threading.Event()
+        self._has_ended = threading.Event()
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
         close_at_exit(self)
@@ -101,21 +101,21 @@ class ProcessBackend(Resident):
         """Take a call without waiting; it is checked here and prepared in the child."""
         mailbox = Mailbox(call, self.cancel)
         if not self._owner.is_here:
-            mailbox.fail(self._owner.refusal())
+            mailbox.fail(self._owner.fork_error())
             return mailbox
-        number = next(self._count)
+        number = next(self._next_id)
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
-                self._open[number], self._numbers[mailbox] = mailbox, number
+                self._open[number], self._ids[mailbox] = mailbox, number
         if is_closed:
-            mailbox.fail(self._end(BackendClosed.before()))
+            mailbox.fail(self._closed_error(BackendClosed.before()))
             return mailbox
         try:
             check_call(call)
             if isinstance(call.constraint, JsonSchema):
                 check_size(call.constraint.schema)  # the engine's process would read it whole
-            self._line.send("submit", number, call)
+            self._connection.send("submit", number, call)
         except Exception as error:
             self._forget(number)
             known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
@@ -125,9 +125,9 @@ class ProcessBackend(Resident):
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
-        number = self._numbers.get(reply)
+        number = self._ids.get(reply)
         if number is not None and self._owner.is_here:
-            self._line.send("cancel", number)
+            self._connection.send("cancel", number)
 
     def info(self) -> BackendInfo:
         """Model, counters and load of the child's engine."""
@@ -161,8 +161,8 @@ class ProcessBackend(Resident):
             return
         with self._lock:
             self._is_closed = True
-        self._line.send("close")
-        self._line.close()
+        self._connection.send("close")
+        self._connection.close()
         try:
             self._process.wait(_SECONDS_TO_CLOSE)
         except subprocess.TimeoutExpired:
@@ -183,36 +183,36 @@ class ProcessBackend(Resident):
     def _send_request(self, kind: str, *details: Any) -> Future[Any]:
         self._owner.check()
         future: Future[Any] = Future()
-        number = next(self._count)
+        number = next(self._next_id)
         with self._lock:
             if self._is_closed:
-                raise self._end(BackendClosed.before())
+                raise self._closed_error(BackendClosed.before())
             self._requests[number] = future
-        self._line.send(kind, number, *details)
+        self._connection.send(kind, number, *details)
         return future
 
     def _read(self) -> None:
         """Dispatch the messages of the child, until it is gone."""
         with contextlib.suppress(ValueError):  # invalid messages: treated as a dead child
-            for kind, number, value in self._line.messages():
-                self._take(kind, number, value)
+            for kind, number, value in self._connection.messages():
+                self._dispatch(kind, number, value)
         with self._lock:
             self._has_died = self._has_died or not self._is_closed
             self._is_closed = True
             mailboxes, requests = list(self._open.values()), list(self._requests.values())
             self._open.clear()
-            self._numbers.clear()
+            self._ids.clear()
             self._requests.clear()
-        self._is_gone.set()
+        self._has_ended.set()
         if self._has_died:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)  # for its exit code
         for mailbox in mailboxes:
-            mailbox.fail(self._end(BackendClosed.meanwhile()))
+            mailbox.fail(self._closed_error(BackendClosed.meanwhile()))
         for future in requests:
-            future.set_exception(self._end(BackendClosed.meanwhile()))
+            future.set_exception(self._closed_error(BackendClosed.meanwhile()))
 
-    def _take(self, kind: str, number: int, value: Any) -> None:
+    def _dispatch(self, kind: str, number: int, value: Any) -> None:
         if kind in ("result", "refused"):
             future = self._requests.pop(number)
             future.set_result(value) if kind == "result" else future.set_exception(value)
@@ -232,10 +232,10 @@ class ProcessBackend(Resident):
     def _forget(self, number: int) -> Mailbox:
         with self._lock:
             mailbox = self._open.pop(number)
-            self._numbers.pop(mailbox, None)
+            self._ids.pop(mailbox, None)
         return mailbox
 
-    def _end(self, closed: BackendClosed) -> BackendClosed:
+    def _closed_error(self, closed: BackendClosed) -> BackendClosed:
         """The error of open calls: `closed`, or EngineDied where the child has died."""
         if not self._has_died:
             return closed
@@ -253,7 +253,7 @@ class ProcessBackend(Resident):
         heartbeat: Future[Any] | None = None
         steps, is_idle = 0.0, True
         before = time.monotonic()
-        while not self._is_gone.wait(interval):
+        while not self._has_ended.wait(interval):
             now = time.monotonic()
             has_reported = (
                 heartbeat is not None and heartbeat.done() and heartbeat.exception() is None

@@ -38,7 +38,7 @@ from ..fsm.regex.dfa import Dfa
 from ..fsm.regex.partition import Partition
 from ..fsm.regex.refusals import NotRegular
 from ..fsm.tokens.regular import Compiled
-from .frames import Child, spawn
+from .ipc import Child, spawn
 from .liveness import cpu_seconds
 
 SECONDS = 12.0  # of the child's processor time, for one constraint
@@ -116,10 +116,10 @@ class CompilePool:
     def _compile(self, kind: str, source: Any, field: str) -> Any:
         worker = self._acquire()
         try:
-            status, *answer = worker.request(_described(kind, source), kind, source, field)
+            status, *answer = worker.request(_description(kind, source), kind, source, field)
         except TimeoutError:
             shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
-            raise InvalidCall(field, shown, _allowed()) from None
+            raise InvalidCall(field, shown, _limits()) from None
         finally:
             self._release(worker)
         if status == "made":
@@ -165,7 +165,7 @@ class CompilePool:
     def _start_child(self) -> Child:
         child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker")
         sizes = np.array([len(data) for data in self._token_bytes], np.int32)
-        child.line.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
+        child.connection.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
         return child
 
 
@@ -199,7 +199,7 @@ class CompileWorker:
                 self._child = self._start()
                 reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
                 reader.start()
-            self._child.line.send(*message)
+            self._child.connection.send(*message)
         try:
             return self._wait_for_answer(description, self._child.process.pid)
         except TimeoutError:
@@ -234,12 +234,12 @@ class CompileWorker:
         child, self._child = self._child, None
         if child is not None:
             child.process.kill()
-            child.line.close()
+            child.connection.close()
             child.process.wait()
         self._set_answer(("failed", error))
 
     def _read(self, child: Child) -> None:
-        for answer in child.line.messages():
+        for answer in child.connection.messages():
             if child is self._child:
                 self._set_answer(answer)
         if child is self._child:
@@ -250,7 +250,7 @@ class CompileWorker:
             self._answers.set_result(answer)
 
 
-def _described(kind: str, source: Any) -> str:
+def _description(kind: str, source: Any) -> str:
     """What is compiled, and its size, for the log."""
     if kind == "schema":
         return f"a JSON schema ({source[0].count('{'):,} objects)"
@@ -258,7 +258,7 @@ def _described(kind: str, source: Any) -> str:
     return f"a constraint ({kind}, {size:,} characters)"
 
 
-def _allowed() -> str:
+def _limits() -> str:
     return f"what compiles in {SECONDS} s of processor time and in {SECONDS_IN_ALL} s in all"
 
 

@@ -18,30 +18,32 @@ from ..fsm.regex.refusals import NotRegular
 from ..fsm.tokens.finish import ShortestFinish
 from ..fsm.tokens.regular import automaton
 from ..fsm.tokens.vocabulary import Vocabulary
-from .frames import Line, answer
+from .ipc import Connection, serve_parent
 
 
 def main(fd: int) -> None:
     """Compile for the parent at the other end of this socket until it goes."""
-    answer(fd, serve)
+    serve_parent(fd, serve)
 
 
-def serve(line: Line) -> None:
+def serve(connection: Connection) -> None:
     """Take the vocabulary, then answer every message. Garbage is collected in between: collections
     double the time."""
     gc.disable()
-    messages = line.messages()
+    messages = connection.messages()
     library = Library(read_vocabulary(*next(messages)))
     for kind, source, field in messages:
         gc.collect()
         try:
-            line.send("made", made(kind, source, field, library))
+            connection.send("made", compiled(kind, source, field, library))
         except NotRegular as error:
-            line.send("not regular", str(error.value), error.allowed)
+            connection.send("not regular", str(error.value), error.allowed)
         except ForkrootError as error:
-            line.send("refused", error)
+            connection.send("refused", error)
         except Exception as error:
-            line.send("refused", CallFailed(f"the constraint could not be compiled: {error!r}"))
+            connection.send(
+                "refused", CallFailed(f"the constraint could not be compiled: {error!r}")
+            )
 
 
 def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Vocabulary:
@@ -50,23 +52,23 @@ def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Voca
     return Vocabulary([data[start:end] for start, end in pairwise([0, *ends])], end_ids)
 
 
-def made(kind: str, source: Any, field: str, library: Library) -> Any:
+def compiled(kind: str, source: Any, field: str, library: Library) -> Any:
     """A serialized automaton; for a schema or grammar, the kind and data of its plan, and the
     shapes of its distinct lists. Raises as the compilers do."""
     if kind in ("schema", "grammar"):
         plan = plan_of(read_constraint(kind, source), lambda: library)
         if isinstance(plan, Distinct):
-            return *planned(plan.plan, library), tuple(map(tuple, plan.shapes))
-        return *planned(plan, library), ()
+            return *serialized_plan(plan.plan, library), tuple(map(tuple, plan.shapes))
+        return *serialized_plan(plan, library), ()
     dfa = automaton(Regex(source) if kind == "regex" else Choices(source), field)
-    return written(dfa, ShortestFinish(dfa, library.vocabulary))
+    return serialized(dfa, ShortestFinish(dfa, library.vocabulary))
 
 
-def planned(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
+def serialized_plan(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
     """Which of these a plan is, and its plain data."""
     if isinstance(plan, Known):
         return "known", tuple(plan)
-    return "automaton", written(plan, ShortestFinish(plan, library.vocabulary))
+    return "automaton", serialized(plan, ShortestFinish(plan, library.vocabulary))
 
 
 def read_constraint(kind: str, source: Any) -> JsonSchema | Grammar:
@@ -77,7 +79,7 @@ def read_constraint(kind: str, source: Any) -> JsonSchema | Grammar:
     return JsonSchema(json.loads(text), tuple(separators))
 
 
-def written(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:
+def serialized(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:
     """An automaton and its shortest ends as plain data."""
     starts, kinds = dfa.partition
     return (

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..api.owner import Owner
 from ..api.protocol import BackendClosed
-from .frames import Child, spawn
 from .heartbeat import Heartbeat, RankMonitor, RankStatus
+from .ipc import Child, spawn
 from .liveness import CHECKS_PER_TIMEOUT, TIMEOUT, LivenessMonitor
 
 SECONDS_TO_START = 600.0
@@ -52,7 +52,7 @@ class OtherRanks:
         self._folder = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._dead: BackendClosed | None = None  # why the first one is gone
+        self._error: BackendClosed | None = None  # why the first one is gone
         self._when_gone: Callable[[], None] = _nothing
         self._out_of_memory: set[int] = set()
         self._lock = threading.Lock()
@@ -64,7 +64,7 @@ class OtherRanks:
         started: Future[None] = Future()
         arguments = (size, (*described, self.store_path, interval), started)
         threading.Thread(
-            target=self._keep, args=arguments, name="forkroot-ranks", daemon=True
+            target=self._run, args=arguments, name="forkroot-ranks", daemon=True
         ).start()
         started.result()
 
@@ -83,12 +83,12 @@ class OtherRanks:
     def send(self, message: Any) -> None:
         """Send a batch to every rank."""
         for other in self._others:
-            other.child.line.send("batch", message)
+            other.child.connection.send("batch", message)
 
     def check(self) -> None:
         """Raise BackendClosed where a rank is gone."""
-        if self._dead is not None:
-            raise BackendClosed(*self._dead.args)
+        if self._error is not None:
+            raise BackendClosed(*self._error.args)
 
     def is_out_of_memory(self, number: int) -> bool:
         """Whether a rank had too little memory for the batch of this number."""
@@ -104,7 +104,7 @@ class OtherRanks:
         once where one is gone already. Replaces an earlier action."""
         with self._lock:
             self._when_gone = action
-            if self._dead is None:
+            if self._error is None:
                 return
         action()
 
@@ -114,12 +114,12 @@ class OtherRanks:
             return
         self._is_closing = True
         for other in self._others:
-            other.child.line.send("close", None)
-            other.child.line.close()
+            other.child.connection.send("close", None)
+            other.child.connection.close()
         for other in self._others:
             process = other.child.process
             try:
-                process.wait(_SECONDS_TO_CLOSE if self._dead is None else 0)
+                process.wait(_SECONDS_TO_CLOSE if self._error is None else 0)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -129,7 +129,7 @@ class OtherRanks:
 
     # --- in threads of their own -----------------------------------------------------------------
 
-    def _keep(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
+    def _run(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
         """Start the ranks and monitor them. The kernel kills them when this thread ends, and so
         with this process, however that ends."""
         try:
@@ -138,7 +138,7 @@ class OtherRanks:
                 liveness = LivenessMonitor(child.process.pid, self._hang_timeout or TIMEOUT)
                 other = Other(child, RankStatus(rank, liveness))
                 self._others.append(other)
-                child.line.send(rank, size, *described)
+                child.connection.send(rank, size, *described)
                 threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         except BaseException as error:
             started.set_exception(error)
@@ -154,34 +154,34 @@ class OtherRanks:
     def _watch(self, monitor: RankMonitor, interval: float) -> None:
         """Check the ranks every `interval` seconds, until one is gone."""
         before = time.monotonic()
-        while not self._has_ended.wait(interval) and self._dead is None:
+        while not self._has_ended.wait(interval) and self._error is None:
             now = time.monotonic()
             report = self._report
             fault = report and monitor.check(min(now - before, 2 * interval), Heartbeat(*report()))
             if fault:
-                self._lose(BackendClosed(fault))
+                self._fail(BackendClosed(fault))
             before = now
 
     def _listen(self, other: Other) -> None:
         with contextlib.suppress(ValueError):  # invalid messages: treated as a dead rank
-            for kind, *values in other.child.line.messages():
+            for kind, *values in other.child.connection.messages():
                 if kind == "heartbeat":
                     other.status.receive(Heartbeat(*values))
                 elif kind == "out of memory":
                     self._out_of_memory.add(*values)
-                    other.child.line.send("acknowledged", None)
+                    other.child.connection.send("acknowledged", None)
                 else:
                     self._reports.put((kind, values[0] if values else None))
         error = BackendClosed(f"rank {other.status.rank} of the model has died")
         self._reports.put(("died", error))
-        self._lose(error)
+        self._fail(error)
 
-    def _lose(self, error: BackendClosed) -> None:
+    def _fail(self, error: BackendClosed) -> None:
         """A rank is gone that was not closed: kill the others, which are useless without it."""
         with self._lock:
-            if self._is_closing or self._dead is not None:
+            if self._is_closing or self._error is not None:
                 return
-            self._dead = error
+            self._error = error
         for other in self._others:
             other.child.process.kill()
         self._when_gone()

@@ -16,7 +16,7 @@ from ...api.batch import Answer, Batch, Doubles, Floats, Query
 from ..inputs import to_tensor
 from ..model import Model
 from ..sampling.fetch import Fetch
-from ..sampling.sampler import Top, top_logprobs, tops_of
+from ..sampling.sampler import Top, top_logprob_pairs, top_logprobs
 
 _SCORE_ROWS = 256
 _QUERY_ROWS = 32
@@ -42,7 +42,7 @@ def score(
     def result() -> tuple[Floats, tuple[Top, ...]]:
         found = [part.numpy() for part in scores]
         all_scores = np.concatenate(found) if found else np.empty(0, np.float32)
-        return all_scores, tuple(top for pair in tops for top in tops_of(*pair))
+        return all_scores, tuple(top for pair in tops for top in top_logprob_pairs(*pair))
 
     return result
 

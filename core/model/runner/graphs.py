@@ -24,7 +24,7 @@ from ..inputs import Inputs, named, to_tensor, wanted_of
 from ..model import Model
 from ..pool import KVPool
 
-MANY = 8  # from which sizes are multiples of this
+SIZE_STEP = 8  # from which sizes are multiples of this
 MAX_LISTED = 1 << 24  # slots that one step may list at most
 
 
@@ -82,10 +82,10 @@ class CudaRecorder:
         return replay
 
 
-def sizes_up_to(most: int) -> tuple[int, ...]:
+def sizes_up_to(max_size: int) -> tuple[int, ...]:
     """The sizes that are recorded for steps of up to `most` sequences."""
-    small = (size for size in (1, 2, 4) if size < most)
-    return (*small, *range(MANY, most, MANY), most)
+    small = (size for size in (1, 2, 4) if size < max_size)
+    return (*small, *range(SIZE_STEP, max_size, SIZE_STEP), max_size)
 
 
 class Graphs:
@@ -100,22 +100,22 @@ class Graphs:
         model: Model,
         pool: KVPool,
         attention: StaticAttention,
-        most: int,
+        max_size: int,
         context_len: int,
         recorder: Recorder,
         sampled_ids: Tensor,
     ) -> None:
         assert pool.has_spare
-        self._sizes = sizes_up_to(most)
+        self._sizes = sizes_up_to(max_size)
         self._model, self._pool, self._attention = model, pool, attention
         self._recorder, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._cutters = {size: attention.static(size, False) for size in self._sizes}
-        longest = most * context_len
-        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + most + 1
+        longest = max_size * context_len
+        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
         self._num_listed = min(self._num_listed, MAX_LISTED)
         self._memory = torch.empty(0, dtype=torch.int32, device=model.device)
-        self._memory = self._room()
+        self._memory = self._allocate()
 
     def record_all(self) -> None:
         """Record every size now, the largest first, so that the others find its memory free."""
@@ -157,14 +157,14 @@ class Graphs:
         plans = [self._attention.static(size, has_roots) for _ in self._model.windows]
         return _Step(size, plans, self._pool.num_slots)
 
-    def _room(self) -> Tensor:
+    def _allocate(self) -> Tensor:
         fixed = max(self._new(size, True).num_fixed for size in self._sizes)
         return self._memory.new_zeros(fixed + self._num_listed)
 
     def _copy(self, numbers: Ints) -> None:
-        here = torch.from_numpy(numbers)
-        here = here.pin_memory() if self._memory.is_cuda else here
-        self._memory[: len(numbers)].copy_(here, non_blocking=True)
+        on_host = torch.from_numpy(numbers)
+        on_host = on_host.pin_memory() if self._memory.is_cuda else on_host
+        self._memory[: len(numbers)].copy_(on_host, non_blocking=True)
 
     def _compute(self, step: _Step) -> States:
         ids, positions, slots, plans = step.read(self._memory)
@@ -198,10 +198,10 @@ class _Step:
         assert numbers is not None
         return numbers
 
-    def numbers(self, batch: Batch, cuts: list[Any], most: int) -> Ints | None:
+    def numbers(self, batch: Batch, cuts: list[Any], max_size: int) -> Ints | None:
         """The numbers of a batch; None where they are more than `most`, or share too much."""
         numbers = self._filled(cuts, [batch.ids, batch.positions, batch.slots])
-        return None if numbers is None or len(numbers) > most else numbers
+        return None if numbers is None or len(numbers) > max_size else numbers
 
     def _filled(self, cuts: list[Any], own: list[Any]) -> Ints | None:
         fixed = np.zeros(self.num_fixed, np.int32)

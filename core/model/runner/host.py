@@ -54,7 +54,7 @@ class HostStore:
                 self._save(it.slots, it.host)
 
     def _save(self, slots: Ints, host: Ints) -> None:
-        found = self._layers.index_select(3, self._there(slots)).permute(3, 0, 1, 2, 4)
+        found = self._layers.index_select(3, self._on_device(slots)).permute(3, 0, 1, 2, 4)
         span = _span(host)
         if span is not None:
             self._store[span].copy_(found, non_blocking=True)
@@ -67,9 +67,9 @@ class HostStore:
             torch.cuda.current_stream(self._layers.device).synchronize()
         rows = self._store[span] if span is not None else self._store.index_select(0, _index(host))
         found = rows.to(self._layers.device, non_blocking=True).permute(1, 2, 3, 0, 4)
-        self._layers.index_copy_(3, self._there(slots), found)
+        self._layers.index_copy_(3, self._on_device(slots), found)
 
-    def _there(self, slots: Ints) -> Tensor:
+    def _on_device(self, slots: Ints) -> Tensor:
         return _index(slots).to(self._layers.device, non_blocking=True)
 
 

@@ -17,12 +17,12 @@ from ....kernels.gpu.upload import uploaded
 from ...api.batch import Floats, Ints, SamplingParams
 from .fetch import Fetch
 from .penalties import changed
-from .sampler import MIN_TEMPERATURE, Samples, Top, top_logprobs, tops_of, uniforms
+from .sampler import MIN_TEMPERATURE, Samples, Top, top_logprob_pairs, top_logprobs, uniforms
 
 
 class DeviceSamples(NamedTuple):
-    """Samples in flight. tokens: [N] int32 on the device, -1 as in `Samples`. result: gives all that
-    was requested, once the fetch has waited."""
+    """Samples in flight. tokens: [N] int32 on the device, -1 as in `Samples`. result: gives all
+    that was requested, once the fetch has waited."""
 
     tokens: Tensor
     result: Callable[[], Samples]
@@ -153,7 +153,7 @@ def _logprobs(
         logprobs = np.full(len(params), np.nan, np.float32)
         logprobs[rows] = chosen.numpy()
         tops: list[Top] = [()] * len(params)
-        for row, count, top in zip(rows, counts, tops_of(ids, logs), strict=True):
+        for row, count, top in zip(rows, counts, top_logprob_pairs(ids, logs), strict=True):
             tops[row] = top[:count]
         return logprobs, tuple(tops)
 

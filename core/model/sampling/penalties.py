@@ -25,10 +25,10 @@ class _Change(NamedTuple):
     values: float | Sequence[float]
 
 
-class _Listed(NamedTuple):
+class _Merged(NamedTuple):
     """places: [n] in the flat logits, an id as often as it was listed. values: [n]."""
 
-    places: Tensor
+    indices: Tensor
     values: Tensor
 
 
@@ -42,16 +42,16 @@ def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     if not rows:
         return logits
     flat = logits.flatten().clone()
-    for index, values in _places(_repetitions(rows), logits):
+    for index, values in _merged(_repetitions(rows), logits):
         now = flat[index]
         flat[index] = torch.where(now > 0, now / values, now * values)
-    for index, values in _places(_presences(rows), logits):
+    for index, values in _merged(_presences(rows), logits):
         flat[index] = flat[index] - values  # once for an id, however often it is listed
-    for index, values in _places(_frequencies(rows), logits):
+    for index, values in _merged(_frequencies(rows), logits):
         flat.index_add_(0, index, values, alpha=-1)
-    for index, values in _places(_biases(rows), logits):
+    for index, values in _merged(_biases(rows), logits):
         flat.index_add_(0, index, values)
-    for index, values in _places((_Change(r, it.banned, -np.inf) for r, it in rows), logits):
+    for index, values in _merged((_Change(r, it.banned, -np.inf) for r, it in rows), logits):
         flat[index] = values
     return flat.view(logits.shape)
 
@@ -87,7 +87,7 @@ def _biases(rows: Iterable[tuple[int, SamplingParams]]) -> Iterable[_Change]:
             yield _Change(row, ids, values)
 
 
-def _places(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Listed]:
+def _merged(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Merged]:
     """All changes as one, on the device of the logits, not waited for; nothing if there is none."""
     found = [change for change in changes if len(change.ids)]
     if found:
@@ -95,4 +95,4 @@ def _places(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Listed]:
         ids = [np.asarray(change.ids, np.int64) + change.row * width for change in found]
         values = [np.broadcast_to(np.asarray(c.values, np.float32), len(c.ids)) for c in found]
         joined = (to_tensor(np.concatenate(part), logits.device) for part in (ids, values))
-        yield _Listed(*joined)
+        yield _Merged(*joined)

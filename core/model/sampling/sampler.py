@@ -27,16 +27,16 @@ from .penalties import changed
 
 Top: TypeAlias = tuple[tuple[int, float], ...]
 
-_RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
+_TOP_SIZES = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
-_HALVINGS = 30  # of the range of the bits of 0 to 1
+_BISECTIONS = 30  # of the range of the bits of 0 to 1
 _ABOVE_ONE = 0x3F800001  # bits of the float after 1
 MIN_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
+    """tokens: [N], -1 where a row's logits are not finite, or all its tokens are banned.
     logprobs: [N] under the model's own distribution, NaN where not requested. tops: the
     top log-probabilities of each, empty where not requested. log_masses: [N] as in `Outcome`, or
     empty where none are requested."""
@@ -55,13 +55,13 @@ def sample(
     is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
     """
     has_loops = has_compiled_sampler(logits.device) if is_compiled is None else is_compiled
-    quick = _quick(logits, params) if has_loops else None
+    quick = _compiled_or_none(logits, params) if has_loops else None
     if quick is not None:
         return _tokens_only(quick)
     total = logits.sum(-1)
     is_sound = total - total == 0  # all finite
     if all(it is GREEDY for it in params):
-        plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
+        plain: Longs = torch.where(is_sound, _greedy(logits), -1).numpy(force=True)
         return _tokens_only(plain)
     free = changed(logits, params)
     allowed = masked(free, params, has_loops)
@@ -73,7 +73,7 @@ def sample(
     return Samples(chosen, logprobs, tops, _log_masses(free, allowed, params))
 
 
-def _quick(logits: Tensor, params: Sequence[SamplingParams]) -> Longs | None:
+def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs | None:
     """The tokens, read from the logits as they are; None where more than tokens are requested."""
     loops, under_masks = drawer(), masker()
     assert loops is not None and under_masks is not None
@@ -110,17 +110,17 @@ def uniforms(params: Sequence[SamplingParams]) -> npt.NDArray[np.float64]:
     with np.errstate(over="ignore"):
         seeds = np.array([it.seed for it in params], np.uint64)
         steps = np.array([it.index + 1 for it in params], np.uint64)
-        x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
-        return (_mix(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        x = _splitmix64(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
+        return (_splitmix64(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def _likeliest(logits: Tensor) -> Tensor:
+def _greedy(logits: Tensor) -> Tensor:
     """The first of the likeliest tokens of each row; on a CPU by numpy, which takes a twentieth of
     torch's time for it."""
     return torch.from_numpy(logits.numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
@@ -136,7 +136,7 @@ def _tokens(logits: Tensor, params: Sequence[SamplingParams], is_compiled: bool)
     rows = [row for row, it in enumerate(params) if it.temperature > 0]
     if len(rows) == len(params):
         return _sampled(logits, params)
-    tokens = _likeliest(logits)
+    tokens = _greedy(logits)
     if rows:
         index = torch.tensor(rows, device=logits.device)
         tokens[index] = _sampled(logits.index_select(0, index), [params[row] for row in rows])
@@ -208,7 +208,7 @@ def _floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     size = weights.shape[-1]
     floors = weights.new_tensor([it.min_p for it in params])
     left = [row for row, it in enumerate(params) if it.top_k > 0 or it.top_p < 1]
-    for width in (rung for rung in _RUNGS if rung < size):
+    for width in (rung for rung in _TOP_SIZES if rung < size):
         if not left:
             break
         index = torch.tensor(left, device=weights.device)
@@ -234,24 +234,24 @@ def _bisected_floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tenso
     low = weights.new_tensor(least)[:, None]
     kept = torch.empty_like(weights)
     shares = torch.tensor([it.top_p for it in params], dtype=torch.float64)[:, None]
-    whole = _mass_above(weights, low, kept) - _spare(weights, low, params)
+    whole = _mass_above(weights, low, kept) - _tie_mass(weights, low, params)
     wanted = shares.to(weights.device) * whole
     low = low.view(torch.int32)  # where enough is kept
     high = torch.full_like(low, _ABOVE_ONE)  # where too little is
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) // 2
         is_enough = _mass_above(weights, middle.view(torch.float32), kept) >= wanted
         low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
     return low.view(torch.float32)[:, 0]
 
 
-def _spare(weights: Tensor, least: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+def _tie_mass(weights: Tensor, least: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """[N, 1] mass of what is kept beyond top-k for being as likely as the last one."""
     size = weights.shape[-1]
     counts = [it.top_k if 0 < it.top_k < size else size for it in params]
     wanted = torch.tensor(counts, device=weights.device)[:, None]
-    num_spare = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
-    return num_spare * least.double()
+    num_ties = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
+    return num_ties * least.double()
 
 
 def _mass_above(weights: Tensor, floors: Tensor, kept: Tensor) -> Tensor:
@@ -331,7 +331,7 @@ def _logprobs(
     chosen = own.gather(-1, tokens[index][:, None]) - total
     logprobs[rows] = chosen[:, 0].numpy(force=True)
     most = max(params[row].logprobs or 0 for row in rows)
-    for row, top in zip(rows, tops_of(*top_logprobs(own, total, most)), strict=True):
+    for row, top in zip(rows, top_logprob_pairs(*top_logprobs(own, total, most)), strict=True):
         tops[row] = top[: params[row].logprobs or 0]
     return logprobs, tuple(tops)
 
@@ -343,7 +343,7 @@ def top_logprobs(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Ten
     return ids, best - total
 
 
-def tops_of(ids: Tensor, logprobs: Tensor) -> list[Top]:
+def top_logprob_pairs(ids: Tensor, logprobs: Tensor) -> list[Top]:
     """The results of `top_logprobs` as pairs, for each row."""
     pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
     return [tuple(zip(*pair, strict=True)) for pair in pairs]

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from forkroot import Call, Chat, ForkHint, InvalidCall, JsonSchema, Sampling, Text, function, gen
-from forkroot.core.api.keywords import ENGINE, Parameters, Place, UnknownKeyword, meant
+from forkroot.core.api.keywords import (
+    ENGINE,
+    KeywordOwner,
+    Parameters,
+    UnknownKeyword,
+    suggestion_for,
+)
 
 
 @function
@@ -55,10 +61,10 @@ def test_values_of_the_door_are_made_and_described_as_dataclasses_are() -> None:
 
 
 def test_what_is_known_here_comes_before_what_is_known_elsewhere() -> None:
-    place = Place(("seeds", "hint"), "{name} is elsewhere")
-    assert meant("seed", ("seeds",), place) == "; did you mean seeds?"
-    assert meant("hint", ("hints",), place) == "; hint is elsewhere"
-    assert meant("colour", ("seeds",), place, ENGINE) == ""
+    place = KeywordOwner(("seeds", "hint"), "{name} is elsewhere")
+    assert suggestion_for("seed", ("seeds",), place) == "; did you mean seeds?"
+    assert suggestion_for("hint", ("hints",), place) == "; hint is elsewhere"
+    assert suggestion_for("colour", ("seeds",), place, ENGINE) == ""
 
 
 def test_parameters_that_take_any_keyword_refuse_none() -> None:

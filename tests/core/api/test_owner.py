@@ -26,7 +26,7 @@ from forkroot.core.api.protocol import (
 from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
-from forkroot.core.process.restarts import RestartingBackend
+from forkroot.core.process.supervisor import RestartingBackend
 
 CALL = Call((Text("a"),), Sampling(max_tokens=3, temperature=0.0))
 

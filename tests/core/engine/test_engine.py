@@ -26,8 +26,8 @@ from forkroot.core.api.protocol import (
     Tokens,
     Usage,
 )
-from forkroot.core.engine.advance import Advancer
 from forkroot.core.engine.engine import Engine
+from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.fsm.constraints import Constraints
 
@@ -447,7 +447,7 @@ def constrained(world, constraints):
         world.runner,
         world.cache,
         world.roots,
-        Advancer(world.intake.tokenizer, constraints),
+        OutputProcessor(world.intake.tokenizer, constraints),
         max_waiting=99,
     )
     return world

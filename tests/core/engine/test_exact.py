@@ -26,7 +26,7 @@ from forkroot.core.api.protocol import (
     UnsupportedCall,
 )
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.tokens.tokenizations import log_sum
 from forkroot.core.local import build_engine
@@ -97,7 +97,7 @@ class Machine:
         table, encode = self.tokenizer.token_bytes, self.tokenizer.encode_after
         constraints = Constraints(table, end_ids, encode)
         self.engine, self.cache = build_engine(config, self.tokenizer, self.runner, constraints)
-        self.intake = Intake(
+        self.intake = InputProcessor(
             self.tokenizer, 128, 4000, size, end_ids, 0, constraints, config.exact_nodes
         )
 
@@ -246,14 +246,14 @@ def test_numbers_that_are_none_fail_the_call(machine: Machine) -> None:
     broken = Machine()
     logprobs = broken.runner.logprobs
     broken.runner.logprobs = lambda ids: logprobs(ids) * np.nan  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="no numbers"):
+    with pytest.raises(Exception, match="not finite"):
         broken.ask(["the"])
 
 
 def test_refusals(machine: Machine) -> None:
     with pytest.raises(InvalidCall, match="scoring"):
         Call((Text("a"),), options=("b",), scoring="best").check()  # type: ignore[arg-type]
-    intake = Intake(machine.tokenizer, 128, 4000, 301, frozenset({300}))
+    intake = InputProcessor(machine.tokenizer, 128, 4000, 301, frozenset({300}))
     call = Call((Text("a"),), options=("b",), scoring="exact")
     with pytest.raises(UnsupportedCall, match="scoring"):
         intake.job(call, Mailbox(call))

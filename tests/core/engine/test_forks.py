@@ -219,18 +219,18 @@ class TestRoots:
 
     def test_unknown_roots_are_ignored(self, cache):
         roots = Roots(cache, 10.0)
-        roots.leave("", "root", 0.0)
+        roots.finish_branch("", "root", 0.0)
         roots.unpin("", "root")
         roots.expire(100.0)
-        assert not roots.give_way()
+        assert not roots.release_one()
         assert roots.next_expiry() is None
 
     def test_the_root_that_expires_first_gives_way_first(self, cache):
         roots = Roots(cache, 10.0)
         for name, now in (("late", 3.0), ("early", 1.0), ("middle", 2.0)):
             roots.pin("", name, self.lease(cache, 10), None, now)
-        roots.leave("", "early", 5.0)
-        assert roots.give_way()
+        roots.finish_branch("", "early", 5.0)
+        assert roots.release_one()
         assert not roots.has("", "middle")
         assert roots.next_expiry() == 13.0
 

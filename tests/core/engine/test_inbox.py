@@ -30,7 +30,7 @@ class Desk:
         assert self.inbox.post(lambda: self.call(name))
 
     def end_calls(self, num_ended: int = 1, num_open: int = 1, seconds: float = 0.01) -> None:
-        self.inbox.await_calls(num_ended, num_open, seconds)
+        self.inbox.wait_for_calls(num_ended, num_open, seconds)
 
     def learn_that_calls_come_soon(self) -> None:
         self.end_calls()
@@ -44,12 +44,12 @@ def test_what_is_posted_is_done_in_order_until_it_shuts() -> None:
     desk.call("a")
     desk.call("b")
     desk.inbox.wait(None)
-    assert desk.did == ["a"] and desk.inbox.has_posts
+    assert desk.did == ["a"] and desk.inbox.has_actions
     desk.call("c")
     desk.inbox.drain()
-    assert desk.did == ["a", "b", "c"] and not desk.inbox.has_posts
+    assert desk.did == ["a", "b", "c"] and not desk.inbox.has_actions
     desk.inbox.wait(0)
-    desk.inbox.shut()
+    desk.inbox.close()
     assert not desk.inbox.post(desk.did.clear)
     desk.inbox.drain()
     assert desk.did == ["a", "b", "c"]
@@ -59,7 +59,7 @@ def test_nobody_is_waited_for_who_was_never_seen_to_come_back() -> None:
     desk = Desk()
     desk.call_during_a_wait("a")
     desk.end_calls()
-    assert desk.did == [] and desk.inbox.has_posts
+    assert desk.did == [] and desk.inbox.has_actions
 
 
 def test_after_a_call_that_came_soon_the_next_one_is_waited_for() -> None:
@@ -78,7 +78,7 @@ def test_as_many_are_waited_for_as_have_ended() -> None:
     desk.inbox.post(lambda: None)
     desk.call("c")
     desk.end_calls(1)
-    assert desk.did == ["c"] and desk.inbox.has_posts
+    assert desk.did == ["c"] and desk.inbox.has_actions
     desk.inbox.drain()
     assert desk.did == ["c", "b"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
-from forkroot.core.engine.scheduler import Growth
+from forkroot.core.engine.scheduler import NewTokenRatio
 from forkroot.core.engine.testing import FakeRunner
 
 PROMPT = "a prompt that nobody has computed before, and that all of these calls want now, at once"
@@ -128,16 +128,16 @@ def test_after_a_retraction_more_is_set_aside_for_growth(bench, call):
 
 
 def test_what_is_set_aside_falls_slowly_and_rises_at_once():
-    growth = Growth()
-    assert growth.ratio == 0.4
-    growth.tighten()
-    assert growth.ratio == pytest.approx(0.6)
+    estimate = NewTokenRatio()
+    assert estimate.ratio == 0.4
+    estimate.increase()
+    assert estimate.ratio == pytest.approx(0.6)
     for _ in range(10):
-        growth.tighten()
-    assert growth.ratio == 1.0
+        estimate.increase()
+    assert estimate.ratio == 1.0
     for _ in range(5000):
-        growth.relax()
-    assert growth.ratio == growth.low == 0.1
+        estimate.decay()
+    assert estimate.ratio == estimate.low == 0.1
 
 
 @pytest.mark.parametrize("order", ["lpm", "fcfs"])

@@ -29,7 +29,7 @@ from forkroot.core.api.protocol import (
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
 from forkroot.core.process.liveness import descendants
-from forkroot.core.process.restarts import Backoff, RestartingBackend
+from forkroot.core.process.supervisor import Backoff, RestartingBackend
 
 SIZES = {"num_slots": 2000, "context_len": 256}
 

@@ -29,7 +29,7 @@ from forkroot.core.local import LocalBackend
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.ranks import RankedRunner
 from forkroot.core.process import ranks
-from forkroot.core.process.frames import spawn
+from forkroot.core.process.ipc import spawn
 from forkroot.core.process.ranks import OtherRanks
 
 from .test_ranks import SIZES, children

@@ -15,7 +15,7 @@ from forkroot.core.model.runner.graphs import Repeating, Run
 from forkroot.core.model.runner.ranks import follow, join
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
-from forkroot.core.process.frames import Line, answer
+from forkroot.core.process.ipc import Connection, serve_parent
 from forkroot.kernels.devices import rows_for
 
 NUM_SLOTS, MOST = 700, 2
@@ -52,10 +52,10 @@ def runner_of(folder: str, ranks: Ranks, warming: Warming) -> ModelRunner:
 
 def main(fd: int) -> None:
     """Follow the process at the other end of this line."""
-    answer(fd, serve)
+    serve_parent(fd, serve)
 
 
-def serve(line: Line) -> None:
+def serve(line: Connection) -> None:
     """Compute along, then say how many steps were recorded and repeated."""
     messages = line.messages()
     folder, store_path = next(messages)

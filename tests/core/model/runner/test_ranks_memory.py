@@ -271,7 +271,7 @@ def test_micro_batches_with_draws_give_what_the_whole_gives(
     alone = ModelRunner(load(folder, Ranks()), NUM_SLOTS)
     wanted = alone.run(whole)
     for size in (7, 30, 100):
-        parts = [alone.run(it) for it in micro_batches(whole, size, has_draws=True)]
+        parts = [alone.run(it) for it in micro_batches(whole, size, has_params=True)]
         assert_same(merged(parts), wanted)
 
 

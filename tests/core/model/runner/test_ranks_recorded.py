@@ -20,7 +20,7 @@ pytest.importorskip("triton")
 from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.ranks import RankedRunner, join
-from forkroot.core.process.frames import spawn
+from forkroot.core.process.ipc import spawn
 
 from ..conftest import MakeCheckpoint, Placement
 from .following import Warming, runner_of
@@ -36,10 +36,10 @@ class Follower:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(Path(__file__).parent))
             self._child = spawn("following")
-        self._child.line.send(folder, store_path)
+        self._child.connection.send(folder, store_path)
 
     def send(self, message: Any) -> None:
-        self._child.line.send(message)
+        self._child.connection.send(message)
 
     def check(self) -> None:
         assert self._child.process.poll() is None
@@ -55,9 +55,9 @@ class Follower:
 
     def counts(self) -> tuple[int, int]:
         """How many steps it recorded and repeated; it ends."""
-        self._child.line.send("end")
-        (counts,) = list(self._child.line.messages())
-        self._child.line.close()
+        self._child.connection.send("end")
+        (counts,) = list(self._child.connection.messages())
+        self._child.connection.close()
         self._child.process.wait(10)
         return counts
 

@@ -18,7 +18,7 @@ from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, ForkrootEr
 from ..common.exits import close_at_exit
 
 _log = logging.getLogger(__name__)
-_SECONDS_BETWEEN_LOOKS = 1.0
+_CHECK_INTERVAL = 1.0  # seconds
 
 
 class Engine(Backend, Protocol):
@@ -50,9 +50,9 @@ class Backoff:
     delay: float = 1.0
     settled: float = 60.0
 
-    def before(self, tried: int) -> float:
+    def before(self, num_tries: int) -> float:
         """Seconds to wait after so many tries."""
-        return self.delay * 2 ** (tried - 1) if tried else 0.0
+        return self.delay * 2 ** (num_tries - 1) if num_tries else 0.0
 
 
 class RestartingBackend(Resident):
@@ -66,7 +66,7 @@ class RestartingBackend(Resident):
         self.is_over = False
         self._make = make
         self._backoff = backoff
-        self._engine = self._made()
+        self._engine = self._new_engine()
         self._num_restarts = 0
         self._lock = threading.Lock()
         self._is_closed = threading.Event()
@@ -125,7 +125,7 @@ class RestartingBackend(Resident):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _made(self) -> Engine:
+    def _new_engine(self) -> Engine:
         engine = self._make()
         engine.is_replaced = True
         return engine
@@ -137,26 +137,26 @@ class RestartingBackend(Resident):
     # --- in the watch's thread -----------------------------------------------------------------
 
     def _run(self) -> None:
-        began, tried = time.monotonic(), 0
-        while self._awaits_death():
+        began, num_tries = time.monotonic(), 0
+        while self._wait_for_death():
             if time.monotonic() - began >= self._backoff.settled:
-                tried = 0
-            while tried < self._backoff.tries:
-                if self._is_closed.wait(self._backoff.before(tried)):
+                num_tries = 0
+            while num_tries < self._backoff.tries:
+                if self._is_closed.wait(self._backoff.before(num_tries)):
                     return
-                tried += 1
+                num_tries += 1
                 if self._has_restarted():
                     break
             else:
-                _log.error("no engine stays alive (%d tries): given up", tried)
+                _log.error("no engine stays alive (%d tries): given up", num_tries)
                 self.is_over, self._engine.is_replaced = True, False
                 return
             began = time.monotonic()
 
-    def _awaits_death(self) -> bool:
+    def _wait_for_death(self) -> bool:
         """Wait until the engine has died (True), or all is closed."""
         while True:
-            self._wake.wait(_SECONDS_BETWEEN_LOOKS)
+            self._wake.wait(_CHECK_INTERVAL)
             self._wake.clear()
             if self._is_closed.is_set():
                 return False
@@ -171,7 +171,7 @@ class RestartingBackend(Resident):
         self._engine.close()
         start = time.monotonic()
         try:
-            engine = self._made()
+            engine = self._new_engine()
         except (ForkrootError, OSError) as error:
             _log.error("no engine could be started: %s", error)
             return False

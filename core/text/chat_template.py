@@ -22,7 +22,7 @@ from jinja2.utils import Namespace
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Message, Segment, Text, UnsupportedCall
 
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: never part of exchanged text
-_HOLE = re.compile(f"{_OPEN}([0-9]{{1,9}}){_CLOSE}")
+_PLACEHOLDER = re.compile(f"{_OPEN}([0-9]{{1,9}}){_CLOSE}")
 _TRAINING_TAG = re.compile(r"{%([-+]?)\s*(end)?generation\s*([-+]?)%}")
 
 
@@ -71,26 +71,28 @@ class ChatTemplate:
     def _fill(
         self, chat: Chat, messages: Sequence[Message], add_opening: bool, cut_last: bool = False
     ) -> list[Segment]:
-        kept: list[Segment] = []
-        shown = [
-            {"role": _without_holes(m.role), "content": _with_holes(m.content, kept)}
+        with_ids: list[Segment] = []
+        plain_messages = [
+            {"role": _without_markers(m.role), "content": _with_placeholders(m.content, with_ids)}
             for m in messages
         ]
-        end = f"{_OPEN}{len(kept)}{_CLOSE}"
+        end = f"{_OPEN}{len(with_ids)}{_CLOSE}"
         if cut_last:
-            shown[-1]["content"] += end
-        text, found, _ = self._render(shown, chat, add_opening).partition(end)
-        pieces = _HOLE.split(text)
-        if bool(found) is not cut_last or any(int(hole) >= len(kept) for hole in pieces[1::2]):
+            plain_messages[-1]["content"] += end
+        text, found, _ = self._render(plain_messages, chat, add_opening).partition(end)
+        pieces = _PLACEHOLDER.split(text)
+        if bool(found) is not cut_last or any(
+            int(index) >= len(with_ids) for index in pieces[1::2]
+        ):
             raise InvalidCall("prompt", "a chat", "messages that its template shows as they are")
         segments: list[Segment] = [Text(piece) for piece in pieces]
-        segments[1::2] = [kept[int(hole)] for hole in pieces[1::2]]
+        segments[1::2] = [with_ids[int(index)] for index in pieces[1::2]]
         return segments
 
-    def _render(self, shown: list[dict[str, str]], chat: Chat, add_opening: bool) -> str:
+    def _render(self, plain_messages: list[dict[str, str]], chat: Chat, add_opening: bool) -> str:
         try:
             return self._template.render(
-                messages=shown,
+                messages=plain_messages,
                 tools=list(chat.tools) or None,
                 add_generation_prompt=add_opening,
                 **self._names,
@@ -99,7 +101,7 @@ class ChatTemplate:
             raise InvalidCall("prompt", "a chat", f"what its template takes: {error}") from error
 
 
-def _with_holes(content: tuple[Segment, ...], kept: list[Segment]) -> str:
+def _with_placeholders(content: tuple[Segment, ...], with_ids: list[Segment]) -> str:
     """A message's text, in which segments that carry ids are placeholders; these go to `kept`."""
     text = ""
     for segment in content:
@@ -107,10 +109,10 @@ def _with_holes(content: tuple[Segment, ...], kept: list[Segment]) -> str:
             kind = type(segment).__name__
             raise UnsupportedCall("prompt", f"{kind} in a message", "text in messages")
         if segment.ids is None:
-            text += _without_holes(segment.text)
+            text += _without_markers(segment.text)
         else:
-            text += f"{_OPEN}{len(kept)}{_CLOSE}"
-            kept.append(segment)
+            text += f"{_OPEN}{len(with_ids)}{_CLOSE}"
+            with_ids.append(segment)
     return text
 
 
@@ -124,7 +126,7 @@ def _special_names(settings: dict[str, Any]) -> dict[str, str]:
     return names
 
 
-def _without_holes(text: str) -> str:
+def _without_markers(text: str) -> str:
     return text.replace(_OPEN, "\ufffd")
 
 

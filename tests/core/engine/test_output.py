@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import forkroot
 from forkroot.core.api.protocol import Call, Sampling, Text, TokenLogprob
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.advance import Advancer
+from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.sequence import Ending, Job, Sequence, StopRules
 from forkroot.core.engine.testing import byte_tokenizer
 from forkroot.core.text.tokenizer import Tokenizer
@@ -30,9 +30,9 @@ def start(stops=(), min_new=0, max_new=100, end_ids=(END,), logprobs=None) -> Se
     return Sequence(Job(call, Mailbox(call)), 0, ids, 1, 1, rules, seed=0)
 
 
-def feed(sequence: Sequence, tokens, advancer: Advancer | None = None):
+def feed(sequence: Sequence, tokens, advancer: OutputProcessor | None = None):
     """Advance by these tokens until the sequence ends; the chunks that were shown."""
-    advancer = advancer or Advancer(BYTES)
+    advancer = advancer or OutputProcessor(BYTES)
     chunks = []
     for token in tokens:
         logprob = TokenLogprob(int(token), -float(token))
@@ -48,7 +48,7 @@ def feed(sequence: Sequence, tokens, advancer: Advancer | None = None):
 def answer(tokens, **rules):
     sequence = start(**rules)
     chunks = feed(sequence, tokens)
-    return Advancer(BYTES).output(sequence), [chunk.text for chunk in chunks]
+    return OutputProcessor(BYTES).output(sequence), [chunk.text for chunk in chunks]
 
 
 # --- endings -----------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ def test_the_earliest_stop_wins_and_of_these_the_longest(stops, text, matched):
         token_bytes = (b"sword",)
 
     sequence = start(stops)
-    feed(sequence, [0], Advancer(OneWord()))
-    output = Advancer(OneWord()).output(sequence)
+    feed(sequence, [0], OutputProcessor(OneWord()))
+    output = OutputProcessor(OneWord()).output(sequence)
     assert (output.text, output.matched) == (text, matched)
 
 
@@ -179,8 +179,8 @@ def test_of_a_token_that_a_stop_cuts_the_rest_is_text():
     last = words[-1]
     assert len(last) > 3
     sequence = start(stops=(last[2:],))
-    feed(sequence, tokens, Advancer(TINY))
-    output = Advancer(TINY).output(sequence)
+    feed(sequence, tokens, OutputProcessor(TINY))
+    output = OutputProcessor(TINY).output(sequence)
     head = "".join(words[:-1])
     assert output.segments == (Text(head, tuple(tokens[:-1])), Text(last[:2]))
     assert TINY.encode_prompt(output.segments)[len(TINY.start_ids) :] == [
@@ -198,7 +198,7 @@ def test_an_answer_that_was_broken_off_goes_on_where_it_ended():
     sequence = start()
     feed(sequence, b"abc")
     sequence.ending = Ending("abort", None, len(sequence.text))
-    output = Advancer(BYTES).output(sequence)
+    output = OutputProcessor(BYTES).output(sequence)
     assert (output.text, output.finish_reason) == ("abc", "abort")
     assert output.segments == (Text("abc", tuple(b"abc")),)
 
@@ -250,7 +250,7 @@ class Pieces:
 def test_chunks_of_any_tokens_add_up_to_the_output_that_the_rules_say(
     tokens, stops, min_new, max_new, end_ids
 ):
-    advancer = Advancer(Pieces())
+    advancer = OutputProcessor(Pieces())
     sequence = start(stops, min_new, max_new, end_ids, logprobs=0)
     chunks = feed(sequence, tokens, advancer)
     is_over = sequence.ending is not None
@@ -277,8 +277,8 @@ def test_what_is_appended_to_a_prompt_says_the_answer_again(tokens, data):
     place = data.draw(st.integers(0, len(text)))
     stop = text[place : place + data.draw(st.integers(1, 3))]
     sequence = start((stop,) if stop else (), max_new=len(tokens), end_ids=())
-    feed(sequence, tokens, Advancer(TINY))
-    output = Advancer(TINY).output(sequence)
+    feed(sequence, tokens, OutputProcessor(TINY))
+    output = OutputProcessor(TINY).output(sequence)
     assert "".join(segment.text for segment in output.segments) == output.text
     ids = TINY.encode_prompt(output.segments)
     assert TINY.decode(ids) == output.text

@@ -9,7 +9,7 @@ import pytest
 
 import forkroot
 from forkroot.core.api.protocol import Chat, Image, InvalidCall, InvalidModel, Message, Text, Tokens
-from forkroot.core.text.template import ChatTemplate
+from forkroot.core.text.chat_template import ChatTemplate
 from forkroot.core.text.tokenizer import Tokenizer
 
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"

@@ -1,6 +1,6 @@
 """From a call to the sequences that run it: checked, tokenized, sized.
 
-Runs in the caller's thread, so that a long prompt delays nobody else. Every refusal is a typed
+Runs in the caller's thread, so that a long prompt delays no other call. Every refusal is a typed
 error that names the field, its value and what is allowed. It knows nothing of batches.
 """
 
@@ -37,8 +37,8 @@ _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive number
 
 
 @dataclass(slots=True)
-class Intake:
-    """What a runtime can take.
+class InputProcessor:
+    """Turns calls into jobs, within the limits of a runtime.
 
     context_len: tokens of a sequence at most. num_slots: of the whole pool.
     vocabulary_size: of the model. end_ids: its own end tokens.
@@ -95,18 +95,18 @@ class Intake:
         start = None if start is None or start >= len(prompt) else max(1, start)
         for index in range(sampling.n):
             cursor = None if guide is None else guide.cursor()
-            its_own = (seed + index * _GOLDEN) % 2**63
-            self._add(job, prompt, rules, its_own, None if index else start, cursor)
+            sample_seed = (seed + index * _GOLDEN) % 2**63
+            self._add(job, prompt, rules, sample_seed, None if index else start, cursor)
 
     def _add_options(self, job: Job, prompt: list[int]) -> None:
         """One sequence for each option; all are scored from the first token that any of them, or
         the bare prompt, does not share with the others."""
         encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
-        start = min(_common(prompt, ids) for ids in encoded) if prompt else 0
+        start = min(_common_prefix_len(prompt, ids) for ids in encoded) if prompt else 0
         if start == 0:
-            lead = self._lead()
-            if any(ids[:1] != lead for ids in encoded):
-                encoded = [lead + ids for ids in encoded]
+            start_token = self._start_token()
+            if any(ids[:1] != start_token for ids in encoded):
+                encoded = [start_token + ids for ids in encoded]
             start = 1
         for ids in encoded:
             self._check_ids("options", ids)
@@ -117,7 +117,7 @@ class Intake:
         call = job.call
         if self.constraints is None:
             raise UnsupportedCall("scoring", call.scoring, "tokens (of this runtime)")
-        prompt = prompt or self._lead()
+        prompt = prompt or self._start_token()
         self._check_size(len(prompt) + max(len(text.encode()) for text in call.options), 0)
         is_canonical = call.scoring == "canonical"
         job.search = self.constraints.search(call.options, is_canonical, self.exact_nodes)
@@ -125,13 +125,13 @@ class Intake:
         self._add(job, prompt, _NO_TOKENS)
         job.sequences[0].node = root
 
-    def _lead(self) -> list[int]:
-        """What a text without a prompt begins with. Raises InvalidCall where the model has no such
-        token."""
-        lead = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
-        if not lead:
+    def _start_token(self) -> list[int]:
+        """The token that a text without a prompt begins with. Raises InvalidCall where the model
+        has no such token."""
+        start_token = [*self.tokenizer.start_ids, *sorted(self.end_ids)][:1]
+        if not start_token:
             raise InvalidCall("prompt", "", "at least one token")
-        return lead
+        return start_token
 
     def _encode_option(self, prompt: Prompt, text: str) -> list[int]:
         if not isinstance(prompt, Chat):
@@ -154,13 +154,13 @@ class Intake:
         cursor: Cursor | None = None,
     ) -> None:
         self._check_size(len(ids), rules.max_new)
-        room = np.empty(len(ids) + rules.max_new, np.int32)
-        room[: len(ids)] = ids
+        ids_buffer = np.empty(len(ids) + rules.max_new, np.int32)
+        ids_buffer[: len(ids)] = ids
         job.sequences.append(
             Sequence(
                 job=job,
                 index=len(job.sequences),
-                ids=room,
+                ids=ids_buffer,
                 num_ids=len(ids),
                 prompt_len=len(ids),
                 rules=rules,
@@ -180,20 +180,20 @@ class Intake:
             kind = type(call.constraint).__name__
             raise UnsupportedCall("constraint", kind, "None (not supported by this runtime)")
         guide = self.constraints.guide(call.constraint)
-        least = guide.cursor().shortest_finish()
-        if least > max_new:
-            allowed = f">= {least}, which the shortest answer takes that the constraint allows"
+        shortest = guide.cursor().shortest_finish()
+        if shortest > max_new:
+            allowed = f">= {shortest}, which the shortest answer takes that the constraint allows"
             raise InvalidCall("max_tokens", max_new, allowed)
         return guide
 
     def _max_new(self, sampling: Sampling, prompt_len: int) -> int:
-        """Tokens to generate at most: what was asked, as far as the context holds it."""
-        room = self.context_len - prompt_len
-        if room <= 0 and sampling.max_tokens != 0:
+        """Tokens to generate at most: as many as requested, as far as the context holds them."""
+        available = self.context_len - prompt_len
+        if available <= 0 and sampling.max_tokens != 0:
             raise self._too_long(prompt_len, self.context_len - 1)
         if sampling.max_tokens is None:
-            return max(1, min(room, self.num_slots - prompt_len + 1))
-        return min(sampling.max_tokens, room)
+            return max(1, min(available, self.num_slots - prompt_len + 1))
+        return min(sampling.max_tokens, available)
 
     def _check_size(self, prompt_len: int, max_new: int) -> None:
         if prompt_len > self.context_len:
@@ -230,20 +230,20 @@ class Intake:
         else:
             shared = call.prompt[: hint.prefix_end]
         try:
-            return _common(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
+            return _common_prefix_len(self.tokenizer.encode_prompt(shared), prompt) if shared else 0
         except InvalidCall:  # the chat template takes no such beginning of a chat
             return 0
 
     def _seed(self, seed: int | None) -> int:
-        return _scatter(_scatter(self.seed) + next(self._num_seeds)) if seed is None else seed
+        return _splitmix64(_splitmix64(self.seed) + next(self._num_seeds)) if seed is None else seed
 
 
 def _has_content(segment: Segment) -> bool:
     return segment not in (Text(""), Tokens(()))
 
 
-def _scatter(number: int) -> int:
-    """A number in 0 .. 2**63 - 1 that says nothing of its neighbours' (splitmix64)."""
+def _splitmix64(number: int) -> int:
+    """A number in 0 .. 2**63 - 1 that is unrelated to its neighbours' (splitmix64)."""
     number = number * _GOLDEN % 2**64
     number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     number = (number ^ number >> 27) * 0x94D049BB133111EB % 2**64
@@ -257,7 +257,7 @@ def _is_plain_greedy(sampling: Sampling) -> bool:
     return sampling.temperature == 0 and not is_changed and sampling.logprobs is None
 
 
-def _common(first: list[int], second: list[int]) -> int:
+def _common_prefix_len(first: list[int], second: list[int]) -> int:
     """Length of the common prefix."""
     pairs = zip(first, second, strict=False)
     return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))

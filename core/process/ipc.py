@@ -1,7 +1,7 @@
 """Messages over a socket between a process and its child: each with its length before it.
 
-When either is gone the other knows at once: the line breaks. A child also ends when its parent is
-gone and another process still holds the line.
+When either is gone the other notices at once: the connection breaks. A child also ends when its
+parent is gone and another process still holds the connection.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Any, NamedTuple, NoReturn
 from ..api.codec import pack, unpack
 
 _LENGTH = struct.Struct("<Q")
-_MOST = 2**31
+_MAX_BYTES = 2**31
 _CHUNK = 1 << 20
-_SECONDS_BETWEEN_LOOKS = 1.0
-_send = ctypes.PyDLL(None).send  # unlike `socket.send`, does not let go of the interpreter
+_CHECK_INTERVAL = 1.0  # seconds
+_send = ctypes.PyDLL(None).send  # unlike `socket.send`, does not release the interpreter lock
 _send.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
 _send.restype = ctypes.c_ssize_t
 _START = (
@@ -36,19 +36,19 @@ _START = (
 
 
 class Child(NamedTuple):
-    """A child process and the line to it."""
+    """A child process and the connection to it."""
 
     process: subprocess.Popen[bytes]
-    line: Line
+    connection: Connection
 
 
 def spawn(module: str) -> Child:
     """Start a process that runs `main(fd)` of a module (by its full name) with the other end of a
-    line. It does not get this terminal's Ctrl-C, and finds modules where this process does."""
-    ours, theirs = socket.socketpair()
+    connection. It does not get this terminal's Ctrl-C, and uses the module path of this process."""
+    parent_end, child_end = socket.socketpair()
     paths = json.dumps([os.path.abspath(path) for path in sys.path])
-    fd = theirs.fileno()
-    with theirs:
+    fd = child_end.fileno()
+    with child_end:
         process = subprocess.Popen(
             [sys.executable, "-c", _START, paths, module, str(fd)],
             pass_fds=(fd,),
@@ -56,31 +56,31 @@ def spawn(module: str) -> Child:
             start_new_session=True,
             env={"THP_MEM_ALLOC_ENABLE": "1", **os.environ},  # torch then asks for large pages
         )
-    return Child(process, Line(ours, is_prompt=True))
+    return Child(process, Connection(parent_end, sends_directly=True))
 
 
-def answer(fd: int, serve: Callable[[Line], None]) -> NoReturn:
-    """What a child does: serve its parent at the other end of this socket until it goes."""
-    threading.Thread(target=_watch, args=(os.getppid(),), daemon=True).start()
-    serve(Line(socket.socket(fileno=fd)))
-    os._exit(0)  # whatever still runs here has nobody to run for
+def serve_parent(fd: int, serve: Callable[[Connection], None]) -> NoReturn:
+    """In a child: serve the parent at the other end of this socket until it is gone."""
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    serve(Connection(socket.socket(fileno=fd)))
+    os._exit(0)  # nothing needs the threads that still run
 
 
-class Line:
+class Connection:
     """One end of a connection. Messages are sent by a thread of its own, many at once where many
-    wait; whoever sends is never held up by the other end.
+    wait; a caller never waits for the other end.
 
-    is_prompt: what need not wait is sent by the caller's own thread. A message is then there
-    sooner, and many take longer to send. The thread keeps the interpreter meanwhile: where others
-    compute, it would wait for each of them after every message.
+    sends_directly: the caller's own thread sends what the socket takes at once. This lowers the
+    latency of a message and the throughput of many. The thread holds the interpreter lock
+    meanwhile: it would wait for other computing threads after every message.
     """
 
-    def __init__(self, connection: socket.socket, is_prompt: bool = False) -> None:
-        self._connection = connection
-        self._is_prompt = is_prompt
+    def __init__(self, sock: socket.socket, sends_directly: bool = False) -> None:
+        self._socket = sock
+        self._sends_directly = sends_directly
         self._lock = threading.Lock()
-        self._num_waiting = 0
-        self._waiting: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._num_queued = 0
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._sender = threading.Thread(target=self._send_all, name="forkroot-line", daemon=True)
         self._sender.start()
 
@@ -89,23 +89,23 @@ class Line:
         for what cannot be sent."""
         data = pack(message)
         data = _LENGTH.pack(len(data)) + data
-        if not self._is_prompt:
-            self._waiting.put(data)
+        if not self._sends_directly:
+            self._queue.put(data)
             return
         with self._lock:
-            rest = data if self._num_waiting else data[self._sent_now(data) :]
+            rest = data if self._num_queued else data[self._send_without_waiting(data) :]
             if rest:
-                self._num_waiting += 1
-                self._waiting.put(rest)
+                self._num_queued += 1
+                self._queue.put(rest)
 
     def messages(self) -> Iterator[Any]:
-        """What comes in, until the other end is gone. Raises ValueError for what is no message."""
+        """What comes in, until the other end is gone. Raises ValueError for an invalid message."""
         buffer = bytearray()
         while True:
             while len(buffer) >= _LENGTH.size:
                 (size,) = _LENGTH.unpack_from(buffer)
-                if size > _MOST:
-                    raise ValueError(f"a message of {size} bytes; at most {_MOST} are allowed")
+                if size > _MAX_BYTES:
+                    raise ValueError(f"a message of {size} bytes; at most {_MAX_BYTES} are allowed")
                 end = _LENGTH.size + size
                 if len(buffer) < end:
                     break
@@ -113,7 +113,7 @@ class Line:
                 del buffer[:end]
                 yield message
             try:
-                data = self._connection.recv(_CHUNK)
+                data = self._socket.recv(_CHUNK)
             except OSError:
                 return
             if not data:
@@ -122,43 +122,43 @@ class Line:
 
     def close(self) -> None:
         """Send what still waits, and hang up."""
-        self._waiting.put(None)
+        self._queue.put(None)
         if threading.current_thread() is not self._sender:
             self._sender.join(timeout=5)
         with contextlib.suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
-        with self._lock:  # nobody sends to what has this number next
-            self._connection.close()
+            self._socket.shutdown(socket.SHUT_RDWR)
+        with self._lock:  # so that nothing is sent to a reused file descriptor
+            self._socket.close()
 
-    def _sent_now(self, data: bytes) -> int:
-        """How many of these bytes the other end had room for; 0 too where it is gone, as the line's
-        own thread will find."""
-        count: int = _send(self._connection.fileno(), data, len(data), socket.MSG_DONTWAIT)
+    def _send_without_waiting(self, data: bytes) -> int:
+        """How many of these bytes were sent without waiting; 0 also where the other end is gone,
+        which the sending thread then notices."""
+        count: int = _send(self._socket.fileno(), data, len(data), socket.MSG_DONTWAIT)
         return max(0, count)
 
     def _send_all(self) -> None:
-        while (data := self._waiting.get()) is not None:
+        while (data := self._queue.get()) is not None:
             parts = [data]
             is_last = False
-            while not self._waiting.empty():
-                more = self._waiting.get()
+            while not self._queue.empty():
+                more = self._queue.get()
                 if more is None:
                     is_last = True
                     break
                 parts.append(more)
             try:
-                self._connection.sendall(b"".join(parts))
+                self._socket.sendall(b"".join(parts))
             except OSError:
                 return
             if is_last:
                 return
-            if self._is_prompt:
+            if self._sends_directly:
                 with self._lock:
-                    self._num_waiting -= len(parts)
+                    self._num_queued -= len(parts)
 
 
-def _watch(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
     """End this process once its parent is gone."""
     while os.getppid() == parent:
-        time.sleep(_SECONDS_BETWEEN_LOOKS)
+        time.sleep(_CHECK_INTERVAL)
     os._exit(1)

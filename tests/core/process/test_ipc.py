@@ -11,16 +11,16 @@ from itertools import islice
 
 import pytest
 
-from forkroot.core.process.frames import Line
+from forkroot.core.process.ipc import Connection
 
 SWITCH = 2.0  # seconds that a thread may go on when another one wants the interpreter
 COUNT, PART = 1000, 100  # messages; so many have room in a socket
 
 
 @pytest.fixture(params=[False, True], ids=["by its thread", "prompt"])
-def ends(request) -> Iterator[tuple[Line, Line]]:
+def ends(request) -> Iterator[tuple[Connection, Connection]]:
     ours, theirs = socket.socketpair()
-    lines = Line(ours, is_prompt=request.param), Line(theirs)
+    lines = Connection(ours, sends_directly=request.param), Connection(theirs)
     yield lines
     for line in lines:
         line.close()
@@ -45,7 +45,7 @@ def test_nothing_happens_where_the_other_end_is_gone(ends):
 
 def test_a_prompt_line_sends_without_letting_others_compute():
     ours, theirs = socket.socketpair()
-    line, other = Line(ours, is_prompt=True), Line(theirs)
+    line, other = Connection(ours, sends_directly=True), Connection(theirs)
     messages, came = other.messages(), list[object]()
     is_over, turns = threading.Event(), [0]
 

@@ -1,7 +1,6 @@
-"""Writes the batch of a step: what each sequence has in it, as the plain integers of `model.batch`;
-and reads what it gave them.
+"""Builds the batch of a step from the parts of its sequences, and reads results from its outcome.
 
-It decides nothing: which tokens are computed, and in which slots, is the scheduler's to say.
+It decides nothing: the scheduler chooses which tokens are computed, and in which slots.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ class Part:
 
     is_last: they are the last of its sequence, including a token still in flight: after them a
       token is sampled, or a query is answered.
-    epoch: its sequence's when it was placed. scored: positions whose successors are to be scored.
+    epoch: its sequence's when its slots were allocated.
+    scored: positions whose successors are to be scored.
     """
 
     sequence: Sequence

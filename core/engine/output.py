@@ -19,25 +19,25 @@ from ..text.tokenizer import Tokenizer
 from .sequence import Ending, Job, Sequence
 
 
-class Advancer:
+class OutputProcessor:
     """Applies tokens to sequences with one tokenizer's bytes."""
 
     def __init__(
         self,
         tokenizer: Tokenizer,
         constraints: Constraints | None = None,
-        has_jumps: bool = True,
+        has_jump_forward: bool = True,
     ) -> None:
         self._token_bytes = tokenizer.token_bytes
         self._constraints = constraints
-        self._has_jumps = has_jumps
+        self._has_jump_forward = has_jump_forward
 
     def begin(self, sequence: Sequence) -> None:
         """Give a new sequence the text that its constraint forces at the start; all of it may be
         forced, and nothing may be allowed."""
         if sequence.cursor is not None and sequence.cursor.is_finished:
             sequence.ending = Ending("stop", None, 0)
-        self._force(sequence)
+        self._jump_forward(sequence)
 
     def advance(self, sequence: Sequence, token: int, logprob: TokenLogprob | None) -> None:
         """Append a sampled token and the tokens that it forces (mutates the sequence); sets its
@@ -54,7 +54,7 @@ class Advancer:
         del sequence.planned[:1]
         self._append(sequence, token)
         if not sequence.planned:
-            self._force(sequence)
+            self._jump_forward(sequence)
 
     def _append(self, sequence: Sequence, token: int) -> None:
         sequence.append(token)
@@ -66,7 +66,7 @@ class Advancer:
         sequence.text += self._bytes_of(token)
         if rules.stops and sequence.num_new >= rules.min_new:
             ending = _find_stop(sequence, before)
-            if ending is not None and _is_whole(sequence, ending.text_len):
+            if ending is not None and _is_valid_end(sequence, ending.text_len):
                 sequence.ending = ending
         if sequence.cursor is not None:
             sequence.cursor.advance(token)
@@ -75,24 +75,24 @@ class Advancer:
         if sequence.ending is None and sequence.num_new >= rules.max_new:
             sequence.ending = Ending("length", None, len(sequence.text))
 
-    def _force(self, sequence: Sequence) -> None:
+    def _jump_forward(self, sequence: Sequence) -> None:
         """Jump forward: append the forced tokens (paper, section 4), or plan them one by one where
         jump-forward is off or their log-probabilities are requested. Both give the same tokens.
-        Tokens that merge with forced text are taken back (paper, appendix B, retokenization)."""
+        Tokens that merge with forced text are removed (paper, appendix B, retokenization)."""
         if sequence.cursor is None or sequence.ending is not None or self._constraints is None:
             return
         forced = sequence.cursor.forced()
         if not forced:
             return
-        sequence.note_forced(len(forced))
+        sequence.add_forced_range(len(forced))
         if sequence.job.call.sampling.log_mass:
             return
         ids = sequence.generated.tolist()
         jump = self._constraints.jump(ids, forced, sequence.cursor.after(forced))
         if not jump.ids or jump.required or not self._can_finish(sequence, jump, forced):
             return
-        self._take_back(sequence, jump.keep)
-        if not self._has_jumps or sequence.job.call.sampling.logprobs is not None:
+        self._truncate(sequence, jump.keep)
+        if not self._has_jump_forward or sequence.job.call.sampling.logprobs is not None:
             sequence.plan(jump.ids)
             return
         for token in jump.ids:
@@ -104,35 +104,35 @@ class Advancer:
         """Whether the answer can still be finished within its budget after this jump."""
         assert sequence.cursor is not None
         left = sequence.rules.max_new - jump.keep - len(jump.ids)
-        num_back = self._num_bytes(sequence.generated[jump.keep :].tolist())
-        reached = sequence.cursor.after(forced[: self._num_bytes(jump.ids) - num_back])
+        num_removed = self._num_bytes(sequence.generated[jump.keep :].tolist())
+        reached = sequence.cursor.after(forced[: self._num_bytes(jump.ids) - num_removed])
         return left >= 0 and reached.shortest_finish() <= left
 
-    def _take_back(self, sequence: Sequence, keep: int) -> None:
-        """Forget all but the first `keep` generated tokens; what they wrote comes again."""
+    def _truncate(self, sequence: Sequence, keep: int) -> None:
+        """Remove all but the first `keep` generated tokens, and the text of the others."""
         if keep == sequence.num_new:
             return
         assert sequence.job.guide is not None
-        num_back = self._num_bytes(sequence.generated[keep:].tolist())
-        del sequence.text[len(sequence.text) - num_back :]
+        num_removed = self._num_bytes(sequence.generated[keep:].tolist())
+        del sequence.text[len(sequence.text) - num_removed :]
         sequence.cursor = sequence.job.guide.cursor(bytes(sequence.text))
-        sequence.take_back(keep)
+        sequence.truncate(keep)
 
     def _num_bytes(self, ids: Iterable[int]) -> int:
         return sum(len(self._bytes_of(token)) for token in ids)
 
     def chunk(self, sequence: Sequence) -> Chunk | None:
         """The text that can be sent now and was not sent yet; None for nothing."""
-        end = len(sequence.text) - _held_back(sequence)
+        end = len(sequence.text) - _num_held_back(sequence)
         if sequence.ending is not None:
             end = sequence.ending.text_len
         is_last = sequence.ending is not None
-        text = sequence.decoder.push(bytes(sequence.text[sequence.num_shown : end]), is_last)
-        sequence.num_shown = max(end, sequence.num_shown)
+        text = sequence.decoder.push(bytes(sequence.text[sequence.num_emitted : end]), is_last)
+        sequence.num_emitted = max(end, sequence.num_emitted)
         if not text and not (is_last and sequence.num_sent < sequence.num_new):
             return None
         if sequence.cursor is not None and not is_last:
-            return Chunk(text, sequence.index)  # its tokens may still be taken back
+            return Chunk(text, sequence.index)  # its tokens may still be removed
         sent, sequence.num_sent = sequence.num_sent, sequence.num_new
         ids = tuple(sequence.generated[sent:].tolist())
         return Chunk(text, sequence.index, ids, tuple(sequence.logprobs[sent:]))
@@ -143,7 +143,7 @@ class Advancer:
         ids = tuple(sequence.generated.tolist())
         text = bytes(sequence.text[: ending.text_len]).decode("utf-8", "replace")
         kept = ids[:-1] if isinstance(ending.matched, int) else ids
-        is_weighed = sequence.job.call.sampling.log_mass
+        has_log_mass = sequence.job.call.sampling.log_mass
         return Output(
             text=text,
             ids=ids,
@@ -152,7 +152,7 @@ class Advancer:
             segments=self._segments(text, kept, ending.text_len),
             logprobs=tuple(sequence.logprobs),
             forced=tuple(_char_ranges(sequence.forced, sequence.text[: ending.text_len])),
-            log_mass=math.fsum(sequence.log_masses) if is_weighed else None,
+            log_mass=math.fsum(sequence.log_masses) if has_log_mass else None,
         )
 
     def option(self, sequence: Sequence, text: str) -> OptionScore:
@@ -215,9 +215,9 @@ def _may_end(sequence: Sequence) -> bool:
     return sequence.cursor is None or sequence.cursor.is_accepting
 
 
-def _is_whole(sequence: Sequence, text_len: int) -> bool:
-    """Whether its constraint, if it has one, lets the answer end after these bytes of it: what
-    stops an answer must not leave it invalid."""
+def _is_valid_end(sequence: Sequence, text_len: int) -> bool:
+    """Whether its constraint, if it has one, lets the answer end after these bytes of it: a
+    stop string must not leave an invalid answer."""
     guide = sequence.job.guide
     if sequence.cursor is None or guide is None:
         return True
@@ -228,10 +228,10 @@ def _find_stop(sequence: Sequence, before: int) -> Ending | None:
     """The earliest stop that ends in what came after `before`."""
     stops = sequence.rules.stops
     found = [(sequence.text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in stops]
-    places = [(place, -len(stop), stop) for place, stop in found if place >= 0]
-    if not places:
+    matches = [(place, -len(stop), stop) for place, stop in found if place >= 0]
+    if not matches:
         return None
-    place, _, stop = min(places)
+    place, _, stop = min(matches)
     return Ending("stop", stop.decode(), place)
 
 
@@ -245,8 +245,8 @@ def _char_ranges(ranges: Iterable[tuple[int, int]], data: bytearray) -> Iterator
             yield first, last
 
 
-def _held_back(sequence: Sequence) -> int:
-    """How many last bytes may be the beginning of a stop."""
+def _num_held_back(sequence: Sequence) -> int:
+    """Number of last bytes that may be the beginning of a stop."""
     if not sequence.rules.stops:
         return 0
     longest = 0

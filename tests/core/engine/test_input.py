@@ -28,21 +28,21 @@ from forkroot.core.api.protocol import (
     UnsupportedCall,
 )
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
 from forkroot.core.engine.testing import byte_tokenizer
-from forkroot.core.text.template import ChatTemplate
+from forkroot.core.text.chat_template import ChatTemplate
 from forkroot.core.text.tokenizer import Tokenizer, byte_alphabet
 
 END = 256
 HELLO = (Text("hello"),)
 
 
-def intake(tokenizer: Tokenizer | None = None, **sizes) -> Intake:
+def intake(tokenizer: Tokenizer | None = None, **sizes) -> InputProcessor:
     sizes = {"context_len": 100, "num_slots": 1000, "vocabulary_size": 257} | sizes
-    return Intake(tokenizer or byte_tokenizer(), end_ids=frozenset({END}), **sizes)
+    return InputProcessor(tokenizer or byte_tokenizer(), end_ids=frozenset({END}), **sizes)
 
 
-def job(call: Call, taker: Intake | None = None):
+def job(call: Call, taker: InputProcessor | None = None):
     return (taker or intake()).job(call, Mailbox(call))
 
 
@@ -210,7 +210,7 @@ def test_an_answer_goes_as_far_as_the_context_holds_it():
 
 def test_a_plant_may_fill_the_context():
     planted = job(Call((Text("x" * 100),), Sampling(max_tokens=0)))
-    assert planted.is_plant
+    assert planted.is_prefill_only
     assert not planted.sequences[0].is_generating
 
 
@@ -288,7 +288,7 @@ def test_options_are_scored_after_the_prompt():
     assert prompts(first) == [b"hellox", b"helloyz"]
     assert [sequence.score_start for sequence in first.sequences] == [5, 5]
     assert [sequence.match_limit for sequence in first.sequences] == [4, 4]
-    assert not first.is_plant
+    assert not first.is_prefill_only
 
 
 def test_a_token_that_an_option_shares_with_the_prompt_is_scored_for_all():
@@ -327,7 +327,7 @@ STRICT = (
 LOOSE = STRICT[STRICT.index("{% for") :]
 
 
-def chat_intake(source: str) -> Intake:
+def chat_intake(source: str) -> InputProcessor:
     core = tokenizers.Tokenizer(BPE(vocab=byte_alphabet(), merges=[]))
     core.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = tokenizers.decoders.ByteLevel()

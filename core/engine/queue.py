@@ -2,11 +2,11 @@
 
 A sequence's rank is its matched length (paper: longest shared prefix first) plus `ageing` tokens
 for each sequence admitted before it since it came. A newcomer's match is at most `context_len`, so
-it can overtake nobody who has seen `bound` admissions: a sequence is admitted after at most that
+it cannot overtake one that has seen `bound` admissions: a sequence is admitted after at most that
 many, plus those that were waiting then. A sequence that is overdue and does not fit keeps all
-behind it waiting until it does. A planted root has no privilege: it comes before its branches, for
-it matches as much as they do and came first; roots planted ahead of other programs' branches would
-only fill the pool.
+behind it waiting until it does. A root has no privilege: it comes before its branches, because it
+matches as much as they do and arrived first; roots prefilled ahead of other programs' branches
+would only fill the pool.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class WaitingQueue:
         return len(self._waiting)
 
     def add(self, sequence: Sequence) -> None:
-        """Let it wait; its age counts from now."""
+        """Add a sequence; its age counts from now."""
         sequence.arrival = self._num_admitted
         self._num_added += 1
         self._waiting[sequence] = self._num_added
@@ -74,20 +74,20 @@ class WaitingQueue:
             self._last_key = _dfs_key(sequence)
 
     def is_overdue(self, sequence: Sequence) -> bool:
-        """Whether it has waited so long that nobody may be admitted before it."""
+        """Whether it has waited so long that no other may be admitted before it."""
         return self._age(sequence) >= self.bound
 
     def match(self, sequence: Sequence, cache: RadixCache) -> None:
         """Note how much of the sequence is cached now, and of its scores."""
         namespace = sequence.job.call.namespace
-        sequence.num_known = 0
+        sequence.num_cached_scores = 0
         if sequence.needs_scores:
             wanted = (
                 sequence.ids[: sequence.prompt_len],
                 sequence.scored_end,
                 sequence.num_top_logprobs,
             )
-            sequence.num_known = cache.count_logprobs(namespace, *wanted)
+            sequence.num_cached_scores = cache.count_logprobs(namespace, *wanted)
         match = cache.match(namespace, sequence.tokens, sequence.match_limit)
         sequence.match_len, sequence.match_node = match.length, match.node
 
@@ -100,9 +100,9 @@ class WaitingQueue:
             waiting.sort(key=self._rank)
             return iter(waiting)
         waiting = self._sorted(waiting)
-        late = [sequence for sequence in waiting if self.is_overdue(sequence)]
+        overdue = [sequence for sequence in waiting if self.is_overdue(sequence)]
         rest = [sequence for sequence in waiting if not self.is_overdue(sequence)]
-        return iter(sorted(late, key=lambda sequence: sequence.arrival) + rest)
+        return iter(sorted(overdue, key=lambda sequence: sequence.arrival) + rest)
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
         waiting.sort(key=self._place)

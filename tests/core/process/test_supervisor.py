@@ -21,7 +21,7 @@ from forkroot.core.api.protocol import (
     Text,
 )
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.process.restarts import Backoff, RestartingBackend
+from forkroot.core.process.supervisor import Backoff, RestartingBackend
 
 CALL = Call((Text("a"),))
 QUICK = Backoff(tries=3, delay=0.001)
