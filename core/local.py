@@ -181,8 +181,8 @@ class LocalBackend(Resident):
     def snapshot(
         self, max_nodes: int | None = None, max_tokens: int | None = None
     ) -> tuple[NodeView, ...]:
-        """The radix tree now, for pictures: all of it, or its liveliest nodes and so many tokens of
-        each edge."""
+        """The radix tree now, for pictures: all of it, or its most active nodes and the first
+        tokens of each edge."""
         return self._run_in_engine(lambda: self._cache.snapshot(max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
@@ -241,7 +241,7 @@ class LocalBackend(Resident):
         except BackendClosed as error:
             _log.error("the engine ended: %s", error)
             self._cause = error
-        except BaseException as error:  # whatever it was: calls must end, and later ones learn why
+        except BaseException as error:  # of any kind: calls must end, and later ones get the cause
             _log.exception("the engine died")
             self._cause = error
         self._end_all()
@@ -277,7 +277,7 @@ class LocalBackend(Resident):
         self._num_ended += 1
 
     def _end(self, closed: BackendClosed) -> BackendClosed:
-        """Why calls end: this where somebody closed it, else what the engine died of."""
+        """The error of open calls: `closed`, or EngineDied where the engine has died."""
         if self._cause is None:
             return closed
         error = EngineDied(f"the engine died: {self._cause!r}")
@@ -378,8 +378,8 @@ def _device(name: str) -> torch.device:
 
 
 def _pool_memory(device: torch.device, weights: int, working: int) -> int:
-    """Bytes that the pool may take beside so many bytes of weights: a quarter of what a machine has
-    left; of a GPU nearly all but so many bytes to work with."""
+    """Bytes that the pool may take beside the weights: a quarter of the free memory of a machine;
+    of a GPU nearly all but the `working` bytes."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return max(0, int(_GPU_SHARE * (free - weights - working)))

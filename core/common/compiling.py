@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 log = logging.getLogger(__name__)
 Show: TypeAlias = Callable[[int, int, float], None]
-_UNKNOWN = 1.0  # seconds of a loop that nobody expected
+_UNKNOWN = 1.0  # seconds of a loop that was not expected
 
 
 def line(total: int, seconds: float) -> str:
@@ -28,9 +28,9 @@ def line(total: int, seconds: float) -> str:
 
 
 class Shown:
-    """Shows progress to whoever started this process: a bar on a terminal, which goes when all is
-    done; elsewhere one line in the log, which goes to stderr where a program has not set up logging
-    otherwise."""
+    """Shows progress to the user who started this process: a bar on a terminal, which goes when all
+    is done; elsewhere one line in the log, which goes to stderr where a program has not set up
+    logging otherwise."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -65,7 +65,7 @@ class Progress:
 
     def expect(self, seconds: Mapping[str, float], num_workers: int = 0) -> None:
         """These loops are wanted before `end`, each of which takes about so long to compile; others
-        until then are counted with them. num_workers: so many at a time; 0: one after another."""
+        until then are counted with them. num_workers: how many are compiled at a time; 0: one."""
         with self._lock:
             self._num_open += 1
             self._left.update(seconds)

@@ -189,8 +189,9 @@ class Scheduler:
     # --- admission -------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Algorithm 1: by rank, whatever fits beside what already runs. What a sequence that does
-        not fit has cached is not given to those behind it: its turn would find less."""
+        """Algorithm 1: admit waiting sequences by rank, as far as memory allows. The cached prefix
+        of a sequence that does not fit stays locked meanwhile, so that later ones do not evict
+        it."""
         budget = self._chunk_tokens - sum(
             s.num_unallocated for s in self.running if s.num_unallocated > 1
         )

@@ -137,8 +137,8 @@ class ProcessBackend(Resident):
     def snapshot(
         self, max_nodes: int | None = 1000, max_tokens: int | None = 64
     ) -> tuple[NodeView, ...]:
-        """The radix tree now, for pictures: its liveliest nodes and so many tokens of each edge.
-        None is all, and may be much to send."""
+        """The radix tree now, for pictures: its most active nodes, and the first tokens of each
+        edge. None: all, which may be much to send."""
         found: tuple[NodeView, ...] = self._request("snapshot", max_nodes, max_tokens)
         return found
 

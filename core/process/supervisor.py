@@ -22,8 +22,7 @@ _CHECK_INTERVAL = 1.0  # seconds
 
 
 class Engine(Backend, Protocol):
-    """What is made again: a backend with a cache. is_replaced: set here, for the error of its
-    own death."""
+    """A backend that can be restarted. is_replaced: set here, for the error of its death."""
 
     is_replaced: bool
 
@@ -51,7 +50,7 @@ class Backoff:
     settled: float = 60.0
 
     def before(self, num_tries: int) -> float:
-        """Seconds to wait after so many tries."""
+        """Seconds to wait after `num_tries` tries."""
         return self.delay * 2 ** (num_tries - 1) if num_tries else 0.0
 
 

@@ -163,7 +163,7 @@ class _Names(Namespace):
 
 def _check_name(name: str) -> None:
     if name.startswith("_"):
-        raise SecurityError(f"{name!r} is no name for a template's value")
+        raise SecurityError(f"{name!r} is not a valid name in a template")
 
 
 def _to_json(

@@ -88,7 +88,7 @@ def _answers(queries: Sequence[Query], logs: Doubles) -> Iterator[Answer]:
 
 
 def _blocks(rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The rows, so many at a time."""
+    """The rows in blocks of `size`."""
     return rows.split(size) if len(rows) else ()
 
 

@@ -1,8 +1,8 @@
-"""Steps in which every sequence has one new token, recorded once for each of some sizes and then
-repeated: on a GPU as CUDA graphs, which spare the launches.
+"""Decode steps (one new token for each sequence), recorded once for each of some sizes and then
+replayed: on a GPU as CUDA graphs, which save kernel launches.
 
-A step is filled up to the next size by tokens that go to the pool's spare slot and are thrown away.
-All that a recorded step reads stands in one piece of memory, renewed by one copy.
+A step is padded to the next size with tokens that are written to the pool's spare slot and ignored.
+All that a recorded step reads lies in one buffer, which is updated by one copy.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Run: TypeAlias = Callable[[], States]
 
 
 class Recorder(Protocol):
-    """Keeps what a function does, to do it again."""
+    """Records what a function does, to repeat it."""
 
     def record(self, run: Run) -> Run:
         """A function that repeats what `run` does, on what its memory then holds; what it gives
@@ -57,8 +57,8 @@ class Repeating:
 
 
 class CudaRecorder:
-    """Records CUDA graphs, all of which share one pool of memory. Threads that do not record may
-    go on using the device meanwhile (NCCL has one that does)."""
+    """Records CUDA graphs, all of which share one pool of memory. Other threads
+    may use the device meanwhile (NCCL has one that does)."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -68,7 +68,7 @@ class CudaRecorder:
         """As `Recorder.record`."""
         current, aside = torch.cuda.current_stream(), torch.cuda.Stream(self._device)
         aside.wait_stream(current)
-        with torch.cuda.stream(aside):  # compiles kernels and meets the ranks, outside the graph
+        with torch.cuda.stream(aside):  # compile kernels and connect the ranks, outside the graph
             run()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
@@ -129,8 +129,8 @@ class Graphs:
             self._step(size, has_roots)
 
     def run(self, batch: Batch) -> States | None:
-        """Run a batch by a recorded step; None, and nothing done, if none is fit for it. What it
-        gives holds until the next batch."""
+        """Run a batch by a recorded step; None, and nothing done, if none fits. The result is valid
+        until the next batch."""
         count = len(batch.rows)
         if count != len(batch.ids) or not 0 < count <= self._sizes[-1]:
             return None
@@ -232,7 +232,7 @@ class _Step:
 
 
 def _wanted(made: States, batch: Batch, device: torch.device) -> States:
-    """What is wanted of all tokens' states."""
+    """The states of the requested tokens."""
     wanted = wanted_of(batch)
     if wanted is None:
         count = len(batch.ids)

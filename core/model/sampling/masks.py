@@ -49,7 +49,7 @@ def allowed(params: Sequence[SamplingParams], size: int) -> Ints | None:
 
 def likeliest(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) -> Longs:
     """[N] the likeliest token that each row's mask allows; -1 where all of these are -inf, or the
-    row has something that is no finite number."""
+    row has a number that is not finite."""
     words = _words([it.mask for it in params], logits.shape[-1])
     return loop.likeliest(logits.contiguous().numpy(), words)
 

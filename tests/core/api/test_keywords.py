@@ -43,17 +43,17 @@ def program(s: Any, question: str) -> None:
         (lambda: program.run("a", max_new_tokens=3), "did you mean max_tokens?"),
     ],
 )
-def test_a_misspelled_keyword_is_a_typed_error_that_says_what_was_meant(
-    make: Callable[[], object], told: str
+def test_a_misspelled_keyword_is_a_typed_error_with_a_suggestion(
+    make: Callable[[], object], hint: str
 ) -> None:
-    with pytest.raises(UnknownKeyword, match=told) as caught:
+    with pytest.raises(UnknownKeyword, match=hint) as caught:
         make()
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, InvalidCall)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_values_of_the_door_are_made_and_described_as_dataclasses_are() -> None:
+def test_values_of_the_protocol_are_made_and_described_as_dataclasses_are() -> None:
     assert Sampling(7, temperature=0) == replace(Sampling(max_tokens=7), temperature=0)
     assert list(signature(Call).parameters)[:2] == ["prompt", "sampling"]
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'prompt'"):

@@ -157,7 +157,7 @@ def test_probabilities_are_sums_over_all_tokenizations(
         assert (score.text, score.segments) == (option, (Text(option),))
 
 
-def test_options_that_begin_others_are_told_apart(machine: Machine) -> None:
+def test_options_that_are_prefixes_of_others_are_distinguished(machine: Machine) -> None:
     shares = [math.exp(score.logprob) for score in machine.ask(["the", "then"]).scores]
     alone = math.exp(machine.ask(["the"]).scores[0].logprob)
     assert shares[0] < alone
@@ -168,9 +168,9 @@ def test_a_bounded_search_says_what_it_does_not_know() -> None:
     narrow, wide = Machine(), Machine(exact_nodes=6)
     option = "the man in the oven"
     exact = narrow.ask([option]).scores[0].bounds
-    told = wide.ask([option]).scores[0].bounds
-    assert exact is not None and told is not None
-    assert told[0] < exact[0] <= exact[1] < told[1]
+    bounds = wide.ask([option]).scores[0].bounds
+    assert exact is not None and bounds is not None
+    assert bounds[0] < exact[0] <= exact[1] < bounds[1]
     assert wide.engine.counters.computed_tokens <= 6
 
 

@@ -165,7 +165,7 @@ def test_a_refusal_names_field_value_and_what_is_allowed(call, kind, field, valu
     assert allowed is None or caught.value.allowed == allowed
 
 
-def test_no_number_is_no_temperature():
+def test_nan_is_not_a_temperature():
     with pytest.raises(InvalidCall, match="invalid temperature=nan: expected a finite"):
         job(Call(HELLO, Sampling(temperature=math.nan)))
 
@@ -208,7 +208,7 @@ def test_an_answer_goes_as_far_as_the_context_holds_it():
     assert sequence.rules.max_new == 1
 
 
-def test_a_plant_may_fill_the_context():
+def test_a_prefill_only_call_may_fill_the_context():
     planted = job(Call((Text("x" * 100),), Sampling(max_tokens=0)))
     assert planted.is_prefill_only
     assert not planted.sequences[0].is_generating
@@ -229,14 +229,14 @@ def test_samples_have_one_prompt_and_their_own_seeds():
     assert first.num_open == 4
 
 
-def test_calls_without_a_seed_draw_theirs_in_turn():
-    def drawn(seed):
+def test_calls_without_a_seed_derive_theirs_in_turn():
+    def seeds_of(seed):
         taker = intake(seed=seed)
         jobs = [job(Call(HELLO, Sampling(n=5)), taker) for _ in range(3)]
         return [sequence.seed for job in jobs for sequence in job.sequences]
 
-    assert drawn(5) == drawn(5)
-    assert len(set(drawn(5) + drawn(6))) == 30
+    assert seeds_of(5) == seeds_of(5)
+    assert len(set(seeds_of(5) + seeds_of(6))) == 30
 
 
 def test_end_tokens_are_the_models_and_the_calls():
@@ -261,7 +261,7 @@ def test_end_tokens_are_the_models_and_the_calls():
         (Sampling(temperature=0, presence_penalty=-0.1), False),
     ],
 )
-def test_greedy_draws_without_extras_are_known(sampling, is_plain):
+def test_plain_greedy_calls_are_recognized(sampling, is_plain):
     assert job(Call(HELLO, sampling)).sequences[0].is_plain_greedy is is_plain
 
 

@@ -1,4 +1,4 @@
-"""Tokens become text, stop rules are asked, and what is shown adds up to the answer."""
+"""Tokens become text, stop rules are checked, and what is sent adds up to the answer."""
 
 from __future__ import annotations
 

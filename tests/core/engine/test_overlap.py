@@ -245,7 +245,7 @@ def test_a_constrained_answer_overlaps_as_well_and_jumps():
     assert world.runner.num_unoverlapped == 1  # the last
 
 
-def test_a_token_that_does_not_fit_and_is_drawn_again_takes_with_it_what_was_to_follow():
+def test_a_token_that_does_not_fit_is_resampled_and_the_token_in_flight_after_it_is_dropped():
     tree = {
         "type": "object",
         "properties": {
@@ -315,7 +315,7 @@ def test_when_memory_is_short_the_batch_in_flight_is_awaited_before_a_retraction
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 9])
-def test_a_row_that_is_no_number_harms_none_of_those_beside_it(max_tokens):
+def test_a_row_that_is_not_finite_harms_no_other_row(max_tokens):
     runner = FakeRunner(600, 257, broken_on=ord("B"))
     calls = [make_call(text, max_tokens=max_tokens) for text in ("one", "B", "two")]
     one, bad, two = Bench(runner, overlap=True).run(calls)

@@ -107,7 +107,7 @@ def test_a_higher_priority_is_served_first(bench, call, order):
     assert served == [100, 5, 5, 0, -5]
 
 
-def test_a_planted_root_goes_before_its_branches_and_after_calls_that_came_first(bench, call):
+def test_a_prefilled_root_goes_before_its_branches_and_after_earlier_calls(bench, call):
     world = bench(max_running=1)
     served = []
     calls = [

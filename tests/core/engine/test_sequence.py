@@ -1,4 +1,4 @@
-"""The record of a call being run: what is cached, what is drawn, and how."""
+"""The record of a call being run: what is cached, and how it is sampled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_last_token_of_a_prompt_to_be_continued_is_computed_for_its_logits()
     assert sequence.match_limit == 4
 
 
-def test_a_planted_prompt_may_be_cached_whole():
+def test_a_prefill_only_prompt_may_be_cached_whole():
     sequence = start(Sampling(max_tokens=0))
     assert sequence.match_limit == 4
     assert sequence.job.is_prefill_only
@@ -55,7 +55,7 @@ def test_nothing_is_scored_of_a_sequence_that_generates():
     assert sequence.next_scored == sequence.num_ids
 
 
-def test_a_plain_greedy_draw_says_nothing_more():
+def test_the_sampling_parameters_of_a_plain_greedy_call_are_the_default():
     assert start(Sampling(temperature=0), is_plain=True).sampling_params() is GREEDY
 
 
@@ -66,7 +66,7 @@ def test_end_tokens_are_banned_before_the_least_tokens():
     assert sequence.sampling_params() is GREEDY
 
 
-def test_a_draw_says_all_that_was_asked():
+def test_sampling_parameters_have_all_that_was_requested():
     sampling = Sampling(
         temperature=0.5,
         top_k=3,
@@ -89,7 +89,7 @@ def test_a_draw_says_all_that_was_asked():
     assert draw.generated.tolist() == [7]
 
 
-def test_earlier_tokens_are_told_only_to_penalties():
+def test_earlier_tokens_are_passed_only_to_penalties():
     draw = start(Sampling(temperature=0.5)).sampling_params()
     assert draw.generated is None
     assert draw.prompt is None

@@ -48,8 +48,8 @@ def start(**settings: Any) -> LocalBackend:
 
 
 def ask(text: str, max_tokens: int = 20, call: dict[str, Any] | None = None, **sampling) -> Call:
-    told = {"temperature": 0.0, "max_tokens": max_tokens, **sampling}
-    return Call((Text(text),), Sampling(**told), **(call or {}))
+    params = {"temperature": 0.0, "max_tokens": max_tokens, **sampling}
+    return Call((Text(text),), Sampling(**params), **(call or {}))
 
 
 CALLS = (

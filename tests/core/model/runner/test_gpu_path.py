@@ -78,8 +78,8 @@ class Both:
     def check(self, batch: Batch) -> list[int]:
         """Every token's distribution is near on both; gives the tokens that follow."""
         every = np.arange(len(batch.ids), dtype=np.int32)
-        told = replace(batch, scored=every, targets=batch.ids, num_top_logprobs=2)
-        here, there = self.here.run(told), self.there.run(told)
+        scoring = replace(batch, scored=every, targets=batch.ids, num_top_logprobs=2)
+        here, there = self.here.run(scoring), self.there.run(scoring)
         assert np.abs(here.scores - there.scores).max() <= 1e-4
         for mine, other in zip(here.score_tops, there.score_tops, strict=True):
             assert [token for token, _ in mine] == [token for token, _ in other]
@@ -141,7 +141,7 @@ def rewritten(place: Placement, sequence: int, length: int) -> Batch:
     return place.batch({sequence: length})
 
 
-def test_draws_on_the_device_are_the_cpus(
+def test_samples_on_the_device_are_those_of_the_cpu(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     both = Both(make_checkpoint(**SMALL)[0], device)
@@ -161,10 +161,10 @@ def test_draws_on_the_device_are_the_cpus(
     assert found.tolist() == both.here.run(batch).tokens.tolist()
     assert found.dtype == np.int64
     assert {int(found[1]), int(found[3])} <= {4, 5, 7, 9}
-    asked = replace(
+    scoring = replace(
         batch, sampling_params=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5))
     )
-    here, there = both.here.run(asked), both.there.run(asked)
+    here, there = both.here.run(scoring), both.there.run(scoring)
     assert here.tokens.tolist() == there.tokens.tolist()
     assert there.logprobs[4] == pytest.approx(here.logprobs[4], abs=1e-4)
 
@@ -222,7 +222,7 @@ def test_a_cpu_has_its_own_rows() -> None:
         rows_for(torch.device("cpu"), "fast")
 
 
-def test_a_runtime_takes_the_attention_that_it_is_told() -> None:
+def test_a_runtime_uses_the_attention_that_is_set() -> None:
     prompt = (Text("The capital of France is"),)
     call = Call(prompt, Sampling(temperature=0, max_tokens=4))
     answers = []

@@ -112,13 +112,13 @@ def test_other_steps_are_run_as_they_are(
     pair.check(place.batch({0: 2, 1: 1}))  # two tokens at once
     assert pair.counting.repeated == 0
     batch = place.batch({0: 1, 1: 1})
-    asked = replace(
+    scoring = replace(
         batch,
         sampled=np.array([1], np.int32),
         sampling_params=batch.sampling_params[:1],
         scored=np.array([0, 1]),
     )
-    pair.check(replace(asked, targets=np.array([9, 10])))  # other rows are wanted
+    pair.check(replace(scoring, targets=np.array([9, 10])))  # other rows are wanted
     assert pair.counting.repeated == 1
 
 
@@ -140,7 +140,7 @@ def test_shared_roots_have_room_in_a_recorded_step(
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_batch_may_name_tokens_that_are_being_drawn(
+def test_a_batch_may_refer_to_samples_in_flight(
     is_recorded: bool, make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     folder = make_checkpoint(**SMALL)[0]
@@ -192,9 +192,9 @@ def test_all_sizes_can_be_recorded_at_once(
     model = load_there(make_checkpoint(**SMALL)[0], device)
     pool = KVPool(model.config, NUM_SLOTS, model.dtype, device, Ranks(), is_by_slot=True)
     counting, attention = Counting(), GpuAttention(device, 1, model.dtype, 2)
-    drawn = torch.zeros(4, dtype=torch.int64, device=device)
+    sampled_ids = torch.zeros(4, dtype=torch.int64, device=device)
     with torch.inference_mode():
-        Graphs(model, pool, attention, 4, 256, counting, drawn).record_all()
+        Graphs(model, pool, attention, 4, 256, counting, sampled_ids).record_all()
     assert (counting.recorded, counting.repeated) == (5, 0)
 
 

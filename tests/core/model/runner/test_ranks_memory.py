@@ -193,9 +193,9 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
     first, second = place.add(list(range(3, 60))), place.add([5, 6])
     unasked = place.batch({first: 20})
     unasked = replace(unasked, sampled=unasked.sampled[:0], sampling_params=())
-    whole, drawn = batches(place)
-    named = replace(drawn, ids=np.array([-1]))
-    asked = [unasked, whole, named, place.batch({first: 37, second: 2})]
+    whole, sampled = batches(place)
+    named = replace(sampled, ids=np.array([-1]))
+    batches_run = [unasked, whole, named, place.batch({first: 37, second: 2})]
 
     def run(is_dummy: bool) -> list[list[Any]]:
         noted = Noted()
@@ -204,7 +204,7 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
             ranks = noted.ranks(rank)
             model = load(folder, ranks)
             runner = ModelRunner(model, NUM_SLOTS, ranks)
-            for batch in asked:
+            for batch in batches_run:
                 if is_dummy:
                     dummy_collectives.run_remaining(model, ranks, batch, 0)
                 elif rank:
@@ -263,7 +263,7 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
     assert noted.met[0] == noted.met[1]
 
 
-def test_micro_batches_with_draws_give_what_the_whole_gives(
+def test_micro_batches_with_sampling_parameters_give_what_the_whole_gives(
     make_checkpoint: MakeCheckpoint,
 ) -> None:
     folder, _ = make_checkpoint()

@@ -1,5 +1,5 @@
 """Two ranks whose steps are recorded: both record the same in the same order, sums within recorded
-steps meet, and tokens that are still being drawn reach the other rank through the group."""
+steps run together, and samples in flight reach the other rank through the group."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ def device() -> torch.device:
 
 
 def sampled_on_device(
-    logits: torch.Tensor, draws: Sequence[SamplingParams], device: torch.device
+    logits: torch.Tensor, params: Sequence[SamplingParams], device: torch.device
 ) -> Samples:
     sampler = drawing_for(device, "triton")
     assert sampler is not None
     fetch, before = Fetch(device), logits.clone()
     on_device = logits.to(device)
-    samples = sample_on_device(on_device, draws, sampler, fetch)
+    samples = sample_on_device(on_device, params, sampler, fetch)
     fetch.seal()
     fetch.wait()
     assert torch.equal(on_device.cpu().nan_to_num(), before.nan_to_num())
@@ -94,16 +94,18 @@ def assert_same(found: Samples, wanted: Samples) -> None:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_all_that_draws_may_ask_for_is_as_the_sampler_has_it(seed, device) -> None:
+def test_all_results_are_those_of_the_sampler(seed, device) -> None:
     rng = np.random.default_rng(seed)
-    draws = [random_params(rng) for _ in range(int(rng.integers(1, 9)))]
-    logits = torch.from_numpy(rng.standard_normal((len(draws), SIZE)).astype(np.float32)) * 3
-    assert_same(sampled_on_device(logits, draws, device), sample(logits, draws, is_compiled=False))
+    params = [random_params(rng) for _ in range(int(rng.integers(1, 9)))]
+    logits = torch.from_numpy(rng.standard_normal((len(params), SIZE)).astype(np.float32)) * 3
+    assert_same(
+        sampled_on_device(logits, params, device), sample(logits, params, is_compiled=False)
+    )
 
 
-def test_rows_that_are_no_numbers_or_allow_nothing_harm_none_beside_them(device) -> None:
+def test_rows_that_are_not_finite_or_allow_nothing_harm_no_other_row(device) -> None:
     nothing = np.zeros(10, np.int32)
-    draws = [
+    params = [
         SamplingParams(1.0, logprobs=1),
         SamplingParams(mask=nothing, log_mass=True),
         SamplingParams(1.0, generated=np.array([4], np.int32), presence_penalty=1.0, logprobs=2),
@@ -111,18 +113,18 @@ def test_rows_that_are_no_numbers_or_allow_nothing_harm_none_beside_them(device)
     ]
     logits = torch.randn(4, SIZE, generator=torch.Generator().manual_seed(1))
     logits[0, 7] = torch.nan
-    found, wanted = sampled_on_device(logits, draws, device), sample(logits, draws)
+    found, wanted = sampled_on_device(logits, params, device), sample(logits, params)
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert [token < 0 for token in found.tokens] == [True, True, False, True]
     assert found.logprobs[2] == pytest.approx(wanted.logprobs[2], abs=1e-5)
     assert found.log_masses[1] == -np.inf
 
 
-def test_nothing_of_the_device_is_read_before_it_is_asked_for() -> None:
+def test_nothing_of_the_device_is_read_before_the_result_is_requested() -> None:
     """Meta tensors have no numbers: whatever reads one raises."""
     nowhere = torch.device("meta")
     ids = np.array([1, 2, 2], np.int32)
-    draws = [
+    params = [
         GREEDY,
         SamplingParams(1.0, seed=1, top_p=0.9, logprobs=2),
         SamplingParams(1.0, frequency_penalty=0.5, presence_penalty=0.5, generated=ids, logprobs=0),
@@ -134,7 +136,7 @@ def test_nothing_of_the_device_is_read_before_it_is_asked_for() -> None:
         assert {it.device for it in (logits, *settings)} == {nowhere}
         return torch.empty(len(logits), dtype=torch.int32, device=nowhere)
 
-    samples = sample_on_device(torch.empty(5, SIZE, device=nowhere), draws, draw, Fetch(nowhere))
+    samples = sample_on_device(torch.empty(5, SIZE, device=nowhere), params, draw, Fetch(nowhere))
     assert samples.tokens.shape == (5,)
     with pytest.raises(TypeError, match="meta"):
         samples.result()

@@ -13,18 +13,18 @@ from forkroot.core.model.sampling.penalties import changed
 VOCABULARY = 40
 
 
-def expected(row: np.ndarray, draw: SamplingParams) -> np.ndarray:
+def expected(row: np.ndarray, params: SamplingParams) -> np.ndarray:
     wanted = row.astype(np.float64)
-    generated = [] if draw.generated is None else draw.generated.tolist()
-    prompt = [] if draw.prompt is None else draw.prompt.tolist()
+    generated = [] if params.generated is None else params.generated.tolist()
+    prompt = [] if params.prompt is None else params.prompt.tolist()
     for token in set(generated + prompt):
-        penalty = draw.repetition_penalty
+        penalty = params.repetition_penalty
         wanted[token] = wanted[token] / penalty if wanted[token] > 0 else wanted[token] * penalty
     for token, count in Counter(generated).items():
-        wanted[token] -= draw.presence_penalty + count * draw.frequency_penalty
-    for token, bias in draw.logit_bias:
+        wanted[token] -= params.presence_penalty + count * params.frequency_penalty
+    for token, bias in params.logit_bias:
         wanted[token] += bias
-    wanted[list(draw.banned)] = -np.inf
+    wanted[list(params.banned)] = -np.inf
     return wanted
 
 
@@ -43,14 +43,14 @@ def random_params(random: np.random.Generator) -> SamplingParams:
     )
 
 
-def test_every_row_is_changed_as_its_draw_says_and_the_rest_is_left() -> None:
+def test_every_row_is_changed_by_its_parameters_and_the_rest_is_left() -> None:
     random = np.random.default_rng(0)
     for _ in range(40):
         logits = random.standard_normal((6, VOCABULARY)).astype(np.float32)
-        draws = [GREEDY if random.random() < 0.3 else random_params(random) for _ in range(6)]
+        params = [GREEDY if random.random() < 0.3 else random_params(random) for _ in range(6)]
         before = torch.from_numpy(logits.copy())
-        got = changed(before, draws)
-        wanted = [expected(row, draw) for row, draw in zip(logits, draws, strict=True)]
+        got = changed(before, params)
+        wanted = [expected(row, it) for row, it in zip(logits, params, strict=True)]
         assert np.allclose(got.numpy(), np.stack(wanted), atol=1e-5)
         assert np.array_equal(before.numpy(), logits)
 
