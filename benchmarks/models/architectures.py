@@ -185,7 +185,7 @@ def generated(model: Any, prompts: list[list[int]], use_cache: bool) -> list[lis
 def _path(sizes: Any) -> str:
     if not isinstance(sizes, HubConfig):
         return "own"
-    return "cache" if sizes.cached_layers else "caught" if sizes.is_caught else "interface"
+    return "cache" if sizes.cached_layers else "caught" if sizes.intercepts_sdpa else "interface"
 
 
 def _line(error: Exception) -> str:

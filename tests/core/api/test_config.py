@@ -136,7 +136,7 @@ def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, meant: str
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "hint"),
     [
         ("temperature", r"it is of a call, as in gen\(..., temperature=...\)"),
         ("settings", "each is given by its own name"),

@@ -26,7 +26,7 @@ def program(s: Any, question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "hint"),
     [
         (lambda: Sampling(temprature=3), "temprature=3: .*did you mean temperature?"),
         (lambda: Sampling(max_new_tokens=3), "did you mean max_tokens?"),
