@@ -62,7 +62,7 @@ class Scheduler:
         self._chunk_tokens = chunk_tokens
         self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
-        self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self._prefilling: dict[tuple[int, int], list[Sequence]] = {}
         self._scoring: dict[int, list[Sequence]] = {}
         self._is_changed = True
         self._num_roots = 0
@@ -200,8 +200,8 @@ class Scheduler:
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
         self._is_changed, self._num_roots = False, len(self._roots)
-        available = self._cache.num_available - sum(map(self._outstanding, self.running))
-        self._note_in_flight()
+        available = self._cache.num_available - sum(map(self._num_expected_slots, self.running))
+        self._index_prefills()
         too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
@@ -259,28 +259,28 @@ class Scheduler:
             sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
         self.table[sequence.row, : lease.length] = lease.slots
         self.running.append(sequence)
-        self._note(sequence)
+        self._index_prefill(sequence)
 
-    def _outstanding(self, sequence: Sequence) -> int:
+    def _num_expected_slots(self, sequence: Sequence) -> int:
         return sequence.num_unallocated + self._new_token_ratio.expected(sequence)
 
     # --- in-batch sharing ------------------------------------------------------------------
 
-    def _note_in_flight(self) -> None:
-        self._in_flight.clear()
+    def _index_prefills(self) -> None:
+        self._prefilling.clear()
         self._scoring.clear()
         for sequence in self.running:
-            self._note(sequence)
+            self._index_prefill(sequence)
 
-    def _note(self, sequence: Sequence) -> None:
+    def _index_prefill(self, sequence: Sequence) -> None:
         """Note the node of the tree to which this sequence's uncommitted prompt tokens belong."""
         lease = sequence.lease
         if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
             key = lease.node, int(sequence.ids[lease.length])
-            self._in_flight.setdefault(key, []).append(sequence)
+            self._prefilling.setdefault(key, []).append(sequence)
             if sequence.score_start is not None and sequence.stored_end < sequence.prompt_len:
-                place = sequence.prefix_hash(sequence.stored_end - 1)
-                self._scoring.setdefault(place, []).append(sequence)
+                key_hash = sequence.prefix_hash(sequence.stored_end - 1)
+                self._scoring.setdefault(key_hash, []).append(sequence)
 
     def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a running sequence computes a prefix that this one would compute again, or scores
@@ -292,7 +292,7 @@ class Scheduler:
         start, limit = sequence.match_len, sequence.match_limit
         if start >= limit or sequence.match_node < 0:
             return False
-        others = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
+        others = self._prefilling.get((sequence.match_node, int(sequence.ids[start])), ())
         wanted, min_len = sequence.ids[start:limit], self._queue.hold_min
         return any(_common_prefix_len(wanted, other.tokens[start:]) >= min_len for other in others)
 
