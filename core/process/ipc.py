@@ -81,7 +81,9 @@ class Connection:
         self._lock = threading.Lock()
         self._num_queued = 0
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._sender = threading.Thread(target=self._send_all, name="forkroot-connection", daemon=True)
+        self._sender = threading.Thread(
+            target=self._send_all, name="forkroot-connection", daemon=True
+        )
         self._sender.start()
 
     def send(self, *message: Any) -> None:
