@@ -1,4 +1,4 @@
-"""The door: what a caller says to a runtime, and what comes back.
+"""The protocol between a caller and a runtime: calls, replies and their values.
 
 Standard library only. Everything that crosses this protocol is a frozen value; it knows nothing of
 tokenizers, models, caches or frameworks. An engine in this process, one in a child process, a
