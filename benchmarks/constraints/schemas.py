@@ -31,15 +31,18 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
-import referencing.exceptions
-from jsonschema import Draft202012Validator, FormatChecker, validators
-from jsonschema_specifications import REGISTRY
 
 from forkroot.benchmarks.common import vocabularies
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.protocol import CallFailed, ForkrootError, InvalidCall, JsonSchema
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Guide
+
+with needs("jsonschema"):
+    import referencing.exceptions
+    from jsonschema import Draft202012Validator, FormatChecker, validators
+    from jsonschema_specifications import REGISTRY
 
 SPACED = (", ", ": ")
 BUDGETS = (16, 60, 200, 600)

@@ -30,16 +30,20 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import dspy
 import torch
 
 from forkroot.adapters.connection import Lent
-from forkroot.adapters.dspy import LM
 from forkroot.benchmarks.common import checkpoints
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.benchmarks.frameworks.dspy_tasks import Program, programs
 from forkroot.core.api.protocol import Call, ForkHint, Reply, Sampling, Text
 from forkroot.core.local import LocalBackend
+
+with needs("dspy-ai"):
+    import dspy
+
+    from forkroot.adapters.dspy import LM
+    from forkroot.benchmarks.frameworks.dspy_tasks import Program, programs
 
 MODES = {
     "cache + hints": {"cache": True, "hints": True},

@@ -17,12 +17,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import dspy
-import dspy.utils.dummies
-import pytest
-
-from forkroot.adapters.dspy import LM
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import report
+
+with needs("dspy-ai pytest"):
+    import dspy
+    import dspy.utils.dummies
+    import pytest
+
+    from forkroot.adapters.dspy import LM
 
 WORDS = {"passed": 0, "scripted": 1, "typed": 2, "fault": 3}
 

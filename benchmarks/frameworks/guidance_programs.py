@@ -21,15 +21,19 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import guidance
 import torch
-from guidance import gen, models, select
-from guidance import json as gen_json
 
-from forkroot.adapters.guidance import Forkroot
 from forkroot.benchmarks.common.checkpoints import MODELS, make
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.model.hub.folders import model_folder
+
+with needs("guidance"):
+    import guidance
+    from guidance import gen, models, select
+    from guidance import json as gen_json
+
+    from forkroot.adapters.guidance import Forkroot
 
 NUM_PROGRAMS = 8
 COUNTRIES = ("France", "Japan", "Kenya", "Norway", "Peru", "Spain", "Egypt", "India")

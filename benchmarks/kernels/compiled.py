@@ -16,21 +16,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
 
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.kernels.gpu.attention.attention import GpuAttention
-from forkroot.kernels.gpu.attention.writing import write
-from forkroot.kernels.gpu.draws import draw
-from forkroot.kernels.gpu.experts import Sorted, collect, spread
-from forkroot.kernels.gpu.gates import silu_mul
-from forkroot.kernels.gpu.launch import only_compiling
-from forkroot.kernels.gpu.masks import mask
-from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
-from forkroot.kernels.gpu.rotary import turn
 from forkroot.kernels.interface import Past
+
+with needs("triton"):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from forkroot.kernels.gpu.attention.attention import GpuAttention
+    from forkroot.kernels.gpu.attention.writing import write
+    from forkroot.kernels.gpu.draws import draw
+    from forkroot.kernels.gpu.experts import Sorted, collect, spread
+    from forkroot.kernels.gpu.gates import silu_mul
+    from forkroot.kernels.gpu.launch import only_compiling
+    from forkroot.kernels.gpu.masks import mask
+    from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+    from forkroot.kernels.gpu.rotary import turn
 
 
 class Shape(NamedTuple):

@@ -12,6 +12,9 @@ from ...api.protocol import InvalidCall, UnsupportedCall
 
 FIELD = "json_schema"
 _MARK = "\0"
+AHEAD_IN_LOOKBEHIND = (  # what an automaton that reads from left to right does not support
+    "a lookahead, \\b, \\B or $ inside a lookbehind (move it out of the lookbehind)"
+)
 
 
 class NotRegular(UnsupportedCall):
@@ -41,15 +44,15 @@ class Unreadable(Exception):
 
 
 def faulty(pattern: str, position: int, what: str, readers: str = "") -> str:
-    """What is expected instead of an invalid pattern. what: the fault at this position. readers:
-    who must be able to read it, if not `re` alone."""
+    """What is expected instead of an invalid pattern. what: the error at this position. readers:
+    the dialects that must accept it, if not `re` alone."""
     what = what.removeprefix("an ").removeprefix("a ")
     return f"a valid pattern{readers}: {what} at {_place(pattern, position)}"
 
 
 def beyond(pattern: str, position: int, what: str) -> str:
-    """What is allowed instead of a pattern that has, at this position, what no automaton can."""
-    return f"patterns without {what}; one has it at {_place(pattern, position)}"
+    """What is expected instead of a pattern with an unsupported construct at this position."""
+    return f"a pattern without {what}: not supported, at {_place(pattern, position)}"
 
 
 def _place(pattern: str, position: int) -> str:

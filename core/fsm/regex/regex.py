@@ -18,6 +18,11 @@ from .partition import Partition, cut
 from .syntax import read_syntax
 from .tree import Tree, trimmed
 
+_OUTSIDE = (
+    "; the pattern must match the whole text, so nothing is before or behind it: write what a"
+    " lookahead, lookbehind or \\b expects there into the pattern itself"
+)
+
 
 class EmptyPattern(InvalidCall):
     """A pattern that no text matches."""
@@ -51,7 +56,8 @@ def automaton_of(tree: Tree, meter: Meter) -> tuple[list[Row], list[bool], int, 
     rows, accepting = run(builder.nfa, start, members, meter)
     rows, accepting, start = minimize(rows, accepting, 1, meter)
     if not start:
-        raise meter.refuse("patterns that some text matches", EmptyPattern)
+        hint = _OUTSIDE if builder.nfa.guards else ""
+        raise meter.refuse(f"a pattern that matches some text{hint}", EmptyPattern)
     return rows, accepting, start, partition
 
 

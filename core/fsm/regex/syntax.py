@@ -17,6 +17,7 @@ from .backreferences import Unbounded, expanded
 from .chars import Ranges
 from .escapes import DIGITS, Reader, read_class, read_escape
 from .limits import Meter
+from .refusals import AHEAD_IN_LOOKBEHIND
 from .tree import (
     END,
     LAST,
@@ -175,7 +176,7 @@ class _Scanner:
     def _anchor(self, char: str, position: int) -> None:
         flags = self.groups[-1].flags
         if char not in "^A" and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(position, "in lookbehind what looks ahead")
+            raise self.reader.unsupported(position, AHEAD_IN_LOOKBEHIND)
         found: Tree
         if char in "bB":
             word = chars.category("w", flags.is_ascii)
@@ -279,7 +280,7 @@ class _Scanner:
 
     def _look(self, group: _Group, look: tuple[bool, bool]) -> None:
         if look[0] and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(group.start, "in lookbehind what looks ahead")
+            raise self.reader.unsupported(group.start, AHEAD_IN_LOOKBEHIND)
         group.look = look
 
     def _name(self, group: _Group, name: str) -> None:

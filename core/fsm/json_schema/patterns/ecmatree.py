@@ -11,6 +11,7 @@ from ...regex import chars
 from ...regex.atomic import without_backtracking
 from ...regex.backreferences import Unbounded, expanded
 from ...regex.chars import Ranges
+from ...regex.refusals import AHEAD_IN_LOOKBEHIND
 from ...regex.tree import (
     END,
     LAST,
@@ -156,7 +157,7 @@ class _TreeReader(Scanner):
             return None
         self.take()
         if found not in "^A" and self._groups.num_behind:
-            raise self.unsupported(start, "in lookbehind what looks ahead")
+            raise self.unsupported(start, AHEAD_IN_LOOKBEHIND)
         if found in "^A":
             return LINE_START if self._is_multiline and found == "^" else START
         if found in "$Z":
@@ -204,7 +205,7 @@ class _TreeReader(Scanner):
 
     def _look(self, depth: int, start: int, is_ahead: bool, is_wanted: bool) -> Tree:
         if is_ahead and self._groups.num_behind:
-            raise self.unsupported(start, "in lookbehind what looks ahead")
+            raise self.unsupported(start, AHEAD_IN_LOOKBEHIND)
         self._groups.num_behind += not is_ahead
         self.is_wide ^= not is_wanted
         tree = self._either(depth + 1)

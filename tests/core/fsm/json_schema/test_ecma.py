@@ -60,7 +60,7 @@ def test_lookaround_at_the_ends_becomes_patterns_of_its_own() -> None:
     [
         (r"(.*)\1", "backreferences"),
         ("(?:a|ab)*+", "possessive"),
-        ("(?<=a(?=b))c", "looks ahead"),
+        ("(?<=a(?=b))c", "inside a lookbehind"),
         (r"\p{Script=Greek}", "Unicode properties"),
         ("a$b", "found in some text"),
         ("a(?=b)c", "found in some text"),
