@@ -27,13 +27,13 @@ from forkroot.core.api.batch import GREEDY, Draw
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.devices import Drawing
-from forkroot.kernels.gpu.attention.writing import write
-from forkroot.kernels.gpu.draws import draw
-from forkroot.kernels.gpu.experts import Sorted, collect, spread
-from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.activation import silu_mul
+from forkroot.kernels.gpu.attention.kv_write import write
+from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
 from forkroot.kernels.gpu.masks import mask
 from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
-from forkroot.kernels.gpu.rotary import turn
+from forkroot.kernels.gpu.rotary import apply_rotary
+from forkroot.kernels.gpu.sampler import sample_tokens
 
 EPS = 1e-5
 DRAWS = {
@@ -75,13 +75,15 @@ def logits(bench: Bench, name: str) -> Cases:
 
 def others(bench: Bench, name: str) -> Cases:
     """Draws by FlashInfer's kernels, whose tokens are its own: greedy ones alone are compared."""
-    from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+    from forkroot.kernels.gpu.flashinfer_sampler import FlashInferSampler
 
-    sizes, draw = bench.sizes(name), FlashInferDraws()
+    sizes, sample_tokens = bench.sizes(name), FlashInferSampler()
     for kind in DRAWS:
         yield Case(
             f"{name} draw {kind} flashinfer",
-            lambda kind=kind: _drawn(bench, sizes, kind, (1, 32, 128), draw, kind == "greedy"),
+            lambda kind=kind: _drawn(
+                bench, sizes, kind, (1, 32, 128), sample_tokens, kind == "greedy"
+            ),
             4,
         )
 
@@ -146,13 +148,13 @@ def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     def error() -> float:
         there = whole.clone()
         pairs = torch.view_as_complex(x.double().reshape(*x.shape[:2], -1, 2)) * angles
-        turn(there[:, :heads], angles)
+        apply_rotary(there[:, :heads], angles)
         untouched = torch.equal(there[:, heads:], whole[:, heads:])
         wanted = torch.view_as_real(pairs).reshape(x.shape)
         return distance(there[:, :heads], wanted) if untouched else float("nan")
 
     moved = 2 * x.numel() * x.itemsize + angles.nbytes
-    return Job(lambda: turn(x, angles), error, moved)
+    return Job(lambda: apply_rotary(x, angles), error, moved)
 
 
 def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
@@ -214,7 +216,7 @@ def _drawn(
     sizes: ModelConfig,
     kind: str,
     counts: tuple[int, ...],
-    draw: Drawing = draw,
+    sample_tokens: Drawing = sample_tokens,
     is_alike: bool = True,
 ) -> Figures:
     """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and
@@ -224,9 +226,9 @@ def _drawn(
         x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
         draws = [replace(DRAWS[kind], seed=bench.seed + row) for row in range(count)]
         given = _given(bench, draws)
-        found = draw(x, *given).cpu().numpy()
+        found = sample_tokens(x, *given).cpu().numpy()
         wanted = sample(x.cpu(), draws).tokens
-        seconds, clock = bench.timed([lambda x=x, given=given: draw(x, *given)])
+        seconds, clock = bench.timed([lambda x=x, given=given: sample_tokens(x, *given)])
         same = float((found == wanted).mean())
         is_right = (
             same >= 0.97 or not is_alike
@@ -247,10 +249,10 @@ def _given(bench: Bench, draws: list[Draw]) -> list[Tensor]:
     return [it.to(bench.device) for it in (*given, torch.from_numpy(uniforms(draws)))]
 
 
-def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, Sorted]:
+def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, SortedPairs]:
     order = torch.rand(count, sizes.num_experts, device=bench.device).argsort(-1)
     chosen = order[:, : sizes.experts_per_token].contiguous()
-    return chosen.flatten(), Sorted.of(chosen, sizes.num_experts)
+    return chosen.flatten(), SortedPairs.of(chosen, sizes.num_experts)
 
 
 def _least(x: Tensor, out_size: int, weights: Tensor, chosen: Tensor) -> tuple[float, float]:
@@ -268,11 +270,13 @@ def _spread(bench: Bench, sizes: ModelConfig, count: int) -> Job:
 
     def error() -> float:
         poison((len(chosen), size), dtype=x.dtype, device=bench.device)
-        found = spread(x, weights, pairs, per_row)
+        found = gathered_gemm(x, weights, pairs, per_row)
         rows = x.double().repeat_interleave(per_row, 0)[pairs.order.long()]
         return _by_expert(found, rows, weights, chosen[pairs.order.long()])
 
-    return Job(lambda: spread(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen))
+    return Job(
+        lambda: gathered_gemm(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen)
+    )
 
 
 def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
@@ -284,11 +288,11 @@ def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     def error() -> float:
         poison((len(chosen), sizes.hidden_size), dtype=torch.float32, device=bench.device)
         order = pairs.order.long()
-        found = collect(x, weights, pairs, shares)[order]
+        found = weighted_gemm(x, weights, pairs, shares)[order]
         return _by_expert(found, x.double() * shares[order, None], weights, chosen[order])
 
     least = _least(x, 2 * sizes.hidden_size, weights, chosen)
-    return Job(lambda: collect(x, weights, pairs, shares), error, *least)
+    return Job(lambda: weighted_gemm(x, weights, pairs, shares), error, *least)
 
 
 def _by_expert(found: Tensor, rows: Tensor, weights: Tensor, experts: Tensor) -> float:

@@ -22,8 +22,8 @@ def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
     flat = host.numpy()
     for array, start in zip(arrays, ends, strict=False):
         flat[start : start + array.size] = array.ravel()
-    there = host.to(device, non_blocking=True)
+    device_buffer = host.to(device, non_blocking=True)
     return [
-        there[start : start + array.size].view(array.shape)
+        device_buffer[start : start + array.size].view(array.shape)
         for array, start in zip(arrays, ends, strict=False)
     ]

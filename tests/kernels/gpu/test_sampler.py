@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 
 from forkroot.core.api.batch import GREEDY, Draw
 from forkroot.core.model.sampling.sampler import sample, uniforms
-from forkroot.kernels.gpu.draws import draw
 from forkroot.kernels.gpu.masks import mask
+from forkroot.kernels.gpu.sampler import sample_tokens
 
 SIZE = 2500
 
@@ -22,7 +22,7 @@ def drawn(logits: torch.Tensor, draws: list[Draw], device: torch.device) -> list
     def floats(name: str) -> torch.Tensor:
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
-    found = draw(
+    found = sample_tokens(
         logits.to(device),
         floats("temperature").float(),
         floats("top_k").int(),

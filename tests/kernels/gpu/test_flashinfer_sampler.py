@@ -12,7 +12,7 @@ import torch
 
 from forkroot.core.api.batch import Draw
 from forkroot.core.model.sampling.sampler import uniforms
-from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+from forkroot.kernels.gpu.flashinfer_sampler import FlashInferSampler
 
 from . import flashinfer_double
 
@@ -31,7 +31,7 @@ def drawn(logits: torch.Tensor, draws: list[Draw], library: Any, device: torch.d
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
     before = logits.clone()
-    found = FlashInferDraws(library)(
+    found = FlashInferSampler(library)(
         logits.to(device),
         floats("temperature").float(),
         floats("top_k").int(),
