@@ -29,8 +29,8 @@ class Keys:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            told = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
-            raise InvalidModel(told) from None
+            message = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
+            raise InvalidModel(message) from None
         except (OSError, ValueError) as error:
             raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
         if not isinstance(values, dict):

@@ -52,11 +52,11 @@ def estimate(
     device: str,
     machine: Machine,
     of_experts: int = 0,
-    share: float = 1.0,
+    fraction: float = 1.0,
 ) -> Estimate:
     """What memory and arithmetic allow: a written token reads its matrices and the KV of `CONTEXT`
     tokens, a token of a prompt is multiplied with the matrices. As `matrix_parameters`."""
-    written, read = matrix_parameters(sizes, of_experts, share)
+    written, read = matrix_parameters(sizes, of_experts, fraction)
     size = written * number_bytes(sizes, dtype, device) + CONTEXT * sizes.kv_bytes_per_token(dtype)
     return Estimate(machine.bandwidth / size, machine.flops / (2 * read))
 
