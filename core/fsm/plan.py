@@ -18,8 +18,8 @@ from .json_schema.schema import schema_pattern
 from .json_schema.shapes import Shapes, unique_shapes
 from .json_schema.unfold import MAX_SECONDS
 from .regex.dfa import Dfa
+from .regex.errors import FIELD, NotRegular
 from .regex.limits import Limits, TooSlow
-from .regex.refusals import FIELD, NotRegular
 from .tokens.regular import automaton
 
 

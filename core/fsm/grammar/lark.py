@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...api.protocol import COMPACT, InvalidCall, Shown
 from ..json_schema.annotations import log_ignored
-from ..regex.refusals import value_at
+from ..regex.errors import value_at
 from .matcher import FIELD
 from .rules import schema_rules
 

@@ -23,7 +23,7 @@ from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, on
 from ..json_schema.patterns.strings import ANYTHING, Machine, Texts, pattern, repeated
 from ..json_schema.schema import Writer
 from ..json_schema.unfold import MAX_SECONDS, Document
-from ..regex.refusals import NotRegular, Unsayable, refuse, refuse_empty
+from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
 from .sharing import merged
 
 MAX_PLACES = 20_000
@@ -151,15 +151,15 @@ class RuleWriter(Writer):
         if strings not in self._texts:
             try:
                 self._texts[strings] = super().string(strings)
-            except Unsayable:
+            except UnsupportedSchema:
                 self._texts[strings] = self._by_rules(strings)
         return self._texts[strings]
 
     def _by_rules(self, strings: Strings) -> str | None:
         """A rule for each state of an automaton; where they are many, several terminals."""
         try:
-            machine = self.machine(strings, self.told(strings), self.excluded(strings))
-        except Unsayable:
+            machine = self.machine(strings, self.text_patterns(strings), self.excluded(strings))
+        except UnsupportedSchema:
             return self._intersection(strings)
         if machine is None:
             return None
@@ -167,7 +167,7 @@ class RuleWriter(Writer):
             return self._quoted_rule(machine)
         try:
             return self._intersection(strings)
-        except Unsayable:
+        except UnsupportedSchema:
             if len(machine.rows) > MAX_STATES:
                 raise
         return self._quoted_rule(machine)
@@ -193,7 +193,7 @@ class RuleWriter(Writer):
     def _name(self, strings: Strings) -> str | None:
         try:
             return super().name(strings)
-        except Unsayable:
+        except UnsupportedSchema:
             return self._intersection(strings)
 
     def _intersection(self, strings: Strings) -> str | None:
@@ -231,7 +231,7 @@ class RuleWriter(Writer):
     def check_count(self, low: int, high: int | None) -> None:
         """As for patterns, with more room."""
         if max(low, high or 0) > MAX_COUNT:
-            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
+            raise UnsupportedSchema(f"lengths and numbers of items of at most {MAX_COUNT}")
 
     def _body(self, key: Key) -> str | None:
         self.document.step(key[0])

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from ..regex.refusals import derived
+from ..regex.errors import derived
 from .complement import absent, complement, const_node
 from .facts import All, Facts, Literal, Node, Objects
 from .keywords import Place, applied
@@ -31,14 +31,14 @@ class Group(NamedTuple):
 
     key: tells the group from others; `refusals.shown` gives the JSON pointer in it.
     is_silent: no option evaluates properties or items.
-    heavy: the option that asks for more, of those where something holds only under a condition.
+    stricter: the option that asks for more, of those where something holds only under a condition.
     """
 
     key: str
     options: tuple[Option, ...]
     is_one: bool = False
     is_silent: bool = False
-    heavy: int | None = None
+    stricter: int | None = None
 
 
 def groups_of(node: Node, is_wide: bool) -> list[Group]:
@@ -96,7 +96,7 @@ def _conditions(place: Place, is_wide: bool) -> Iterator[Group]:
     other = (place.node("else"),) if "else" in schema else ()
     refused = () if is_wide else (test.negated(),)
     options = (Option(Facts(), then), Option(Facts(), (*refused, *other)))
-    yield Group(place.at("if"), options, heavy=0)
+    yield Group(place.at("if"), options, stricter=0)
 
 
 def _dependencies(place: Place) -> Iterator[Group]:
@@ -113,9 +113,9 @@ def _dependencies(place: Place) -> Iterator[Group]:
                 nodes = (place.node(word, name),)
             if not names and value in ([], (), True, {}):
                 continue
-            there = Objects(required=tuple(dict.fromkeys((name, *names))))
+            present = Objects(required=tuple(dict.fromkeys((name, *names))))
             without = Option(Facts(objects=absent(name, path)))
-            yield Group(path, (without, Option(Facts(objects=there), nodes)), heavy=1)
+            yield Group(path, (without, Option(Facts(objects=present), nodes)), stricter=1)
 
 
 def _not_one(options: list[Node]) -> Iterator[Option]:

@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ..regex.refusals import derived
+from ..regex.errors import derived
 from .facts import All, Arrays, Contains, Facts, Literal, Node, Numbers, Objects, Strings
 from .patterns.intervals import Interval
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..regex.refusals import Unsayable, derived
+from ..regex.errors import UnsupportedSchema, derived
 from .patterns.intervals import Interval
 from .patterns.lookaround import is_in
 
@@ -71,11 +71,11 @@ class Numbers:
     formats: tuple[str, ...] = ()
     unlike: tuple[Fraction, ...] = ()
 
-    def meet(self, other: Numbers) -> Numbers:
+    def intersect(self, other: Numbers) -> Numbers:
         """What both say."""
         multiples = [m for m in (self.multiple, other.multiple) if m is not None]
         return Numbers(
-            self.interval.meet(other.interval),
+            self.interval.intersect(other.interval),
             common_multiple(multiples) if multiples else None,
             _both(self.formats, other.formats),
             _both(self.unlike, other.unlike),
@@ -100,7 +100,7 @@ class Strings:
     unlike: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def meet(self, other: Strings) -> Strings:
+    def intersect(self, other: Strings) -> Strings:
         """What both say."""
         return Strings(
             max(self.low, other.low),
@@ -161,7 +161,7 @@ class Arrays:
         """What item `i` must meet."""
         return self.prefix[i] if i < len(self.prefix) else self.rest or ()
 
-    def meet(self, other: Arrays) -> Arrays:
+    def intersect(self, other: Arrays) -> Arrays:
         """What both say."""
         length = max(len(self.prefix), len(other.prefix))
         return Arrays(
@@ -232,12 +232,12 @@ class Objects:
             return distinct(tuple(node for p in found for node in self.patterns[p]))
         return self.rest or ()
 
-    def _said(self, name: str, unseen: frozenset[str]) -> All:
+    def _merged(self, name: str, unseen: frozenset[str]) -> All:
         """What a meeting keeps of this property; of those unseen without what patterns and
         `rest` say, which it keeps by itself."""
         return self.properties.get(name, ()) if name in unseen else self.value(name)
 
-    def meet(self, other: Objects) -> Objects:
+    def intersect(self, other: Objects) -> Objects:
         """What both say; a name that patterns of one side fit meets the other side's rest too."""
         names = dict.fromkeys((*self.properties, *other.properties))
         check_matches(len(names), len(self.patterns) + len(other.patterns))
@@ -247,7 +247,7 @@ class Objects:
         seen = (self.properties.keys() - self.unseen) | (other.properties.keys() - other.unseen)
         unseen = frozenset(names.keys() - seen)
         return Objects(
-            {n: _both(self._said(n, unseen), other._said(n, unseen)) for n in names},
+            {n: _both(self._merged(n, unseen), other._merged(n, unseen)) for n in names},
             _both(self.required, other.required),
             patterns,
             _maybe_both(self.rest, other.rest),
@@ -270,15 +270,15 @@ class Facts:
     arrays: Arrays | None = None
     objects: Objects | None = None
 
-    def meet(self, other: Facts) -> Facts:
+    def intersect(self, other: Facts) -> Facts:
         """What both say."""
         return Facts(
             _common_types(self.types, other.types),
             _common_values(self.values, other.values),
-            _meet(self.numbers, other.numbers),
-            _meet(self.strings, other.strings),
-            _meet(self.arrays, other.arrays),
-            _meet(self.objects, other.objects),
+            _intersect(self.numbers, other.numbers),
+            _intersect(self.strings, other.strings),
+            _intersect(self.arrays, other.arrays),
+            _intersect(self.objects, other.objects),
         )
 
     def silent(self) -> Facts:
@@ -326,8 +326,8 @@ class Facts:
         )
 
 
-def _is_empty(said: Any) -> bool:
-    return said is not None and said.is_empty()
+def _is_empty(facts: Any) -> bool:
+    return facts is not None and facts.is_empty()
 
 
 def _is_never(nodes: All) -> bool:
@@ -346,20 +346,20 @@ def least(one: int | None, other: int | None) -> int | None:
 
 
 def check_matches(num_names: int, num_patterns: int) -> None:
-    """Raise Unsayable where too many names would have to be looked for patterns."""
+    """Raise UnsupportedSchema where too many names would have to be looked for patterns."""
     if num_names * num_patterns > MAX_MATCHES:
-        raise Unsayable(f"at most {MAX_MATCHES} pairs of properties and patternProperties")
+        raise UnsupportedSchema(f"at most {MAX_MATCHES} pairs of properties and patternProperties")
 
 
 def is_found(source: str, name: str) -> bool:
     """Whether a pattern is found in a property's name, in every dialect of patterns."""
     if not (name.isascii() and (name.isprintable() or not name)):
-        raise Unsayable("patterns for properties whose names are printable ASCII")
+        raise UnsupportedSchema("patterns for properties whose names are printable ASCII")
     return is_in(source, name)
 
 
-def _meet(one: Any, other: Any) -> Any:
-    return other if one is None else one if other is None else one.meet(other)
+def _intersect(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one.intersect(other)
 
 
 def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:

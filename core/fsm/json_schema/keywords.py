@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ..regex.refusals import Unreadable, refuse
+from ..regex.errors import InvalidSchema, refuse
 from .facts import (
     TYPES,
     All,
@@ -170,13 +170,13 @@ def sealed(facts: Facts, node: Node) -> Facts:
 
 def _sealed_objects(objects: Objects, rest: All) -> Objects:
     if objects.is_derived:
-        return objects.meet(Objects(rest=rest))
+        return objects.intersect(Objects(rest=rest))
     return replace(objects, rest=rest) if objects.rest is None else objects
 
 
 def _sealed_arrays(arrays: Arrays, rest: All) -> Arrays:
     if arrays.is_derived:
-        return arrays.meet(Arrays(rest=rest))
+        return arrays.intersect(Arrays(rest=rest))
     if arrays.rest is not None:
         return arrays
     seen, unseen = arrays.prefix[: arrays.num_seen], arrays.prefix[arrays.num_seen :]
@@ -207,7 +207,7 @@ def _values(place: Place) -> tuple[Literal, ...]:
         found.append(Facts(values=tuple(_literal(place, "enum", value) for value in values)))
     if "const" in place.schema:
         found.append(Facts(values=(_literal(place, "const", place.schema["const"]),)))
-    values = found[0].meet(found[-1]).values
+    values = found[0].intersect(found[-1]).values
     assert values is not None
     return tuple({literal.key: literal for literal in values}.values())
 
@@ -215,7 +215,7 @@ def _values(place: Place) -> tuple[Literal, ...]:
 def _literal(place: Place, keyword: str, value: Any) -> Literal:
     try:
         return Literal(kind_of(value), value_text(value), value)
-    except Unreadable as error:
+    except InvalidSchema as error:
         raise place.refuse(keyword, str(error)) from None
 
 
@@ -223,7 +223,7 @@ def _numbers(place: Place) -> Numbers:
     name, numbers = _format(place), Interval()
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
         if keyword in place.schema and not isinstance(place.schema[keyword], bool):
-            numbers = numbers.meet(_bound(place, keyword))
+            numbers = numbers.intersect(_bound(place, keyword))
     return Numbers(numbers, _multiple(place), (name,) if name and name in NUMBERS else ())
 
 
@@ -267,7 +267,7 @@ def _check_pattern(pattern: object, pointer: str) -> None:
         raise refuse(pointer, "a regular expression")
     try:
         check_pattern(pattern)
-    except Unreadable as error:
+    except InvalidSchema as error:
         raise refuse(pointer, str(error)) from None
 
 

@@ -73,10 +73,10 @@ def _below(tree: Tree, number: int) -> tuple[int, Tree] | None:
         parts = (tree.item,)
     if isinstance(tree, Capture) and tree.number == number:
         return None
-    held = [
+    captured = [
         (i, part) for i, part in enumerate(parts) if any(_is_of(it, number) for it in every(part))
     ]
-    return held[0] if len(held) == 1 else None
+    return captured[0] if len(captured) == 1 else None
 
 
 def _with_part(tree: Tree, index: int, part: Tree) -> Tree:

@@ -114,8 +114,8 @@ def assemble(
 ) -> Dfa:
     """Rows as a dense table, with classes merged that no state tells apart."""
     num_classes = int(partition.kinds.max()) + 1
-    meter.hold(len(rows) - 1, min(meter.limits.states, STATE_MASK), "states")
-    meter.hold(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
+    meter.check_limit(len(rows) - 1, min(meter.limits.states, STATE_MASK), "states")
+    meter.check_limit(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
     table = np.zeros((len(rows), num_classes), np.min_scalar_type(len(rows)))
     counts = [len(row) for row in rows]
     states = np.repeat(np.arange(len(rows)), counts)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ...api.protocol import InvalidCall
 from . import chars
 from .chars import Ranges
+from .errors import invalid_pattern, unsupported_pattern
 from .limits import Meter
-from .refusals import beyond, faulty
 
 OCTAL = "01234567"
 DIGITS = "0123456789"
@@ -105,7 +105,7 @@ class Reader:
         cap = self.meter.limits.repeat
         if longest > len(str(cap)):
             raise self.meter.refuse(f"counts of at most {cap}; one has {longest} digits")
-        self.meter.hold(max(int(low), int(high or 0)), cap, "repeats in a count")
+        self.meter.check_limit(max(int(low), int(high or 0)), cap, "repeats in a count")
         if high and int(low) > int(high):
             raise self.fault(opened_at, "a count that ends before it begins")
         return int(low), int(high) if high else None
@@ -123,11 +123,11 @@ class Reader:
 
     def fault(self, position: int, what: str) -> InvalidCall:
         """The error for what is no regular expression at all."""
-        return self.meter.refuse(faulty(self.pattern, position, what))
+        return self.meter.refuse(invalid_pattern(self.pattern, position, what))
 
     def unsupported(self, position: int, what: str) -> InvalidCall:
         """The error for what `re` can do and an automaton cannot."""
-        return self.meter.refuse(beyond(self.pattern, position, what))
+        return self.meter.refuse(unsupported_pattern(self.pattern, position, what))
 
 
 def read_escape(reader: Reader, is_ascii: bool, in_class: bool = False) -> Escape:

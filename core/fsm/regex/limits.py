@@ -54,7 +54,7 @@ class Meter:
         """The error that says what would have been allowed."""
         return kind(self._field, self._value, allowed)
 
-    def hold(self, number: float, cap: float, what: str) -> None:
+    def check_limit(self, number: float, cap: float, what: str) -> None:
         """Raise InvalidCall where the number is over its cap, with both."""
         if number > cap:
             raise self.refuse(f"at most {cap} {what}; this one has {number}")

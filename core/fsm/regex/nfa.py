@@ -74,7 +74,7 @@ class Builder:
     def build(self, tree: Tree) -> int:
         """The place where the tree begins, once it is written. Raises InvalidCall."""
         cap = self._meter.limits.positions
-        self._meter.hold(self._size(tree), cap, "positions once counts are written out")
+        self._meter.check_limit(self._size(tree), cap, "positions once counts are written out")
         return self._write(tree, self.nfa.end)
 
     def _size(self, node: Tree) -> int:
@@ -196,7 +196,7 @@ class _Subsets:
         state = self.states.setdefault(places, len(self.states))
         if state == len(self.queue):
             self.queue.append(places)
-            self.meter.hold(state, self.meter.limits.states, "states")
+            self.meter.check_limit(state, self.meter.limits.states, "states")
         self._spend(len(to) + len(places))
         self.after[to] = state
         return state
@@ -220,7 +220,7 @@ class _Subsets:
 
     def _spend(self, work: int) -> None:
         self.work += 1 + work
-        self.meter.hold(self.work, self.meter.limits.work, "places visited")
+        self.meter.check_limit(self.work, self.meter.limits.work, "places visited")
         if self.work >= self.check_at:
             self.check_at = self.work + _CHECK_EVERY
             self.meter.check_time()

@@ -11,7 +11,7 @@ from ...api.protocol import InvalidCall
 from . import chars
 from .dfa import Dfa, assemble
 from .limits import Limits, Meter
-from .looks import determinize_looking
+from .lookaround import determinize_looking
 from .minimal import minimize
 from .nfa import Builder, Row, determinize
 from .partition import Partition, cut
@@ -68,7 +68,7 @@ def from_choices(
     meter = Meter(field, options, limits or Limits())
     if not options or not all(isinstance(option, str) for option in options):
         raise meter.refuse("a tuple of at least one text")
-    meter.hold(sum(map(len, options)), meter.limits.length, "characters in all")
+    meter.check_limit(sum(map(len, options)), meter.limits.length, "characters in all")
     alphabet = sorted({char for option in options for char in option})
     if any("\ud800" <= char <= "\udfff" for char in alphabet):
         raise meter.refuse("texts without surrogates")
@@ -96,5 +96,5 @@ def _trie(options: list[str], kinds: dict[str, int], meter: Meter) -> tuple[list
             path.append(len(rows))
             rows.append({})
         ends.add(path[-1])
-        meter.hold(len(rows), 8 * meter.limits.states, "states")
+        meter.check_limit(len(rows), 8 * meter.limits.states, "states")
     return [dict(sorted(row.items())) for row in rows], [s in ends for s in range(len(rows))]

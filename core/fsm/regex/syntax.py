@@ -15,9 +15,9 @@ from . import chars
 from .atomic import without_backtracking
 from .backreferences import Unbounded, expanded
 from .chars import Ranges
+from .errors import AHEAD_IN_LOOKBEHIND
 from .escapes import DIGITS, Reader, read_class, read_escape
 from .limits import Meter
-from .refusals import AHEAD_IN_LOOKBEHIND
 from .tree import (
     END,
     LAST,
@@ -84,7 +84,7 @@ class _Group:
 def read_syntax(pattern: str, meter: Meter, has_nets: bool = False) -> Tree:
     """Read a pattern. has_nets: it may have automata, as `strings.machine_pattern` writes them.
     Raises InvalidCall."""
-    meter.hold(len(pattern), meter.limits.length, "characters")
+    meter.check_limit(len(pattern), meter.limits.length, "characters")
     return _Scanner(pattern, meter, has_nets).scan()
 
 
@@ -200,7 +200,9 @@ class _Scanner:
         else:
             group.number = self._next_number()
         self.groups.append(group)
-        self.meter.hold(len(self.groups) - 1, self.meter.limits.depth, "groups inside groups")
+        self.meter.check_limit(
+            len(self.groups) - 1, self.meter.limits.depth, "groups inside groups"
+        )
 
     def _next_number(self) -> int:
         self.num_captures += 1

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...regex import chars
 from ...regex.chars import Ranges
-from ...regex.refusals import Unreadable
+from ...regex.errors import InvalidSchema
 from .automata import texts_of
 from .ecmachars import Scanner
 from .ecmatree import read_tree
@@ -39,12 +39,12 @@ class Variant(NamedTuple):
 @lru_cache(maxsize=256)
 def read_pattern(source: str, is_wide: bool = False) -> Texts:
     """The texts in which this regular expression is found by both dialects; with `is_wide` those in
-    which either finds it. Raises Unreadable."""
+    which either finds it. Raises InvalidSchema."""
     if len(source) > MAX_LENGTH:
-        raise Unreadable(f"patterns of at most {MAX_LENGTH} characters")
+        raise InvalidSchema(f"patterns of at most {MAX_LENGTH} characters")
     try:
         return _read_plain(source, is_wide)
-    except Unreadable:
+    except InvalidSchema:
         return texts_of(read_tree(source, is_wide), source)
 
 
@@ -55,7 +55,7 @@ def _read_plain(source: str, is_wide: bool) -> Texts:
     if reader.position < len(source):
         raise reader.fault(reader.position, "a ) without a group")
     if not variants:
-        raise Unreadable("patterns that are found in some text")
+        raise InvalidSchema("patterns that are found in some text")
     return Either(tuple(_searched(variant, is_wide) for variant in variants))
 
 

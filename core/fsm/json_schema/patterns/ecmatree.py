@@ -11,7 +11,7 @@ from ...regex import chars
 from ...regex.atomic import without_backtracking
 from ...regex.backreferences import Unbounded, expanded
 from ...regex.chars import Ranges
-from ...regex.refusals import AHEAD_IN_LOOKBEHIND
+from ...regex.errors import AHEAD_IN_LOOKBEHIND
 from ...regex.tree import (
     END,
     LAST,
@@ -41,7 +41,7 @@ _ANYTHING = Loop(Set(ANY_CHAR.ranges), 0, None)
 
 
 def read_tree(source: str, is_wide: bool) -> Tree:
-    """The texts in which a pattern is found, as `ecma.read_pattern` has it. Raises Unreadable."""
+    """The texts in which a pattern is found, as in `ecma.read_pattern`. Raises InvalidSchema."""
     reader = _TreeReader(source, is_wide)
     tree = reader.whole()
     try:

@@ -62,7 +62,7 @@ def parts_of(source: str) -> Parts:
 
 
 def check_pattern(source: str) -> None:
-    """Raise Unreadable for a pattern that cannot be honoured."""
+    """Raise InvalidSchema for a pattern that cannot be honoured."""
     parts = parts_of(source)
     for part in parts.found:
         read_pattern(part)

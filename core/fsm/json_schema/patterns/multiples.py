@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import chain, count, takewhile
 from math import floor, lcm
 
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 from .intervals import Interval
 from .numbers import LARGEST, NUM_DIGITS, NUM_EXACT, integers, number_pattern
 from .spelling import alternatives
@@ -44,7 +44,7 @@ def other_numbers(
     if kind == "integer":
         return whole
     if multiple is not None:
-        raise Unsayable("multipleOf beside `not` multipleOf for integers only")
+        raise UnsupportedSchema("multipleOf beside `not` multipleOf for integers only")
     parts = [whole, _both_signs(interval, lambda part: _uneven(part, unlike))]
     if interval.low is not None and interval.high is not None:
         is_narrow = floor(interval.low) == floor(interval.high) and min(unlike) >= 1
@@ -64,8 +64,8 @@ def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -
     )
     zero = Interval(low=Decimal(0))
     above = Interval(low=Decimal(0), is_low_open=True)
-    options = positive(interval.meet(zero))
-    negative = positive(mirror.meet(above))
+    options = positive(interval.intersect(zero))
+    negative = positive(mirror.intersect(above))
     options += [f"-{alternatives(negative)}"] if negative else []
     return alternatives(options) if options else None
 
@@ -73,7 +73,7 @@ def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -
 def _range(interval: Interval) -> tuple[int, int]:
     low, high = interval.integers()
     if (low or 0) > LARGEST:
-        raise Unsayable(f"integers of at most {NUM_DIGITS} digits")
+        raise UnsupportedSchema(f"integers of at most {NUM_DIGITS} digits")
     return max(low or 0, 0), LARGEST if high is None else min(high, LARGEST)
 
 
@@ -192,7 +192,7 @@ def _other_integers(
     if low > high or any(wanted % number == 0 for number in excluded):
         return []
     if period > MAX_LISTED:
-        raise Unsayable(f"numbers that are no multiples of at most {MAX_LISTED}")
+        raise UnsupportedSchema(f"numbers that are no multiples of at most {MAX_LISTED}")
     residues = [r for r in range(0, period, wanted) if all(r % number for number in excluded)]
     return _periodic(low, high, period, residues) if residues else []
 
@@ -214,7 +214,7 @@ def _decimals(number: Fraction) -> int:
     """Digits behind the point of a decimal fraction."""
     found = next((i for i in range(MAX_DECIMALS + 1) if (number * 10**i).denominator == 1), None)
     if found is None:
-        raise Unsayable(f"multipleOf with at most {MAX_DECIMALS} decimals")
+        raise UnsupportedSchema(f"multipleOf with at most {MAX_DECIMALS} decimals")
     return found
 
 

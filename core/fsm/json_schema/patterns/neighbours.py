@@ -29,7 +29,7 @@ class Edge(NamedTuple):
     ranges: Ranges = EVERYTHING
     can_end: bool = True
 
-    def meet(self, other: Edge) -> Edge:
+    def intersect(self, other: Edge) -> Edge:
         """What both allow."""
         return Edge(common(self.ranges, other.ranges), self.can_end and other.can_end)
 
@@ -146,11 +146,11 @@ def _pair(one: Branch, other: Branch) -> Iterable[Branch]:
     tail = _first(other.tree, one.after.ranges)
     yield Branch(Seq((head, tail)), one.before, other.after)
     if _is_nullable(one.tree):
-        yield Branch(tail, one.before.meet(other.before), other.after)
+        yield Branch(tail, one.before.intersect(other.before), other.after)
     if _is_nullable(other.tree):
-        yield Branch(head, one.before, one.after.meet(other.after))
+        yield Branch(head, one.before, one.after.intersect(other.after))
     if _is_nullable(one.tree) and _is_nullable(other.tree):
-        yield Branch(Seq(), one.before.meet(other.before), one.after.meet(other.after))
+        yield Branch(Seq(), one.before.intersect(other.before), one.after.intersect(other.after))
 
 
 def _merged(branches: Iterable[Branch]) -> list[Branch]:

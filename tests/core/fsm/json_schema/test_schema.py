@@ -13,7 +13,7 @@ from forkroot.core.api.protocol import InvalidCall, Regex, UnsupportedCall
 from forkroot.core.fsm.json_schema.patterns.formats import read_format
 from forkroot.core.fsm.json_schema.patterns.strings import lengths, squeezed
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.tokens.regular import automaton
 
 TEXT = {"type": "string"}

@@ -1,6 +1,6 @@
-"""How a JSON schema is refused: by keyword and place, before anything is generated.
+"""Errors of JSON schemas and patterns: by keyword and position, before anything is generated.
 
-`Unsayable` and `Unreadable` know no place; `core.fsm.json_schema.schema` adds it.
+`UnsupportedSchema` and `InvalidSchema` know no place; `core.fsm.json_schema.schema` adds it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ AHEAD_IN_LOOKBEHIND = (  # what an automaton that reads from left to right does 
 
 
 class NotRegular(UnsupportedCall):
-    """The schema may be sound, but no pattern says it: recursion, open objects, untyped values,
-    or constraints that only meet in a larger automaton. A grammar engine may know how."""
+    """The schema is valid, but no pattern expresses it: recursion, open objects, untyped values, or
+    constraints whose intersection needs a larger automaton. A grammar may express it."""
 
     def __init__(self, pointer: str, allowed: str) -> None:
         super().__init__(FIELD, shown(pointer), allowed)
@@ -35,22 +35,22 @@ def shown(pointer: str) -> str:
     return pointer.partition(_MARK)[0]
 
 
-class Unsayable(Exception):
-    """What cannot be said as a pattern; the text says what could be."""
+class UnsupportedSchema(Exception):
+    """A schema that no pattern expresses; the text says what is supported."""
 
 
-class Unreadable(Exception):
-    """What is no schema, or nothing that anyone could honour; the text says what is allowed."""
+class InvalidSchema(Exception):
+    """Not a valid schema; the text says what is allowed."""
 
 
-def faulty(pattern: str, position: int, what: str, readers: str = "") -> str:
+def invalid_pattern(pattern: str, position: int, what: str, readers: str = "") -> str:
     """What is expected instead of an invalid pattern. what: the error at this position. readers:
     the dialects that must accept it, if not `re` alone."""
     what = what.removeprefix("an ").removeprefix("a ")
     return f"a valid pattern{readers}: {what} at {_place(pattern, position)}"
 
 
-def beyond(pattern: str, position: int, what: str) -> str:
+def unsupported_pattern(pattern: str, position: int, what: str) -> str:
     """What is expected instead of a pattern with an unsupported construct at this position."""
     return f"a pattern without {what}: not supported, at {_place(pattern, position)}"
 

@@ -67,7 +67,7 @@ class _Looking:
         state = self.states.setdefault((behind, threads), len(self.queue))
         if state == len(self.queue):
             self.queue.append((behind, threads))
-            self.meter.hold(state, self.meter.limits.states, "states")
+            self.meter.check_limit(state, self.meter.limits.states, "states")
         return state
 
     def _row(self, behind: Behind, threads: Threads) -> Row:
@@ -216,7 +216,7 @@ class _Looking:
 
     def _spend(self, work: int) -> None:
         self.work += 1 + work
-        self.meter.hold(self.work, self.meter.limits.work, "places visited")
+        self.meter.check_limit(self.work, self.meter.limits.work, "places visited")
         if self.work % 64 < 1 + work:
             self.meter.check_time()
 
