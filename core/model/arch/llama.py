@@ -1,6 +1,6 @@
 """The Llama decoder, and with it Mistral, Qwen 2 and Qwen 3: reads as its diagram.
 
-Knows the attention kernel only by its face.
+Uses attention kernels through `Attention`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class SelfAttention:
 
 
 class FeedForward(Protocol):
-    """What stands behind the attention of a layer."""
+    """The second half of a layer, after attention."""
 
     @property
     def matrices(self) -> Matrices:
@@ -171,7 +171,7 @@ class Llama:
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
-        """What stands behind the attention of a layer."""
+        """The second half of a layer, after attention."""
         return MLP(parts, layer)
 
     @property

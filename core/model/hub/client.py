@@ -55,7 +55,7 @@ class Hub:
         return not self._library.utils.are_progress_bars_disabled()
 
     def cached(self, name: HubName) -> Path | None:
-        """The snapshot of this revision in the cache, whole or not; nothing is asked."""
+        """The snapshot of this revision in the cache, complete or not; makes no request."""
         location = {"cache_dir": self.cache, "revision": name.revision}
         found = self._library.try_to_load_from_cache(name.repo, "config.json", **location)
         return Path(found).parent if isinstance(found, str) else None

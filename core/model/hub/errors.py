@@ -21,7 +21,7 @@ class NotOnHub(InvalidModel):
 
 
 class HubUnreachable(NotOnHub):
-    """The hub cannot be asked now; what is cached may do."""
+    """The hub cannot be reached now; the cache may suffice."""
 
 
 def download_command(name: HubName) -> str:

@@ -28,13 +28,13 @@ _WORKERS = 8
 
 
 def fetch(name: HubName, judge: Callable[[Path], object]) -> Path:
-    """The folder of a hub model, in the cache of huggingface_hub. The hub is asked whether a branch
-    or tag has moved; where it cannot be asked, the cached commit is used.
+    """The folder of a hub model, in the cache of huggingface_hub. Asks the hub whether a branch or
+    tag has moved; if it cannot be reached, the cached commit is used.
 
     judge: raises InvalidModel for what cannot be run; called before weights are downloaded, with a
       folder that holds config.json.
     Raises InvalidModel: the model or revision is not there, is gated, cannot be run, does not fit
-    on the disk, or the hub cannot be asked and files are missing.
+    on the disk, or the hub cannot be reached and files are missing.
     """
     hub = Hub()
     cached = whole_snapshot(hub, name)
@@ -56,7 +56,7 @@ class Preview:
     """What can be known of a hub model without its weights.
 
     folder: holds its small files, and all of them if is_whole. sizes: bytes of each file that a
-    download takes, and which of them are missing; empty where the hub was not asked.
+    download takes, and which of them are missing; empty if the hub was not queried.
     """
 
     folder: Path
@@ -106,7 +106,7 @@ def _query_hub(hub: Hub, name: HubName) -> Preview:
 
 
 def whole_snapshot(hub: Hub, name: HubName) -> Path | None:
-    """The cached folder of this revision if nothing is missing in it; nothing is asked."""
+    """The cached folder of this revision if it is complete; makes no request."""
     folder = hub.cached(name)
     return folder if folder is not None and not missing_files(folder) else None
 
@@ -225,7 +225,7 @@ def _bar(hub: Hub, name: HubName, size: int) -> Iterator[Any]:
 
 
 def _offline(hub: Hub, name: HubName) -> NotOnHub:
-    return NotOnHub(f"{hub.offline} is set, so the hub is not asked; {_offline_help(hub, name)}")
+    return NotOnHub(f"{hub.offline} is set, so the hub is not queried; {_offline_help(hub, name)}")
 
 
 def _offline_help(hub: Hub, name: HubName) -> str:
