@@ -19,7 +19,7 @@ from forkroot.core.api.protocol import Call, ForkHint, Reply, Sampling, Tokens
 Ids: TypeAlias = tuple[int, ...]
 Step: TypeAlias = "Call | Program"
 Program: TypeAlias = Generator[list[Step], list[Any], Any]
-Body: TypeAlias = Callable[["Desk"], Program]
+Body: TypeAlias = Callable[["ProgramContext"], Program]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Workload:
 
     def programs(self, hints: bool) -> Iterator[Program]:
         """Fresh runs of the programs, with or without fork hints."""
-        desk = Desk(hints)
-        return (body(desk) for body in self.bodies)
+        context = ProgramContext(hints)
+        return (body(context) for body in self.bodies)
 
 
-class Desk:
+class ProgramContext:
     """Where programs begin. hints: whether their forks say what they share before they call."""
 
     def __init__(self, hints: bool) -> None:
@@ -55,12 +55,12 @@ class Desk:
 class Draft:
     """What a program, or a branch of it, has written so far.
 
-    desk: where its program began. ids: its text.
+    context: where its program began. ids: its text.
     born: how many tokens of it were its parent's.
     """
 
-    def __init__(self, desk: Desk, ids: Ids, hint: ForkHint | None = None) -> None:
-        self.desk = desk
+    def __init__(self, context: ProgramContext, ids: Ids, hint: ForkHint | None = None) -> None:
+        self.context = context
         self._hint = hint
         self.ids = ids
         self.born = len(ids)
@@ -92,8 +92,8 @@ class Draft:
 
     def fork(self, num: int) -> tuple[list[Step], list[Draft]]:
         """Branches, and the call (none without hints) that plants what they share."""
-        hint = self.desk.root(num)
-        branches = [Draft(self.desk, self.ids, hint) for _ in range(num)]
+        hint = self.context.root(num)
+        branches = [Draft(self.context, self.ids, hint) for _ in range(num)]
         if hint is None:
             return [], branches
         return [_call(self.ids, Sampling(max_tokens=0), hint)], branches
@@ -111,7 +111,7 @@ def _call(
 
 def answering(*ids: Ids, length: int) -> Body:
     """A program of one call."""
-    return lambda desk: desk.begin(*ids).gen(length)
+    return lambda context: context.begin(*ids).gen(length)
 
 
 class Maker:

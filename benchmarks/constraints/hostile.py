@@ -87,11 +87,11 @@ def attack(backend: LocalBackend, constraint: Constraint) -> str:
     try:
         reply.result(60)
     except ForkrootError as error:
-        return f"{type(error).__name__}: {_told(error)}"
+        return f"{type(error).__name__}: {_summary(error)}"
     return "answered"
 
 
-def _told(error: ForkrootError) -> str:
+def _summary(error: ForkrootError) -> str:
     try:
         return str(error)
     except RecursionError as fault:

@@ -49,7 +49,7 @@ LONGEST_PROMPT, WIDE = 200, 120
 SIZES = MappingProxyType({"context_len": CONTEXT_LEN, "num_slots": NUM_SLOTS})
 
 
-class Scribe:
+class ScriptedRunner:
     """Writes known answers; counts its passes.
 
     answers: tokens by the seed of the draw.
@@ -78,14 +78,14 @@ def count_passes(words: Words, seed: int) -> dict[str, Any]:
         answers = {i: words.tokenizer.encode(text) for i, text in enumerate(texts)}
         runs = []
         for has_jumps in (False, True):
-            scribe = Scribe(answers)
-            drive = Drive(words, scribe, words.size, constraints, jumps=has_jumps, **SIZES)
+            scripted_runner = ScriptedRunner(answers)
+            drive = Drive(words, scripted_runner, words.size, constraints, jumps=has_jumps, **SIZES)
             for i, text in enumerate(texts):
                 sampling = Sampling(max_tokens=len(answers[i]), seed=i)
                 call = Call((Text("JSON:"),), sampling, Regex(pattern))
                 output = drive.answers([call])[0].outputs[0]
                 assert output.text == text and list(output.ids) == answers[i]
-            runs.append(scribe.num_runs)
+            runs.append(scripted_runner.num_runs)
         plain, jumping = (count / len(texts) for count in runs)
         ratio = round(plain / jumping, 2)
         figures[name] = {"plain": plain, "jumping": jumping, "ratio": ratio}

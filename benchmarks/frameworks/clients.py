@@ -67,7 +67,7 @@ def main() -> int:
     outcomes = []
     for client in chosen:
         outcomes.append(attempt(client, folder, given.timeout))
-        print(told(outcomes[-1]), flush=True)
+        print(line_of(outcomes[-1]), flush=True)
     heads = ["client", "version", "ok", "seconds", "requests"]
     for row in (heads, ["---"] * len(heads), *map(cells, outcomes)):
         print(f"| {' | '.join(row)} |")
@@ -200,7 +200,7 @@ def requests_of(log: Path) -> dict[str, int]:
     return dict(Counter(f"{row['method']} {row['route']} {row['status']}" for row in rows))
 
 
-def told(outcome: Outcome) -> str:
+def line_of(outcome: Outcome) -> str:
     """One line on a client, and its error."""
     lines = [" ".join(map(str, cells(outcome)))]
     return "\n".join([*lines, *re.findall(r".+", outcome.error)[-20:]])

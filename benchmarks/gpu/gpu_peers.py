@@ -101,8 +101,8 @@ def _ours(bench: Bench, task: Task, kept: dict[str, Answers]) -> Figures:
             replies = [backend.submit(call) for call in calls]
             return [list(reply.result().outputs[0].ids) for reply in replies]
 
-        kept["ours"], told = _timed(task, bench.seed, answer)
-    return told
+        kept["ours"], figures = _timed(task, bench.seed, answer)
+    return figures
 
 
 def _batching(
@@ -135,13 +135,13 @@ def _batching(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                answers, told = _timed(task, bench.seed, answer)
+                answers, figures = _timed(task, bench.seed, answer)
             finally:
                 model.destroy_cached_continuous_batching_manager()
         if "ours" in kept:
             pairs = zip(answers, kept["ours"], strict=True)
-            told["same_answers"] = sum(a == b for a, b in pairs) / task.num
-        return told
+            figures["same_answers"] = sum(a == b for a, b in pairs) / task.num
+        return figures
 
     return run
 
@@ -215,5 +215,5 @@ def _vllm(bench: Bench, sizes: ModelConfig, task: Task) -> Figures:
             found = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling)
             return [list(it.outputs[0].token_ids) for it in found]
 
-        _, told = _timed(task, bench.seed, answer)
-    return told
+        _, figures = _timed(task, bench.seed, answer)
+    return figures

@@ -70,7 +70,7 @@ def logits(bench: Bench, name: str) -> Cases:
     sizes = bench.sizes(name)
     yield _case(bench, f"{name} mask", sizes, _mask, counts)
     for kind in DRAWS:
-        yield Case(f"{name} draw {kind}", lambda kind=kind: _drawn(bench, sizes, kind, counts), 4)
+        yield Case(f"{name} draw {kind}", lambda kind=kind: _sampled(bench, sizes, kind, counts), 4)
 
 
 def others(bench: Bench, name: str) -> Cases:
@@ -81,7 +81,7 @@ def others(bench: Bench, name: str) -> Cases:
     for kind in DRAWS:
         yield Case(
             f"{name} draw {kind} flashinfer",
-            lambda kind=kind: _drawn(
+            lambda kind=kind: _sampled(
                 bench, sizes, kind, (1, 32, 128), sample_tokens, kind == "greedy"
             ),
             4,
@@ -102,11 +102,11 @@ def _case(bench: Bench, name: str, sizes: ModelConfig, make: Make, counts: tuple
 
 def _measure(bench: Bench, sizes: ModelConfig, make: Make, count: int) -> Figures:
     first = make(bench, sizes, count)
-    told = verdict(first.error(), bench.dtype)
+    figures = verdict(first.error(), bench.dtype)
     num_sets = min(bench.num_sets(int(first.moved)), 16)
     jobs = [first, *(make(bench, sizes, count) for _ in range(num_sets - 1))]
     seconds, clock = bench.timed([job.run for job in jobs])
-    return told | beside(seconds, clock, bench.floor(first.moved, first.products))
+    return figures | beside(seconds, clock, bench.floor(first.moved, first.products))
 
 
 def _normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -129,16 +129,16 @@ def _add_norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     weight = bench.normal(sizes.hidden_size)
 
     def error() -> float:
-        there = residual.clone()
+        copy = residual.clone()
         poison(x.shape, dtype=x.dtype, device=bench.device)
-        found = add_rms_norm(there, x, weight, EPS)
-        sums = distance(there, residual.double() + x.double())
-        return float(np.maximum(sums, distance(found, _normed(there, weight))))
+        found = add_rms_norm(copy, x, weight, EPS)
+        sums = distance(copy, residual.double() + x.double())
+        return float(np.maximum(sums, distance(found, _normed(copy, weight))))
 
     return Job(lambda: add_rms_norm(residual, x, weight, EPS), error, 4 * x.nbytes)
 
 
-def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _rotary(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     heads, dim = sizes.num_heads + sizes.num_kv_heads, sizes.head_dim
     whole = bench.normal(count, heads + sizes.num_kv_heads, dim)
     angles = torch.randn(count, 1, dim // 2, device=bench.device)
@@ -146,18 +146,18 @@ def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     x = whole[:, :heads]
 
     def error() -> float:
-        there = whole.clone()
+        copy = whole.clone()
         pairs = torch.view_as_complex(x.double().reshape(*x.shape[:2], -1, 2)) * angles
-        apply_rotary(there[:, :heads], angles)
-        untouched = torch.equal(there[:, heads:], whole[:, heads:])
+        apply_rotary(copy[:, :heads], angles)
+        untouched = torch.equal(copy[:, heads:], whole[:, heads:])
         wanted = torch.view_as_real(pairs).reshape(x.shape)
-        return distance(there[:, :heads], wanted) if untouched else float("nan")
+        return distance(copy[:, :heads], wanted) if untouched else float("nan")
 
     moved = 2 * x.numel() * x.itemsize + angles.nbytes
     return Job(lambda: apply_rotary(x, angles), error, moved)
 
 
-def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _silu_mul(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     size = sizes.ffn_size
     x = bench.normal(count, 2 * size)
 
@@ -168,7 +168,7 @@ def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     return Job(lambda: silu_mul(x), error, 1.5 * x.nbytes)
 
 
-def _write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _kv_write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     heads, dim = sizes.num_kv_heads, sizes.head_dim
     kv = bench.normal(count, 2 * heads, dim)
     slots = torch.randperm(2 * count, device=bench.device)[:count]
@@ -187,9 +187,9 @@ def _write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
 KERNELS: dict[str, Make] = {
     "norm": _norm,
     "add and norm": _add_norm,
-    "turn": _turn,
-    "gate": _gate,
-    "write": _write,
+    "turn": _rotary,
+    "gate": _silu_mul,
+    "write": _kv_write,
 }
 
 
@@ -204,14 +204,14 @@ def _mask(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     def error() -> float:
         bits = (words[:, :, None] >> torch.arange(32, device=bench.device)) & 1
         hidden = bits.flatten(1)[:, :size] == 0
-        there = x.clone()
-        mask(there, rows, words)
-        return 0.0 if torch.equal(there, x.masked_fill(hidden, -torch.inf)) else float("nan")
+        copy = x.clone()
+        mask(copy, rows, words)
+        return 0.0 if torch.equal(copy, x.masked_fill(hidden, -torch.inf)) else float("nan")
 
     return Job(lambda: mask(x, rows, words), error, x.nbytes / 2 + words.nbytes)
 
 
-def _drawn(
+def _sampled(
     bench: Bench,
     sizes: ModelConfig,
     kind: str,
@@ -221,7 +221,7 @@ def _drawn(
 ) -> Figures:
     """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and
     the time for them."""
-    told: Figures = {}
+    figures: Figures = {}
     for count in counts:
         x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
         draws = [replace(DRAWS[kind], seed=bench.seed + row) for row in range(count)]
@@ -233,9 +233,9 @@ def _drawn(
         is_right = (
             same >= 0.97 or not is_alike
         )  # a sum of 128k numbers may round another way at a boundary
-        told[str(count)] = {"same": same, "is_right": is_right}
-        told[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
-    return told
+        figures[str(count)] = {"same": same, "is_right": is_right}
+        figures[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
+    return figures
 
 
 def _given(bench: Bench, draws: list[Draw]) -> list[Tensor]:

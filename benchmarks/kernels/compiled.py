@@ -145,10 +145,10 @@ def resources(cubin: bytes) -> dict[str, int]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        said = subprocess.run(
+        output = subprocess.run(
             [tool, "-res-usage", path], capture_output=True, text=True, check=True
         )
-    found = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said.stdout))
+    found = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", output.stdout))
     return {"registers": int(found["REG"]), "spilled": int(found["STACK"]) + int(found["LOCAL"])}
 
 

@@ -42,7 +42,7 @@ async def _killed(num: int, wish: str) -> dict[str, Any]:
     last = [it.ended - killed for it in answers]
     return {
         "open": num_open,
-        "told": dict(Counter(map(_told, answers))),
+        "told": dict(Counter(map(_outcome, answers))),
         "told_after_s": {"first": round(min(last), 4), "last": round(max(last), 4)},
         "health": seen,
         **after,
@@ -59,10 +59,10 @@ def _exited(served: Served, killed: float) -> dict[str, Any]:
 def _restarted(served: Served) -> dict[str, Any]:
     """What the new engine does: it writes, from an empty cache, and nothing of the old is left."""
     body = {"prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
-    status, told = served.ask("POST", "/v1/completions", body)
+    status, data = served.ask("POST", "/v1/completions", body)
     found = served.metrics()
     return {
-        "then": [status, json.loads(told)["choices"][0]["text"]],
+        "then": [status, json.loads(data)["choices"][0]["text"]],
         "restarts": found["restarts_total"],
         "cached_tokens": found["cached_tokens_total"],
         "quiet_after_s": served.quiet_after(),
@@ -82,7 +82,7 @@ async def _begun(connections: list[Line]) -> None:
             await asyncio.sleep(0.01)
 
 
-def _told(answer: Answer) -> str:
+def _outcome(answer: Answer) -> str:
     """How a stream ended."""
     ending = "ended" if answer.is_whole else "cut"
     return f"{answer.status}, {answer.error or 'no error'}, {ending}"

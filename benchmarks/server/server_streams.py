@@ -115,7 +115,7 @@ async def measure(num: int, seed: int) -> dict[str, Any]:
         "seconds": round(seconds, 2),
         "whole": len(whole),
         "complete": sum(answers[index].finish is not None for index in whole),
-        "equal_to_solo": sum(_said(answers[it]) == _said(alone[it]) for it in whole),
+        "equal_to_solo": sum(_content(answers[it]) == _content(alone[it]) for it in whole),
         "without_text": sum(not answers[index].text for index in whole),
         "solo_complete": sum(alone[index].finish is not None for index in whole),
         "dropped": len(groups["dropped"]),
@@ -138,7 +138,7 @@ async def _sent(served: Served, planned: Planned) -> Answer:
         line.close()
 
 
-def _said(answer: Answer) -> tuple[str, str | None]:
+def _content(answer: Answer) -> tuple[str, str | None]:
     return answer.text, answer.finish
 
 
