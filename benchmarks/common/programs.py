@@ -158,7 +158,7 @@ class _Task:
 
     program: Program
     parent: _Task | None
-    place: int
+    position: int
     answers: list[Any] = field(default_factory=list)
     num_open: int = 0
 
@@ -203,14 +203,14 @@ class Driver:
         while not self._ended.empty():
             self._take(*self._ended.get())
 
-    def _take(self, task: _Task, place: int, reply: Reply) -> None:
-        self._deliver(task, place, reply.result())
+    def _take(self, task: _Task, position: int, reply: Reply) -> None:
+        self._deliver(task, position, reply.result())
 
-    def _deliver(self, task: _Task | None, place: int, value: Any) -> None:
+    def _deliver(self, task: _Task | None, position: int, value: Any) -> None:
         if task is None:
-            self._results[place] = value
+            self._results[position] = value
             return
-        task.answers[place] = value
+        task.answers[position] = value
         task.num_open -= 1
         if task.num_open == 0:
             self._resume(task)
@@ -220,16 +220,16 @@ class Driver:
         try:
             steps = task.program.send(task.answers) if task.answers else next(task.program)
         except StopIteration as end:
-            self._deliver(task.parent, task.place, end.value)
+            self._deliver(task.parent, task.position, end.value)
             return
         assert steps, "a program yields at least one step"
         task.answers, task.num_open = [None] * len(steps), len(steps)
-        for place, step in enumerate(steps):
-            self._begin(task, place, step)
+        for position, step in enumerate(steps):
+            self._begin(task, position, step)
 
-    def _begin(self, task: _Task, place: int, step: Step) -> None:
+    def _begin(self, task: _Task, position: int, step: Step) -> None:
         if isinstance(step, Call):
             reply = self._submit(step)
-            reply.when_done(lambda ended: self._ended.put((task, place, ended)))
+            reply.when_done(lambda ended: self._ended.put((task, position, ended)))
         else:
-            self._resume(_Task(step, task, place))
+            self._resume(_Task(step, task, position))

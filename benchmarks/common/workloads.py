@@ -98,17 +98,17 @@ def _trees(make: Maker, widths: tuple[int, ...]) -> list[Body]:
     guides = make.texts(len(widths), 30, 60)
     sizes = list(accumulate(widths, mul))
 
-    def grow(draft: Draft, depth: int, place: int, lengths: list[list[int]]) -> Program:
+    def grow(draft: Draft, depth: int, branch_index: int, lengths: list[list[int]]) -> Program:
         if depth == len(widths):
             return
         plants, branches = draft.add(guides[depth]).fork(widths[depth])
-        first = place * widths[depth]
+        first = branch_index * widths[depth]
         thoughts = [think(b, depth, first + i, lengths) for i, b in enumerate(branches)]
         yield [*plants, *thoughts]
 
-    def think(draft: Draft, depth: int, place: int, lengths: list[list[int]]) -> Program:
-        yield from draft.gen(lengths[depth][place])
-        yield from grow(draft, depth + 1, place, lengths)
+    def think(draft: Draft, depth: int, branch_index: int, lengths: list[list[int]]) -> Program:
+        yield from draft.gen(lengths[depth][branch_index])
+        yield from grow(draft, depth + 1, branch_index, lengths)
 
     def body(question: Ids, lengths: list[list[int]]) -> Body:
         return lambda context: grow(context.begin(question), 0, 0, lengths)

@@ -229,8 +229,8 @@ def main() -> None:
     with LocalBackend.from_folder("tiny", num_slots=16_384) as backend:
         figures = measure(backend, kinds, args.rounds, args.window)
         backend.check()
-    place = {"streams": STREAMS, "switch_interval": sys.getswitchinterval()}
-    report("hostile", {"attacks": figures, **place}, args.out, model="tiny", seed=args.seed)
+    conditions = {"streams": STREAMS, "switch_interval": sys.getswitchinterval()}
+    report("hostile", {"attacks": figures, **conditions}, args.out, model="tiny", seed=args.seed)
 
 
 if __name__ == "__main__":

@@ -221,17 +221,17 @@ def canonical(checkpoint: Checkpoint, words: Words, count: int, seed: int) -> di
                 continue  # not taken, for want of budget; or taken back by a later one
             figures["jumps"] += 1
             figures["tokens"] += len(new)
-            place = _index_at(whole, len(tokenizer.join_bytes(kept)), tokenizer.token_bytes)
-            is_same = place is not None and whole[place : place + len(new)] == list(new)
+            offset = _index_at(whole, len(tokenizer.join_bytes(kept)), tokenizer.token_bytes)
+            is_same = offset is not None and whole[offset : offset + len(new)] == list(new)
             figures["jumps_not_canonical"] += not is_same
     return {"answers": len(calls), **figures}
 
 
-def _index_at(ids: list[int], place: int, table: Sequence[bytes]) -> int | None:
+def _index_at(ids: list[int], offset: int, table: Sequence[bytes]) -> int | None:
     """Which token begins at this byte."""
     start = 0
     for index, token in enumerate([*ids, None]):
-        if start == place:
+        if start == offset:
             return index
         start += len(table[token]) if token is not None else 0
     return None

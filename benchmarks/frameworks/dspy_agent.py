@@ -56,9 +56,9 @@ def passage(draw: random.Random, num_words: int = PASSAGE_LEN) -> str:
 def tools(pause: Callable[[], None]) -> list[Callable[..., Any]]:
     """The four. What they find depends on what is asked only. pause: done while they look."""
 
-    def found(*asked: Any) -> list[str]:
+    def found(*questions: Any) -> list[str]:
         pause()
-        draw = random.Random(repr(asked))
+        draw = random.Random(repr(questions))
         return [passage(draw) for _ in range(NUM_PASSAGES)]
 
     def search_reviews(query: str, num_passages: int = 3) -> list[str]:

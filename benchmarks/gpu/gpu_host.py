@@ -46,9 +46,9 @@ def plain(bench: Bench) -> Figures:
     size = 1 << 20 if bench.is_tiny else 1 << 29
     here = torch.randint(0, 255, (size,), dtype=torch.uint8)
     here = here.pin_memory() if bench.is_cuda else here
-    there = torch.empty(size, dtype=torch.uint8, device=bench.device)
-    seconds, _ = bench.timed([lambda: there.copy_(here, non_blocking=True)])
-    back, _ = bench.timed([lambda: here.copy_(there, non_blocking=True)])
+    host_pool = torch.empty(size, dtype=torch.uint8, device=bench.device)
+    seconds, _ = bench.timed([lambda: host_pool.copy_(here, non_blocking=True)])
+    back, _ = bench.timed([lambda: here.copy_(host_pool, non_blocking=True)])
     return {"to_device_GB_s": round(size / seconds / 1e9, 2), "back_GB_s": _gb(size, back)}
 
 

@@ -54,14 +54,16 @@ def cases(bench: Bench) -> Cases:
     sizes = dummy_config(bench.shape(MODEL).removeprefix("dummy:"))
     answers: dict[str, Answers] = {}
     yield Case("ours", lambda: _ours(bench, task, answers), 10)
-    yield _if_there("transformers", "continuous batching", _batching(bench, sizes, task, answers))
-    yield _if_there("vllm", "vLLM", lambda: _vllm(bench, sizes, task), 60)
+    yield _if_installed(
+        "transformers", "continuous batching", _batching(bench, sizes, task, answers)
+    )
+    yield _if_installed("vllm", "vLLM", lambda: _vllm(bench, sizes, task), 60)
     if bench.is_tiny:
-        yield _if_there("transformers", "folder", lambda: _folder(bench, sizes, task))
-    yield _if_there("transformers", "static cache", lambda: _static(bench, sizes, task), 35)
+        yield _if_installed("transformers", "folder", lambda: _folder(bench, sizes, task))
+    yield _if_installed("transformers", "static cache", lambda: _static(bench, sizes, task), 35)
 
 
-def _if_there(package: str, name: str, run: Callable[[], Figures], seconds: float = 25) -> Case:
+def _if_installed(package: str, name: str, run: Callable[[], Figures], seconds: float = 25) -> Case:
     title = f"{package} {name}" if package != name.lower() else name
     if find_spec(package) is None:
         return Case(title, lambda: {"absent": f"{package} is not installed"}, 0)

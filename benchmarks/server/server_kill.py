@@ -30,13 +30,13 @@ async def _killed(num: int, wish: str) -> dict[str, Any]:
     is_over = "no connection" if wish == "exit" else "200"
     with serving("--on-engine-death", wish, num_slots=num * _CONTEXT_LEN) as served:
         connections = [await Line.to(served.address) for _ in range(num)]
-        asked = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
+        requests = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
         await _begun(connections)
-        num_open = sum(not it.done() for it in asked)
+        num_open = sum(not it.done() for it in requests)
         killed = time.perf_counter()
         os.kill(served.engine, signal.SIGKILL)
         looks = asyncio.create_task(asyncio.to_thread(_watch, served, killed, is_over))
-        answers = await asyncio.wait_for(asyncio.gather(*asked), _SECONDS_TO_END)
+        answers = await asyncio.wait_for(asyncio.gather(*requests), _SECONDS_TO_END)
         seen = await looks
         after = _exited(served, killed) if wish == "exit" else _restarted(served)
     last = [it.ended - killed for it in answers]
@@ -93,12 +93,12 @@ def _watch(served: Served, killed: float, last: str) -> dict[str, Any]:
     seen."""
     seen: dict[str, float] = {}
     while time.perf_counter() - killed < _SECONDS_TO_END:
-        asked = time.perf_counter() - killed
+        requests = time.perf_counter() - killed
         try:
             status = str(served.ask("GET", "/health")[0])
         except OSError:
             status = "no connection"
-        seen.setdefault(f"{status}, asked after s", round(asked, 4))
+        seen.setdefault(f"{status}, asked after s", round(requests, 4))
         seen.setdefault(f"{status}, answered after s", round(time.perf_counter() - killed, 4))
         if status == last and len(seen) > 2:
             seen["over after s"] = round(time.perf_counter() - killed, 4)

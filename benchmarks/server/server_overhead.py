@@ -193,7 +193,7 @@ def _steady(ends: dict[tuple[int, int], float], start: float, each: int) -> floa
 def _others() -> float:
     """Processor seconds so far of all that is not this benchmark."""
     columns = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
-    busy = sum(ticks for place, ticks in enumerate(columns) if place not in _IDLE) / _TICK
+    busy = sum(ticks for column, ticks in enumerate(columns) if column not in _IDLE) / _TICK
     return busy - sum(cpu_seconds(os.getpid()).values())
 
 
@@ -210,10 +210,10 @@ async def measure(rounds: int, each: int) -> dict[str, Any]:
             "http": Remote(served),
         }
         for name, way in ways.items():
-            lone = await one_round(way, f"warm {name}", 1)
+            single = await one_round(way, f"warm {name}", 1)
         return {
             "faster parts": [name for name in ("httptools", "uvloop") if find_spec(name)],
-            "spread": await _arriving(ways, "spread", rounds, each, lone.seconds),
+            "spread": await _arriving(ways, "spread", rounds, each, single.seconds),
             "at once": await _arriving(ways, "at once", rounds, each),
             "four": await _arriving(ways, "four", rounds, each * 2, askers=4),
             "one by one": await _arriving(ways, "one by one", rounds, each * 2, askers=1),

@@ -150,9 +150,9 @@ def _rest(served: Served) -> dict[str, Any]:
     """What is at work and held in a server that should have nothing to do."""
     found = served.metrics()
     slots = found["slots"] - found["free_slots"] - found["cached_slots"]
-    held = {name: int(found[name]) for name in QUIET}
+    gauges = {name: int(found[name]) for name in QUIET}
     return {
-        **held,
+        **gauges,
         "slots_neither_free_nor_cached": int(slots),
         "tasks": dict(Counter(served.tasks())),
         "sockets": served.sockets(),

@@ -37,7 +37,7 @@ def plan_of(
     differ.
 
     library: gives what compiles grammars. seconds: of processor time that each part of the work may
-    take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall and its kin.
+    take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall.
     """
     if isinstance(asked, Grammar):
         lark = read_grammar(asked.source, asked.syntax)

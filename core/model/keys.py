@@ -92,7 +92,7 @@ class Keys:
 
 
 def _instead(folder: Path) -> str:
-    """What lies in a folder that is no checkpoint, if it is something that we know."""
+    """What a folder that is not a checkpoint holds, if it is something known."""
     if (folder / "adapter_config.json").exists():
         return "; this is an adapter (LoRA): merge it into its model first, and save that"
     if (folder / "model_index.json").exists():

@@ -71,7 +71,7 @@ class Checkpoint:
         self._files.close()
 
     def take(self, name: str) -> Tensor:
-        """Read one tensor, in the asked dtype, on the asked device."""
+        """Read one tensor, in the requested dtype, on the requested device."""
         return self._read(name, lambda file: file.get_tensor(name))
 
     def take_part(self, name: str, dim: int, part: slice) -> Tensor:

@@ -82,7 +82,7 @@ class RadixCache:
     capacity: slots in all.
     is_enabled: False remembers nothing (for ablations): leases stay empty and `commit` leaves the
       slots with the caller, who frees them.
-    host: where tokens go that are evicted; what is copied to it and back is its to tell.
+    host: stores evicted tokens; it lists the copies to and from it.
     logprob_bytes: host memory that log-probabilities of cached tokens may take; 0: none are kept.
     """
 

@@ -166,7 +166,7 @@ def view(
     shown: Collection[int] | None = None,
     max_tokens: int | None = None,
 ) -> NodeView:
-    """A node as it is now. shown: ids of the children that it may tell of; None: all."""
+    """A node as it is now. shown: ids of the children to list; None: all."""
     key = node.key if max_tokens is None else node.key[: max_tokens * WIDTH]
     ids = [child.id for child in node.children.values()]
     listed = ids if shown is None else [id for id in ids if id in shown]

@@ -1,6 +1,6 @@
 """The radix tree of the paper's section 3: token sequences -> slots, one root for each namespace.
 
-It knows nothing of free slots or sequences: it says which slots it holds, and which it gave up.
+It knows nothing of free slots or sequences: it returns the slots that it holds or gives up.
 
 Why no heap is needed: a node is used until it is unlocked, and unlocking walks upwards. So a list
 of the unlocked nodes in the order of their unlocking holds every child before its parent, and its

@@ -14,7 +14,7 @@ ALIGNMENT = 4  # numbers: 16 bytes, so that kernels may load four at a time
 
 
 def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
-    """The same numbers on a device: int32 tensors that share one piece of memory, brought there
+    """The same numbers on a device: int32 tensors that share one buffer, copied there
     without waiting."""
     sizes = [-(-array.size // ALIGNMENT) * ALIGNMENT for array in arrays]
     ends = np.cumsum([0, *sizes]).tolist()

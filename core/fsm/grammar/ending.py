@@ -1,8 +1,8 @@
-"""Ways in which the texts of a grammar can end soon: found by trying, byte by byte.
+"""Short endings of a grammar's texts, found by search, byte by byte.
 
-A matcher tells what may come next, and nothing of how far the end is. So a way is followed that
-seems to lead there: known phrases are completed, brackets closed, what changes nothing avoided;
-then ways that leave it are tried for something shorter. Everything is counted in steps, not in
+A matcher gives the bytes allowed next, not the distance to the end. So the search follows a greedy
+path (complete known phrases, close brackets, avoid bytes that change nothing), then tries paths
+that leave it for a shorter end. Everything is counted in steps, not in
 time, so that the same answer ends the same way everywhere.
 """
 
@@ -113,7 +113,7 @@ class Endings:
 
 
 class Walk:
-    """A matcher of bytes that goes to and fro on paths from where it stands.
+    """A matcher of bytes that moves along paths from its position and back.
 
     path: bytes tried. num_steps: how many were tried in all.
     """

@@ -1,6 +1,6 @@
 """Guides of grammars: two matchers of llguidance, one that reads tokens and one that reads bytes.
 
-Masks come from the first; the second says what is forced, and tries how the answer could end.
+Masks come from the first; the second finds forced bytes and short endings.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class GrammarGuide:
         check(matcher, call_error)
 
     def end_tracker(self, written: bytes) -> EndTracker:
-        """The known end of a text, to be asked and not changed; those asked last are kept."""
+        """The known end of a text, read-only for the caller; the last ones used are cached."""
         with self._lock:
             sizes = range(len(written), -1, -1)
             near = next(written[:size] for size in sizes if written[:size] in self._trackers)

@@ -49,7 +49,7 @@ def is_free(arrays: Arrays) -> bool:
 
 
 def without_contains(arrays: Arrays) -> list[Arrays]:
-    """Arrays of which this is said, by the places of the items that meet what is contained."""
+    """Arrays that these facts allow, by the indices of items that meet `contains`."""
     limited = [part for part in arrays.contains if part.low or part.high is not None]
     bare = replace(arrays, contains=())
     if not limited:

@@ -1,5 +1,5 @@
 """Objects of which it is plain that there are none: a property that they need can have no value,
-by the constants and lists that are said of it.
+by its constants and lists.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SILENT = frozenset(("title", "description", "$comment", "default", "examples"))
 
 
 class Contradictions:
-    """Finds them; remembers what was asked."""
+    """Finds them, with a cache."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], bool] = {}

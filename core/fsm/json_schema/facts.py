@@ -1,8 +1,8 @@
-"""What a schema says about a value, keyword by keyword, and what two schemas say together.
+"""The facts of a schema about a value, keyword by keyword, and their intersections.
 
 Knows nothing of how a schema is read or written down. Schemas of parts (of a property, of an item)
 stay unread: a part must meet *all* of a tuple of places in the document. `None` stands for a kind
-of value, or a keyword, of which nothing is said.
+of value, or a keyword, that is not constrained.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Objects:
 
     properties: by name; what `patterns` say of such a name is in it.
     patterns: by the regular expression that is found in the name.
-    rest: of every other property; None: nothing was said of them.
+    rest: of every other property; None: not constrained.
     names: what every name must meet, as a string.
     unseen: of `properties`, those that only a complement speaks of: they are not evaluated.
     is_derived: what `patterns` or `rest` say comes from a complement, at least in part.
@@ -211,7 +211,7 @@ class Objects:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing was said of which properties there are."""
+        """Whether any properties are allowed."""
         return self.rest is None and not self.patterns and self.properties.keys() <= self.unseen
 
     def value(self, name: str) -> All:
@@ -261,7 +261,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is said about one value."""
+    """All facts about one value."""
 
     types: tuple[str, ...] | None = None
     values: tuple[Literal, ...] | None = None
@@ -301,13 +301,13 @@ class Facts:
         return self if kept == self.types else replace(self, types=kept)
 
     def _possible(self) -> tuple[str, ...]:
-        said: dict[str, Any] = {
+        by_kind: dict[str, Any] = {
             "number": self.numbers,
             "integer": self.numbers,
             "string": self.strings,
         }
-        said |= {"array": self.arrays, "object": self.objects}
-        return tuple(kind for kind in self.types or () if not _is_empty(said.get(kind)))
+        by_kind |= {"array": self.arrays, "object": self.objects}
+        return tuple(kind for kind in self.types or () if not _is_empty(by_kind.get(kind)))
 
     def narrowed(self) -> Facts:
         """The same for values of the types that it is about."""

@@ -1,4 +1,4 @@
-"""Whether one value is in what is said of it, and whether two sets of facts can share a value.
+"""Whether facts allow a value, and whether two sets of facts can share a value.
 
 What `oneOf` needs: an answer that meets one option must meet no other.
 """
@@ -24,7 +24,7 @@ MAX_DEPTH = 3
 
 
 class Unfold(Protocol):
-    """Reads what is said of a value that meets all of some nodes, one set for each way."""
+    """Reads the facts of a value that meets all of some nodes, one set for each way."""
 
     def __call__(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
         """is_wide: options of oneOf may overlap, so that no value is missed."""
@@ -59,7 +59,7 @@ class _Inside(NamedTuple):
     is_wide: bool
 
     def fits_array(self, arrays: Arrays, items: Sequence[Any]) -> bool:
-        """Whether this is said of an array."""
+        """Whether these facts allow an array."""
         if len(items) < arrays.low or (arrays.high is not None and len(items) > arrays.high):
             return False
         keys = [_key(item) for item in items]
@@ -82,7 +82,7 @@ class _Inside(NamedTuple):
         return sum(self._replace(is_wide=True).meets(nodes, item) for item in items) > count
 
     def fits_object(self, objects: Objects, value: Mapping[str, Any]) -> bool:
-        """Whether this is said of an object."""
+        """Whether these facts allow an object."""
         if len(value) < objects.low or (objects.high is not None and len(value) > objects.high):
             return False
         return all(name in value for name in objects.required) and all(
@@ -118,12 +118,12 @@ def _key(value: Any) -> Any:
 
 
 def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
-    """Some of `one` that shares no value with `other`; None where none can be told apart.
+    """Some of `one` that shares no value with `other`; None if they cannot be distinguished.
 
     `one` is as it will be written: an object has no properties but those that are spoken of. The
     result shares no value with `other` whatever it is met with later.
     `other` must be read wide: no value that it allows may be missing from it. depth: of the places
-    in which values are being told apart.
+    in which values are being distinguished.
     """
     try:
         _check_matches(one, other)

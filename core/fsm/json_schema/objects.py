@@ -36,10 +36,10 @@ def object_pattern(
     leaf: Callable[[str], str],
     layout: Layout,
 ) -> str | None:
-    """The objects of which this is said; None: there are none.
+    """The objects that these facts allow; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
-    key_of: what stands for the names of which this is said, with quotes; None where there is none.
+    key_of: the pattern of the names that facts allow, with quotes; None if there is none.
     leaf: a pattern as it is to be written.
     """
     if objects.is_open and objects.high != 0:
@@ -141,7 +141,7 @@ def _filled(entries: list[Entry], num_more: int) -> list[Entry]:
 def _others(
     objects: Objects, names: tuple[str, ...], write: Write, unfold: Unfold, key_of: KeyOf
 ) -> list[tuple[str, str]]:
-    """Properties that are not named: what stands for the name, and for the value."""
+    """Properties that are not named: the patterns of name and value."""
     if objects.high is not None and objects.high <= len(objects.required):
         return []
     found: list[tuple[str, str]] = []
@@ -224,7 +224,7 @@ def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _name_facts(names: All, unfold: Unfold) -> list[Strings]:
-    """What propertyNames says of names, one for each way, without those that it lists."""
+    """The facts of propertyNames, one for each way, without those that it lists."""
     if not names:
         return [Strings()]
     ways = [Facts(types=("string",)).intersect(facts) for facts in unfold(names)]

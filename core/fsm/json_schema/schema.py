@@ -3,8 +3,8 @@
 What is written is a part of what is allowed: objects keep to the properties that are spoken of, in
 the order of the schema; keywords of a type, where no type is named, stand for that type; integers
 have at most 19 digits; patterns, formats and names are spelled in one way, and texts of more than
-16 counted characters have no `\\u` escapes. What no pattern says raises `NotRegular`; what nobody
-could honour raises `InvalidCall`, by keyword and place.
+16 counted characters have no `\\u` escapes. A valid schema that no pattern expresses raises
+`NotRegular`, an invalid one `InvalidCall`, by keyword and position.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Writer:
     def write(self, nodes: All) -> str | None:
         """The pattern of a value that meets all of these; None: no value does."""
         if not nodes:
-            raise UnsupportedSchema("values of which something is said")
+            raise UnsupportedSchema("schemas that constrain the value")
         key = tuple(node.key for node in nodes)
         if key in self._open:
             raise NotRegular(key[0], "schemas without recursion")
@@ -141,7 +141,7 @@ class Writer:
         raise UnsupportedSchema("values whose type is stated")
 
     def string(self, strings: Strings) -> str | None:
-        """The strings of which this is said."""
+        """The strings that these facts allow."""
         text = self.text(strings, FREE_CHAR)
         return None if text is None else self.leaf(f'"{text}"')
 
@@ -161,7 +161,7 @@ class Writer:
         return self.leaf("null")
 
     def object(self, objects: Objects | None) -> str | None:
-        """The objects of which this is said."""
+        """The objects that these facts allow."""
         if objects is None:
             raise UnsupportedSchema(
                 "objects of which properties or additionalProperties are stated"
@@ -170,7 +170,7 @@ class Writer:
         return object_pattern(objects, self.write, unfold, self.name, self.leaf, self._layout)
 
     def array(self, arrays: Arrays) -> str | None:
-        """The arrays of which this is said."""
+        """The arrays that these facts allow."""
         if arrays.high != 0 and arrays.rest is None and not arrays.prefix:
             raise UnsupportedSchema("arrays of which items or prefixItems are stated")
         if arrays.is_empty():
@@ -287,7 +287,7 @@ class Writer:
         return [text for text in (*texts, *formats) if text != ANYTHING]
 
     def spelled(self, texts: Texts) -> str:
-        """The pattern of texts as they stand between quotes."""
+        """The pattern of texts between quotes."""
         return pattern(texts)
 
     def excluded(self, strings: Strings) -> tuple[str, ...]:

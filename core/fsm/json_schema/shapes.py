@@ -50,7 +50,7 @@ def unique_shapes(schema: Mapping[str, Any] | bool, seconds: float = MAX_SECONDS
 
 
 def _mentions_unique(schema: object) -> bool:
-    """Whether uniqueItems stands anywhere in a schema."""
+    """Whether uniqueItems occurs anywhere in a schema."""
     todo = [schema]
     while todo:
         part = todo.pop()
@@ -67,16 +67,16 @@ class _Table:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._numbers: dict[Key, int] = {}
-        self._places: list[tuple[All, ...]] = []
+        self._node_sets: list[tuple[All, ...]] = []
 
     def rows(self) -> Shapes:
         self._number([(self._document.root,)])
         found: list[Shape] = []
-        while len(found) < len(self._places):
-            found.append(self._row(self._places[len(found)]))
+        while len(found) < len(self._node_sets):
+            found.append(self._row(self._node_sets[len(found)]))
             if len(found) > MAX_SHAPES:
                 allowed = f"uniqueItems in schemas of at most {MAX_SHAPES} places"
-                raise refuse(self._places[-1][0][0].path, allowed)
+                raise refuse(self._node_sets[-1][0][0].path, allowed)
         return _pruned(found)
 
     def _number(self, options: Iterable[All]) -> int:
@@ -86,8 +86,8 @@ class _Table:
         if not key:
             return NOWHERE
         if key not in self._numbers:
-            self._numbers[key] = len(self._places)
-            self._places.append(tuple(kept))
+            self._numbers[key] = len(self._node_sets)
+            self._node_sets.append(tuple(kept))
         return self._numbers[key]
 
     def _row(self, options: tuple[All, ...]) -> Shape:

@@ -61,7 +61,7 @@ class Document:
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
 
     def unfold(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
-        """What is said of a value that meets all of these, one for each way to meet them.
+        """Facts of a value that meets all of these, one for each way to meet them.
 
         is_wide: options of oneOf may overlap; otherwise each is made smaller until they do not.
         """
@@ -224,7 +224,7 @@ class Document:
             return negation(node, facts, self._targets(node))
 
     def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
-        """The ways to meet a node, with what it says of what it does not evaluate."""
+        """The ways to meet a node, with its facts of what it does not evaluate."""
         key = derived(node.path, "unevaluated")
         if key in above:
             raise NotRegular(key, "schemas whose recursion has something between")

@@ -1,6 +1,6 @@
 """Errors of JSON schemas and patterns: by keyword and position, before anything is generated.
 
-`UnsupportedSchema` and `InvalidSchema` know no place; `core.fsm.json_schema.schema` adds it.
+`UnsupportedSchema` and `InvalidSchema` know no position; `core.fsm.json_schema.schema` adds it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotRegular(UnsupportedCall):
 
 
 def derived(pointer: str, tag: str) -> str:
-    """The key of something that was made of what stands at a JSON pointer."""
+    """The key of something derived from the value at a JSON pointer."""
     return f"{pointer}{_MARK}{tag}"
 
 
@@ -47,20 +47,20 @@ def invalid_pattern(pattern: str, position: int, what: str, readers: str = "") -
     """What is expected instead of an invalid pattern. what: the error at this position. readers:
     the dialects that must accept it, if not `re` alone."""
     what = what.removeprefix("an ").removeprefix("a ")
-    return f"a valid pattern{readers}: {what} at {_place(pattern, position)}"
+    return f"a valid pattern{readers}: {what} at {_position(pattern, position)}"
 
 
 def unsupported_pattern(pattern: str, position: int, what: str) -> str:
     """What is expected instead of a pattern with an unsupported construct at this position."""
-    return f"a pattern without {what}: not supported, at {_place(pattern, position)}"
+    return f"a pattern without {what}: not supported, at {_position(pattern, position)}"
 
 
-def _place(pattern: str, position: int) -> str:
+def _position(pattern: str, position: int) -> str:
     return f"position {position} ({pattern[position : position + 12]!r})"
 
 
 def value_at(schema: Any, pointer: str) -> Any:
-    """What stands in a schema at a JSON pointer, from `#`. Raises LookupError for nothing."""
+    """The value in a schema at a JSON pointer, from `#`. Raises LookupError if there is none."""
     value = schema
     for step in pointer.split("/")[1:]:
         key = step.replace("~1", "/").replace("~0", "~")
@@ -73,12 +73,12 @@ def value_at(schema: Any, pointer: str) -> Any:
     return value
 
 
-def refuse_empty(places: Iterable[str]) -> InvalidCall:
-    """The error for a schema that no value meets. places: all that none meets, outer ones last."""
+def refuse_empty(pointers: Iterable[str]) -> InvalidCall:
+    """The error for a schema that no value meets. pointers: all such ones, outer last."""
     found = "#"
-    for place in reversed([*map(shown, places)]):
-        if place.startswith(f"{found}/"):
-            found = place
+    for pointer in reversed([*map(shown, pointers)]):
+        if pointer.startswith(f"{found}/"):
+            found = pointer
     return refuse(found, "a schema that some value meets")
 
 

@@ -21,7 +21,7 @@ _UNSUPPORTED = {
 
 
 class Escape(NamedTuple):
-    """What an escape stands for; is_category: a whole category, not one character."""
+    """The characters of an escape; is_category: a whole category, not one character."""
 
     ranges: Ranges
     is_category: bool = False
@@ -194,11 +194,11 @@ def _range(reader: Reader, low: Escape, start: int, is_ascii: bool) -> tuple[int
 
 def _number(reader: Reader, start: int, in_class: bool) -> Escape:
     """An octal character, as `re` tells them from backreferences."""
-    place = reader.position
+    after_digits = reader.position
     digits = reader.take_while(OCTAL, 3)
     is_octal = bool(digits) and (in_class or len(digits) == 3 or digits[0] == "0")
     if not is_octal:
-        reader.position = place
+        reader.position = after_digits
         if in_class:
             raise reader.fault(start, "a bad octal escape")
         raise reader.unsupported(start, "backreferences")

@@ -51,7 +51,7 @@ class Meter:
         self._ends_at = thread_time() + limits.seconds
 
     def refuse(self, allowed: str, kind: type[InvalidCall] = InvalidCall) -> InvalidCall:
-        """The error that says what would have been allowed."""
+        """The error with what is allowed."""
         return kind(self._field, self._value, allowed)
 
     def check_limit(self, number: float, cap: float, what: str) -> None:

@@ -1,4 +1,4 @@
-"""All of Unicode cut into the classes that a constraint tells apart.
+"""Splits Unicode into the classes that a constraint distinguishes.
 
 Two characters are of one class where every set of the constraint holds both or neither. Class 0
 holds what is in no set, and the surrogates, which are no characters.

@@ -76,7 +76,7 @@ class _Group:
     can_repeat: bool = False
 
     def tree(self) -> Tree:
-        """What stands in the group."""
+        """The contents of the group."""
         options = [*self.options, _seq(self.items)]
         return options[0] if len(options) == 1 else Alt(tuple(options))
 

@@ -6,7 +6,7 @@ tokens that begin with the rest of `c` cover it: a range of the vocabulary in th
 whose mass is one sum. The tokens that are a beginning of the rest lead to child nodes. The tree is
 expanded along the tokenizer's own spellings, then heaviest nodes first; what was found and what the
 open nodes still hold are two bounds.
-Knows nothing of models: it is told what each node's distribution is.
+Knows nothing of models: the caller passes the distribution of each node to `tell`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A place in the tree, whose next token's distribution is asked for.
+    """A node of the tree, whose next token's distribution is requested.
 
     path: tokens after the prompt. log_mass: of the path. options: places of the options that it is
       a beginning of. tokens: those that lead to children, for which log-probabilities are wanted.
@@ -68,7 +68,7 @@ class _Found:
 class Tokenizations:
     """The search for the probabilities of `options` (each not empty; equal ones are one).
 
-    max_nodes: distributions that may be asked for. tolerance: relative width of a bound that is
+    max_nodes: most distributions to request. tolerance: relative width of a bound that is
       narrow enough. encode: text -> tokens. is_canonical: only canonical spellings count, those
       that the tokenizer itself would give for the text so far.
     """
@@ -99,7 +99,7 @@ class Tokenizations:
         self._open(Node((), 0.0, tuple(range(len(options)))))
 
     def wanted(self) -> list[Node]:
-        """The nodes of the next round, once all of the round before are told; empty at the end."""
+        """The nodes of the next round, once all of the last one have results; empty at the end."""
         if self._pending:
             return []
         open_options = [found for found in self._found if not self._is_narrow(found)]

@@ -23,7 +23,7 @@ _MAX_SUGGESTIONS = 300  # models of one owner that are looked through for one wi
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository holds at one commit. sizes: bytes of each file, 0 where not told."""
+    """What a repository holds at one commit. sizes: bytes of each file, 0 if not known."""
 
     commit: str
     sizes: Mapping[str, int]
@@ -32,7 +32,7 @@ class Listing:
 
 class Hub:
     """The hub that the environment names: HF_ENDPOINT, HF_HUB_CACHE (or HF_HOME), HF_TOKEN,
-    HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT. Every method that asks it raises InvalidModel."""
+    HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT. Every method that queries it raises InvalidModel."""
 
     def __init__(self) -> None:
         self._library = library = _library()
@@ -71,7 +71,7 @@ class Hub:
 
     def download(self, name: HubName, file: str, bar: type | None = None) -> Path:
         """A file in the cache, downloaded if it is not there. Connections that are cut are taken up
-        again. bar: as tqdm, which is told of bytes."""
+        again. bar: as tqdm, updated with bytes."""
         with self._translated(name):
             path = self._library.hf_hub_download(
                 name.repo,

@@ -153,7 +153,7 @@ def explained(model: object, folder: Path) -> Iterator[None]:
 
 def has_own_code(folder: Path) -> bool:
     """Whether a repository brings code along that its config.json refers to."""
-    with suppress(OSError, ValueError):  # its own error tells
+    with suppress(OSError, ValueError):  # reported by its own error
         config = json.loads((folder / CONFIG).read_text("utf-8"))
         return isinstance(config, dict) and bool(config.get("auto_map"))
     return False

@@ -25,7 +25,7 @@ class DecodeItems:
 
     splits: how many programs share the keys of each. tokens: [N] their indices in the
     batch. slots: the keys of all. bases, firsts, ends: [N]; token n sees the keys at positions
-    firsts[n]:ends[n] of its sequence, which stand in `slots` from bases[n] + firsts[n] on.
+    firsts[n]:ends[n] of its sequence, which are in `slots` from bases[n] + firsts[n] on.
     """
 
     splits: int

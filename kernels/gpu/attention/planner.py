@@ -104,7 +104,7 @@ def extend_item(past: Past, s: int, first: int) -> WorkItem:
 def decode_arrays(
     past: Past, decode_rows: Ints, firsts: Ints, offsets: Ints, at: int = 0
 ) -> list[Ints]:
-    """The arrays of `DecodeItems`, in its order; their slots stand from `at` on."""
+    """The arrays of `DecodeItems`, in its order; their slots begin at `at`."""
     starts, ends = offsets[decode_rows], past.starts[decode_rows] + 1
     spans = zip(past.rows[decode_rows].tolist(), starts.tolist(), ends.tolist(), strict=True)
     slots = concatenated([past.table[row, start:end] for row, start, end in spans])
@@ -119,7 +119,7 @@ def decode_arrays(
 
 
 def extend_arrays(items: Sequence[WorkItem], tile: int, at: int = 0) -> list[Ints]:
-    """The arrays of `ExtendItems`, in its order; their slots stand from `at` on."""
+    """The arrays of `ExtendItems`, in its order; their slots begin at `at`."""
     num_tokens = ints(len(item.tokens) for item in items)
     num_keys = ints(len(item.slots) for item in items)
     tiles = -(-num_tokens // tile)

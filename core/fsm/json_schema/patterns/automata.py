@@ -41,7 +41,7 @@ def common_texts(
     never = [*map(tree_of, unlike), *map(_text, others)]
     looks += [Look(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
     try:
-        return machine_of(Seq((*looks, first)), "what is said of a string")
+        return machine_of(Seq((*looks, first)), "the keywords of a string")
     except Empty:
         return None
     except InvalidSchema as error:

@@ -135,13 +135,13 @@ class _TreeReader(Scanner):
         else:
             ranges = self.atom(char)
             tree = Set(ranges) if ranges else NOTHING
-        place = self.position
+        suffix_start = self.position
         counts = self.counts()
         if counts is None:
             return tree
-        suffix = self.suffix(place)
+        suffix = self.suffix(suffix_start)
         if suffix == "+":
-            return self._atomic(Loop(tree, *counts), num_lazy, place, "possessive repeats")
+            return self._atomic(Loop(tree, *counts), num_lazy, suffix_start, "possessive repeats")
         self._groups.num_lazy += bool(suffix)
         return Loop(tree, *counts)
 

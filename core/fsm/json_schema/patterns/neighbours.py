@@ -1,4 +1,4 @@
-"""Lookaround of one character, written into what stands beside it.
+"""Rewrites lookaround of one character into the parts next to it.
 
 `[a-z-]+(?<!-)\\.` is `[a-z-]*[a-z]\\.`, and a word boundary after a letter asks that no letter
 follows. The counts of a pattern stay as they are, so that it stays as small as it was.
@@ -24,7 +24,7 @@ class TooFar(Exception):
 
 
 class Edge(NamedTuple):
-    """What may stand beside: characters, and the end of the text."""
+    """What may be next to it: characters, and the end of the text."""
 
     ranges: Ranges = EVERYTHING
     can_end: bool = True
@@ -35,7 +35,7 @@ class Edge(NamedTuple):
 
     @property
     def is_never(self) -> bool:
-        """Whether nothing may stand there."""
+        """Whether nothing may be there."""
         return not (self.ranges or self.can_end)
 
 
@@ -43,7 +43,7 @@ ANY = Edge()
 
 
 class Branch(NamedTuple):
-    """A tree without lookaround, and what must stand before and behind what it matches."""
+    """A tree without lookaround, and what must precede and follow its match."""
 
     tree: Tree = Seq()
     before: Edge = ANY

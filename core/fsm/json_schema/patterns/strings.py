@@ -317,16 +317,16 @@ class _Walk:
                 return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
 
     def _machine_ends(self, machine: Machine, start: int) -> frozenset[int]:
-        found, state, place = set[int](), 0, start
+        found, state, position = set[int](), 0, start
         while True:
             self._num_steps += 1
             if machine.accepting[state]:
-                found.add(place)
-            code = ord(self._text[place]) if place < len(self._text) else -1
+                found.add(position)
+            code = ord(self._text[position]) if position < len(self._text) else -1
             after = [to for ranges, to in machine.rows[state] if contains(ranges, code)]
             if not after:
                 return frozenset(found)
-            state, place = after[0], place + 1
+            state, position = after[0], position + 1
 
     def _repeat_ends(
         self, item: Texts, low: int, high: int | None, starts: frozenset[int]
