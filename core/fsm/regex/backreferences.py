@@ -44,17 +44,17 @@ def _without(tree: Tree, back: Back, fold: Callable[[Ranges], Ranges] | None) ->
     texts = _texts(group)
     if texts is None:
         raise Unbounded(back.position, f"a group of at most {MAX_TEXTS} texts")
-    return _placed(tree, back, texts, fold)
+    return _substituted(tree, back, texts, fold)
 
 
-def _placed(
+def _substituted(
     tree: Tree, back: Back, texts: list[str], fold: Callable[[Ranges], Ranges] | None
 ) -> Tree:
     """Expand in the smallest part that holds the group and all references to it."""
     below = _below(tree, back.number)
     if below is not None:
         index, part = below
-        return _with_part(tree, index, _placed(part, back, texts, fold))
+        return _with_part(tree, index, _substituted(part, back, texts, fold))
     if not isinstance(tree, Seq):
         raise Unbounded(back.position, "a group that is matched before it, once")
     is_met = False

@@ -50,9 +50,9 @@ class _Looking:
         self.states: dict[tuple[Behind, Threads], int] = {}
         self.queue: list[tuple[Behind, Threads]] = []
         self.stepped: dict[tuple[Threads, int, Verdicts], Threads] = {}
-        self.entered: dict[tuple[Thread, Verdicts], Threads] = {}
-        self.led: dict[tuple[Behind, int], Behind] = {}
-        self.judged: dict[Behind, tuple[Verdicts, tuple[frozenset[int], ...]]] = {}
+        self.known_entries: dict[tuple[Thread, Verdicts], Threads] = {}
+        self.next_behind: dict[tuple[Behind, int], Behind] = {}
+        self.known_verdicts: dict[Behind, tuple[Verdicts, tuple[frozenset[int], ...]]] = {}
         self.work = 0
 
     def run(self, start: int) -> tuple[list[Row], list[bool]]:
@@ -85,7 +85,7 @@ class _Looking:
         """Where the lookbehinds are after a character of a class."""
         if not behind:
             return behind
-        found = self.led.get((behind, member))
+        found = self.next_behind.get((behind, member))
         if found is None:
             kinds, targets = self.nfa.kinds, self.nfa.targets
             found = tuple(
@@ -96,7 +96,7 @@ class _Looking:
                 )
                 for nfa_states in self._verdicts(behind)[1]
             )
-            self.led[behind, member] = found
+            self.next_behind[behind, member] = found
             self._spend(len(found))
         return found
 
@@ -104,15 +104,15 @@ class _Looking:
         """Which lookbehinds match what precedes, and the NFA states of each."""
         if not behind:
             return (), ()
-        known = self.judged.get(behind)
+        known = self.known_verdicts.get(behind)
         if known is None:
             verdicts: list[bool] = []
             nfa_states: list[frozenset[int]] = []
-            for (start, end), led in zip(self.nfa.behinds, behind, strict=True):
-                reached = self._reached((start, *led), verdicts)
+            for (start, end), next_behind in zip(self.nfa.behinds, behind, strict=True):
+                reached = self._reached((start, *next_behind), verdicts)
                 verdicts.append(end in reached)
                 nfa_states.append(reached)
-            known = self.judged[behind] = tuple(verdicts), tuple(nfa_states)
+            known = self.known_verdicts[behind] = tuple(verdicts), tuple(nfa_states)
             self._spend(sum(map(len, nfa_states)))
         return known
 
@@ -133,7 +133,7 @@ class _Looking:
 
     def _enter(self, thread: Thread, verdicts: Verdicts) -> Threads:
         """The threads that a thread becomes without a character."""
-        known = self.entered.get((thread, verdicts))
+        known = self.known_entries.get((thread, verdicts))
         if known is not None:
             return known
         found, seen, stack = set[Thread](), set[Thread](), [thread]
@@ -149,7 +149,7 @@ class _Looking:
             elif self._is_waiting(here):
                 found.add(here)
         self._spend(len(seen))
-        self.entered[thread, verdicts] = reduced = self._reduced(found)
+        self.known_entries[thread, verdicts] = reduced = self._reduced(found)
         return reduced
 
     def _is_waiting(self, thread: Thread) -> bool:

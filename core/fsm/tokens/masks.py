@@ -122,8 +122,8 @@ class Masks:
         """Bits of the tokens reached, of those only that are to be kept."""
         tokens: Ints32 = np.append(reached.tokens, reached.inside_tokens)
         flags = self._vocabulary.flags(tokens if keep is None else tokens[keep])
-        twins = self._vocabulary.trie.twins
-        flags[twins[flags[twins[:, 0]], 1]] = True
+        duplicates = self._vocabulary.trie.duplicates
+        flags[duplicates[flags[duplicates[:, 0]], 1]] = True
         if self._dfa.is_accepting(state):
             flags[self._vocabulary.end_ids] = True
         return self._vocabulary.pack(flags)

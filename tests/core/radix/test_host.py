@@ -115,7 +115,7 @@ def test_tokens_that_were_saved_when_cached_leave_without_a_copy() -> None:
     machine.check()
 
 
-def test_where_the_pool_has_no_room_what_is_away_stays_away() -> None:
+def test_offloaded_tokens_stay_offloaded_where_the_pool_has_no_room() -> None:
     machine = Machine(8, 100, is_eager=False)
     machine.run("", ints(1, 2, 3, 4, 5))
     machine.release(0)

@@ -93,7 +93,7 @@ def test_greedy_rows_get_the_likeliest_and_unsound_rows_none(library, device) ->
     assert 0 <= found[4] < 7 and found[5] == 0
 
 
-def test_a_batch_is_drawn_alike_again_and_another_seed_draws_otherwise(library, device) -> None:
+def test_a_batch_is_sampled_alike_again_and_another_seed_samples_otherwise(library, device) -> None:
     logits = torch.zeros(8, SIZE)
     draws = [Draw(1.0, seed=seed) for seed in range(8)]
     others = [Draw(1.0, seed=seed + 100) for seed in range(8)]

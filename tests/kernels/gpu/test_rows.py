@@ -47,7 +47,7 @@ def test_a_residual_is_added_before_its_norm(dtype, device) -> None:
     assert is_close(found, normed(there.cpu(), weight), dtype)
 
 
-def test_pairs_are_turned_in_place_and_nothing_else(dtype, device) -> None:
+def test_pairs_are_rotated_in_place_and_nothing_else(dtype, device) -> None:
     torch.manual_seed(3)
     x, angles = (
         torch.randn(5, 9, 16).to(dtype),

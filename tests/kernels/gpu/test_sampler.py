@@ -33,7 +33,7 @@ def drawn(logits: torch.Tensor, draws: list[Draw], device: torch.device) -> list
     return found.tolist()
 
 
-def test_every_filter_draws_what_the_sampler_draws(device) -> None:
+def test_every_filter_samples_what_the_sampler_samples(device) -> None:
     rng = np.random.default_rng(0)
     plain = Draw(temperature=1.0)
     draws = [

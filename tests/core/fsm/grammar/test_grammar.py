@@ -384,7 +384,7 @@ def test_a_vocabulary_without_all_bytes_is_steered_to_what_it_can_spell() -> Non
         assert guide.cursor(text).is_accepting
 
 
-def test_the_error_of_a_broken_grammar_is_told_once() -> None:
+def test_the_error_of_an_invalid_grammar_is_reported_once() -> None:
     with pytest.raises(InvalidCall) as caught:
         guide_of("start: foo\n", PIECES_LIBRARY)
     assert str(caught.value).count("invalid ") == 1

@@ -110,7 +110,7 @@ def test_places_from_which_no_value_comes_are_left_out() -> None:
     assert matcher.validate_tokens(list(b'{"a')) == 2
 
 
-def test_tagged_options_that_lead_back_to_themselves_are_told_apart() -> None:
+def test_tagged_options_that_lead_back_to_themselves_are_distinguished() -> None:
     pair = {"left": {"$ref": "#"}, "right": {"$ref": "#"}}
     schema = {
         "oneOf": [

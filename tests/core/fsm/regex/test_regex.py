@@ -98,7 +98,7 @@ def test_ignoring_case_takes_for_one_what_re_takes_for_one() -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"\d{3}-\d{4}", r"\w+", r"[\d\s]+", r"(?i)(?:\w|\s)+"])
-def test_classes_are_of_ascii_unless_unicode_is_asked_for(pattern: str) -> None:
+def test_classes_are_of_ascii_unless_unicode_is_requested(pattern: str) -> None:
     texts = ["123-4567", "a_1", "1 2\t", "81۵-1߂۵߅", "é", "١", "\u2003", "ſ"]
     ours = [text for text in texts if compile_regex(pattern).matches(text)]
     assert ours == [text for text in texts if text.isascii() and re.fullmatch(pattern, text)]

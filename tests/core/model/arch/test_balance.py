@@ -73,7 +73,7 @@ def test_norms_of_heads_are_scaled_in_the_place_of_queries_and_keys() -> None:
     assert (found_norms[:, 22:] == 1).all()
 
 
-def test_pairs_that_are_turned_together_are_scaled_alike() -> None:
+def test_pairs_that_are_rotated_together_are_scaled_alike() -> None:
     random = torch.Generator().manual_seed(4)
     queries, keys = (torch.rand(n, DIM, generator=random).exp2() for n in (HEADS, KV_HEADS))
     keys[0, 5], keys[1, 8:10], queries[3, 12:14] = 1000.0, 0.001, 5000.0
