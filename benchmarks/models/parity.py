@@ -32,7 +32,7 @@ from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.host import Host
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.text.tokenizer import Tokenizer
-from forkroot.models.tasks.world import documents
+from forkroot.models.training.tasks.world import documents
 
 Answer: TypeAlias = tuple[int, ...]
 

@@ -34,7 +34,7 @@ class Node(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Tells this node from others; `refusals.shown` gives the pointer in it."""
+        """Identifies this node; `errors.shown` gives its JSON pointer."""
         return derived(self.path, "not") if self.is_not else self.path
 
     def negated(self) -> Node:
