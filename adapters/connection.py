@@ -38,8 +38,8 @@ from ..core.model.hub.folders import (
     is_hub_model,
     model_folder,
     model_of_page,
-    no_model,
     pinned,
+    unknown_model,
 )
 from .hints.prefix import Prefixes
 
@@ -98,7 +98,7 @@ def _started(
         if backend is not None:
             return backend
         if not is_hub_model(model):
-            raise no_model(model, _OTHERS)
+            raise unknown_model(model, _OTHERS)
     settings = registry.placed(settings)
     introduce_embedded(model)
     if process:
@@ -166,7 +166,7 @@ def check_name(model: str | Path) -> None:
 
     is_possible = is_known(model) or is_url(model) or is_hub_model(model)
     if not is_possible and not registry().loads_models:
-        raise no_model(model, _OTHERS)
+        raise unknown_model(model, _OTHERS)
 
 
 def located(model: str | Path, revision: str | None = None) -> str | Path:

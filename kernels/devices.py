@@ -77,15 +77,15 @@ def _flashinfer(pool: Pool) -> Attention:
 
 
 def _draw_by_triton() -> Drawing:
-    from .gpu.draws import draw
+    from .gpu.sampler import sample_tokens
 
-    return draw
+    return sample_tokens
 
 
 def _draw_by_flashinfer() -> Drawing:
-    from .gpu.flashinfer_draws import FlashInferDraws
+    from .gpu.flashinfer_sampler import FlashInferSampler
 
-    return FlashInferDraws()
+    return FlashInferSampler()
 
 
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(

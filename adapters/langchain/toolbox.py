@@ -131,7 +131,9 @@ def _asked(options: Mapping[str, Any]) -> Constraint | None:
     """The constraint of an answer that is no tool call."""
     given = [name for name in (*CONSTRAINTS, "response_format") if options.get(name) is not None]
     if len(given) > 1:
-        raise InvalidCall(given[1], options[given[1]], f"none beside {given[0]}")
+        raise InvalidCall(
+            given[1], options[given[1]], f"at most one constraint; {given[0]} is set too"
+        )
     if not given:
         return None
     name, value = given[0], options[given[0]]

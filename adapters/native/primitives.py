@@ -168,11 +168,11 @@ def _check_together(given: Mapping[str, Any]) -> None:
     names = [name for name in given if name not in ("name", "choices_method", "backend")]
     limits = [name for name in names if name in _LIMITS]
     if len(limits) > 1:
-        allowed = f"None beside {limits[0]}: at most one of {', '.join(_LIMITS)}"
+        allowed = f"at most one of {', '.join(_LIMITS)}; {limits[0]} is set too"
         raise InvalidCall(limits[1], given[limits[1]], allowed)
     if "choices" in given and len(names) > 1:
         other = next(name for name in names if name != "choices")
-        allowed = "none beside choices, with which go name, choices_method and backend only"
+        allowed = "only name, choices_method and backend together with choices"
         raise InvalidCall(other, given[other], allowed)
     if "resample" not in given:
         return

@@ -34,12 +34,12 @@ MODES = {
 
 
 @function
-def judge(s: ProgramState, root: str, asks: list[str], length: int) -> None:
+def judge(s: ProgramState, root: str, questions: list[str], length: int) -> None:
     """Fork over a root, one branch for each question, and join."""
     s += root
-    branches = s.fork(len(asks))
-    for branch, ask in zip(branches, asks, strict=True):
-        branch += ask + gen("answer", max_tokens=length, temperature=0.0, ignore_eos=True)
+    branches = s.fork(len(questions))
+    for branch, question in zip(branches, questions, strict=True):
+        branch += question + gen("answer", max_tokens=length, temperature=0.0, ignore_eos=True)
     branches.join()
 
 
@@ -55,9 +55,9 @@ def items(tokenizer: Tokenizer, num_roots: int, length: int, seed: int) -> list[
     """Arguments of the programs, which take turns in using the roots."""
     draw = random.Random(seed)
     roots = [text(tokenizer, draw, ROOT_LEN) for _ in range(num_roots)]
-    asks = [text(tokenizer, draw, 8) for _ in range(NUM_BRANCHES)]
+    questions = [text(tokenizer, draw, 8) for _ in range(NUM_BRANCHES)]
     return [
-        {"root": roots[index % num_roots], "asks": asks, "length": length}
+        {"root": roots[index % num_roots], "questions": questions, "length": length}
         for index in range(NUM_PROGRAMS)
     ]
 

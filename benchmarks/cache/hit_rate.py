@@ -155,8 +155,8 @@ def main() -> None:
         "theorem": {order: theorem(order) for order in ORDERS},
         "workloads": [measure(shape, args.share, config, settings) for shape in shapes],
     }
-    told = {"overlap": True} if args.overlap else {}
-    report("hit_rate", figures, args.out, seed=args.seed, share=args.share, **told)
+    settings_of_run = {"overlap": True} if args.overlap else {}
+    report("hit_rate", figures, args.out, seed=args.seed, share=args.share, **settings_of_run)
 
 
 if __name__ == "__main__":

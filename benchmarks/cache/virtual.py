@@ -93,9 +93,9 @@ class VirtualRuntime:
     def finish(self) -> dict[str, Any]:
         """Check that all is sound, and say how it went."""
         self._engine.check()
-        asked = [sequence for sequence in self.sequences if not sequence.job.is_prefill_only]
-        prompt_tokens = sum(sequence.prompt_len for sequence in asked)
-        decoded = sum(max(0, sequence.num_new - 1) for sequence in asked)
+        requests = [sequence for sequence in self.sequences if not sequence.job.is_prefill_only]
+        prompt_tokens = sum(sequence.prompt_len for sequence in requests)
+        decoded = sum(max(0, sequence.num_new - 1) for sequence in requests)
         counters = self._engine.counters
         return {
             "prompt_tokens": prompt_tokens,

@@ -19,7 +19,7 @@ from forkroot.core.api.protocol import Call, ForkHint, Reply, Sampling, Tokens
 Ids: TypeAlias = tuple[int, ...]
 Step: TypeAlias = "Call | Program"
 Program: TypeAlias = Generator[list[Step], list[Any], Any]
-Body: TypeAlias = Callable[["Desk"], Program]
+Body: TypeAlias = Callable[["ProgramContext"], Program]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Workload:
 
     def programs(self, hints: bool) -> Iterator[Program]:
         """Fresh runs of the programs, with or without fork hints."""
-        desk = Desk(hints)
-        return (body(desk) for body in self.bodies)
+        context = ProgramContext(hints)
+        return (body(context) for body in self.bodies)
 
 
-class Desk:
+class ProgramContext:
     """Where programs begin. hints: whether their forks say what they share before they call."""
 
     def __init__(self, hints: bool) -> None:
@@ -55,12 +55,12 @@ class Desk:
 class Draft:
     """What a program, or a branch of it, has written so far.
 
-    desk: where its program began. ids: its text.
+    context: where its program began. ids: its text.
     born: how many tokens of it were its parent's.
     """
 
-    def __init__(self, desk: Desk, ids: Ids, hint: ForkHint | None = None) -> None:
-        self.desk = desk
+    def __init__(self, context: ProgramContext, ids: Ids, hint: ForkHint | None = None) -> None:
+        self.context = context
         self._hint = hint
         self.ids = ids
         self.born = len(ids)
@@ -92,8 +92,8 @@ class Draft:
 
     def fork(self, num: int) -> tuple[list[Step], list[Draft]]:
         """Branches, and the call (none without hints) that plants what they share."""
-        hint = self.desk.root(num)
-        branches = [Draft(self.desk, self.ids, hint) for _ in range(num)]
+        hint = self.context.root(num)
+        branches = [Draft(self.context, self.ids, hint) for _ in range(num)]
         if hint is None:
             return [], branches
         return [_call(self.ids, Sampling(max_tokens=0), hint)], branches
@@ -111,7 +111,7 @@ def _call(
 
 def answering(*ids: Ids, length: int) -> Body:
     """A program of one call."""
-    return lambda desk: desk.begin(*ids).gen(length)
+    return lambda context: context.begin(*ids).gen(length)
 
 
 class Maker:
@@ -158,7 +158,7 @@ class _Task:
 
     program: Program
     parent: _Task | None
-    place: int
+    position: int
     answers: list[Any] = field(default_factory=list)
     num_open: int = 0
 
@@ -203,14 +203,14 @@ class Driver:
         while not self._ended.empty():
             self._take(*self._ended.get())
 
-    def _take(self, task: _Task, place: int, reply: Reply) -> None:
-        self._deliver(task, place, reply.result())
+    def _take(self, task: _Task, position: int, reply: Reply) -> None:
+        self._deliver(task, position, reply.result())
 
-    def _deliver(self, task: _Task | None, place: int, value: Any) -> None:
+    def _deliver(self, task: _Task | None, position: int, value: Any) -> None:
         if task is None:
-            self._results[place] = value
+            self._results[position] = value
             return
-        task.answers[place] = value
+        task.answers[position] = value
         task.num_open -= 1
         if task.num_open == 0:
             self._resume(task)
@@ -220,16 +220,16 @@ class Driver:
         try:
             steps = task.program.send(task.answers) if task.answers else next(task.program)
         except StopIteration as end:
-            self._deliver(task.parent, task.place, end.value)
+            self._deliver(task.parent, task.position, end.value)
             return
         assert steps, "a program yields at least one step"
         task.answers, task.num_open = [None] * len(steps), len(steps)
-        for place, step in enumerate(steps):
-            self._begin(task, place, step)
+        for position, step in enumerate(steps):
+            self._begin(task, position, step)
 
-    def _begin(self, task: _Task, place: int, step: Step) -> None:
+    def _begin(self, task: _Task, position: int, step: Step) -> None:
         if isinstance(step, Call):
             reply = self._submit(step)
-            reply.when_done(lambda ended: self._ended.put((task, place, ended)))
+            reply.when_done(lambda ended: self._ended.put((task, position, ended)))
         else:
-            self._resume(_Task(step, task, place))
+            self._resume(_Task(step, task, position))

@@ -10,7 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from forkroot.benchmarks.common import workloads
-from forkroot.benchmarks.common.programs import Body, Desk, Ids, Maker, Program, Workload, answering
+from forkroot.benchmarks.common.programs import (
+    Body,
+    Ids,
+    Maker,
+    Program,
+    ProgramContext,
+    Workload,
+    answering,
+)
 from forkroot.core.api.protocol import (
     Call,
     Choices,
@@ -121,7 +129,7 @@ def _constrained(
     head = make.ids(head_len)
 
     def body(question: Ids, allowed: Constraint) -> Body:
-        def run(desk: Desk) -> Program:
+        def run(context: ProgramContext) -> Program:
             sampling = Sampling(max_tokens=384, temperature=0.0)
             yield [Call((Tokens((*head, *question)),), sampling, constraint=allowed)]
 

@@ -22,7 +22,7 @@ from tokenizers import AddedToken, Regex, decoders, models, pre_tokenizers, trai
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.text.tokenizer import Tokenizer, byte_alphabet
-from forkroot.models.tasks.world import documents
+from forkroot.models.training.tasks.world import documents
 
 TEKKEN = "tekken_240911.json"
 MADE_SIZE, MADE_DOCUMENTS, MADE_BYTES = 32_768, 2_000, 8_000_000

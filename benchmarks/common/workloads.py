@@ -12,11 +12,11 @@ from operator import mul
 
 from forkroot.benchmarks.common.programs import (
     Body,
-    Desk,
     Draft,
     Ids,
     Maker,
     Program,
+    ProgramContext,
     Workload,
     answering,
 )
@@ -37,7 +37,7 @@ def hellaswag(make: Maker) -> Workload:
     shots = make.ids(2000)
 
     def body(question: Ids, options: tuple[str, ...]) -> Body:
-        return lambda desk: desk.begin(shots, question).select(options)
+        return lambda context: context.begin(shots, question).select(options)
 
     questions = make.texts(make.num(200), 30, 70)
     bodies = [body(question, tuple(make.option() for _ in range(4))) for question in questions]
@@ -57,8 +57,8 @@ def react(make: Maker) -> Workload:
     shots = make.ids(1900)
 
     def body(question: Ids, trace: list[Ids], lengths: list[int]) -> Body:
-        def run(desk: Desk) -> Program:
-            draft = desk.begin(shots, question)
+        def run(context: ProgramContext) -> Program:
+            draft = context.begin(shots, question)
             for text, length in zip([*trace, ()], lengths, strict=True):
                 _, (attempt,) = draft.fork(1)
                 yield [attempt.gen(length)]
@@ -98,20 +98,20 @@ def _trees(make: Maker, widths: tuple[int, ...]) -> list[Body]:
     guides = make.texts(len(widths), 30, 60)
     sizes = list(accumulate(widths, mul))
 
-    def grow(draft: Draft, depth: int, place: int, lengths: list[list[int]]) -> Program:
+    def grow(draft: Draft, depth: int, branch_index: int, lengths: list[list[int]]) -> Program:
         if depth == len(widths):
             return
         plants, branches = draft.add(guides[depth]).fork(widths[depth])
-        first = place * widths[depth]
+        first = branch_index * widths[depth]
         thoughts = [think(b, depth, first + i, lengths) for i, b in enumerate(branches)]
         yield [*plants, *thoughts]
 
-    def think(draft: Draft, depth: int, place: int, lengths: list[list[int]]) -> Program:
-        yield from draft.gen(lengths[depth][place])
-        yield from grow(draft, depth + 1, place, lengths)
+    def think(draft: Draft, depth: int, branch_index: int, lengths: list[list[int]]) -> Program:
+        yield from draft.gen(lengths[depth][branch_index])
+        yield from grow(draft, depth + 1, branch_index, lengths)
 
     def body(question: Ids, lengths: list[list[int]]) -> Body:
-        return lambda desk: grow(desk.begin(question), 0, 0, lengths)
+        return lambda context: grow(context.begin(question), 0, 0, lengths)
 
     return [
         body(question, [make.lengths(size, 80, 256) for size in sizes])
@@ -129,11 +129,11 @@ def skeleton_of_thought(make: Maker) -> Workload:
         (short, long), *rest = lengths
         start = len(draft.ids)
         yield from draft.gen(short)
-        expanded = Draft(draft.desk, (*shots, *topic, *draft.ids[start:]))
+        expanded = Draft(draft.context, (*shots, *topic, *draft.ids[start:]))
         yield [expanded.gen(long), tips(draft, topic, rest)]
 
     def body(topic: Ids, lengths: list[tuple[int, int]]) -> Body:
-        return lambda desk: tips(desk.begin(ask, topic), topic, lengths)
+        return lambda context: tips(context.begin(ask, topic), topic, lengths)
 
     bodies = []
     for topic in make.texts(make.num(64), 5, 15):
@@ -159,8 +159,8 @@ def _joins(
     head, asks = make.ids(200), make.texts(width, 10, 30)
 
     def body(article: Ids, lengths: list[int]) -> Body:
-        def run(desk: Desk) -> Program:
-            draft = desk.begin(head, article)
+        def run(context: ProgramContext) -> Program:
+            draft = context.begin(head, article)
             plants, branches = draft.fork(width)
             pairs = zip(branches, asks, lengths, strict=True)
             yield [*plants, *(branch.write(ask, length) for branch, ask, length in pairs)]
@@ -183,8 +183,8 @@ def long_chat(make: Maker) -> Workload:
 
 def _chats(make: Maker, answer: tuple[int, int]) -> list[Body]:
     def body(turns: list[Ids], lengths: list[int]) -> Body:
-        def run(desk: Desk) -> Program:
-            draft = desk.begin()
+        def run(context: ProgramContext) -> Program:
+            draft = context.begin()
             for text, length in zip(turns, lengths, strict=True):
                 yield from draft.write(text, length)
 
@@ -218,8 +218,8 @@ def in_batch(make: Maker) -> Workload:
     """Programs that send one prefix thirty-two times at the same moment."""
 
     def body(prefix: Ids, questions: list[Ids]) -> Body:
-        def run(desk: Desk) -> Program:
-            plants, branches = desk.begin(prefix).fork(len(questions))
+        def run(context: ProgramContext) -> Program:
+            plants, branches = context.begin(prefix).fork(len(questions))
             pairs = zip(branches, questions, strict=True)
             yield [*plants, *(branch.write(text, 1) for branch, text in pairs)]
 
@@ -234,8 +234,8 @@ def city(make: Maker) -> Workload:
     head, keys = make.ids(40), make.texts(5, 4, 8)
 
     def body(document: Ids, lengths: list[int]) -> Body:
-        def run(desk: Desk) -> Program:
-            draft = desk.begin(head, document)
+        def run(context: ProgramContext) -> Program:
+            draft = context.begin(head, document)
             for key, length in zip(keys, lengths, strict=True):
                 yield from draft.write(key, length)
 

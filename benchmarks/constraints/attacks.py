@@ -40,7 +40,7 @@ def long_list(number: int) -> Constraint:
 
 
 def tangled_schema(number: int) -> Constraint:
-    places = {
+    definitions = {
         f"n{i}": {
             "type": "object",
             "properties": {
@@ -50,7 +50,7 @@ def tangled_schema(number: int) -> Constraint:
         }
         for i in range(60)
     }
-    return JsonSchema({"$defs": places, "$ref": "#/$defs/n0"})
+    return JsonSchema({"$defs": definitions, "$ref": "#/$defs/n0"})
 
 
 def many_rules(number: int) -> Constraint:

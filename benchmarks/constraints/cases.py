@@ -14,11 +14,13 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError
-
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.constraints.constraints import RECORD, patterns
 from forkroot.core.api.protocol import Choices, Constraint, Grammar, JsonSchema, Regex
+
+with needs("jsonschema"):
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
 
 
 class Case(NamedTuple):

@@ -120,7 +120,7 @@ class OutlinesCore:
         self.current.advance(token, False)
 
 
-RIVALS = {"llguidance": Llguidance, "xgrammar": Xgrammar, "outlines_core": OutlinesCore}
+PEERS = {"llguidance": Llguidance, "xgrammar": Xgrammar, "outlines_core": OutlinesCore}
 
 
 def spell(vocabulary: Vocabulary, data: bytes) -> list[int]:

@@ -25,7 +25,7 @@ from forkroot.benchmarks.common import vocabularies
 from forkroot.benchmarks.common.drive import constraints_of
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.common.vocabularies import Words
-from forkroot.benchmarks.constraints.constrainers import RIVALS, Forkroot, System, spell
+from forkroot.benchmarks.constraints.constrainers import PEERS, Forkroot, System, spell
 from forkroot.core.api.protocol import Regex
 from forkroot.core.fsm.regex.dfa import Dfa
 from forkroot.core.fsm.regex.regex import compile_regex
@@ -138,7 +138,7 @@ def run(words: Words, options: argparse.Namespace) -> dict[str, Any]:
     """Figures of each pattern, for forkroot and each rival; these take turns in every round."""
     vocabulary = Vocabulary(words.tokenizer.token_bytes, words.end_ids)
     systems: dict[str, System] = {"forkroot": Forkroot(vocabulary)}
-    systems |= {name: RIVALS[name](vocabulary) for name in options.rival}
+    systems |= {name: PEERS[name](vocabulary) for name in options.rival}
     compile_regex(r"\w\d\s")  # the tables of Unicode, once for a process
     figures: dict[str, Any] = {}
     for name, pattern in patterns(Random(options.seed)).items():
@@ -175,7 +175,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--vocabulary", type=Path, help="unset: tekken")
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--rival", action="append", default=[], choices=sorted(RIVALS))
+    options.add_argument("--rival", action="append", default=[], choices=sorted(PEERS))
     chosen = options.parse_args()
     words = vocabularies.read(chosen.vocabulary) if chosen.vocabulary else vocabularies.tekken()
     figures = run(words, chosen) | {"one pattern": compile_again(words)}

@@ -113,13 +113,13 @@ def make_call(case: Case, least: int, random: Random, is_model: bool) -> Call:
         n=random.choice((1, 1, 1, 2)),
         min_tokens=random.choice((0, 0, 0, min(budget, 5))),
         logprobs=random.choice((None, None, None, 0)),
-        **(_manner(random) if is_model else {}),
+        **(_random_sampling(random) if is_model else {}),
     )
     prompt = (Text(random.choice(PROMPTS)),)
     return Call(prompt, sampling, case.constraint, stream=random.random() < 0.3)
 
 
-def _manner(random: Random) -> dict[str, Any]:
+def _random_sampling(random: Random) -> dict[str, Any]:
     """Fields of Sampling: how a model's tokens are drawn."""
     return {
         "temperature": random.choice((0.0, 0.3, 1.0, 2.0, 10.0)),

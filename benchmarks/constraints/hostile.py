@@ -87,11 +87,11 @@ def attack(backend: LocalBackend, constraint: Constraint) -> str:
     try:
         reply.result(60)
     except ForkrootError as error:
-        return f"{type(error).__name__}: {_told(error)}"
+        return f"{type(error).__name__}: {_summary(error)}"
     return "answered"
 
 
-def _told(error: ForkrootError) -> str:
+def _summary(error: ForkrootError) -> str:
     try:
         return str(error)
     except RecursionError as fault:
@@ -229,8 +229,8 @@ def main() -> None:
     with LocalBackend.from_folder("tiny", num_slots=16_384) as backend:
         figures = measure(backend, kinds, args.rounds, args.window)
         backend.check()
-    place = {"streams": STREAMS, "switch_interval": sys.getswitchinterval()}
-    report("hostile", {"attacks": figures, **place}, args.out, model="tiny", seed=args.seed)
+    conditions = {"streams": STREAMS, "switch_interval": sys.getswitchinterval()}
+    report("hostile", {"attacks": figures, **conditions}, args.out, model="tiny", seed=args.seed)
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ LONGEST_PROMPT, WIDE = 200, 120
 SIZES = MappingProxyType({"context_len": CONTEXT_LEN, "num_slots": NUM_SLOTS})
 
 
-class Scribe:
+class ScriptedRunner:
     """Writes known answers; counts its passes.
 
     answers: tokens by the seed of the draw.
@@ -80,14 +80,14 @@ def count_passes(words: Words, seed: int) -> dict[str, Any]:
         answers = {i: words.tokenizer.encode(text) for i, text in enumerate(texts)}
         runs = []
         for has_jumps in (False, True):
-            scribe = Scribe(answers)
-            drive = Drive(words, scribe, words.size, constraints, jumps=has_jumps, **SIZES)
+            scripted_runner = ScriptedRunner(answers)
+            drive = Drive(words, scripted_runner, words.size, constraints, jumps=has_jumps, **SIZES)
             for i, text in enumerate(texts):
                 sampling = Sampling(max_tokens=len(answers[i]), seed=i)
                 call = Call((Text("JSON:"),), sampling, Regex(pattern))
                 output = drive.answers([call])[0].outputs[0]
                 assert output.text == text and list(output.ids) == answers[i]
-            runs.append(scribe.num_runs)
+            runs.append(scripted_runner.num_runs)
         plain, jumping = (count / len(texts) for count in runs)
         ratio = round(plain / jumping, 2)
         figures[name] = {"plain": plain, "jumping": jumping, "ratio": ratio}
@@ -223,17 +223,17 @@ def canonical(checkpoint: Checkpoint, words: Words, count: int, seed: int) -> di
                 continue  # not taken, for want of budget; or taken back by a later one
             figures["jumps"] += 1
             figures["tokens"] += len(new)
-            place = _index_at(whole, len(tokenizer.join_bytes(kept)), tokenizer.token_bytes)
-            is_same = place is not None and whole[place : place + len(new)] == list(new)
+            offset = _index_at(whole, len(tokenizer.join_bytes(kept)), tokenizer.token_bytes)
+            is_same = offset is not None and whole[offset : offset + len(new)] == list(new)
             figures["jumps_not_canonical"] += not is_same
     return {"answers": len(calls), **figures}
 
 
-def _index_at(ids: list[int], place: int, table: Sequence[bytes]) -> int | None:
+def _index_at(ids: list[int], offset: int, table: Sequence[bytes]) -> int | None:
     """Which token begins at this byte."""
     start = 0
     for index, token in enumerate([*ids, None]):
-        if start == place:
+        if start == offset:
             return index
         start += len(table[token]) if token is not None else 0
     return None

@@ -25,7 +25,7 @@ from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.fsm.tokens.retokenize import Retokenizer
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 from forkroot.core.text.tokenizer import Tokenizer, byte_alphabet
-from forkroot.models.tokenizer import WORDS as EMBEDDED
+from forkroot.models.training.tokenizer import WORDS as EMBEDDED
 
 PIECES = (
     *("the", "then", "there", "name", "names", "house", '"name": "', '", "age": ', "12", "345"),

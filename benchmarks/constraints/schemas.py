@@ -31,15 +31,18 @@ from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
-import referencing.exceptions
-from jsonschema import Draft202012Validator, FormatChecker, validators
-from jsonschema_specifications import REGISTRY
 
 from forkroot.benchmarks.common import vocabularies
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.protocol import CallFailed, ForkrootError, InvalidCall, JsonSchema
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Guide
+
+with needs("jsonschema"):
+    import referencing.exceptions
+    from jsonschema import Draft202012Validator, FormatChecker, validators
+    from jsonschema_specifications import REGISTRY
 
 SPACED = (", ", ": ")
 BUDGETS = (16, 60, 200, 600)
@@ -55,7 +58,7 @@ class Outcome(NamedTuple):
 
     name: str
     refusal: str = ""
-    place: str = ""
+    pointer: str = ""
     seconds: float = 0.0
     num_answers: int = 0
     num_cut: int = 0
@@ -80,28 +83,33 @@ def main() -> None:
     options.add_argument("--processes", type=int, default=1)
     options.add_argument("--show", type=int, default=25)
     options.add_argument("--list", action="store_true")
-    asked = options.parse_args()
-    if asked.suite is not None:
-        _measure(asked, list(_groups(asked.suite, asked.only)), _group_outcome, "schema_suite")
-    if asked.folder is not None:
-        paths = [p for p in sorted(asked.folder.rglob("*.json")) if asked.only in str(p)]
-        paths = paths[:: asked.every]
-        names = [str(path.relative_to(asked.folder)) for path in paths]
-        work = partial(_schema_outcome, num_walks=asked.walks, seed=asked.seed)
-        _measure(asked, list(zip(names, paths, strict=True)), work, "schemas")
+    args = options.parse_args()
+    if args.suite is not None:
+        _measure(
+            args,
+            list(_groups(args.suite, args.only)),
+            _group_outcome,
+            "schema_suite",
+        )
+    if args.folder is not None:
+        paths = [p for p in sorted(args.folder.rglob("*.json")) if args.only in str(p)]
+        paths = paths[:: args.every]
+        names = [str(path.relative_to(args.folder)) for path in paths]
+        work = partial(_schema_outcome, num_walks=args.walks, seed=args.seed)
+        _measure(args, list(zip(names, paths, strict=True)), work, "schemas")
 
 
-def _measure(asked: Namespace, cases: list[Any], work: Any, benchmark: str) -> None:
-    run = partial(_limited, work=work, limit=asked.limit)
+def _measure(args: Namespace, cases: list[Any], work: Any, benchmark: str) -> None:
+    run = partial(_limited, work=work, limit=args.limit)
     outcomes: list[Outcome] = []
-    with ProcessPoolExecutor(asked.processes) as pool:
-        found = pool.map(run, cases) if asked.processes > 1 else map(run, cases)
+    with ProcessPoolExecutor(args.processes) as pool:
+        found = pool.map(run, cases) if args.processes > 1 else map(run, cases)
         for outcome in found:
             outcomes.append(outcome)
-            if asked.list:
+            if args.list:
                 _list(outcome)
-    _show(outcomes, asked)
-    report(benchmark, figures(outcomes), asked.out, seed=asked.seed, walks=asked.walks)
+    _show(outcomes, args)
+    report(benchmark, figures(outcomes), args.out, seed=args.seed, walks=args.walks)
 
 
 def figures(outcomes: list[Outcome]) -> dict[str, Any]:
@@ -127,24 +135,24 @@ def figures(outcomes: list[Outcome]) -> dict[str, Any]:
 
 
 def _list(o: Outcome) -> None:
-    line = f"{o.name}\t{o.seconds:.2f}\t{o.place}\t{o.refusal[:150]}"
+    line = f"{o.name}\t{o.seconds:.2f}\t{o.pointer}\t{o.refusal[:150]}"
     print(line, file=sys.stderr, flush=True)
 
 
-def _show(outcomes: list[Outcome], asked: Namespace) -> None:
+def _show(outcomes: list[Outcome], args: Namespace) -> None:
     for o in outcomes:
         for kind, texts in (("INVALID", o.invalid), ("WRONG", o.wrong), ("MISSED", o.missed)):
             for text in texts:
                 print(f"{kind} {o.name}: {text[:300]}", file=sys.stderr)
-    reasons = Counter((_keyword(o.place), o.refusal[:90]) for o in outcomes if o.refusal)
-    for (word, reason), count in reasons.most_common(asked.show):
+    reasons = Counter((_keyword(o.pointer), o.refusal[:90]) for o in outcomes if o.refusal)
+    for (word, reason), count in reasons.most_common(args.show):
         print(f"{count:5} {word}: {reason}", file=sys.stderr)
     for o in sorted(outcomes, key=lambda o: -o.seconds)[:5]:
         print(f"slow  {o.name}: {o.seconds:.2f} s", file=sys.stderr)
 
 
-def _keyword(place: str) -> str:
-    return place.rpartition("/")[2]
+def _keyword(pointer: str) -> str:
+    return pointer.rpartition("/")[2]
 
 
 def _limited(case: Any, work: Any, limit: int) -> Outcome:

@@ -67,7 +67,7 @@ def main() -> int:
     outcomes = []
     for client in chosen:
         outcomes.append(attempt(client, folder, given.timeout))
-        print(told(outcomes[-1]), flush=True)
+        print(line_of(outcomes[-1]), flush=True)
     heads = ["client", "version", "ok", "seconds", "requests"]
     for row in (heads, ["---"] * len(heads), *map(cells, outcomes)):
         print(f"| {' | '.join(row)} |")
@@ -78,13 +78,13 @@ def main() -> int:
 
 def attempt(client: Client, folder: Path, timeout: float) -> Outcome:
     """Install a client if it is not there, and run its program on a server of its own."""
-    place = folder / client.name
+    workdir = folder / client.name
     started = time.perf_counter()
     try:
-        interpreter = install(client, place)
+        interpreter = install(client, workdir)
         with server(folder) as (url, log):
             started = time.perf_counter()
-            error = run(client, interpreter, place, environment(url, folder, place), timeout)
+            error = run(client, interpreter, workdir, environment(url, folder, workdir), timeout)
             seconds, requests = time.perf_counter() - started, requests_of(log)
     except (subprocess.SubprocessError, OSError, RuntimeError) as failure:
         error, requests = f"{failure!r:.1000}", {}
@@ -92,37 +92,37 @@ def attempt(client: Client, folder: Path, timeout: float) -> Outcome:
     return Outcome(client.name, client.version, not error, round(seconds, 1), requests, error)
 
 
-def install(client: Client, place: Path) -> str:
+def install(client: Client, workdir: Path) -> str:
     """The interpreter of a client's environment, which is made if it is not there, or of another
     version."""
-    mark = place / "installed.json"
+    mark = workdir / "installed.json"
     wanted = json.dumps([client.package, client.version, client.more, client.has_dependencies])
-    interpreter = sys.executable if client.runtime == "node" else str(place / "bin" / "python")
+    interpreter = sys.executable if client.runtime == "node" else str(workdir / "bin" / "python")
     if mark.exists() and mark.read_text() == wanted:
         return interpreter
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
+    shutil.rmtree(workdir, ignore_errors=True)
+    workdir.mkdir(parents=True)
     package = client.package + ("@" if client.runtime == "node" else "==") + client.version
     if client.runtime == "node":
         command = ["npm", "install", "--no-audit", "--no-fund", "--omit=optional"]
-        checked([*command, package, *client.more], place)
+        checked([*command, package, *client.more], workdir)
     else:
         uv = shutil.which("uv")  # much faster, where it is there
-        venv.create(place, with_pip=uv is None)
+        venv.create(workdir, with_pip=uv is None)
         command = [interpreter, "-m", "pip", "install", "--quiet"]
         if uv is not None:
             command = [uv, "pip", "install", "--quiet", "--python", interpreter]
         if not client.has_dependencies:
-            checked([*command, "--no-deps", package], place)
+            checked([*command, "--no-deps", package], workdir)
             package = ""
-        checked([*command, *filter(None, (package, *client.more))], place)
+        checked([*command, *filter(None, (package, *client.more))], workdir)
     mark.write_text(wanted)
     return interpreter
 
 
-def checked(command: list[str], place: Path) -> None:
+def checked(command: list[str], workdir: Path) -> None:
     """Run a command. Raises RuntimeError with the end of what it printed."""
-    done = subprocess.run(command, cwd=place, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=workdir, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command[:4])}: {(done.stdout + done.stderr)[-800:]}")
 
@@ -153,20 +153,20 @@ def server(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def long_model(folder: Path) -> Path:
     """A copy of the embedded model that takes CONTEXT tokens: more than it was trained for."""
-    place = folder / "model"
-    if not place.exists():
-        shutil.copytree(model_folder("tiny"), place)
-        path = place / "config.json"
+    workdir = folder / "model"
+    if not workdir.exists():
+        shutil.copytree(model_folder("tiny"), workdir)
+        path = workdir / "config.json"
         config = json.loads(path.read_text())
         path.write_text(json.dumps({**config, "max_position_embeddings": CONTEXT}))
-    return place
+    return workdir
 
 
-def environment(url: str, folder: Path, place: Path) -> dict[str, str]:
+def environment(url: str, folder: Path, workdir: Path) -> dict[str, str]:
     """The environment of a program: where the server is, and that nothing else is asked."""
     found = os.environ | QUIET
     found.pop("PYTHONPATH", None)  # this checkout's, which a client's environment must not see
-    tools = place / "node_modules"
+    tools = workdir / "node_modules"
     return found | {
         "FORKROOT_URL": url,
         "FORKROOT_MODEL": str(folder / "model"),
@@ -176,14 +176,18 @@ def environment(url: str, folder: Path, place: Path) -> dict[str, str]:
 
 
 def run(
-    client: Client, interpreter: str, place: Path, environment: dict[str, str], timeout: float
+    client: Client,
+    interpreter: str,
+    workdir: Path,
+    environment: dict[str, str],
+    timeout: float,
 ) -> str:
     """Run a client's program; the end of what it printed if it failed, else nothing."""
-    path = place / "output.txt"
+    path = workdir / "output.txt"
     with path.open("w") as output:
         done = subprocess.run(
             [interpreter, str(HERE / client.program)],
-            cwd=place,
+            cwd=workdir,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -200,7 +204,7 @@ def requests_of(log: Path) -> dict[str, int]:
     return dict(Counter(f"{row['method']} {row['route']} {row['status']}" for row in rows))
 
 
-def told(outcome: Outcome) -> str:
+def line_of(outcome: Outcome) -> str:
     """One line on a client, and its error."""
     lines = [" ".join(map(str, cells(outcome)))]
     return "\n".join([*lines, *re.findall(r".+", outcome.error)[-20:]])

@@ -56,9 +56,9 @@ def passage(draw: random.Random, num_words: int = PASSAGE_LEN) -> str:
 def tools(pause: Callable[[], None]) -> list[Callable[..., Any]]:
     """The four. What they find depends on what is asked only. pause: done while they look."""
 
-    def found(*asked: Any) -> list[str]:
+    def found(*questions: Any) -> list[str]:
         pause()
-        draw = random.Random(repr(asked))
+        draw = random.Random(repr(questions))
         return [passage(draw) for _ in range(NUM_PASSAGES)]
 
     def search_reviews(query: str, num_passages: int = 3) -> list[str]:
@@ -110,7 +110,7 @@ def with_demos(react: Any, draw: random.Random) -> Any:
     second |= {"next_tool_name": "search_policies", "next_tool_args": later}
     react.react.demos = [{**one, "trajectory": "", **first}, {**two, **second}]
     react.extract.predict.demos = [
-        {**it, "remedy": "voucher", "reasoning": _said(draw), "letter": _said(draw)}
+        {**it, "remedy": "voucher", "reasoning": _filler(draw), "letter": _filler(draw)}
         for it in (one, two)
     ]
     return react
@@ -119,14 +119,14 @@ def with_demos(react: Any, draw: random.Random) -> Any:
 def _taken(react: Any, draw: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """A complaint with what was looked up first, and that first step."""
     query = {"query": f"guest {draw.choice(WORDS.split())}", "num_passages": NUM_PASSAGES}
-    thought, name = _said(draw), "search_reviews"
+    thought, name = _filler(draw), "search_reviews"
     trajectory = {"thought_0": thought, "tool_name_0": name, "tool_args_0": query}
     trajectory["observation_0"] = [passage(draw) for _ in range(NUM_PASSAGES)]
     seen = {"complaint": passage(draw, 40), "trajectory": react._format_trajectory(trajectory)}
     return seen, {"next_thought": thought, "next_tool_name": name, "next_tool_args": query}
 
 
-def _said(draw: random.Random) -> str:
+def _filler(draw: random.Random) -> str:
     """As long as the agent's own thoughts."""
     return "So " + " ".join(draw.choices(_THOUGHT_WORDS.split(), k=40)) + "."
 

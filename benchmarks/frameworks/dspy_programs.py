@@ -30,16 +30,20 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import dspy
 import torch
 
 from forkroot.adapters.connection import Lent
-from forkroot.adapters.dspy import LM
 from forkroot.benchmarks.common import checkpoints
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.benchmarks.frameworks.dspy_tasks import Program, programs
 from forkroot.core.api.protocol import Call, ForkHint, Reply, Sampling, Text
 from forkroot.core.local import LocalBackend
+
+with needs("dspy-ai"):
+    import dspy
+
+    from forkroot.adapters.dspy import LM
+    from forkroot.benchmarks.frameworks.dspy_tasks import Program, programs
 
 MODES = {
     "cache + hints": {"cache": True, "hints": True},
@@ -48,7 +52,7 @@ MODES = {
     "siblings not held": {"cache": True, "hints": False, "hold_min": 1 << 30},
 }
 CONTEXT_LEN = 8192
-COUNTED_ONLY, TOLD, ALL_CACHED = "siblings not held", "cache + hints", "all cached"
+COUNTED_ONLY, HINTED, ALL_CACHED = "siblings not held", "cache + hints", "all cached"
 TEMPLATE = (
     "{% for message in messages %}<{{ message['role'] }}>\n{{ message['content'] }}\n</>\n"
     "{% endfor %}{% if add_generation_prompt %}<assistant>\n{% endif %}"
@@ -135,7 +139,7 @@ class Measured:
                 continue
             backend.clear_cache()
             self._run(mode, mode, now)
-            if mode == TOLD and self._program.is_greedy and not self._program.is_crowded:
+            if mode == HINTED and self._program.is_greedy and not self._program.is_crowded:
                 self._run(mode, ALL_CACHED, now)
 
     def _run(self, mode: str, name: str, now: Callable[[], float]) -> None:
@@ -157,15 +161,15 @@ class Measured:
 
     def figures(self) -> dict[str, Any]:
         """Medians of seconds, of ratios to "cache + hints" within each round, and counts."""
-        told = {mode: it for mode, it in self._seconds.items() if mode != COUNTED_ONLY}
+        timed = {mode: it for mode, it in self._seconds.items() if mode != COUNTED_ONLY}
         ratios = {
-            mode: [t / b for t, b in zip(times, told[TOLD], strict=True)]
-            for mode, times in told.items()
-            if mode not in (TOLD, ALL_CACHED)
+            mode: [t / b for t, b in zip(times, timed[HINTED], strict=True)]
+            for mode, times in timed.items()
+            if mode not in (HINTED, ALL_CACHED)
         }
         answers = {tuple(it) for it in self._answers.values()}
         return {
-            "seconds": {mode: round(median(times), 3) for mode, times in told.items()},
+            "seconds": {mode: round(median(times), 3) for mode, times in timed.items()},
             "times_faster_than": {mode: round(median(it), 2) for mode, it in ratios.items()},
             "same_answers": len(answers) == 1 if self._program.is_greedy else None,
             "cached_share": self._shares,

@@ -17,12 +17,15 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import dspy
-import dspy.utils.dummies
-import pytest
-
-from forkroot.adapters.dspy import LM
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import report
+
+with needs("dspy-ai pytest"):
+    import dspy
+    import dspy.utils.dummies
+    import pytest
+
+    from forkroot.adapters.dspy import LM
 
 WORDS = {"passed": 0, "scripted": 1, "typed": 2, "fault": 3}
 
@@ -63,22 +66,22 @@ class Outcomes:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Any:
         """Note the end of a test."""
-        told = yield
+        outcome = yield
         is_ours = Swapped.num_made > self._num_before
-        if call.when == "call" and is_ours and not told.skipped:
+        if call.when == "call" and is_ours and not outcome.skipped:
             self.found[item.nodeid] = _ending(call.excinfo, Path(str(item.path)))
-        return told
+        return outcome
 
 
 def _ending(info: Any, path: Path) -> tuple[str, str]:
     if info is None:
         return "passed", ""
-    told = f"{info.typename}: {str(info.value).strip()[:160]!r}"
+    outcome = f"{info.typename}: {str(info.value).strip()[:160]!r}"
     if isinstance(info.value, dspy.LMError):
-        return "typed", told
+        return "typed", outcome
     is_tests = Path(str(info.traceback[-1].path)) == path
     is_check = isinstance(info.value, AssertionError | KeyError | IndexError | AttributeError)
-    return ("scripted" if is_tests and is_check else "fault"), told
+    return ("scripted" if is_tests and is_check else "fault"), outcome
 
 
 def main() -> None:
@@ -88,9 +91,9 @@ def main() -> None:
     outcomes = Outcomes()
     quiet = ["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--timeout=60"]
     pytest.main([folder, *quiet, *options], plugins=[outcomes])
-    for name, (ending, told) in sorted(outcomes.found.items(), key=lambda it: WORDS[it[1][0]]):
+    for name, (ending, outcome) in sorted(outcomes.found.items(), key=lambda it: WORDS[it[1][0]]):
         if ending != "passed":
-            print(f"{ending:9} {name}  {told}")
+            print(f"{ending:9} {name}  {outcome}")
     counts = Counter(ending for ending, _ in outcomes.found.values())
     figures = {"tests": len(outcomes.found), **{word: counts[word] for word in WORDS}}
     report("dspy_suite", figures, False, dspy=dspy.__version__, model="tiny")

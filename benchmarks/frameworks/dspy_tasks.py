@@ -93,7 +93,7 @@ def with_demos(module: Any, seed: int) -> Any:
     return module
 
 
-def told(prediction: Any) -> str:
+def text(prediction: Any) -> str:
     """A prediction as text."""
     return json.dumps(prediction.toDict(), sort_keys=True, default=str)
 
@@ -106,7 +106,7 @@ def is_topic(example: Any, prediction: Any, trace: Any = None) -> float:
 def parallel(pairs: list[Any], num_threads: int) -> list[str]:
     """Answers of programs to inputs, in threads."""
     run = dspy.Parallel(num_threads=num_threads, disable_progress_bar=True)
-    return [told(prediction) for prediction in run(pairs)]
+    return [text(prediction) for prediction in run(pairs)]
 
 
 def crowd(num_slots: int, seed: int) -> None:
@@ -128,7 +128,7 @@ def _in_threads(data: list[Any], few: list[Any], seed: int) -> dict[str, Program
 
     def evaluate() -> list[str]:
         found = dspy.Evaluate(devset=data, metric=is_topic, num_threads=32)(judge)
-        return [told(prediction) for _, prediction, _ in found.results]
+        return [text(prediction) for _, prediction, _ in found.results]
 
     def in_parallel() -> list[str]:
         return parallel([(steps, example) for example in data[: len(data) // 4]], 16)
@@ -143,7 +143,7 @@ def _in_threads(data: list[Any], few: list[Any], seed: int) -> dict[str, Program
             *(dspy.Predict(Review),), trainset=few, valset=data[: 2 * len(few)], num_trials=3,
             minibatch=False, data_aware_proposer=False, program_aware_proposer=False,
         )  # fmt: skip
-        return [told(program(review=example.review)) for example in few[:4]]
+        return [text(program(review=example.review)) for example in few[:4]]
 
     def agents() -> list[str]:
         return parallel([(agent(), it) for it in complaints(4, seed)], 4)
@@ -171,22 +171,22 @@ def _one_by_one(few: list[Any], seed: int) -> dict[str, Program]:
         with tempfile.TemporaryDirectory() as folder:
             program.save(Path(folder) / "program.json")
             again.load(Path(folder) / "program.json")
-        return [told(again(review=example.review)) for example in few]
+        return [text(again(review=example.review)) for example in few]
 
     def votes() -> list[str]:
         found = [judge(review=it.review, config={"n": 8, "temperature": 1.0}) for it in few[:4]]
-        return [told(dspy.majority(it, field="topic")) for it in found]
+        return [text(dspy.majority(it, field="topic")) for it in found]
 
     def chains() -> list[str]:
         think = with_demos(dspy.ChainOfThought(Review), seed)
         compare = dspy.MultiChainComparison(Review, M=4, max_tokens=128)
         config = {"n": 4, "temperature": 1.0, "max_tokens": 128}
         found = [(it.review, think(review=it.review, config=config)) for it in few[:3]]
-        return [told(compare(it.completions, review=review)) for review, it in found]
+        return [text(compare(it.completions, review=review)) for review, it in found]
 
     def best_of_n() -> list[str]:
         best = dspy.BestOfN(judge, N=4, reward_fn=lambda *_: 0.0, threshold=1.0)
-        return [told(best(review=example.review)) for example in few[:4]]
+        return [text(best(review=example.review)) for example in few[:4]]
 
     return {
         "bootstrap": Program(bootstrap),
@@ -205,15 +205,15 @@ def _crowded(few: list[Any], seed: int) -> dict[str, Program]:
 
     def best_of_n() -> list[str]:
         best = dspy.BestOfN(judge, N=4, reward_fn=reward, threshold=1.0)
-        return [told(best(review=example.review)) for example in few[:3]]
+        return [text(best(review=example.review)) for example in few[:3]]
 
     def two_steps() -> list[str]:
-        found = [(told(steps(review=it.review)), reward()) for it in few[:8]]
+        found = [(text(steps(review=it.review)), reward()) for it in few[:8]]
         return [answer for answer, _ in found]
 
     def agents() -> list[str]:
         react = agent(lambda: crowd(AGENT_SLOTS, seed))
-        return [told(react(**it.inputs())) for it in complaints(1, seed)]
+        return [text(react(**it.inputs())) for it in complaints(1, seed)]
 
     return {
         "best of n, crowded": Program(

@@ -21,15 +21,19 @@ from statistics import median
 from time import perf_counter, process_time
 from typing import Any
 
-import guidance
 import torch
-from guidance import gen, models, select
-from guidance import json as gen_json
 
-from forkroot.adapters.guidance import Forkroot
 from forkroot.benchmarks.common.checkpoints import MODELS, make
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.model.hub.folders import model_folder
+
+with needs("guidance"):
+    import guidance
+    from guidance import gen, models, select
+    from guidance import json as gen_json
+
+    from forkroot.adapters.guidance import Forkroot
 
 NUM_PROGRAMS = 8
 COUNTRIES = ("France", "Japan", "Kenya", "Norway", "Peru", "Spain", "Egypt", "India")
@@ -83,7 +87,7 @@ def timed(run: Callable[[Any], list[str]], lm: Any, is_busy: bool) -> tuple[floa
     return clock() - start, texts
 
 
-def rival(folder: Path) -> Any:
+def peer(folder: Path) -> Any:
     """Guidance's own model of a checkpoint."""
     import transformers
     from transformers import cache_utils
@@ -126,7 +130,7 @@ def measure(folder: Path, num_rounds: int, is_busy: bool) -> dict[str, Any]:
     """Programs per second of both, and what our runtime had in its cache."""
     ours = Forkroot(folder, echo=False, dtype="float32")
     with contextlib.redirect_stderr(io.StringIO()):
-        theirs = rival(folder)
+        theirs = peer(folder)
     backend = ours.engine.connection.backend
     timed(run_ours, ours, is_busy), timed(run_theirs, theirs, is_busy)  # compile and warm up
     seconds: list[tuple[float, float]] = []
@@ -134,9 +138,9 @@ def measure(folder: Path, num_rounds: int, is_busy: bool) -> dict[str, Any]:
     before = {name: counters[name] for name in ("prompt_tokens", "cached_tokens")}
     for _ in range(num_rounds):
         mine, texts = timed(run_ours, ours, is_busy)
-        other, rival_texts = timed(run_theirs, theirs, is_busy)
+        other, peer_texts = timed(run_theirs, theirs, is_busy)
         seconds.append((mine, other))
-        same += sum(a == b for a, b in zip(texts, rival_texts, strict=True))
+        same += sum(a == b for a, b in zip(texts, peer_texts, strict=True))
     counters = backend.info().counters
     used = {name: counters[name] - value for name, value in before.items()}
     return {

@@ -19,15 +19,19 @@ from time import perf_counter, process_time
 from typing import Any
 
 import torch
-from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.prompts import PromptTemplate
-from langchain_core.runnables import RunnableParallel
 
-from forkroot.adapters.langchain import Forkroot
 from forkroot.benchmarks.common.checkpoints import MODELS, make
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.local import LocalBackend
 from forkroot.core.text.tokenizer import Tokenizer
+
+with needs("langchain-core"):
+    from langchain_core.callbacks import BaseCallbackHandler
+    from langchain_core.prompts import PromptTemplate
+    from langchain_core.runnables import RunnableParallel
+
+    from forkroot.adapters.langchain import Forkroot
 
 NUM_FORKS, NUM_BRANCHES, NUM_INPUTS, ROOT_LEN = 8, 6, 64, 1000
 WORDS = (

@@ -125,14 +125,14 @@ def main() -> None:
     found = [path for path in programs(given.folder) if given.only in str(path)]
     if not found:
         sys.exit(f"no program with @sgl.function in {given.folder}")
-    told = {}
+    outcomes = {}
     for path in found:
         name = str(path.relative_to(given.folder))
         fault = run(path.resolve(), given.model, given.seconds)
-        told[name] = fault or "ran"
-        print(f"{name:60} {told[name]}", flush=True)
-    num_ran = sum(one == "ran" for one in told.values())
-    figures = {"programs": len(told), "ran": num_ran, "not": _others(told)}
+        outcomes[name] = fault or "ran"
+        print(f"{name:60} {outcomes[name]}", flush=True)
+    num_ran = sum(one == "ran" for one in outcomes.values())
+    figures = {"programs": len(outcomes), "ran": num_ran, "not": _others(outcomes)}
     report("sglang_programs", figures, given.out, model=given.model)
 
 
@@ -182,8 +182,8 @@ def write(path: Path, content: Any) -> None:
         path.write_text(content)
 
 
-def _others(told: dict[str, str]) -> dict[str, str]:
-    return {name: fault for name, fault in told.items() if fault != "ran"}
+def _others(outcomes: dict[str, str]) -> dict[str, str]:
+    return {name: fault for name, fault in outcomes.items() if fault != "ran"}
 
 
 if __name__ == "__main__":

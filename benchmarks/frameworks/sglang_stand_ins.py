@@ -24,6 +24,8 @@ from forkroot.core.text.tokenizer import Tokenizer
 
 
 def main() -> None:
+    if len(sys.argv) < 3:
+        raise SystemExit("usage: sglang_stand_ins.py MODEL PROGRAM [OPTION ...]")
     model, program, *options = sys.argv[1:]
     backend = sgl.Runtime(model_path=model)
     install(backend)

@@ -164,8 +164,8 @@ def _lines(name: str, state: State) -> list[str]:
 def _flat(figures: Any) -> str:
     if not isinstance(figures, dict):
         return str(figures)
-    told = {key: value for key, value in figures.items() if key not in QUIET}
-    inner = (f"{k}=({_flat(v)})" if isinstance(v, dict) else f"{k}={v}" for k, v in told.items())
+    shown = {key: value for key, value in figures.items() if key not in QUIET}
+    inner = (f"{k}=({_flat(v)})" if isinstance(v, dict) else f"{k}={v}" for k, v in shown.items())
     return " ".join(inner)[:300]
 
 
@@ -179,7 +179,7 @@ def _measure(path: Path, args: argparse.Namespace) -> None:
         _cases(path, state, args)
     except Exception as error:
         traceback.print_exc()
-        state["error"] = _told(error)
+        state["error"] = _error_text(error)
         _write(path, state)
         sys.exit(1)
 
@@ -202,7 +202,7 @@ def _cases(path: Path, state: State, args: argparse.Namespace) -> None:
             state["cases"][case.name] = case.run()
         except Exception as error:
             traceback.print_exc()
-            state["cases"][case.name] = {"error": _told(error)}
+            state["cases"][case.name] = {"error": _error_text(error)}
         state["running"] = None
         _write(path, state)
         print(f"{case.name}: {time.time() - started:.1f} s", file=sys.stderr, flush=True)
@@ -212,7 +212,7 @@ def _cases(path: Path, state: State, args: argparse.Namespace) -> None:
     _write(path, state)
 
 
-def _told(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:500]
 
 

@@ -120,8 +120,8 @@ def _past(step: Step, rng: np.random.Generator, first: int) -> tuple[Past, np.nd
     """Which slots from `first` on each sequence reads, and those that none does."""
     ends = [step.root + step.tail + new for new in step.news]
     num = step.root + sum(ends) - step.root * len(ends)
-    places = rng.permutation(num + UNREAD) if step.is_scattered else np.arange(num + UNREAD)
-    slots = (places + first).astype(np.int32)
+    slot_order = rng.permutation(num + UNREAD) if step.is_scattered else np.arange(num + UNREAD)
+    slots = (slot_order + first).astype(np.int32)
     table = np.full((len(ends), max(ends)), slots[-1], np.int32)
     at = step.root
     for row, end in enumerate(ends):
@@ -148,10 +148,10 @@ def _error(given: Set, kv: Tensor, out: Tensor, scale: float, rng: np.random.Gen
         table = np.arange(start + count, dtype=np.int32)[None]
         for begin in {0, max(0, count - QUERIES)}:
             length = min(QUERIES, count - begin)
-            place = slice(int(firsts[s]) + begin, int(firsts[s]) + begin + length)
+            span = slice(int(firsts[s]) + begin, int(firsts[s]) + begin + length)
             ints = (np.array([n], np.int32) for n in (0, start + begin, length))
-            wanted.append(attend(given.q[place].cpu(), small, Past(table, *ints), scale))
-            found.append(out[place].cpu())
+            wanted.append(attend(given.q[span].cpu(), small, Past(table, *ints), scale))
+            found.append(out[span].cpu())
     return distance(torch.cat(found), torch.cat(wanted))
 
 

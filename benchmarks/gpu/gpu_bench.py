@@ -127,7 +127,7 @@ class Bench:
 
     def about(self) -> Figures:
         """The device and what drives it."""
-        told: Figures = {
+        figures: Figures = {
             "name": "CPU, Triton interpreted",
             "copy_GB_s": round(self.bandwidth / 1e9, 1),
             "bfloat16_TFLOP_s": round(self.rate / 1e12, 3),
@@ -135,14 +135,14 @@ class Bench:
         }
         if self.is_cuda:
             found = torch.cuda.get_device_properties(self.device)
-            told |= {
+            figures |= {
                 "name": found.name,
                 "memory_GiB": round(found.total_memory / 2**30, 1),
                 "processors": found.multi_processor_count,
                 "cache_MiB": round(self.cache_bytes() / 2**20, 1),
                 "cuda": torch.version.cuda,
             }
-        return told
+        return figures
 
     def engine(self, **settings: Any) -> dict[str, Any]:
         """Settings of an engine here; those that this version does not have are left out."""

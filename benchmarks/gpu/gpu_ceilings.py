@@ -50,5 +50,5 @@ def launch(bench: Bench) -> Figures:
         bench.wait()
         waits.append(time.perf_counter() - started)
     replayed, clock = bench.timed([lambda: x.add_(1)] * 100)
-    told = (("launch_us", median(times)), ("to_the_end_us", median(waits)), ("us", replayed))
-    return {name: round(seconds * 1e6, 3) for name, seconds in told} | {"clock": clock}
+    medians = (("launch_us", median(times)), ("to_the_end_us", median(waits)), ("us", replayed))
+    return {name: round(seconds * 1e6, 3) for name, seconds in medians} | {"clock": clock}

@@ -46,9 +46,9 @@ def plain(bench: Bench) -> Figures:
     size = 1 << 20 if bench.is_tiny else 1 << 29
     here = torch.randint(0, 255, (size,), dtype=torch.uint8)
     here = here.pin_memory() if bench.is_cuda else here
-    there = torch.empty(size, dtype=torch.uint8, device=bench.device)
-    seconds, _ = bench.timed([lambda: there.copy_(here, non_blocking=True)])
-    back, _ = bench.timed([lambda: here.copy_(there, non_blocking=True)])
+    host_pool = torch.empty(size, dtype=torch.uint8, device=bench.device)
+    seconds, _ = bench.timed([lambda: host_pool.copy_(here, non_blocking=True)])
+    back, _ = bench.timed([lambda: here.copy_(host_pool, non_blocking=True)])
     return {"to_device_GB_s": round(size / seconds / 1e9, 2), "back_GB_s": _gb(size, back)}
 
 
@@ -65,14 +65,14 @@ def tokens(bench: Bench) -> Figures:
     host = np.arange(num, dtype=np.int32)
     where = torch.from_numpy(slots.astype(np.int64)).to(bench.device)
     before = pool.storage.index_select(3, where)
-    size, told = before.nbytes, {}
+    size, figures = before.nbytes, {}
     for name, is_load in (("to_host", False), ("to_device", True)):
         if is_load:
             pool.storage.index_fill_(3, where, torch.nan)
         seconds = _wall(bench, lambda load=is_load: store.copy((Copy(slots, host, load),)))
-        told[f"{name}_GB_s"] = _gb(size, seconds)
-    told["is_right"] = torch.equal(pool.storage.index_select(3, where), before)
-    return told
+        figures[f"{name}_GB_s"] = _gb(size, seconds)
+    figures["is_right"] = torch.equal(pool.storage.index_select(3, where), before)
+    return figures
 
 
 def _wall(bench: Bench, action: Callable[[], object]) -> float:
@@ -94,7 +94,7 @@ def _tier(bench: Bench, workload: Workload) -> Callable[[], Figures]:
     """The workload on each pool; the first tells how many tokens there are."""
 
     def run() -> Figures:
-        told: Figures = {"programs": len(workload.bodies)}
+        figures: Figures = {"programs": len(workload.bodies)}
         span = 4096 if bench.is_tiny else 262_144
         for name, (share, settings) in POOLS.items():
             longest = 128 if bench.is_tiny else 4096
@@ -108,10 +108,10 @@ def _tier(bench: Bench, workload: Workload) -> Callable[[], Figures]:
                 backend.check()
                 if share == 1.0:
                     span = max(backend.info().load["cached_slots"], longest)
-                    told["tokens"] = span
+                    figures["tokens"] = span
             kept = ("programs_per_second", "cached_share", "first_token_ms")
-            told[name] = {key: found[key] for key in kept if key in found}
+            figures[name] = {key: found[key] for key in kept if key in found}
             bench.forget()
-        return told
+        return figures
 
     return run

@@ -31,7 +31,7 @@ def idle(bench: Bench, name: str, batch: int, context: int, floor: float) -> Fig
         _begin(backend, batch, context, room, bench.seed)
         _watch(backend, steps // 2)
         seconds, outside = _watch(backend, steps)
-        told: Figures = {
+        figures: Figures = {
             "ms": round(seconds * 1000, 3),
             "floor_ms": round(floor * 1000, 3),
             "over_floor": round(seconds / floor, 3),
@@ -39,10 +39,10 @@ def idle(bench: Bench, name: str, batch: int, context: int, floor: float) -> Fig
         }
         if bench.is_cuda:
             _busy_share(0.01)  # the profiler begins slowly, once
-            told["idle_share"] = round(1 - _busy_share(steps * seconds), 4)
+            figures["idle_share"] = round(1 - _busy_share(steps * seconds), 4)
     finally:
         backend.close()
-    return told
+    return figures
 
 
 def _begin(backend: LocalBackend, batch: int, context: int, room: int, seed: int) -> None:
@@ -67,8 +67,12 @@ def _watch(backend: LocalBackend, steps: int) -> tuple[float, float]:
         time.sleep(0.005)
         after = _counters(backend)
     seconds = time.perf_counter() - started
-    told = {name: after[name] - before[name] for name in ("steps", "step_seconds", "run_seconds")}
-    return seconds / told["steps"], 1 - told["run_seconds"] / max(told["step_seconds"], 1e-9)
+    figures = {
+        name: after[name] - before[name] for name in ("steps", "step_seconds", "run_seconds")
+    }
+    return seconds / figures["steps"], 1 - figures["run_seconds"] / max(
+        figures["step_seconds"], 1e-9
+    )
 
 
 def _counters(backend: LocalBackend) -> dict[str, Any]:

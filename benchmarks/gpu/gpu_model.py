@@ -31,15 +31,15 @@ def cases(bench: Bench) -> Cases:
     """Each model is loaded once; its pool is made anew for each way to run it."""
     names = list(BATCHES)[: 1 if bench.is_tiny else None]
     for name in names:
-        held = Held(bench, name)
+        loaded = LoadedModel(bench, name)
         graphs = {"graphs": True} | ({} if bench.is_cuda else _REPEATING)
-        yield from _decodes(held, graphs)
+        yield from _decodes(loaded, graphs)
         for length in (24,) if bench.is_tiny else PREFILLS:
-            yield Case(f"{name} prefill {length}", _prefill(held, graphs, length), 3)
-        yield from _decodes(held, {"graphs": False})
+            yield Case(f"{name} prefill {length}", _prefill(loaded, graphs, length), 3)
+        yield from _decodes(loaded, {"graphs": False})
         if bench.is_cuda and find_spec("flashinfer") is not None:
-            yield from _decodes(held, {"graphs": False, "attention": "flashinfer"})
-        held.close()
+            yield from _decodes(loaded, {"graphs": False, "attention": "flashinfer"})
+        loaded.close()
     for name in names:
         for batch in (2,) if bench.is_tiny else (32, 128):
             yield Case(f"{name} engine {batch}", _idle(bench, name, batch), 12)
@@ -55,7 +55,7 @@ def _idle(bench: Bench, name: str, batch: int) -> Callable[[], Figures]:
 
 
 @dataclass
-class Held:
+class LoadedModel:
     """A model that is loaded when it is needed, and its runner of one kind at a time."""
 
     bench: Bench
@@ -110,17 +110,17 @@ class Held:
         return self.model
 
 
-def _decodes(held: Held, way: dict[str, Any]) -> Cases:
+def _decodes(loaded: LoadedModel, way: dict[str, Any]) -> Cases:
     of = "graphs" if way["graphs"] else way.get("attention", "no graphs")
-    for batch in (1, 3) if held.bench.is_tiny else BATCHES[held.name]:
-        yield Case(f"{held.name} decode {batch} {of}", _decode(held, way, batch), 4)
+    for batch in (1, 3) if loaded.bench.is_tiny else BATCHES[loaded.name]:
+        yield Case(f"{loaded.name} decode {batch} {of}", _decode(loaded, way, batch), 4)
 
 
-def _decode(held: Held, way: dict[str, Any], batch: int) -> Callable[[], Figures]:
+def _decode(loaded: LoadedModel, way: dict[str, Any], batch: int) -> Callable[[], Figures]:
     """Steps of the runner, from a batch of integers to tokens on the host."""
 
     def run() -> Figures:
-        runner, sequences = held.running(way), held.sequences
+        runner, sequences = loaded.running(way), loaded.sequences
         times = []
         for index in range(sequences.room):
             step = sequences.step(index, batch)
@@ -130,36 +130,36 @@ def _decode(held: Held, way: dict[str, Any], batch: int) -> Callable[[], Figures
             assert len(tokens) == batch and (tokens >= 0).all(), "a step gave no tokens"
         skipped = len(times) // 4  # graphs are captured, kernels compiled
         context = sequences.context + (skipped + len(times)) // 2
-        model = held.model
+        model = loaded.model
         assert model is not None
-        floor = step_floor(held.bench, model.config, batch, context)
-        return _told(times[skipped:], floor) | {"seconds": dict(held.seconds)}
+        floor = step_floor(loaded.bench, model.config, batch, context)
+        return _step_figures(times[skipped:], floor) | {"seconds": dict(loaded.seconds)}
 
     return run
 
 
-def _prefill(held: Held, way: dict[str, Any], length: int) -> Callable[[], Figures]:
+def _prefill(loaded: LoadedModel, way: dict[str, Any], length: int) -> Callable[[], Figures]:
     """One prompt of this length in one step."""
 
     def run() -> Figures:
-        runner, times = held.running(way), []
-        sequences = Sequences(1, length, 1, held.sequences.vocabulary_size)
-        for _ in range(2 if held.bench.is_tiny else 8):
+        runner, times = loaded.running(way), []
+        sequences = Sequences(1, length, 1, loaded.sequences.vocabulary_size)
+        for _ in range(2 if loaded.bench.is_tiny else 8):
             (batch,) = sequences.prompts(1)
             started = time.perf_counter()
             runner.run(batch)
             times.append(time.perf_counter() - started)
-        model = held.model
+        model = loaded.model
         assert model is not None
         products = prefill_products(model.config, length)
-        told = _told(times[1:], held.bench.floor(products=products))
-        share = products / (told["ms"] / 1000) / held.bench.rate
-        return told | {"share_of_product_rate": round(share, 3)}
+        figures = _step_figures(times[1:], loaded.bench.floor(products=products))
+        share = products / (figures["ms"] / 1000) / loaded.bench.rate
+        return figures | {"share_of_product_rate": round(share, 3)}
 
     return run
 
 
-def _told(times: list[float], floor: float) -> Figures:
+def _step_figures(times: list[float], floor: float) -> Figures:
     middle = median(times)
     return {
         "ms": round(middle * 1000, 3),

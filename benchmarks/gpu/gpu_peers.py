@@ -54,14 +54,16 @@ def cases(bench: Bench) -> Cases:
     sizes = dummy_config(bench.shape(MODEL).removeprefix("dummy:"))
     answers: dict[str, Answers] = {}
     yield Case("ours", lambda: _ours(bench, task, answers), 10)
-    yield _if_there("transformers", "continuous batching", _batching(bench, sizes, task, answers))
-    yield _if_there("vllm", "vLLM", lambda: _vllm(bench, sizes, task), 60)
+    yield _if_installed(
+        "transformers", "continuous batching", _batching(bench, sizes, task, answers)
+    )
+    yield _if_installed("vllm", "vLLM", lambda: _vllm(bench, sizes, task), 60)
     if bench.is_tiny:
-        yield _if_there("transformers", "folder", lambda: _folder(bench, sizes, task))
-    yield _if_there("transformers", "static cache", lambda: _static(bench, sizes, task), 35)
+        yield _if_installed("transformers", "folder", lambda: _folder(bench, sizes, task))
+    yield _if_installed("transformers", "static cache", lambda: _static(bench, sizes, task), 35)
 
 
-def _if_there(package: str, name: str, run: Callable[[], Figures], seconds: float = 25) -> Case:
+def _if_installed(package: str, name: str, run: Callable[[], Figures], seconds: float = 25) -> Case:
     title = f"{package} {name}" if package != name.lower() else name
     if find_spec(package) is None:
         return Case(title, lambda: {"absent": f"{package} is not installed"}, 0)
@@ -101,8 +103,8 @@ def _ours(bench: Bench, task: Task, kept: dict[str, Answers]) -> Figures:
             replies = [backend.submit(call) for call in calls]
             return [list(reply.result().outputs[0].ids) for reply in replies]
 
-        kept["ours"], told = _timed(task, bench.seed, answer)
-    return told
+        kept["ours"], figures = _timed(task, bench.seed, answer)
+    return figures
 
 
 def _batching(
@@ -135,13 +137,13 @@ def _batching(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                answers, told = _timed(task, bench.seed, answer)
+                answers, figures = _timed(task, bench.seed, answer)
             finally:
                 model.destroy_cached_continuous_batching_manager()
         if "ours" in kept:
             pairs = zip(answers, kept["ours"], strict=True)
-            told["same_answers"] = sum(a == b for a, b in pairs) / task.num
-        return told
+            figures["same_answers"] = sum(a == b for a, b in pairs) / task.num
+        return figures
 
     return run
 
@@ -215,5 +217,5 @@ def _vllm(bench: Bench, sizes: ModelConfig, task: Task) -> Figures:
             found = engine.generate([{"prompt_token_ids": ids} for ids in prompts], sampling)
             return [list(it.outputs[0].token_ids) for it in found]
 
-        _, told = _timed(task, bench.seed, answer)
-    return told
+        _, figures = _timed(task, bench.seed, answer)
+    return figures

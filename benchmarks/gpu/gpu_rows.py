@@ -27,13 +27,13 @@ from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.devices import Drawing
-from forkroot.kernels.gpu.attention.writing import write
-from forkroot.kernels.gpu.draws import draw
-from forkroot.kernels.gpu.experts import Sorted, collect, spread
-from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.activation import silu_mul
+from forkroot.kernels.gpu.attention.kv_write import write
+from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
 from forkroot.kernels.gpu.masks import mask
 from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
-from forkroot.kernels.gpu.rotary import turn
+from forkroot.kernels.gpu.rotary import apply_rotary
+from forkroot.kernels.gpu.sampler import sample_tokens
 
 EPS = 1e-5
 DRAWS = {
@@ -70,18 +70,20 @@ def logits(bench: Bench, name: str) -> Cases:
     sizes = bench.sizes(name)
     yield _case(bench, f"{name} mask", sizes, _mask, counts)
     for kind in DRAWS:
-        yield Case(f"{name} draw {kind}", lambda kind=kind: _drawn(bench, sizes, kind, counts), 4)
+        yield Case(f"{name} draw {kind}", lambda kind=kind: _sampled(bench, sizes, kind, counts), 4)
 
 
 def others(bench: Bench, name: str) -> Cases:
     """Draws by FlashInfer's kernels, whose tokens are its own: greedy ones alone are compared."""
-    from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+    from forkroot.kernels.gpu.flashinfer_sampler import FlashInferSampler
 
-    sizes, draw = bench.sizes(name), FlashInferDraws()
+    sizes, sample_tokens = bench.sizes(name), FlashInferSampler()
     for kind in DRAWS:
         yield Case(
             f"{name} draw {kind} flashinfer",
-            lambda kind=kind: _drawn(bench, sizes, kind, (1, 32, 128), draw, kind == "greedy"),
+            lambda kind=kind: _sampled(
+                bench, sizes, kind, (1, 32, 128), sample_tokens, kind == "greedy"
+            ),
             4,
         )
 
@@ -100,11 +102,11 @@ def _case(bench: Bench, name: str, sizes: ModelConfig, make: Make, counts: tuple
 
 def _measure(bench: Bench, sizes: ModelConfig, make: Make, count: int) -> Figures:
     first = make(bench, sizes, count)
-    told = verdict(first.error(), bench.dtype)
+    figures = verdict(first.error(), bench.dtype)
     num_sets = min(bench.num_sets(int(first.moved)), 16)
     jobs = [first, *(make(bench, sizes, count) for _ in range(num_sets - 1))]
     seconds, clock = bench.timed([job.run for job in jobs])
-    return told | beside(seconds, clock, bench.floor(first.moved, first.products))
+    return figures | beside(seconds, clock, bench.floor(first.moved, first.products))
 
 
 def _normed(x: Tensor, weight: Tensor) -> Tensor:
@@ -127,16 +129,16 @@ def _add_norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     weight = bench.normal(sizes.hidden_size)
 
     def error() -> float:
-        there = residual.clone()
+        copy = residual.clone()
         poison(x.shape, dtype=x.dtype, device=bench.device)
-        found = add_rms_norm(there, x, weight, EPS)
-        sums = distance(there, residual.double() + x.double())
-        return float(np.maximum(sums, distance(found, _normed(there, weight))))
+        found = add_rms_norm(copy, x, weight, EPS)
+        sums = distance(copy, residual.double() + x.double())
+        return float(np.maximum(sums, distance(found, _normed(copy, weight))))
 
     return Job(lambda: add_rms_norm(residual, x, weight, EPS), error, 4 * x.nbytes)
 
 
-def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _rotary(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     heads, dim = sizes.num_heads + sizes.num_kv_heads, sizes.head_dim
     whole = bench.normal(count, heads + sizes.num_kv_heads, dim)
     angles = torch.randn(count, 1, dim // 2, device=bench.device)
@@ -144,18 +146,18 @@ def _turn(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     x = whole[:, :heads]
 
     def error() -> float:
-        there = whole.clone()
+        copy = whole.clone()
         pairs = torch.view_as_complex(x.double().reshape(*x.shape[:2], -1, 2)) * angles
-        turn(there[:, :heads], angles)
-        untouched = torch.equal(there[:, heads:], whole[:, heads:])
+        apply_rotary(copy[:, :heads], angles)
+        untouched = torch.equal(copy[:, heads:], whole[:, heads:])
         wanted = torch.view_as_real(pairs).reshape(x.shape)
-        return distance(there[:, :heads], wanted) if untouched else float("nan")
+        return distance(copy[:, :heads], wanted) if untouched else float("nan")
 
     moved = 2 * x.numel() * x.itemsize + angles.nbytes
-    return Job(lambda: turn(x, angles), error, moved)
+    return Job(lambda: apply_rotary(x, angles), error, moved)
 
 
-def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _silu_mul(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     size = sizes.ffn_size
     x = bench.normal(count, 2 * size)
 
@@ -166,7 +168,7 @@ def _gate(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     return Job(lambda: silu_mul(x), error, 1.5 * x.nbytes)
 
 
-def _write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
+def _kv_write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     heads, dim = sizes.num_kv_heads, sizes.head_dim
     kv = bench.normal(count, 2 * heads, dim)
     slots = torch.randperm(2 * count, device=bench.device)[:count]
@@ -185,9 +187,9 @@ def _write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
 KERNELS: dict[str, Make] = {
     "norm": _norm,
     "add and norm": _add_norm,
-    "turn": _turn,
-    "gate": _gate,
-    "write": _write,
+    "turn": _rotary,
+    "gate": _silu_mul,
+    "write": _kv_write,
 }
 
 
@@ -202,38 +204,38 @@ def _mask(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     def error() -> float:
         bits = (words[:, :, None] >> torch.arange(32, device=bench.device)) & 1
         hidden = bits.flatten(1)[:, :size] == 0
-        there = x.clone()
-        mask(there, rows, words)
-        return 0.0 if torch.equal(there, x.masked_fill(hidden, -torch.inf)) else float("nan")
+        copy = x.clone()
+        mask(copy, rows, words)
+        return 0.0 if torch.equal(copy, x.masked_fill(hidden, -torch.inf)) else float("nan")
 
     return Job(lambda: mask(x, rows, words), error, x.nbytes / 2 + words.nbytes)
 
 
-def _drawn(
+def _sampled(
     bench: Bench,
     sizes: ModelConfig,
     kind: str,
     counts: tuple[int, ...],
-    draw: Drawing = draw,
+    sample_tokens: Drawing = sample_tokens,
     is_alike: bool = True,
 ) -> Figures:
     """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and
     the time for them."""
-    told: Figures = {}
+    figures: Figures = {}
     for count in counts:
         x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
         draws = [replace(DRAWS[kind], seed=bench.seed + row) for row in range(count)]
         given = _given(bench, draws)
-        found = draw(x, *given).cpu().numpy()
+        found = sample_tokens(x, *given).cpu().numpy()
         wanted = sample(x.cpu(), draws).tokens
-        seconds, clock = bench.timed([lambda x=x, given=given: draw(x, *given)])
+        seconds, clock = bench.timed([lambda x=x, given=given: sample_tokens(x, *given)])
         same = float((found == wanted).mean())
         is_right = (
             same >= 0.97 or not is_alike
         )  # a sum of 128k numbers may round another way at a boundary
-        told[str(count)] = {"same": same, "is_right": is_right}
-        told[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
-    return told
+        figures[str(count)] = {"same": same, "is_right": is_right}
+        figures[str(count)] |= beside(seconds, clock, bench.floor(x.nbytes))
+    return figures
 
 
 def _given(bench: Bench, draws: list[SamplingParams]) -> list[Tensor]:
@@ -247,10 +249,10 @@ def _given(bench: Bench, draws: list[SamplingParams]) -> list[Tensor]:
     return [it.to(bench.device) for it in (*given, torch.from_numpy(uniforms(draws)))]
 
 
-def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, Sorted]:
+def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, SortedPairs]:
     order = torch.rand(count, sizes.num_experts, device=bench.device).argsort(-1)
     chosen = order[:, : sizes.experts_per_token].contiguous()
-    return chosen.flatten(), Sorted.of(chosen, sizes.num_experts)
+    return chosen.flatten(), SortedPairs.of(chosen, sizes.num_experts)
 
 
 def _least(x: Tensor, out_size: int, weights: Tensor, chosen: Tensor) -> tuple[float, float]:
@@ -268,11 +270,13 @@ def _spread(bench: Bench, sizes: ModelConfig, count: int) -> Job:
 
     def error() -> float:
         poison((len(chosen), size), dtype=x.dtype, device=bench.device)
-        found = spread(x, weights, pairs, per_row)
+        found = gathered_gemm(x, weights, pairs, per_row)
         rows = x.double().repeat_interleave(per_row, 0)[pairs.order.long()]
         return _by_expert(found, rows, weights, chosen[pairs.order.long()])
 
-    return Job(lambda: spread(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen))
+    return Job(
+        lambda: gathered_gemm(x, weights, pairs, per_row), error, *_least(x, size, weights, chosen)
+    )
 
 
 def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
@@ -284,11 +288,11 @@ def _collect(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     def error() -> float:
         poison((len(chosen), sizes.hidden_size), dtype=torch.float32, device=bench.device)
         order = pairs.order.long()
-        found = collect(x, weights, pairs, shares)[order]
+        found = weighted_gemm(x, weights, pairs, shares)[order]
         return _by_expert(found, x.double() * shares[order, None], weights, chosen[order])
 
     least = _least(x, 2 * sizes.hidden_size, weights, chosen)
-    return Job(lambda: collect(x, weights, pairs, shares), error, *least)
+    return Job(lambda: weighted_gemm(x, weights, pairs, shares), error, *least)
 
 
 def _by_expert(found: Tensor, rows: Tensor, weights: Tensor, experts: Tensor) -> float:

@@ -40,13 +40,13 @@ def _pytest(bench: Bench, *options: str) -> Callable[[], Figures]:
         try:
             done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=left)
         except subprocess.TimeoutExpired as error:
-            said = (error.stdout or b"").decode().splitlines()
-            return {"summary": "its time was over", "is_right": False, "end": said[-LAST:]}
+            output = (error.stdout or b"").decode().splitlines()
+            return {"summary": "its time was over", "is_right": False, "end": output[-LAST:]}
         lines = done.stdout.strip().splitlines() or [done.stderr.strip()[-300:]]
-        told: Figures = {"summary": lines[-1].strip("= "), "is_right": done.returncode in (0, 5)}
-        told |= {name: int(count) for count, name in re.findall(r"(\d+) ([a-z]+)", lines[-1])}
-        if not told["is_right"]:
-            told["end"] = lines[-LAST:]
-        return told
+        figures: Figures = {"summary": lines[-1].strip("= "), "is_right": done.returncode in (0, 5)}
+        figures |= {name: int(count) for count, name in re.findall(r"(\d+) ([a-z]+)", lines[-1])}
+        if not figures["is_right"]:
+            figures["end"] = lines[-LAST:]
+        return figures
 
     return run

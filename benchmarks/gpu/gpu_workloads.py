@@ -110,17 +110,17 @@ def _warm(backend: LocalBackend) -> None:
 
 def _run(engines: Engines, workload: Workload, ways: dict[str, Way]) -> Callable[[], Figures]:
     def run() -> Figures:
-        told: Figures = {}
+        figures: Figures = {}
         for name, way in ways.items():
             backend = engines[way.engine]
             backend.clear_cache()
             found = measure(backend, workload, workload.width, hints=way.hints, is_streamed=True)
             backend.check()
             kept = ("programs_per_second", "tokens_per_second", "cached_share", "first_token_ms")
-            told[name] = {key: found[key] for key in kept if key in found}
-        rates = {name: told[name]["programs_per_second"] for name in ways}
+            figures[name] = {key: found[key] for key in kept if key in found}
+        rates = {name: figures[name]["programs_per_second"] for name in ways}
         *others, base = ways
         ratios = {name: round(rates[name] / rates[base], 2) for name in others}
-        return {"programs": len(workload.bodies), "ratio": ratios} | told
+        return {"programs": len(workload.bodies), "ratio": ratios} | figures
 
     return run

@@ -16,21 +16,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-import triton
-from triton.backends.compiler import GPUTarget
-from triton.runtime import driver
 
+from forkroot.benchmarks.common.packages import needs
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.kernels.gpu.attention.attention import GpuAttention
-from forkroot.kernels.gpu.attention.writing import write
-from forkroot.kernels.gpu.draws import draw
-from forkroot.kernels.gpu.experts import Sorted, collect, spread
-from forkroot.kernels.gpu.gates import silu_mul
-from forkroot.kernels.gpu.launch import only_compiling
-from forkroot.kernels.gpu.masks import mask
-from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
-from forkroot.kernels.gpu.rotary import turn
 from forkroot.kernels.interface import Past
+
+with needs("triton"):
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from forkroot.kernels.gpu.activation import silu_mul
+    from forkroot.kernels.gpu.attention.attention import GpuAttention
+    from forkroot.kernels.gpu.attention.kv_write import write
+    from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
+    from forkroot.kernels.gpu.launch import only_compiling
+    from forkroot.kernels.gpu.masks import mask
+    from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+    from forkroot.kernels.gpu.rotary import apply_rotary
+    from forkroot.kernels.gpu.sampler import sample_tokens
 
 
 class Shape(NamedTuple):
@@ -93,7 +97,7 @@ def rows(shape: Shape, dtype: torch.dtype) -> None:
     rms_norm(x, weight, 1e-5)
     add_rms_norm(x, x.clone(), weight, 1e-5)
     qkv = torch.empty(TOKENS, shape.heads + 2 * shape.kv_heads, shape.dim, dtype=dtype)
-    turn(qkv, torch.empty(TOKENS, 1, shape.dim // 2, dtype=torch.complex64))
+    apply_rotary(qkv, torch.empty(TOKENS, 1, shape.dim // 2, dtype=torch.complex64))
     kv, pool = qkv[:, shape.heads :], torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)
     write(pool, torch.arange(TOKENS), kv)
     silu_mul(torch.empty(TOKENS, 2 * shape.ffn, dtype=dtype))
@@ -105,17 +109,17 @@ def logits(shape: Shape) -> None:
     words = torch.empty(TOKENS, -(-shape.vocabulary // 32), dtype=torch.int32)
     mask(x, torch.arange(TOKENS), words)
     ones, numbers = torch.ones(TOKENS), torch.zeros(TOKENS, dtype=torch.float64)
-    draw(x, ones, ones.int(), ones, ones, numbers)
+    sample_tokens(x, ones, ones.int(), ones, ones, numbers)
 
 
 def experts(shape: Shape, dtype: torch.dtype, num_tokens: int) -> None:
     """Both products of a mixture."""
-    pairs = Sorted.of(torch.zeros(num_tokens, 2, dtype=torch.int64), shape.experts)
+    pairs = SortedPairs.of(torch.zeros(num_tokens, 2, dtype=torch.int64), shape.experts)
     x = torch.empty(num_tokens, shape.hidden, dtype=dtype)
     first = torch.empty(shape.experts, 2 * shape.ffn, shape.hidden, dtype=dtype)
-    middle = spread(x, first, pairs, 2)
+    middle = gathered_gemm(x, first, pairs, 2)
     second = torch.empty(shape.experts, shape.hidden, shape.ffn, dtype=dtype)
-    collect(middle[:, : shape.ffn], second, pairs, torch.ones(num_tokens * 2))
+    weighted_gemm(middle[:, : shape.ffn], second, pairs, torch.ones(num_tokens * 2))
 
 
 def launches() -> Iterator[tuple[str, Callable[[], None]]]:
@@ -141,10 +145,10 @@ def resources(cubin: bytes) -> dict[str, int]:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        said = subprocess.run(
+        output = subprocess.run(
             [tool, "-res-usage", path], capture_output=True, text=True, check=True
         )
-    found = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", said.stdout))
+    found = dict(re.findall(r"(REG|STACK|LOCAL):(\d+)", output.stdout))
     return {"registers": int(found["REG"]), "spilled": int(found["STACK"]) + int(found["LOCAL"])}
 
 

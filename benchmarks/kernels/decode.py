@@ -123,8 +123,8 @@ def sampling(vocabulary_size: int, rounds: int) -> dict[str, int]:
     draws = [SamplingParams(temperature=1.0, top_p=0.9, seed=row) for row in range(BATCHES[-1])]
     best = [math.inf, math.inf]
     for _ in range(rounds):
-        for i, asked in enumerate(((GREEDY,) * BATCHES[-1], draws)):
-            best[i] = min(best[i], timed(lambda: sample(logits, asked)))  # noqa: B023
+        for i, requested in enumerate(((GREEDY,) * BATCHES[-1], draws)):
+            best[i] = min(best[i], timed(lambda: sample(logits, requested)))  # noqa: B023
     greedy, nucleus = (round(seconds * 1e6) for seconds in best)
     return {"greedy": greedy, "top_p": nucleus, "added": nucleus - greedy}
 

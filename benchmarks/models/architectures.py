@@ -147,7 +147,7 @@ def judge(kind: str) -> dict[str, Any]:
     except Exception as error:
         return {"kind": kind, "path": "none", "reason": f"no tiny model: {_line(error)}"}
     name, random = type(theirs).__name__, np.random.default_rng(0)
-    told = {"kind": kind, "architecture": name}
+    columns = {"kind": kind, "architecture": name}
     prompts = [random.integers(3, 97, count).tolist() for count in PROMPTS]
     prompts.append(prompts[0][:ROOT] + random.integers(3, 97, 9).tolist())
     with tempfile.TemporaryDirectory() as folder:
@@ -156,19 +156,19 @@ def judge(kind: str) -> dict[str, Any]:
             sizes = describe(Path(folder))
             ours = load_model(folder, sizes, torch.float32, torch.device("cpu"), Ranks())
         except InvalidModel as error:
-            return {**told, "path": "refused", "reason": _line(error).replace(folder, "FOLDER")}
+            return {**columns, "path": "refused", "reason": _line(error).replace(folder, "FOLDER")}
         mine = greedy(ModelRunner(ours, NUM_SLOTS), prompts)
     path = _path(sizes)
     padded = {} if getattr(ours, "can_pad", True) else {"padded": False}
-    told |= {"path": path, **padded}
+    columns |= {"path": path, **padded}
     try:
         if mine == generated(theirs, prompts, use_cache=True):
-            return {**told, "same": True}
+            return {**columns, "same": True}
         is_same = mine == generated(theirs, prompts, use_cache=False)
     except Exception as error:
-        return {**told, "reason": f"generate fails: {_line(error)}"}
+        return {**columns, "reason": f"generate fails: {_line(error)}"}
     reason = "generate itself says something else with its cache than without"
-    return {**told, "same": is_same, **({"reason": reason} if is_same else {})}
+    return {**columns, "same": is_same, **({"reason": reason} if is_same else {})}
 
 
 def generated(model: Any, prompts: list[list[int]], use_cache: bool) -> list[list[int]]:
@@ -189,8 +189,8 @@ def _path(sizes: Any) -> str:
 
 
 def _line(error: Exception) -> str:
-    told = str(error).strip().partition("\n")[0][:160]
-    return told if isinstance(error, InvalidModel) else f"{type(error).__name__}: {told}"
+    line = str(error).strip().partition("\n")[0][:160]
+    return line if isinstance(error, InvalidModel) else f"{type(error).__name__}: {line}"
 
 
 def _send(kind: str, end: Connection) -> None:

@@ -71,8 +71,8 @@ def row(name: str, model: ModelConfig) -> tuple[str, ...]:
         weight_bytes(model, "bfloat16", "cuda") + half + working,
     )
     count, kv = model.num_parameters(), 1000 * model.kv_bytes_per_token("bfloat16")
-    told = f"{count / 1e9:.2f} G", _gib(2 * count), f"{kv / 2**20:,.0f} MiB"
-    return f"`{name}`", *told, *map(_gib, needs)
+    columns = f"{count / 1e9:.2f} G", _gib(2 * count), f"{kv / 2**20:,.0f} MiB"
+    return f"`{name}`", *columns, *map(_gib, needs)
 
 
 def table() -> str:

@@ -32,7 +32,7 @@ from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.host import Host
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.text.tokenizer import Tokenizer
-from forkroot.models.tasks.world import documents
+from forkroot.models.training.tasks.world import documents
 
 Answer: TypeAlias = tuple[int, ...]
 
@@ -121,10 +121,10 @@ def make_prompts(tokenizer: Tokenizer, count: int, longest: int, seed: int) -> l
     roots = [piece(rng.randint(1, longest - tail)) for _ in range(count // 12 + 1)]
     prompts = []
     for _ in range(count):
-        place = rng.randrange(len(roots) * 4 // 3 + 1)
-        root = roots[place] if place < len(roots) else ()
+        root_index = rng.randrange(len(roots) * 4 // 3 + 1)
+        root = roots[root_index] if root_index < len(roots) else ()
         rest = piece(rng.randint(1, tail if root else longest))
-        prompts.append(Prompt(root, rest, f"root {place}"))
+        prompts.append(Prompt(root, rest, f"root {root_index}"))
     return prompts
 
 

@@ -13,8 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from gguf import MODEL_ARCH, GGUFWriter, TokenType, get_tensor_name_map
 from safetensors.torch import load_file
+
+from forkroot.benchmarks.common.packages import needs
+
+with needs("gguf"):
+    from gguf import MODEL_ARCH, GGUFWriter, TokenType, get_tensor_name_map
 
 SPLIT = "gpt-2"  # how a byte-level BPE of `checkpoints` cuts a text into words
 

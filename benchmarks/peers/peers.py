@@ -104,8 +104,8 @@ def compare(
     """Every shape on every engine that can run it, in turn: medians over the rounds."""
     kept: dict[str, dict[str, list[Figures]]] = {shape: {} for shape in shapes}
     for turn in range(rounds):
-        for place, (title, shape) in enumerate(shapes.items()):
-            seed = first_seed + turn * len(shapes) + place
+        for index, (title, shape) in enumerate(shapes.items()):
+            seed = first_seed + turn * len(shapes) + index
             names = list(engines)[turn % len(engines) :] + list(engines)[: turn % len(engines)]
             for name in names:
                 if engines[name].can_run(shape):

@@ -29,7 +29,7 @@ from forkroot.benchmarks.common.report import parser, report
 
 STREAMS, PROMPT_LEN, ANSWER_LEN = 8, 64, 384
 FIRST_TOKEN = 300
-STRANGER = """import sys, time
+OTHER_PROCESS = """import sys, time
 from forkroot.benchmarks.scheduling.busy import busy
 with busy(int(sys.argv[1])):
     time.sleep(3600)
@@ -92,9 +92,9 @@ def busy(num_threads: int) -> Iterator[None]:
 
 
 @contextmanager
-def stranger(num_threads: int) -> Iterator[None]:
+def other_process(num_threads: int) -> Iterator[None]:
     """Another process with such threads."""
-    process = subprocess.Popen([sys.executable, "-c", STRANGER, str(num_threads)])
+    process = subprocess.Popen([sys.executable, "-c", OTHER_PROCESS, str(num_threads)])
     time.sleep(0.5)
     try:
         yield
@@ -105,7 +105,7 @@ def stranger(num_threads: int) -> Iterator[None]:
 
 SETTINGS: dict[str, Any] = {
     "alone": lambda _: nullcontext(),
-    "stranger": stranger,
+    "stranger": other_process,
     "busy": busy,
 }
 

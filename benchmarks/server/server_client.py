@@ -45,9 +45,9 @@ class Answer:
     def finish(self) -> str | None:
         """Why it ended, by itself; None where it did not say."""
         choices = [choice for event in self.events for choice in event.get("choices", ())]
-        told = [it["finish_reason"] for it in choices if it["finish_reason"]]
+        endings = [it["finish_reason"] for it in choices if it["finish_reason"]]
         is_done = self.is_whole and self.body.endswith(b"data: [DONE]\n\n")
-        return told[-1] if told and is_done else None
+        return endings[-1] if endings and is_done else None
 
     @property
     def error(self) -> str | None:
@@ -123,8 +123,8 @@ class Line(asyncio.Protocol):
         if self._found.endswith(_END):
             return True
         head, _, body = self._found.partition(b"\r\n\r\n")
-        _, is_told, rest = head.lower().partition(b"content-length: ")
-        return bool(is_told) and len(body) >= int(rest.partition(b"\r\n")[0])
+        _, has_length, rest = head.lower().partition(b"content-length: ")
+        return bool(has_length) and len(body) >= int(rest.partition(b"\r\n")[0])
 
     def _answer(self, sent: float, is_whole: bool) -> Answer:
         head, _, body = bytes(self._found).partition(b"\r\n\r\n")
@@ -137,9 +137,9 @@ class Line(asyncio.Protocol):
 def request(path: str, body: Any, headers: Mapping[str, str] | None = None) -> bytes:
     """A POST of JSON; bytes are sent as they are."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    told = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    lines = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-    return f"{head}{told}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    return f"{head}{lines}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def _joined(body: bytes) -> bytes:

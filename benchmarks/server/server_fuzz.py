@@ -29,8 +29,8 @@ _CASES = re.compile(r"(\d+) generated")
 _SECONDS_TO_END = 300
 _EVERYTHING = ("--phases", "coverage,fuzzing")
 _SOUND = ("--phases", "fuzzing", "--mode", "positive", *(f"--include-path={it}" for it in PATHS))
-_MOST_SECONDS = 60.0  # for one answer: what takes longer hangs
-_MOST_TOLD = 5
+_MAX_SECONDS = 60.0  # for one answer: what takes longer hangs
+_MAX_SHOWN = 5
 _ENDS = (b"data: [DONE]\n\n",)
 _RESPONSE_ENDS = (b"event: response.completed\n", b"event: response.incomplete\n")
 
@@ -115,7 +115,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
             path = chance.choice(PATHS)
             body = legal(path, chance)
             try:
-                answer = await asyncio.wait_for(line.ask(request(path, body)), _MOST_SECONDS)
+                answer = await asyncio.wait_for(line.ask(request(path, body)), _MAX_SECONDS)
             except (TimeoutError, ConnectionError) as error:
                 statuses[path][type(error).__name__] += 1
                 unwell.append({"path": path, "body": body, "told": repr(error)})
@@ -123,8 +123,8 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
                 continue
             statuses[path][str(answer.status)] += 1
             if not _is_well(path, body, answer):
-                told = answer.body[-300:].decode("utf-8", "replace")
-                unwell.append({"path": path, "body": body, "told": told})
+                body_end = answer.body[-300:].decode("utf-8", "replace")
+                unwell.append({"path": path, "body": body, "told": body_end})
         line.close()
 
     await asyncio.gather(*(asker() for _ in range(AT_ONCE)))
@@ -134,7 +134,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
         "requests": sum(sum(it.values()) for it in found.values()),
         "statuses_by_route": found,
         "not_answered_well": len(unwell),
-        "the_first_of_them": unwell[:_MOST_TOLD],
+        "the_first_of_them": unwell[:_MAX_SHOWN],
     }
 
 

@@ -82,7 +82,7 @@ async def _probed(probes: int, seed: int, *options: str) -> dict[str, Any]:
         prober.firsts.clear()
         for _ in range(probes):
             await _trial(victim, prober, chance)
-        spaces = await _other_doors(victim, prober, chance, max(5, probes // 20))
+        spaces = await _other_routes(victim, prober, chance, max(5, probes // 20))
     return {"probes": probes, **_figures(prober), "other_doors_cached": spaces}
 
 
@@ -98,7 +98,7 @@ async def _trial(victim: Holder, prober: Holder, chance: random.Random) -> None:
         await prober.ask("own", probed)
 
 
-async def _other_doors(
+async def _other_routes(
     victim: Holder, prober: Holder, chance: random.Random, num: int
 ) -> dict[str, int]:
     """Most tokens found cached by other ways to ask for what the victim has planted."""

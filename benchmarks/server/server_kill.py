@@ -30,19 +30,19 @@ async def _killed(num: int, wish: str) -> dict[str, Any]:
     is_over = "no connection" if wish == "exit" else "200"
     with serving("--on-engine-death", wish, num_slots=num * _CONTEXT_LEN) as served:
         connections = [await Line.to(served.address) for _ in range(num)]
-        asked = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
+        requests = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
         await _begun(connections)
-        num_open = sum(not it.done() for it in asked)
+        num_open = sum(not it.done() for it in requests)
         killed = time.perf_counter()
         os.kill(served.engine, signal.SIGKILL)
         looks = asyncio.create_task(asyncio.to_thread(_watch, served, killed, is_over))
-        answers = await asyncio.wait_for(asyncio.gather(*asked), _SECONDS_TO_END)
+        answers = await asyncio.wait_for(asyncio.gather(*requests), _SECONDS_TO_END)
         seen = await looks
         after = _exited(served, killed) if wish == "exit" else _restarted(served)
     last = [it.ended - killed for it in answers]
     return {
         "open": num_open,
-        "told": dict(Counter(map(_told, answers))),
+        "told": dict(Counter(map(_outcome, answers))),
         "told_after_s": {"first": round(min(last), 4), "last": round(max(last), 4)},
         "health": seen,
         **after,
@@ -59,10 +59,10 @@ def _exited(served: Served, killed: float) -> dict[str, Any]:
 def _restarted(served: Served) -> dict[str, Any]:
     """What the new engine does: it writes, from an empty cache, and nothing of the old is left."""
     body = {"prompt": "The capital of France is", "max_tokens": 2, "temperature": 0}
-    status, told = served.ask("POST", "/v1/completions", body)
+    status, data = served.ask("POST", "/v1/completions", body)
     found = served.metrics()
     return {
-        "then": [status, json.loads(told)["choices"][0]["text"]],
+        "then": [status, json.loads(data)["choices"][0]["text"]],
         "restarts": found["restarts_total"],
         "cached_tokens": found["cached_tokens_total"],
         "quiet_after_s": served.quiet_after(),
@@ -82,7 +82,7 @@ async def _begun(connections: list[Line]) -> None:
             await asyncio.sleep(0.01)
 
 
-def _told(answer: Answer) -> str:
+def _outcome(answer: Answer) -> str:
     """How a stream ended."""
     ending = "ended" if answer.is_whole else "cut"
     return f"{answer.status}, {answer.error or 'no error'}, {ending}"
@@ -93,12 +93,12 @@ def _watch(served: Served, killed: float, last: str) -> dict[str, Any]:
     seen."""
     seen: dict[str, float] = {}
     while time.perf_counter() - killed < _SECONDS_TO_END:
-        asked = time.perf_counter() - killed
+        requests = time.perf_counter() - killed
         try:
             status = str(served.ask("GET", "/health")[0])
         except OSError:
             status = "no connection"
-        seen.setdefault(f"{status}, asked after s", round(asked, 4))
+        seen.setdefault(f"{status}, asked after s", round(requests, 4))
         seen.setdefault(f"{status}, answered after s", round(time.perf_counter() - killed, 4))
         if status == last and len(seen) > 2:
             seen["over after s"] = round(time.perf_counter() - killed, 4)

@@ -48,7 +48,7 @@ _SCHEMAS = (
     {"type": "object"},
     {"$ref": "#/$defs/n", "$defs": {"n": {"type": ["null", "number"]}}},
 )
-_SAID = {"role": "user", "content": "Hi"}
+_USER_MESSAGE = {"role": "user", "content": "Hi"}
 _TOOL_SCHEMAS = (*_SCHEMAS[:2], {"type": "object"}, None)
 _PATTERNS = ("[a-z]{1,8}", "(yes|no)", r"\d{3}-\d{4}", "[é-ü]+!?", "a*")
 _GRAMMARS = ('start: "a" | "b" start', "start: /[0-9]+/")
@@ -93,10 +93,10 @@ def _completion(chance: random.Random) -> dict[str, Any]:
 
 def _response(chance: random.Random) -> dict[str, Any]:
     items = [{"role": it["role"], "content": it["content"] or ""} for it in _messages(chance)]
-    items = [it for it in items if it["role"] not in ("tool", "function")] or [_SAID]
+    items = [it for it in items if it["role"] not in ("tool", "function")] or [_USER_MESSAGE]
     called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-    told = {"type": "function_call_output", "call_id": "c", "output": _text(chance)}
-    given: Any = chance.choice((_text(chance), items, [*items, called, told]))
+    fields = {"type": "function_call_output", "call_id": "c", "output": _text(chance)}
+    given: Any = chance.choice((_text(chance), items, [*items, called, fields]))
     room = _ROOM["constraint"] + chance.randint(0, _MOST_TOKENS)
     body: dict[str, Any] = {"input": given, "max_output_tokens": room}
     body |= {"stream": chance.random() < 0.5, "temperature": chance.choice((0, None, 2))}
@@ -110,8 +110,10 @@ def _response(chance: random.Random) -> dict[str, Any]:
 
 def _generate(chance: random.Random) -> dict[str, Any]:
     ids = [chance.randrange(300, 4000) for _ in range(chance.randint(1, 40))]
-    told = {"text": chance.choice((_text(chance), [_text(chance), "b"]))}
-    body: dict[str, Any] = chance.choice((told, {"input_ids": ids}, {"input_ids": [ids, ids[:2]]}))
+    fields = {"text": chance.choice((_text(chance), [_text(chance), "b"]))}
+    body: dict[str, Any] = chance.choice(
+        (fields, {"input_ids": ids}, {"input_ids": [ids, ids[:2]]})
+    )
     sampling = {
         "max_new_tokens": chance.randint(0, _MOST_TOKENS),
         "temperature": chance.choice((0, 1.5)),
@@ -155,8 +157,8 @@ def _generation(chance: random.Random) -> dict[str, Any]:
     body = {name: chance.choice(edges[name]) for name in names}
     body["stream"] = chance.random() < 0.5
     if body["stream"] and chance.random() < 0.5:
-        told = (None, False, True)
-        options = {"include_usage": told, "continuous_usage_stats": told}
+        fields = (None, False, True)
+        options = {"include_usage": fields, "continuous_usage_stats": fields}
         body["stream_options"] = {key: chance.choice(value) for key, value in options.items()}
     return body
 
@@ -189,8 +191,8 @@ def _tools(chance: random.Random) -> dict[str, Any]:
         }
     named = {"type": "function", "function": {"name": names[0]}}
     choice = chance.choice((None, "none", "auto", "required", named))
-    told = {"tools": tools, "tool_choice": choice}
-    return told | {"parallel_tool_calls": chance.choice((None, False, True))}
+    fields = {"tools": tools, "tool_choice": choice}
+    return fields | {"parallel_tool_calls": chance.choice((None, False, True))}
 
 
 def _messages(chance: random.Random) -> list[dict[str, Any]]:
@@ -200,16 +202,16 @@ def _messages(chance: random.Random) -> list[dict[str, Any]]:
 def _message(chance: random.Random) -> dict[str, Any]:
     role = chance.choice(("system", "developer", "user", "user", "assistant", "tool", "function"))
     parts = [{"type": "text", "text": _text(chance)}, {"type": "text", "text": ""}]
-    told: dict[str, Any] = {"role": role, "content": chance.choice((_text(chance), parts, ""))}
+    fields: dict[str, Any] = {"role": role, "content": chance.choice((_text(chance), parts, ""))}
     if role == "assistant" and chance.random() < 0.5:
         function = {"name": "f", "arguments": chance.choice(('{"a": 1}', "{}", "", _text(chance)))}
-        told |= {
+        fields |= {
             "content": None,
             "tool_calls": [{"id": "c", "type": "function", "function": function}],
         }
     if role == "tool":
-        told["tool_call_id"] = "c"
-    return told
+        fields["tool_call_id"] = "c"
+    return fields
 
 
 def _text(chance: random.Random) -> str:

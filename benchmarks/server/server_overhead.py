@@ -39,7 +39,7 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _IDLE = (3, 4)  # columns of /proc/stat: idle, iowait
 
 
-class Told(NamedTuple):
+class Timed(NamedTuple):
     """One chat. first: seconds to its first text."""
 
     text: str
@@ -63,7 +63,7 @@ class Round(NamedTuple):
 class Way(Protocol):
     """A way to ask for chats."""
 
-    async def ask(self, asker: int, text: str) -> Told:
+    async def ask(self, asker: int, text: str) -> Timed:
         """One chat."""
 
     async def prepare(self) -> None:
@@ -101,21 +101,21 @@ class Direct:
         self._clear = clear
         self._pid = pid
 
-    async def ask(self, asker: int, text: str) -> Told:
+    async def ask(self, asker: int, text: str) -> Timed:
         """One chat, with a request and an answer like those of HTTP."""
         sampling = Sampling(max_tokens=ANSWER_LEN, temperature=0.0, ignore_eos=True)
         start = time.perf_counter()
         request(CHAT, body_of(text))
         chat = Chat((Message("user", (Text(text),)),))
         reply = self._backend.submit(Call(chat, sampling, stream=True))
-        first, told = None, bytearray()
+        first, sse = None, bytearray()
         async for chunk in reply:
-            told += line_of(chunk.text)
+            sse += line_of(chunk.text)
             first = first or time.perf_counter()
         await reply
-        told += line_of(None) + b"data: [DONE]\n\n"
-        answer = Answer(200, bytes(told), start, first, time.perf_counter(), True)
-        return _told(answer)
+        sse += line_of(None) + b"data: [DONE]\n\n"
+        answer = Answer(200, bytes(sse), start, first, time.perf_counter(), True)
+        return _timed(answer)
 
     async def prepare(self) -> None:
         """An empty cache."""
@@ -133,9 +133,9 @@ class Remote:
         self._served = served
         self._lines: list[Line] = []
 
-    async def ask(self, asker: int, text: str) -> Told:
+    async def ask(self, asker: int, text: str) -> Timed:
         """One chat."""
-        return _told(await self._lines[asker].ask(request(CHAT, body_of(text))))
+        return _timed(await self._lines[asker].ask(request(CHAT, body_of(text))))
 
     async def prepare(self) -> None:
         """An empty cache, and new connections: idle ones are closed after a while."""
@@ -148,10 +148,10 @@ class Remote:
         return {"client": time.process_time(), **self._served.cpu()}
 
 
-def _told(answer: Answer) -> Told:
+def _timed(answer: Answer) -> Timed:
     if answer.finish != "length" or answer.first is None:
         raise RuntimeError(f"a chat failed: {answer.status} {answer.body[-500:]!r}")
-    return Told(answer.text, answer.first - answer.sent)
+    return Timed(answer.text, answer.first - answer.sent)
 
 
 async def one_round(
@@ -159,7 +159,7 @@ async def one_round(
 ) -> Round:
     """So many chats of each asker. spread: seconds over which the askers begin."""
     await way.prepare()
-    told: list[Told] = []
+    timed: list[Timed] = []
     texts: dict[tuple[int, int], str] = {}
     ends: dict[tuple[int, int], float] = {}
 
@@ -168,7 +168,7 @@ async def one_round(
         for index in range(each):
             topic = TOPICS[(number + index) % len(TOPICS)]
             found = await way.ask(number, f"{salt} {number}.{index}: a few words about {topic}.")
-            told.append(found)
+            timed.append(found)
             texts[number, index] = found.text
             ends[number, index] = time.perf_counter() - start
 
@@ -176,10 +176,10 @@ async def one_round(
     await asyncio.gather(*map(asker, range(askers)))
     seconds = time.perf_counter() - start
     cpu = {name: value - before[name] for name, value in way.cpu().items()}
-    said = tuple(texts[key] for key in sorted(texts))
-    speed = _steady(ends, spread, each) if spread else len(told) / seconds
-    first = median(it.first for it in told)
-    return Round(len(told), speed, seconds, first, cpu, (_others() - others) / seconds, said)
+    all_texts = tuple(texts[key] for key in sorted(texts))
+    speed = _steady(ends, spread, each) if spread else len(timed) / seconds
+    first = median(it.first for it in timed)
+    return Round(len(timed), speed, seconds, first, cpu, (_others() - others) / seconds, all_texts)
 
 
 def _steady(ends: dict[tuple[int, int], float], start: float, each: int) -> float:
@@ -193,7 +193,7 @@ def _steady(ends: dict[tuple[int, int], float], start: float, each: int) -> floa
 def _others() -> float:
     """Processor seconds so far of all that is not this benchmark."""
     columns = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
-    busy = sum(ticks for place, ticks in enumerate(columns) if place not in _IDLE) / _TICK
+    busy = sum(ticks for column, ticks in enumerate(columns) if column not in _IDLE) / _TICK
     return busy - sum(cpu_seconds(os.getpid()).values())
 
 
@@ -210,10 +210,10 @@ async def measure(rounds: int, each: int) -> dict[str, Any]:
             "http": Remote(served),
         }
         for name, way in ways.items():
-            lone = await one_round(way, f"warm {name}", 1)
+            single = await one_round(way, f"warm {name}", 1)
         return {
             "faster parts": [name for name in ("httptools", "uvloop") if find_spec(name)],
-            "spread": await _arriving(ways, "spread", rounds, each, lone.seconds),
+            "spread": await _arriving(ways, "spread", rounds, each, single.seconds),
             "at once": await _arriving(ways, "at once", rounds, each),
             "four": await _arriving(ways, "four", rounds, each * 2, askers=4),
             "one by one": await _arriving(ways, "one by one", rounds, each * 2, askers=1),
@@ -227,11 +227,11 @@ async def _arriving(
     found: list[dict[str, Round]] = []
     for number in range(rounds):
         turn = names[number % len(names) :] + names[: number % len(names)]
-        told = {
+        timed = {
             name: await one_round(ways[name], f"{salt} {number}", each, spread, askers)
             for name in turn
         }
-        found.append({name: told[name] for name in names})
+        found.append({name: timed[name] for name in names})
     quiet = [one for one in found if all(it.others < LITTLE for it in one.values())]
     return {"all rounds": _figures(found), "quiet rounds": _figures(quiet) if quiet else None}
 

@@ -115,7 +115,7 @@ async def measure(num: int, seed: int) -> dict[str, Any]:
         "seconds": round(seconds, 2),
         "whole": len(whole),
         "complete": sum(answers[index].finish is not None for index in whole),
-        "equal_to_solo": sum(_said(answers[it]) == _said(alone[it]) for it in whole),
+        "equal_to_solo": sum(_content(answers[it]) == _content(alone[it]) for it in whole),
         "without_text": sum(not answers[index].text for index in whole),
         "solo_complete": sum(alone[index].finish is not None for index in whole),
         "dropped": len(groups["dropped"]),
@@ -138,7 +138,7 @@ async def _sent(served: Served, planned: Planned) -> Answer:
         line.close()
 
 
-def _said(answer: Answer) -> tuple[str, str | None]:
+def _content(answer: Answer) -> tuple[str, str | None]:
     return answer.text, answer.finish
 
 
@@ -150,9 +150,9 @@ def _rest(served: Served) -> dict[str, Any]:
     """What is at work and held in a server that should have nothing to do."""
     found = served.metrics()
     slots = found["slots"] - found["free_slots"] - found["cached_slots"]
-    held = {name: int(found[name]) for name in QUIET}
+    gauges = {name: int(found[name]) for name in QUIET}
     return {
-        **held,
+        **gauges,
         "slots_neither_free_nor_cached": int(slots),
         "tasks": dict(Counter(served.tasks())),
         "sockets": served.sockets(),

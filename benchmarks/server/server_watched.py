@@ -15,7 +15,7 @@ from types import FrameType
 from forkroot.__main__ import main
 
 
-def tell(number: int, frame: FrameType | None) -> None:
+def print_tasks(number: int, frame: FrameType | None) -> None:
     """Name the tasks of every loop that have not ended."""
     found = [it for it in gc.get_objects() if type(it) is asyncio.Task and not it.done()]
     names = sorted(getattr(it.get_coro(), "__qualname__", "?") for it in found)
@@ -23,5 +23,5 @@ def tell(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, tell)
+    signal.signal(signal.SIGUSR1, print_tasks)
     sys.exit(main())

@@ -121,8 +121,8 @@ def picture(row: Row) -> str:
     line = len(peers) * BAR + GAP
     height = TOP + line * len(found) + 30
     parts = [*_legend(peers), *_scale(height)]
-    for place, (name, of) in enumerate(found.items()):
-        y = TOP + place * line
+    for index, (name, of) in enumerate(found.items()):
+        y = TOP + index * line
         parts.append(_text(LEFT - 8, y + BAR + 4, TITLES[name], "end"))
         for number, peer in enumerate(peers):
             if peer in of:

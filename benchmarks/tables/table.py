@@ -19,7 +19,7 @@ from forkroot.benchmarks.tables import gpu_tables, peer_tables, tables
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODES = ("cache + hints", "cache", "nothing")
-UNHELD = "siblings not held"
+WITHOUT_HOLD = "siblings not held"
 Row = dict[str, Any]
 
 
@@ -102,7 +102,7 @@ def throughput(row: Row) -> list[list[str]]:
 
 
 def dspy(row: Row) -> list[list[str]]:
-    """Programs of DSPy by what the runtime is told."""
+    """Programs of DSPy by the hints that the runtime gets."""
     head = ["program", "cache + hints", "cache", "nothing", "faster than cache", "than nothing"]
     lines = []
     for name, of in row["figures"].items():
@@ -111,7 +111,7 @@ def dspy(row: Row) -> list[list[str]]:
         counts = of["counts"]
         computed = [
             f"{counts[mode]['computed_tokens']:,}" if mode in counts else ""
-            for mode in (*MODES[:2], UNHELD)
+            for mode in (*MODES[:2], WITHOUT_HOLD)
         ]
         lines.append([name, *seconds, *ratios, *computed])
     columns = ["cache + hints", "cache", "cache, siblings not held"]
@@ -122,9 +122,9 @@ def guidance(row: Row) -> list[list[str]]:
     """Programs of Guidance in threads."""
     of = row["figures"]
     rates = [f"{of[key]:.1f}" for key in ("programs_per_second", "rival_per_second")]
-    told = f"{of['ratio']:.2f}×", of["same_texts"], f"{of['cached_share']:.1%}"
+    shares_of = f"{of['ratio']:.2f}×", of["same_texts"], f"{of['cached_share']:.1%}"
     head = ["programs per second", "ours", "Guidance's transformers backend", "ratio"]
-    return [[*head, "same texts", "cached"], [row["model"], *rates, *told]]
+    return [[*head, "same texts", "cached"], [row["model"], *rates, *shares_of]]
 
 
 TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {

@@ -205,9 +205,18 @@ _OF_SAMPLING = KeywordOwner(
     [item.name for item in fields(Sampling)],
     "{name} is of Sampling: Call(..., Sampling({name}=...))",
 )
+_OF_CONSTRAINT = [
+    Place((name,), f"constraints are objects: Call(..., constraint={example})")
+    for name, example in {
+        "regex": "Regex(...)",
+        "json_schema": "JsonSchema(...)",
+        "choices": "Choices(...)",
+        "grammar": "Grammar(...)",
+    }.items()
+]
 
 
-@checks_fields(_OF_SAMPLING)
+@checks_fields(_OF_SAMPLING, *_OF_CONSTRAINT)
 @dataclass(frozen=True, slots=True)
 class Call:
     """One generation, one scoring of options, or (with max_tokens=0) one planted prefix.

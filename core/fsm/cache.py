@@ -107,7 +107,7 @@ class GuideCache:
 
 
 def cache_key(constraint: Constraint) -> Key:
-    """What tells one constraint from another. Raises InvalidCall for a schema that is no JSON."""
+    """The key of a constraint in the cache. Raises InvalidCall for a schema that is no JSON."""
     match constraint:
         case Regex(pattern):
             return "regex", pattern

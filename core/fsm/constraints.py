@@ -23,8 +23,8 @@ from .json_schema.annotations import log_ignored
 from .json_schema.jsontext import room_left
 from .plan import Distinct, plan_of
 from .regex.dfa import Dfa
+from .regex.errors import FIELD, refuse
 from .regex.limits import Limits, TooSlow
-from .regex.refusals import FIELD, refuse
 from .tokens.regular import Compiled, RegularGuide, automaton
 from .tokens.retokenize import Jump, Retokenizer
 from .tokens.tokenizations import TOLERANCE, Tokenizations

@@ -12,7 +12,7 @@ from .tokens.vocabulary import Mask
 
 
 class Cursor(Protocol):
-    """Where one answer stands in its constraint."""
+    """The state of one answer in its constraint."""
 
     @property
     def is_accepting(self) -> bool:

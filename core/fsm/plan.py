@@ -18,8 +18,8 @@ from .json_schema.schema import schema_pattern
 from .json_schema.shapes import Shapes, unique_shapes
 from .json_schema.unfold import MAX_SECONDS
 from .regex.dfa import Dfa
+from .regex.errors import FIELD, NotRegular
 from .regex.limits import Limits, TooSlow
-from .regex.refusals import FIELD, NotRegular
 from .tokens.regular import automaton
 
 
@@ -37,7 +37,7 @@ def plan_of(
     differ.
 
     library: gives what compiles grammars. seconds: of processor time that each part of the work may
-    take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall and its kin.
+    take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall.
     """
     if isinstance(asked, Grammar):
         lark = read_grammar(asked.source, asked.syntax)

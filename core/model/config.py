@@ -1,4 +1,4 @@
-"""What a checkpoint of our own architectures says about itself: sizes, encodings, special tokens.
+"""The configuration of a checkpoint of our own architectures: sizes, encodings, special tokens.
 
 Reads `config.json` and `generation_config.json` as transformers writes them, with the keys of
 version 5 or the older ones. Knows no torch, so that a checkpoint can be judged without loading it.

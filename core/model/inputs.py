@@ -67,8 +67,8 @@ def _plans(past: Past, windows: Sequence[int | None], attention: Attention) -> l
 
 def wanted_of(batch: Batch) -> Ints | None:
     """Which tokens' hidden states are wanted, as in `Inputs`."""
-    num_read = len(batch.scored) + len(batch.queried)
-    if not num_read and len(batch.sampled) == len(batch.ids):
+    num_unsampled = len(batch.scored) + len(batch.queried)
+    if not num_unsampled and len(batch.sampled) == len(batch.ids):
         return None  # each is sampled once
     return np.concatenate((batch.sampled, batch.scored, batch.queried))
 

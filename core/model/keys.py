@@ -29,8 +29,8 @@ class Keys:
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            told = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
-            raise InvalidModel(told) from None
+            message = f"{path} is missing; a checkpoint folder holds it{_instead(path.parent)}"
+            raise InvalidModel(message) from None
         except (OSError, ValueError) as error:
             raise InvalidModel(f"{path} cannot be read as JSON: {error}") from error
         if not isinstance(values, dict):
@@ -92,7 +92,7 @@ class Keys:
 
 
 def _instead(folder: Path) -> str:
-    """What lies in a folder that is no checkpoint, if it is something that we know."""
+    """What a folder that is not a checkpoint holds, if it is something known."""
     if (folder / "adapter_config.json").exists():
         return "; this is an adapter (LoRA): merge it into its model first, and save that"
     if (folder / "model_index.json").exists():

@@ -1,4 +1,4 @@
-"""What the runner asks of a model, whoever's code it is."""
+"""The interface between the runner and any model."""
 
 from __future__ import annotations
 

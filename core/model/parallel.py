@@ -19,7 +19,7 @@ from torch.distributed import (
 )
 
 BLOCK = 64  # rows of a vocabulary that stay together: then a product gives each the same numbers
-_PATIENCE = timedelta(seconds=0.1)  # after which a wait is looked at
+_POLL_INTERVAL = timedelta(seconds=0.1)  # after which a wait is looked at
 
 
 class Progress:
@@ -51,7 +51,7 @@ class Progress:
         elif work is not None:
             self.is_waiting = True
             try:
-                work.wait(_PATIENCE)
+                work.wait(_POLL_INTERVAL)
             except RuntimeError:
                 self._wait_on(work)
             finally:
@@ -64,7 +64,7 @@ class Progress:
             if self.is_over:
                 raise RuntimeError("another rank is gone")
             with contextlib.suppress(RuntimeError):
-                work.wait(_PATIENCE)
+                work.wait(_POLL_INTERVAL)
         work.wait()  # for what it failed of
 
 
@@ -117,8 +117,8 @@ class GroupGather:
 class Broadcast(Protocol):
     """Gives what rank 0 holds to all. On a GPU it only enqueues work, as `AllReduce`."""
 
-    def __call__(self, told: Tensor) -> None:
-        """Overwrite `told`, of one shape on all, with rank 0's. Raises RuntimeError where a rank is
+    def __call__(self, tensor: Tensor) -> None:
+        """Overwrite `tensor`, of one shape on all, with rank 0's. Raises RuntimeError if a rank is
         gone."""
 
 
@@ -128,10 +128,10 @@ class GroupBroadcast:
     def __init__(self, group: ProcessGroup, progress: Progress) -> None:
         self._group, self._progress = group, progress
 
-    def __call__(self, told: Tensor) -> None:
+    def __call__(self, tensor: Tensor) -> None:
         options = BroadcastOptions()
         options.rootRank, options.rootTensor, options.asyncOp = 0, 0, False
-        self._progress.wait(self._group.broadcast([told], options), told.is_cuda)
+        self._progress.wait(self._group.broadcast([tensor], options), tensor.is_cuda)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +179,11 @@ class Ranks:
             return partial
         return self.all_reduce(partial)
 
-    def spread(self, told: Tensor) -> None:
-        """Overwrite `told` with rank 0's, on every rank at once; nothing where there is but one.
+    def spread(self, tensor: Tensor) -> None:
+        """Overwrite `tensor` with rank 0's, on every rank at once; nothing where there is but one.
         Raises RuntimeError where a rank is gone."""
         if self.broadcast is not None:
-            self.broadcast(told)
+            self.broadcast(tensor)
 
     def gathered(self, part: Tensor) -> list[Tensor]:
         """Every rank's part, all of one shape, on rank 0; on the others nothing. Raises

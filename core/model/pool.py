@@ -65,7 +65,7 @@ def _writer(layers: tuple[Tensor, ...], is_by_slot: bool) -> tuple[Put, tuple[Te
     """What writes into such layers, and what it takes of each."""
     one = layers[0]
     if is_by_slot and has_triton(one.device):
-        from ...kernels.gpu.attention.writing import write
+        from ...kernels.gpu.attention.kv_write import write
 
         return write, layers
     if not is_by_slot and one.is_cpu and one.dtype in SLOT_DTYPES and can_compile():

@@ -21,7 +21,7 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _NUMBERS = ("F32", "BF16", "F16", "F64")
 
 
-class _Home(NamedTuple):
+class _TensorFile(NamedTuple):
     """Where a tensor is: the file's path, and the file, open."""
 
     path: Path
@@ -47,7 +47,7 @@ class Checkpoint:
         self._dtype = dtype
         self._device = device
         self._files = ExitStack()
-        self._homes: dict[str, _Home] = {}
+        self._files_by_tensor: dict[str, _TensorFile] = {}
         try:
             for path in weight_files(folder):
                 self._open(path)
@@ -71,7 +71,7 @@ class Checkpoint:
         self._files.close()
 
     def take(self, name: str) -> Tensor:
-        """Read one tensor, in the asked dtype, on the asked device."""
+        """Read one tensor, in the requested dtype, on the requested device."""
         return self._read(name, lambda file: file.get_tensor(name))
 
     def take_part(self, name: str, dim: int, part: slice) -> Tensor:
@@ -81,7 +81,7 @@ class Checkpoint:
 
     def _read(self, name: str, read: Callable[[Any], Tensor]) -> Tensor:
         try:
-            tensor = read(self._homes[name].file)
+            tensor = read(self._files_by_tensor[name].file)
         except SafetensorError as error:
             raise InvalidModel(f"{name} cannot be read: {error}; copy the file again") from error
         self._progress.update()
@@ -90,13 +90,13 @@ class Checkpoint:
     def _open(self, path: Path) -> None:
         file = self._files.enter_context(opened(path))
         names = file.keys()
-        if twice := self._homes.keys() & names:
-            other = self._homes[min(twice)].path.name
-            raise InvalidModel(f"{path} holds {some(twice)}, which {other} holds, too")
-        self._homes.update(dict.fromkeys(names, _Home(path, file)))
+        if duplicate := self._files_by_tensor.keys() & names:
+            other = self._files_by_tensor[min(duplicate)].path.name
+            raise InvalidModel(f"{path} holds {some(duplicate)}, which {other} holds, too")
+        self._files_by_tensor.update(dict.fromkeys(names, _TensorFile(path, file)))
 
     def _check(self, folder: Path, shapes: Mapping[str, Shape], ignored: tuple[str, ...]) -> None:
-        found = {name for name in self._homes if not name.endswith(ignored)}
+        found = {name for name in self._files_by_tensor if not name.endswith(ignored)}
         if missing := shapes.keys() - found:
             raise InvalidModel(f"{folder} lacks the tensors {some(missing)}")
         if extra := found - shapes.keys():
@@ -104,7 +104,7 @@ class Checkpoint:
                 f"{folder} holds tensors that the model has no use for: {some(extra)}"
             )
         for name, shape in shapes.items():
-            path, file = self._homes[name]
+            path, file = self._files_by_tensor[name]
             stored = file.get_slice(name)
             actual, kind = tuple(stored.get_shape()), str(stored.get_dtype())
             if kind not in _NUMBERS:

@@ -35,8 +35,8 @@ from ..fsm.grammar.explore import Known
 from ..fsm.json_schema.jsontext import schema_text
 from ..fsm.json_schema.shapes import Shape
 from ..fsm.regex.dfa import Dfa
+from ..fsm.regex.errors import NotRegular
 from ..fsm.regex.partition import Partition
-from ..fsm.regex.refusals import NotRegular
 from ..fsm.tokens.regular import Compiled
 from .ipc import Child, spawn
 from .liveness import cpu_seconds

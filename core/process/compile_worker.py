@@ -14,7 +14,7 @@ from ..fsm.grammar.explore import Known
 from ..fsm.grammar.matcher import Library
 from ..fsm.plan import Distinct, plan_of
 from ..fsm.regex.dfa import Dfa
-from ..fsm.regex.refusals import NotRegular
+from ..fsm.regex.errors import NotRegular
 from ..fsm.tokens.finish import ShortestFinish
 from ..fsm.tokens.regular import automaton
 from ..fsm.tokens.vocabulary import Vocabulary

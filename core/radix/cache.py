@@ -37,12 +37,12 @@ class Match:
 class Counters(NamedTuple):
     """Totals since the start, in tokens except for acquires and splits.
 
-    asked, matched: tokens that `acquire` was asked for, and found.
+    requested, matched: tokens given to `acquire`, and found in the cache.
     inserted, duplicated: tokens committed that the tree did not hold, and that it did.
     """
 
     acquires: int
-    asked: int
+    requested: int
     matched: int
     inserted: int
     duplicated: int
@@ -82,7 +82,7 @@ class RadixCache:
     capacity: slots in all.
     is_enabled: False remembers nothing (for ablations): leases stay empty and `commit` leaves the
       slots with the caller, who frees them.
-    host: where tokens go that are evicted; what is copied to it and back is its to tell.
+    host: stores evicted tokens; it lists the copies to and from it.
     logprob_bytes: host memory that log-probabilities of cached tokens may take; 0: none are kept.
     """
 
@@ -98,7 +98,7 @@ class RadixCache:
         self.host = host
         self._pool = SlotPool(capacity)
         self._tree = Tree(host, logprob_bytes)
-        self._acquires = self._asked = self._matched = 0
+        self._acquires = self._requested = self._matched = 0
         self._inserted = self._duplicated = self._evicted = 0
 
     @property
@@ -124,12 +124,12 @@ class RadixCache:
     @property
     def keeps_logprobs(self) -> bool:
         """Whether log-probabilities are kept at all."""
-        return self.is_enabled and self._tree.kept.capacity > 0
+        return self.is_enabled and self._tree.logprob_store.capacity > 0
 
     @property
     def num_logprob_bytes(self) -> int:
         """Memory that log-probabilities of cached tokens take."""
-        return self._tree.kept.num_bytes
+        return self._tree.logprob_store.num_bytes
 
     @property
     def num_nodes(self) -> int:
@@ -146,7 +146,7 @@ class RadixCache:
         """Totals since the start."""
         return Counters(
             self._acquires,
-            self._asked,
+            self._requested,
             self._matched,
             self._inserted,
             self._duplicated,
@@ -164,30 +164,30 @@ class RadixCache:
 
     def acquire(self, namespace: str, tokens: Ints, limit: int) -> Lease:
         """Lock the longest cached prefix of tokens[:limit]; it counts as used until its release.
-        What of it lies on the host comes back into the pool, as far as there is room."""
+        Offloaded tokens of it are loaded into the pool, if there is room."""
         if not self.is_enabled:
-            return Lease(namespace, _sealed([]), None)
+            return Lease(namespace, _read_only([]), None)
         key = _key(tokens, limit)
-        end = self._tree.take(namespace, key)
-        away = self._tree.away(end)
-        if away and not self._bring_back(away):
-            end = self._step_back(end, away[0])
+        end = self._tree.lock_prefix(namespace, key)
+        offloaded = self._tree.offloaded(end)
+        if offloaded and not self._load_from_host(offloaded):
+            end = self._relock_above(end, offloaded[0])
         self._acquires += 1
-        self._asked += min(limit, len(tokens))
+        self._requested += min(limit, len(tokens))
         self._matched += end.end
-        return Lease(namespace, _sealed(self._tree.path_slots(end)), end)
+        return Lease(namespace, _read_only(self._tree.path_slots(end)), end)
 
     def fetch(self, namespace: str, tokens: Ints, limit: int) -> int:
-        """Bring what of tokens[:limit] lies on the host back into the pool, where slots are free
-        for it; nothing is evicted, nothing counts as asked for. Returns how many tokens came."""
+        """Load offloaded tokens of tokens[:limit] into free slots of the pool, with no eviction.
+        Does not count as a request. Returns how many tokens were loaded."""
         if self.host is None:
             return 0
-        end = self._tree.take(namespace, _key(tokens, limit))
-        away = self._tree.away(end)
-        count = sum(node.size for node in away)
-        if not away or count > self._pool.num_free or not self._bring_back(away):
+        end = self._tree.lock_prefix(namespace, _key(tokens, limit))
+        offloaded = self._tree.offloaded(end)
+        count = sum(node.size for node in offloaded)
+        if not offloaded or count > self._pool.num_free or not self._load_from_host(offloaded):
             count = 0
-            end = end if not away else self._step_back(end, away[0])
+            end = end if not offloaded else self._relock_above(end, offloaded[0])
         self._tree.unlock(end)
         return count
 
@@ -199,18 +199,18 @@ class RadixCache:
         sequence committed them meanwhile, keep the tree's slots, and the caller's duplicates become
         free. Returns the n slots that are valid now (read-only).
         """
-        end = _live(lease)
+        end = _end_node(lease)
         if end is None:
             return slots
         assert len(tokens) == len(slots) >= lease.length, "one slot for each token of the lease"
         assert np.array_equal(slots[: lease.length], lease.slots), "not the slots of this lease"
-        growth = self._tree.extend(end, _key(tokens, len(tokens)), slots)
-        if growth.held > end.end:
-            self._pool.release(slots[end.end : growth.held])
-        lease.slots = _sealed([lease.slots, *self._tree.path_slots(growth.node, end)])
-        lease._end = growth.node
-        self._duplicated += growth.held - end.end
-        self._inserted += len(slots) - growth.held
+        insertion = self._tree.extend(end, _key(tokens, len(tokens)), slots)
+        if insertion.num_cached_before > end.end:
+            self._pool.release(slots[end.end : insertion.num_cached_before])
+        lease.slots = _read_only([lease.slots, *self._tree.path_slots(insertion.node, end)])
+        lease._end = insertion.node
+        self._duplicated += insertion.num_cached_before - end.end
+        self._inserted += len(slots) - insertion.num_cached_before
         return lease.slots
 
     def count_logprobs(self, namespace: str, tokens: Ints, start: int, num_top: int) -> int:
@@ -227,14 +227,14 @@ class RadixCache:
     def keep_logprobs(self, lease: Lease, start: int, found: Logprobs) -> None:
         """Keep log-probabilities of the lease's tokens from position `start` on beside them, until
         they are evicted, or others need the memory."""
-        end = _live(lease)
+        end = _end_node(lease)
         assert start + len(found) <= lease.length, "log-probabilities of tokens not in the lease"
         if end is not None:
-            self._tree.kept.write(end, start, found)
+            self._tree.logprob_store.write(end, start, found)
 
     def share(self, lease: Lease) -> Lease:
         """A second lease on the same path, to be released on its own."""
-        end = _live(lease)
+        end = _end_node(lease)
         if end is not None:
             self._tree.lock(end)
         return Lease(lease.namespace, lease.slots, end)
@@ -242,7 +242,7 @@ class RadixCache:
     def release(self, lease: Lease) -> None:
         """Unlock the path, which stays cached until it is evicted. Once for each lease: raises
         RuntimeError the second time."""
-        end = _live(lease)
+        end = _end_node(lease)
         lease.is_released = True
         if end is not None:
             self._tree.unlock(end)
@@ -253,7 +253,7 @@ class RadixCache:
         if count > self.num_available:
             return None
         if count > self._pool.num_free:
-            self._take_back(self._tree.evict(count - self._pool.num_free))
+            self._release_evicted(self._tree.evict(count - self._pool.num_free))
         return self._pool.allocate(count)
 
     def free(self, slots: Ints) -> None:
@@ -263,7 +263,7 @@ class RadixCache:
     def clear(self, namespace: str | None = None) -> int:
         """Evict all that is not locked, of one namespace or of all; returns how many tokens."""
         gone = self._tree.forget(namespace)
-        self._take_back(gone)
+        self._release_evicted(gone)
         return len(gone)
 
     def snapshot(
@@ -271,8 +271,8 @@ class RadixCache:
     ) -> tuple[NodeView, ...]:
         """Every node of the tree, roots included, parents before children: for pictures.
 
-        max_nodes: the liveliest only: those in use, then those found again most often. It takes
-          time for these and their children, not for the whole tree. max_tokens: of each edge.
+        max_nodes: the most active only: those in use, then those with most hits. Takes time for
+          these and their children, not for the whole tree. max_tokens: of each edge.
         """
         return self._tree.snapshot(max_nodes, max_tokens)
 
@@ -292,19 +292,21 @@ class RadixCache:
         owned = np.concatenate([self._pool.free_slots(), self._tree.all_slots()])
         assert np.bincount(owned, minlength=1).max() <= 1, "a slot has two owners"
 
-    def _bring_back(self, away: list[Node]) -> bool:
+    def _load_from_host(self, offloaded: list[Node]) -> bool:
         """Load locked nodes from the host; False, and nothing loaded, where there is no room."""
         assert self.host is not None
-        slots = self.allocate(sum(node.size for node in away))
+        slots = self.allocate(sum(node.size for node in offloaded))
         if slots is None:
             return False
-        first = away[0].end - away[0].size
-        for node in away:
-            self._tree.place(node, slots[node.end - node.size - first : node.end - first].copy())
+        first = offloaded[0].end - offloaded[0].size
+        for node in offloaded:
+            self._tree.assign_slots(
+                node, slots[node.end - node.size - first : node.end - first].copy()
+            )
             self.host.load(node)
         return True
 
-    def _step_back(self, end: Node, first: Node) -> Node:
+    def _relock_above(self, end: Node, first: Node) -> Node:
         """Lock the path above `first` instead of that to `end`."""
         above = first.parent
         assert above is not None
@@ -312,7 +314,7 @@ class RadixCache:
         self._tree.unlock(end)
         return above
 
-    def _take_back(self, slots: Ints) -> None:
+    def _release_evicted(self, slots: Ints) -> None:
         self._pool.release(slots)
         self._evicted += len(slots)
 
@@ -321,13 +323,13 @@ def _key(tokens: Ints, limit: int) -> bytes:
     return np.asarray(tokens[:limit], np.int32).tobytes()
 
 
-def _live(lease: Lease) -> Node | None:
+def _end_node(lease: Lease) -> Node | None:
     if lease.is_released:
         raise RuntimeError(f"the lease on node {lease.node} is released already")
     return lease._end
 
 
-def _sealed(parts: list[Ints]) -> Ints:
+def _read_only(parts: list[Ints]) -> Ints:
     slots = np.concatenate([np.empty(0, np.int32), *parts])
     slots.flags.writeable = False
     return slots

@@ -1,7 +1,7 @@
-"""The second tier: host slots, where tokens lie that had to leave the pool, until they are wanted.
+"""The second tier: host slots for tokens offloaded from the pool.
 
-It knows which nodes have a copy there and which of them go first, and writes down what is to be
-copied; who has the memory does the copying, in the order given.
+It knows which nodes have a copy there and in which order copies are dropped, and lists the copies
+to do; the owner of the memory does them, in this order.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class HostTier:
         return cls(capacity, policy == "through") if capacity else None
 
     @property
-    def num_held(self) -> int:
-        """Tokens that lie here."""
+    def num_stored(self) -> int:
+        """Tokens stored here."""
         return self._slots.capacity - self._slots.num_free
 
     def room_for(self, node: Node) -> Iterator[Node]:
-        """Forget copies until there is room for one of this node, if need be. Gives, one after
-        another, the nodes that lie nowhere now: each is to be taken out of the tree at once."""
+        """Forget copies until there is room for one of this node, if need be. Yields the
+        nodes that are stored nowhere now: the caller removes each from the tree at once."""
         if node.host is not None or node.size > self._slots.capacity:
             return
         for _ in range(len(self._nodes)):
             if self._slots.num_free >= node.size:
                 return
             other = next(iter(self._nodes))
-            if not other.is_here and (other.lock_count > 0 or other.children):
+            if not other.is_in_pool and (other.lock_count > 0 or other.children):
                 self._nodes.move_to_end(other)  # wanted at this moment, or needed by those below
                 continue
             self.drop(other)
-            if not other.is_here:
+            if not other.is_in_pool:
                 yield other
 
     def save(self, node: Node) -> bool:
@@ -70,7 +70,7 @@ class HostTier:
         return True
 
     def load(self, node: Node) -> None:
-        """Copy a node that lies here into its slots of the pool; it stays here as well."""
+        """Copy a stored node into its slots of the pool; its copy here stays."""
         assert node.host is not None and len(node.slots) == node.size
         self._copies.append(Copy(node.slots, node.host, is_load=True))
         self._nodes.move_to_end(node)
@@ -80,8 +80,8 @@ class HostTier:
         """An edge was cut in two: each half has its part of the copy."""
         if lower.host is None:
             return
-        cut = upper.size
-        upper.host, lower.host = lower.host[:cut].copy(), lower.host[cut:].copy()
+        num_upper = upper.size
+        upper.host, lower.host = lower.host[:num_upper].copy(), lower.host[num_upper:].copy()
         self._nodes[upper] = None
 
     def drop(self, node: Node) -> None:
@@ -92,13 +92,13 @@ class HostTier:
             del self._nodes[node]
 
     def take_copies(self) -> tuple[Copy, ...]:
-        """What is to be copied before the next tokens are computed, in this order; told once."""
+        """The copies to do before the next tokens are computed, in order; each is returned once."""
         copies, self._copies = tuple(self._copies), []
         return copies
 
     def check(self, nodes: list[Node]) -> None:
         """Assert that every copy is that of one of the tree's nodes, and counted once."""
         self._slots.check()
-        held = [node for node in nodes if node.host is not None]
-        assert set(held) == set(self._nodes), "the host's order is not that of the nodes it holds"
-        assert sum(len(node.host) for node in held if node.host is not None) == self.num_held
+        owners = [node for node in nodes if node.host is not None]
+        assert set(owners) == set(self._nodes), "the host's order is not that of the nodes it holds"
+        assert sum(len(node.host) for node in owners if node.host is not None) == self.num_stored

@@ -21,7 +21,7 @@ class Logprobs:
     """Log-probabilities of `n` adjacent tokens, each given all tokens before it.
 
     values: [n] of the tokens themselves.
-    counts: [n] how many of the likeliest tokens in each one's place were asked for; UNKNOWN where
+    counts: [n] how many top tokens were requested at each position; UNKNOWN where
       the row holds nothing.
     ids, tops: [n, k] these likeliest tokens, best first, and their log-probabilities; the first
       min(counts, vocabulary size) columns of a row count.

@@ -1,4 +1,4 @@
-"""One node of the radix tree, and what can be said of it without changing it.
+"""One node of the radix tree, and read-only functions of it.
 
 Edges are compared as bytes (four for each token), so that a whole edge costs one `memcmp`.
 """
@@ -22,7 +22,7 @@ class Node:
     """One edge and the node at its lower end.
 
     key, slots: the edge's tokens (as bytes) and where their keys and values are in the pool; no
-      slots where they lie on the host only.
+      slots if they are on the host only.
     host: where they are on the host; None: nowhere.
     logprobs: log-probabilities of the edge's tokens; None: none are kept.
     end: depth of the node in tokens, its own edge included.
@@ -56,7 +56,7 @@ class Node:
         return len(self.key) // WIDTH
 
     @property
-    def is_here(self) -> bool:
+    def is_in_pool(self) -> bool:
         """Whether its tokens are in the pool."""
         return len(self.slots) > 0
 
@@ -86,19 +86,19 @@ class Descent(NamedTuple):
 
 def descend(node: Node, key: bytes) -> Descent:
     """Follow `key` down from the end of `node`, through which it passes. Changes nothing."""
-    at, size = node.end * WIDTH, len(key)
-    while at < size:
-        child = node.children.get(key[at : at + WIDTH])
+    offset, size = node.end * WIDTH, len(key)
+    while offset < size:
+        child = node.children.get(key[offset : offset + WIDTH])
         if child is None:
             break
-        if not key.startswith(child.key, at):
-            return Descent(node, child, _common(key, at, child.key))
+        if not key.startswith(child.key, offset):
+            return Descent(node, child, _common_prefix_len(key, offset, child.key))
         node = child
-        at += len(child.key)
+        offset += len(child.key)
     return Descent(node, None, 0)
 
 
-def _common(key: bytes, start: int, edge: bytes) -> int:
+def _common_prefix_len(key: bytes, start: int, edge: bytes) -> int:
     """Bytes of whole tokens that key[start:] and an edge that it leaves have in common: bisection,
     as each comparison is one `memcmp`."""
     low, high = WIDTH, min(len(key) - start, len(edge))
@@ -113,49 +113,49 @@ def _common(key: bytes, start: int, edge: bytes) -> int:
     return low
 
 
-def below(root: Node) -> Iterator[Node]:
+def descendants(root: Node) -> Iterator[Node]:
     """Every node below this one, parents before children."""
-    waiting = list(root.children.values())
-    while waiting:
-        node = waiting.pop()
-        waiting.extend(node.children.values())
+    pending = list(root.children.values())
+    while pending:
+        node = pending.pop()
+        pending.extend(node.children.values())
         yield node
 
 
-class Placed(NamedTuple):
+class NamespacedNode(NamedTuple):
     """A node and the namespace that it is in."""
 
     node: Node
     namespace: str
 
 
-def liveliest(roots: Iterable[Root], count: int) -> list[Placed]:
+def most_active(roots: Iterable[Root], count: int) -> list[NamespacedNode]:
     """At most `count` nodes, parents before children: those in use first, then those found again
     most often, then those used last. Looks at the children of what it gives, and no further."""
-    first = heapq.nlargest(count, roots, key=_liveliness)
-    waiting = [_Rank(*_liveliness(root, -1), Placed(root, root.namespace)) for root in first]
-    heapq.heapify(waiting)
-    found: list[Placed] = []
-    while waiting and len(found) < count:
-        found.append(placed := heapq.heappop(waiting).placed)
-        children = placed.node.children.values()
-        for child in heapq.nlargest(count - len(found), children, key=_liveliness):
-            rank = _Rank(*_liveliness(child, -1), Placed(child, placed.namespace))
-            heapq.heappush(waiting, rank)
+    first = heapq.nlargest(count, roots, key=_activity)
+    pending = [_Rank(*_activity(root, -1), NamespacedNode(root, root.namespace)) for root in first]
+    heapq.heapify(pending)
+    found: list[NamespacedNode] = []
+    while pending and len(found) < count:
+        found.append(entry := heapq.heappop(pending).entry)
+        children = entry.node.children.values()
+        for child in heapq.nlargest(count - len(found), children, key=_activity):
+            rank = _Rank(*_activity(child, -1), NamespacedNode(child, entry.namespace))
+            heapq.heappush(pending, rank)
     return found
 
 
 class _Rank(NamedTuple):
-    """A place in a heap of nodes, the liveliest first."""
+    """An entry of a heap of nodes, the most active first."""
 
     in_use: int
     hits: int
     last_used: int
     id: int
-    placed: Placed
+    entry: NamespacedNode
 
 
-def _liveliness(node: Node, sign: int = 1) -> tuple[int, int, int, int]:
+def _activity(node: Node, sign: int = 1) -> tuple[int, int, int, int]:
     in_use = int(node.lock_count > 0)
     return sign * in_use, sign * node.hits, sign * node.last_used, sign * node.id
 
@@ -166,10 +166,10 @@ def view(
     shown: Collection[int] | None = None,
     max_tokens: int | None = None,
 ) -> NodeView:
-    """A node as it is now. shown: ids of the children that it may tell of; None: all."""
+    """A node as it is now. shown: ids of the children to list; None: all."""
     key = node.key if max_tokens is None else node.key[: max_tokens * WIDTH]
     ids = [child.id for child in node.children.values()]
-    told = ids if shown is None else [id for id in ids if id in shown]
+    listed = ids if shown is None else [id for id in ids if id in shown]
     return NodeView(
         id=node.id,
         parent=-1 if node.parent is None else node.parent.id,
@@ -179,8 +179,8 @@ def view(
         lock_count=node.lock_count,
         hits=node.hits,
         last_used=node.last_used,
-        children=tuple(told),
-        num_hidden=len(ids) - len(told),
+        children=tuple(listed),
+        num_hidden=len(ids) - len(listed),
     )
 
 
@@ -189,10 +189,12 @@ def check_edge(node: Node) -> None:
     size, above = node.size, node.parent
     assert size > 0, f"the edge of node {node.id} is empty"
     assert len(node.key) == size * WIDTH, f"node {node.id} has a broken key"
-    assert node.is_here or node.host is not None, f"node {node.id} lies nowhere"
+    assert node.is_in_pool or node.host is not None, f"node {node.id} is stored nowhere"
     assert len(node.slots) in (0, size), f"node {node.id} has not one slot a token"
     assert node.host is None or len(node.host) == size, f"node {node.id} is on the host in part"
-    assert node.is_here or not node.lock_count, f"node {node.id} is locked and not in the pool"
-    assert above.is_here or above.parent is None or not node.is_here, f"gap above node {node.id}"
+    assert node.is_in_pool or not node.lock_count, f"node {node.id} is locked and not in the pool"
+    assert above.is_in_pool or above.parent is None or not node.is_in_pool, (
+        f"gap above node {node.id}"
+    )
     assert node.end == above.end + size, f"the end of node {node.id} is wrong"
     assert node.parent.children[node.key[:WIDTH]] is node, f"node {node.id} is not its parent's"

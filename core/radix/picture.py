@@ -22,7 +22,7 @@ LEAST_TEXT = 12  # columns of a line that an edge's text gets in any case
 
 
 @dataclass(frozen=True, slots=True)
-class Twig:
+class Branch:
     """One edge as it is drawn, or several siblings in one. Edges in a row that were always used
     together are drawn as one.
 
@@ -38,19 +38,19 @@ class Twig:
     hits: int = 0
     heat: float = 0.0
     num_hidden: int = 0
-    children: tuple[Twig, ...] = ()
+    children: tuple[Branch, ...] = ()
 
     @property
     def size(self) -> int:
-        """Twigs drawn, itself included."""
+        """Branches drawn, itself included."""
         return 1 + sum(child.size for child in self.children)
 
     @property
     def notes(self) -> str:
         """Its figures in words."""
-        found = [_amount(self.num_tokens, "token")]
+        found = [_plural(self.num_tokens, "token")]
         if self.hits:
-            found.append(_amount(self.hits, "hit"))
+            found.append(_plural(self.hits, "hit"))
         if self.sharers > 1:
             found.append(f"shared by {self.sharers:,}")
         if self.num_hidden:
@@ -71,17 +71,17 @@ class Line:
         return f"{self.guide}{self.text} ({self.notes})"
 
 
-def tree_twigs(
+def tree_branches(
     views: Sequence[NodeView], label: Label, max_edges: int, max_depth: int
-) -> tuple[Twig, ...]:
-    """What a picture shows of a snapshot (parents before children): a twig for each namespace.
+) -> tuple[Branch, ...]:
+    """What a picture shows of a snapshot (parents before children): a branch for each namespace.
 
     max_edges: drawn below a root at most. What most texts share comes first: of the room below an
       edge its first child may take two thirds, the next one as much of what is left, and so on;
       what finds no room is only counted. max_depth: edges on a way down at most.
     """
-    planter = _Planter(views, label)
-    return tuple(planter.plant(view, max_edges, max_depth) for view in views if view.parent < 0)
+    builder = _BranchBuilder(views, label)
+    return tuple(builder.build(view, max_edges, max_depth) for view in views if view.parent < 0)
 
 
 def tree_lines(
@@ -93,7 +93,7 @@ def tree_lines(
     max_depth: int = 8,
 ) -> tuple[Line, ...]:
     """The tree in box-drawing characters, long texts shortened to lines of `width` columns."""
-    roots = tree_twigs(views, label, max_edges, max_depth)
+    roots = tree_branches(views, label, max_edges, max_depth)
     return tuple(line for root in roots for line in _lines(root, width, "", ""))
 
 
@@ -103,7 +103,7 @@ def tree_svg(
     """The tree as an SVG file, about 1,000 pixels wide at most: one row for each edge, indented by
     its depth; the hotter an edge, the thicker its line."""
     rows = count()
-    roots = [_place(root, 0, rows) for root in tree_twigs(views, label, max_edges, max_depth)]
+    roots = [_layout(root, 0, rows) for root in tree_branches(views, label, max_edges, max_depth)]
     boxes = [box for root in roots for box in _walk(root)]
     width = max((box.right for box in boxes), default=0) + _MARGIN
     height = next(rows) * _ROW + 2 * _MARGIN
@@ -111,71 +111,71 @@ def tree_svg(
     return "\n".join([_head(width, height), *links, *map(_draw_box, boxes), "</svg>", ""])
 
 
-class _Planter:
-    """Makes twigs of views, with the sums over what is below them."""
+class _BranchBuilder:
+    """Makes branches of views, with totals over their subtrees."""
 
     def __init__(self, views: Sequence[NodeView], label: Label) -> None:
         self._views = {view.id: view for view in views}
         self._label = label
-        self._most = max((view.hits for view in views if view.parent >= 0), default=0)
-        self._sums: dict[int, _Sums] = {}
+        self._max_hits = max((view.hits for view in views if view.parent >= 0), default=0)
+        self._totals: dict[int, _Totals] = {}
         for view in reversed(views):
-            under = [self._sums[child] for child in view.children]
-            self._sums[view.id] = _Sums(
-                leaves=sum(sums.leaves for sums in under) or 1,
-                tokens=sum(sums.tokens for sums in under) + len(view.tokens),
-                edges=sum(sums.edges for sums in under) + 1,
+            under = [self._totals[child] for child in view.children]
+            self._totals[view.id] = _Totals(
+                leaves=sum(totals.leaves for totals in under) or 1,
+                tokens=sum(totals.tokens for totals in under) + len(view.tokens),
+                edges=sum(totals.edges for totals in under) + 1,
             )
 
-    def plant(self, view: NodeView, room: int, depth: int) -> Twig:
-        """The twig of a view, with at most `room` twigs and `depth` on a way down below it."""
+    def build(self, view: NodeView, budget: int, depth: int) -> Branch:
+        """The branch of a view, with at most `budget` branches and `depth` levels below it."""
         if view.parent < 0:
-            text, num_tokens, hits = view.namespace or "root", self._sums[view.id].tokens, 0
+            text, num_tokens, hits = view.namespace or "root", self._totals[view.id].tokens, 0
         else:
             tokens = view.tokens
             while (only := self._always_after(view)) is not None:
                 view = only
                 tokens += view.tokens
             text, num_tokens, hits = printable(self._label(tokens)), len(tokens), view.hits
-        sums = self._sums[view.id]
-        children = self._children(view, room, depth)
-        hidden = 0 if children else sums.edges - 1
-        heat = hits / max(1, self._most)
-        return Twig(text, num_tokens, sums.leaves, hits, heat, hidden, children)
+        totals = self._totals[view.id]
+        children = self._children(view, budget, depth)
+        hidden = 0 if children else totals.edges - 1
+        heat = hits / max(1, self._max_hits)
+        return Branch(text, num_tokens, totals.leaves, hits, heat, hidden, children)
 
     def _always_after(self, view: NodeView) -> NodeView | None:
         """The only child of a view, if it was found again as often."""
         only = self._views[view.children[0]] if len(view.children) == 1 else None
         return only if only is not None and only.hits == view.hits else None
 
-    def _children(self, view: NodeView, room: int, depth: int) -> tuple[Twig, ...]:
-        waiting = sorted((self._views[child] for child in view.children), key=self._rank)
-        twigs: list[Twig] = []
-        while waiting and depth > 0:
-            share = room if len(waiting) == 1 else room * 2 // 3  # the others need one at least
+    def _children(self, view: NodeView, budget: int, depth: int) -> tuple[Branch, ...]:
+        pending = sorted((self._views[child] for child in view.children), key=self._rank)
+        branches: list[Branch] = []
+        while pending and depth > 0:
+            share = budget if len(pending) == 1 else budget * 2 // 3  # the others need one at least
             if share < 1:
                 break
-            twigs.append(self.plant(waiting.pop(0), share - 1, depth - 1))
-            room -= twigs[-1].size
-        if waiting and twigs:
-            twigs.append(self._rest(waiting))
-        return tuple(twigs)
+            branches.append(self.build(pending.pop(0), share - 1, depth - 1))
+            budget -= branches[-1].size
+        if pending and branches:
+            branches.append(self._remaining(pending))
+        return tuple(branches)
 
     def _rank(self, view: NodeView) -> tuple[int, int]:
-        return -self._sums[view.id].leaves, -view.hits
+        return -self._totals[view.id].leaves, -view.hits
 
-    def _rest(self, views: Sequence[NodeView]) -> Twig:
-        """One twig for all of these and what is below them."""
-        sums = [self._sums[view.id] for view in views]
-        return Twig(
+    def _remaining(self, views: Sequence[NodeView]) -> Branch:
+        """One branch for all of these and their subtrees."""
+        totals = [self._totals[view.id] for view in views]
+        return Branch(
             text=f"… {len(views):,} more",
-            num_tokens=sum(one.tokens for one in sums),
-            sharers=sum(one.leaves for one in sums),
-            num_hidden=sum(one.edges for one in sums) - len(views),
+            num_tokens=sum(one.tokens for one in totals),
+            sharers=sum(one.leaves for one in totals),
+            num_hidden=sum(one.edges for one in totals) - len(views),
         )
 
 
-class _Sums(NamedTuple):
+class _Totals(NamedTuple):
     """Over a node and all that is below it."""
 
     leaves: int
@@ -183,12 +183,12 @@ class _Sums(NamedTuple):
     edges: int
 
 
-def _lines(twig: Twig, width: int, guide: str, below: str) -> Iterator[Line]:
-    room = width - len(guide) - len(twig.notes) - len(" ()")
-    yield Line(guide, shorten(twig.text, max(LEAST_TEXT, room)), twig.notes, twig.heat)
-    for child in twig.children[:-1]:
+def _lines(branch: Branch, width: int, guide: str, below: str) -> Iterator[Line]:
+    text_width = width - len(guide) - len(branch.notes) - len(" ()")
+    yield Line(guide, shorten(branch.text, max(LEAST_TEXT, text_width)), branch.notes, branch.heat)
+    for child in branch.children[:-1]:
         yield from _lines(child, width, below + "├─ ", below + "│  ")
-    for child in twig.children[-1:]:
+    for child in branch.children[-1:]:
         yield from _lines(child, width, below + "└─ ", below + "   ")
 
 
@@ -211,7 +211,7 @@ def num_columns(text: str) -> int:
     return len(text) + sum(east_asian_width(char) in "WF" for char in text)
 
 
-def _amount(number: int, thing: str) -> str:
+def _plural(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
@@ -230,28 +230,28 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class _Box:
-    """A twig and the place of its box's upper left corner, in pixels."""
+    """A branch and the position of its box's upper left corner, in pixels."""
 
-    twig: Twig
+    branch: Branch
     x: float
     y: float
     children: tuple[_Box, ...]
 
     @property
     def text(self) -> str:
-        return shorten(self.twig.text, _TEXT_WIDTH)
+        return shorten(self.branch.text, _TEXT_WIDTH)
 
     @property
     def right(self) -> float:
-        texts = (num_columns(self.text) * _TEXT_PIXELS, len(self.twig.notes) * _NOTE_PIXELS)
+        texts = (num_columns(self.text) * _TEXT_PIXELS, len(self.branch.notes) * _NOTE_PIXELS)
         return self.x + round(max(texts) + 2 * _PADDING)
 
 
-def _place(twig: Twig, depth: int, rows: Iterator[int]) -> _Box:
-    """One row for each twig, parents above their children."""
+def _layout(branch: Branch, depth: int, rows: Iterator[int]) -> _Box:
+    """One row for each branch, parents above their children."""
     y = _MARGIN + next(rows) * _ROW
-    children = tuple(_place(child, depth + 1, rows) for child in twig.children)
-    return _Box(twig, _MARGIN + depth * _INDENT, y, children)
+    children = tuple(_layout(child, depth + 1, rows) for child in branch.children)
+    return _Box(branch, _MARGIN + depth * _INDENT, y, children)
 
 
 def _walk(box: _Box) -> Iterator[_Box]:
@@ -270,24 +270,27 @@ def _head(width: float, height: float) -> str:
 
 def _draw_link(parent: _Box, child: _Box) -> str:
     start, end = parent.y + _BOX_HEIGHT, child.y + _BOX_HEIGHT / 2
-    thick = 1 + 9 * math.sqrt(child.twig.heat)
+    stroke_width = 1 + 9 * math.sqrt(child.branch.heat)
     return (
         f'<path d="M{parent.x + _STEM:g} {start:g}V{end:g}H{child.x:g}" fill="none"'
-        f' stroke="{_color(child.twig.heat)}" stroke-width="{thick:.1f}" stroke-linejoin="round"/>'
+        f' stroke="{_color(child.branch.heat)}" stroke-width="{stroke_width:.1f}"'
+        f' stroke-linejoin="round"/>'
     )
 
 
 def _draw_box(box: _Box) -> str:
-    twig, left = box.twig, box.x + _PADDING
+    branch, left = box.branch, box.x + _PADDING
     return (
-        f"<g><title>{escape(shorten(twig.text, _TIP_WIDTH))}</title>"
+        f"<g><title>{escape(shorten(branch.text, _TIP_WIDTH))}</title>"
         f'<rect x="{box.x:g}" y="{box.y:g}" width="{box.right - box.x:g}" height="{_BOX_HEIGHT}"'
-        f' rx="6" fill="#f7f9fb" stroke="{_color(twig.heat)}" stroke-width="1.5"/>'
+        f' rx="6" fill="#f7f9fb" stroke="{_color(branch.heat)}" stroke-width="1.5"/>'
         f'<text class="text" x="{left:g}" y="{box.y + 15:g}">{escape(box.text)}</text>'
-        f'<text class="notes" x="{left:g}" y="{box.y + 29:g}">{escape(twig.notes)}</text></g>'
+        f'<text class="notes" x="{left:g}" y="{box.y + 29:g}">{escape(branch.notes)}</text></g>'
     )
 
 
 def _color(heat: float) -> str:
-    mixed = (cold + (hot - cold) * math.sqrt(heat) for cold, hot in zip(_COLD, _HOT, strict=True))
-    return "#" + "".join(f"{round(part):02x}" for part in mixed)
+    channels = (
+        cold + (hot - cold) * math.sqrt(heat) for cold, hot in zip(_COLD, _HOT, strict=True)
+    )
+    return "#" + "".join(f"{round(channel):02x}" for channel in channels)

@@ -1,6 +1,6 @@
 """The radix tree of the paper's section 3: token sequences -> slots, one root for each namespace.
 
-It knows nothing of free slots or sequences: it says which slots it holds, and which it gave up.
+It knows nothing of free slots or sequences: it returns the slots that it holds or gives up.
 
 Why no heap is needed: a node is used until it is unlocked, and unlocking walks upwards. So a list
 of the unlocked nodes in the order of their unlocking holds every child before its parent, and its
@@ -16,17 +16,17 @@ import numpy as np
 
 from ..api.protocol import NodeView
 from .host import HostTier
-from .kept import KeptLogprobs
+from .logprob_store import LogprobStore
 from .logprobs import Logprobs
-from .node import WIDTH, Descent, Node, Root, below, check_edge, descend, liveliest, view
+from .node import WIDTH, Descent, Node, Root, check_edge, descend, descendants, most_active, view
 from .pages import Ints
 
 
-class Growth(NamedTuple):
+class Insertion(NamedTuple):
     """What `extend` did: the node at the key's end, and how many tokens were in the pool before."""
 
     node: Node
-    held: int
+    num_cached_before: int
 
 
 class Known(NamedTuple):
@@ -49,7 +49,7 @@ class Tree:
 
     def __init__(self, host: HostTier | None = None, logprob_bytes: int = 0) -> None:
         self._host = host
-        self.kept = KeptLogprobs(logprob_bytes)
+        self.logprob_store = LogprobStore(logprob_bytes)
         self.num_cached = 0
         self.num_evictable = 0
         self.num_nodes = 0
@@ -64,41 +64,43 @@ class Tree:
         root = self._roots.get(namespace)
         return None if root is None else descend(root, key)
 
-    def take(self, namespace: str, key: bytes) -> Node:
+    def lock_prefix(self, namespace: str, key: bytes) -> Node:
         """Lock the longest known prefix of `key` and give the node at its end, which is made by a
         split where the prefix ended inside an edge."""
         root = self._roots.get(namespace) or self._new_root(namespace)
-        node = self._settle(descend(root, key))
+        node = self._node_at(descend(root, key))
         self.lock(node)
         return node
 
-    def extend(self, node: Node, key: bytes, slots: Ints) -> Growth:
+    def extend(self, node: Node, key: bytes, slots: Ints) -> Insertion:
         """Make the whole of `key` known below the locked `node`, whose end it passes through, and
         move one lock from `node`'s path to the path of the key's end. `slots` (one for each token
         of `key`) are copied for the tokens that the tree did not hold."""
         descent = descend(node, key)
-        lowest = self._settle(descent)
+        lowest = self._node_at(descent)
         self.lock(lowest, node)
-        away = self.away(lowest)
-        for edge in away:  # computed once more: in the pool again without a copy
-            self.place(edge, slots[edge.end - edge.size : edge.end].copy())
-        held = descent.length if not away else away[0].end - away[0].size
+        offloaded = self.offloaded(lowest)
+        for edge in offloaded:  # computed once more: in the pool again without a copy
+            self.assign_slots(edge, slots[edge.end - edge.size : edge.end].copy())
+        num_cached_before = (
+            descent.length if not offloaded else offloaded[0].end - offloaded[0].size
+        )
         if lowest.end * WIDTH < len(key):
             lowest = self._add_leaf(lowest, key, slots)
             if self._host is not None and self._host.is_eager:
                 self._save(lowest)
-        return Growth(lowest, held)
+        return Insertion(lowest, num_cached_before)
 
-    def away(self, node: Node) -> list[Node]:
+    def offloaded(self, node: Node) -> list[Node]:
         """The nodes up to the end of `node` that are not in the pool, the uppermost first."""
         found = []
         at: Node | None = node
-        while at is not None and at.parent is not None and not at.is_here:
+        while at is not None and at.parent is not None and not at.is_in_pool:
             found.append(at)
             at = at.parent
         return found[::-1]
 
-    def place(self, node: Node, slots: Ints) -> None:
+    def assign_slots(self, node: Node, slots: Ints) -> None:
         """Give a locked node slots of the pool."""
         node.slots = slots
         self.num_cached += len(slots)
@@ -123,19 +125,19 @@ class Tree:
         while at.parent is not None:
             at.lock_count -= 1
             at.last_used = now
-            if at.lock_count == 0 and at.is_here:
+            if at.lock_count == 0 and at.is_in_pool:
                 self._unlocked[at] = None
                 self.num_evictable += len(at.slots)
             at = at.parent
         at.lock_count -= 1
         at.last_used = now
-        self._drop_bare(at)
+        self._drop_empty_root(at)
 
     def known_logprobs(self, namespace: str, key: bytes, start: int, num_top: int) -> list[Known]:
         """Where log-probabilities are, with num_top alternatives each, of the tokens of `key` from
         position `start` on, as far as they are known without a gap. Changes nothing."""
         found = self.find(namespace, key)
-        if found is None or not self.kept.num_bytes:
+        if found is None or not self.logprob_store.num_bytes:
             return []
         path: list[Node] = []
         at: Node | None = found.edge or found.node
@@ -156,7 +158,7 @@ class Tree:
 
     def read_logprobs(self, known: list[Known], num_top: int) -> Logprobs:
         """Copies of these, now the most recently used."""
-        self.kept.use(node for node, _, _ in reversed(known))
+        self.logprob_store.use(node for node, _, _ in reversed(known))
         parts = [node.logprobs[low:high] for node, low, high in known if node.logprobs is not None]
         return Logprobs.join(parts, num_top)
 
@@ -174,50 +176,50 @@ class Tree:
         """Give up the least recently used unlocked leaves until `count` tokens are gone (or nothing
         is left to evict), and return their slots. The last leaf only loses its tail: as much as is
         needed, and a 64th of it at least, so that shortening a long leaf bit by bit stays cheap."""
-        taken = [np.empty(0, np.int32)]
+        evicted = [np.empty(0, np.int32)]
         while count > 0 and self._unlocked:
             leaf = next(iter(self._unlocked))
             surplus = leaf.size - max(count, leaf.size // 64)
-            taken.append(self._shorten(leaf, surplus) if surplus > 0 else self._send_away(leaf))
-            count -= len(taken[-1])
-        return np.concatenate(taken)
+            evicted.append(self._shorten(leaf, surplus) if surplus > 0 else self._evict_leaf(leaf))
+            count -= len(evicted[-1])
+        return np.concatenate(evicted)
 
     def forget(self, namespace: str | None = None) -> Ints:
         """Give up all that is not locked in one namespace, or in all, on the host too; returns the
         slots of the pool that it had."""
         names = list(self._roots) if namespace is None else [namespace]
-        taken = [np.empty(0, np.int32)]
+        evicted = [np.empty(0, np.int32)]
         for root in (self._roots[name] for name in names if name in self._roots):
-            nodes = reversed(list(below(root)))
-            taken += [self._remove(node) for node in nodes if node.lock_count == 0]
-        return np.concatenate(taken)
+            nodes = reversed(list(descendants(root)))
+            evicted += [self._remove(node) for node in nodes if node.lock_count == 0]
+        return np.concatenate(evicted)
 
     def snapshot(
         self, max_nodes: int | None = None, max_tokens: int | None = None
     ) -> tuple[NodeView, ...]:
-        """Every node, parents before children; or the `max_nodes` liveliest of them, and at most
+        """Every node, parents before children; or the `max_nodes` most active of them, and at most
         so many tokens of each edge."""
         if max_nodes is not None:
-            found = liveliest(self._roots.values(), max_nodes)
+            found = most_active(self._roots.values(), max_nodes)
             shown = {node.id for node, _ in found}
-            return tuple(view(*placed, shown, max_tokens) for placed in found)
+            return tuple(view(*entry, shown, max_tokens) for entry in found)
         return tuple(
             view(node, namespace, None, max_tokens)
             for namespace, root in self._roots.items()
-            for node in (root, *below(root))
+            for node in (root, *descendants(root))
         )
 
     def check(self) -> None:
         """Assert every invariant of the tree."""
-        nodes = [node for root in self._roots.values() for node in below(root)]
+        nodes = [node for root in self._roots.values() for node in descendants(root)]
         for node in nodes:
             check_edge(node)
         for above in (*self._roots.values(), *nodes):
             locks = sum(child.lock_count for child in above.children.values())
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
-        self._check_unlocked({node for node in nodes if node.lock_count == 0 and node.is_here})
-        self.kept.check(nodes)
+        self._check_unlocked({node for node in nodes if node.lock_count == 0 and node.is_in_pool})
+        self.logprob_store.check(nodes)
         if self._host is not None:
             self._host.check(nodes)
         assert self.num_cached == sum(len(node.slots) for node in nodes), "num_cached is wrong"
@@ -225,7 +227,7 @@ class Tree:
 
     def all_slots(self) -> Ints:
         """Slots of all cached tokens, in no promised order."""
-        nodes = (node for root in self._roots.values() for node in below(root))
+        nodes = (node for root in self._roots.values() for node in descendants(root))
         return np.concatenate([np.empty(0, np.int32), *(node.slots for node in nodes)])
 
     def _check_unlocked(self, expected: set[Node]) -> None:
@@ -235,7 +237,7 @@ class Tree:
         assert times == sorted(times), "the eviction order is not the order of last use"
         order = {node: index for index, node in enumerate(listed)}
         for node, index in order.items():
-            under = [order[child] for child in node.children.values() if child.is_here]
+            under = [order[child] for child in node.children.values() if child.is_in_pool]
             assert max(under, default=-1) < index, f"node {node.id} goes before its child"
         evictable = sum(len(node.slots) for node in listed)
         assert self.num_evictable == evictable, "num_evictable is wrong"
@@ -258,28 +260,28 @@ class Tree:
         self.num_nodes += 1
         return leaf
 
-    def _settle(self, descent: Descent) -> Node:
+    def _node_at(self, descent: Descent) -> Node:
         """The node at the end of a descent. One that is new here is not yet in the eviction order:
         the caller locks it."""
         if descent.edge is None:
             return descent.node
         return self._split(descent.edge, descent.inside)
 
-    def _split(self, lower: Node, cut: int) -> Node:
-        """Cut an edge `cut` bytes below its upper end. The lower half stays the node that it was,
-        for leases hold on to its end; the new upper half has the same locks."""
-        above, size = lower.parent, cut // WIDTH
+    def _split(self, lower: Node, offset: int) -> Node:
+        """Split an edge `offset` bytes below its upper end. The lower half stays the same node, as
+        leases refer to its end; the new upper half has the same locks."""
+        above, size = lower.parent, offset // WIDTH
         assert above is not None
         upper = Node(
-            self._new_id(), above, lower.key[:cut], lower.slots[:size].copy(), above.end + size
+            self._new_id(), above, lower.key[:offset], lower.slots[:size].copy(), above.end + size
         )
         upper.lock_count = lower.lock_count
         upper.hits = lower.hits
         upper.last_used = lower.last_used
         above.children[upper.key[:WIDTH]] = upper
-        lower.parent, lower.key, lower.slots = upper, lower.key[cut:], lower.slots[size:].copy()
+        lower.parent, lower.key, lower.slots = upper, lower.key[offset:], lower.slots[size:].copy()
         upper.children[lower.key[:WIDTH]] = lower
-        self.kept.split(upper, lower)
+        self.logprob_store.split(upper, lower)
         if self._host is not None:
             self._host.split(upper, lower)
         self.num_nodes += 1
@@ -293,21 +295,21 @@ class Tree:
             self._unlocked[upper] = None
             self._unlocked.move_to_end(upper, last=False)
             self._unlocked.move_to_end(leaf, last=False)
-            return self._send_away(leaf)
+            return self._evict_leaf(leaf)
         gone = leaf.slots[size:]
         leaf.slots, leaf.key = leaf.slots[:size].copy(), leaf.key[: size * WIDTH]
         leaf.end -= len(gone)
-        self.kept.shorten(leaf)
+        self.logprob_store.shorten(leaf)
         self.num_cached -= len(gone)
         self.num_evictable -= len(gone)
         return gone
 
-    def _send_away(self, leaf: Node) -> Ints:
+    def _evict_leaf(self, leaf: Node) -> Ints:
         """Take an unlocked leaf of the pool out of it: to the host, or out of the tree with all
         that hangs below it."""
         if self._host is not None and self._save(leaf):
-            return self._leave(leaf)
-        for node in reversed(list(below(leaf))):
+            return self._free_pool_slots(leaf)
+        for node in reversed(list(descendants(leaf))):
             self._remove(node)
         return self._remove(leaf)
 
@@ -317,7 +319,7 @@ class Tree:
             self._remove(gone)
         return self._host.save(node)
 
-    def _leave(self, leaf: Node) -> Ints:
+    def _free_pool_slots(self, leaf: Node) -> Ints:
         """Take a leaf's slots of the pool."""
         slots, leaf.slots = leaf.slots, np.empty(0, np.int32)
         if len(slots):
@@ -329,15 +331,15 @@ class Tree:
     def _remove(self, leaf: Node) -> Ints:
         above = leaf.parent
         assert above is not None and not leaf.children and leaf.lock_count == 0
-        slots = self._leave(leaf)
-        self.kept.drop(leaf)
+        slots = self._free_pool_slots(leaf)
+        self.logprob_store.drop(leaf)
         if self._host is not None:
             self._host.drop(leaf)
         del above.children[leaf.key[:WIDTH]]
         self.num_nodes -= 1
-        self._drop_bare(above)
+        self._drop_empty_root(above)
         return slots
 
-    def _drop_bare(self, node: Node) -> None:
+    def _drop_empty_root(self, node: Node) -> None:
         if isinstance(node, Root) and not node.children and node.lock_count == 0:
             del self._roots[node.namespace]

@@ -20,7 +20,7 @@ COLUMNS, DEPTH = 64, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class SortedPairs:
     """Pairs of row and expert, sorted by expert. order: [pairs] which pair comes where. ends:
     [experts] behind the last pair of each; tile_ends: behind its last tile. tile: rows of one."""
 
@@ -30,10 +30,10 @@ class Sorted:
     tile: int
 
     @classmethod
-    def of(cls, chosen: Tensor, num_experts: int) -> Sorted:
-        """Sort pairs by the experts chosen [rows, k]."""
-        flat = chosen.flatten()
-        counts = torch.zeros(num_experts, dtype=torch.int32, device=chosen.device)
+    def of(cls, topk_ids: Tensor, num_experts: int) -> SortedPairs:
+        """Sort pairs by the experts topk_ids [rows, k]."""
+        flat = topk_ids.flatten()
+        counts = torch.zeros(num_experts, dtype=torch.int32, device=topk_ids.device)
         counts.scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.int32))
         tile = MANY if len(flat) > num_experts * FEW * 2 else FEW
         tiles = (counts + tile - 1) // tile
@@ -47,14 +47,14 @@ class Sorted:
 
 
 @triton.jit
-def _product(
+def _grouped_gemm(
     x,
     weights,
     out,
     order,
     ends,
     tile_ends,
-    shares,
+    topk_weights,
     x_row,
     weights_expert,
     weights_row,
@@ -73,17 +73,17 @@ def _product(
     tile, block = tl.program_id(0), tl.program_id(1)
     experts = tl.arange(0, EXPERTS)
     is_expert = experts < NUM_EXPERTS
-    behind = tl.load(tile_ends + experts, mask=is_expert, other=2147483647)
-    expert = tl.sum((behind <= tile).to(tl.int32), 0)
+    tile_end = tl.load(tile_ends + experts, mask=is_expert, other=2147483647)
+    expert = tl.sum((tile_end <= tile).to(tl.int32), 0)
     if expert >= NUM_EXPERTS:
         return
     first_tile = tl.where(expert > 0, tl.load(tile_ends + tl.maximum(expert - 1, 0)), 0)
     first = tl.where(expert > 0, tl.load(ends + tl.maximum(expert - 1, 0)), 0)
     end = tl.load(ends + expert)
-    place = first + (tile - first_tile) * ROWS + tl.arange(0, ROWS)
-    is_row = place < end
-    pair = tl.load(order + place, mask=is_row, other=0)
-    source = (pair // per_row if IS_GATHERED else place).to(tl.int64)
+    sorted_index = first + (tile - first_tile) * ROWS + tl.arange(0, ROWS)
+    is_row = sorted_index < end
+    pair = tl.load(order + sorted_index, mask=is_row, other=0)
+    source = (pair // per_row if IS_GATHERED else sorted_index).to(tl.int64)
     column = block * COLUMNS + tl.arange(0, COLUMNS)
     is_column = column < size
     inner = tl.arange(0, DEPTH)
@@ -103,10 +103,10 @@ def _product(
             left, right = left.to(tl.float32), right.to(tl.float32)
         total += tl.dot(left, right, input_precision="ieee")
     if IS_GATHERED:
-        target = place.to(tl.int64)
+        target = sorted_index.to(tl.int64)
     else:
         target = pair.to(tl.int64)
-        total *= tl.load(shares + pair, mask=is_row, other=0.0)[:, None]
+        total *= tl.load(topk_weights + pair, mask=is_row, other=0.0)[:, None]
     tl.store(
         out + target[:, None] * out_row + column[None, :],
         total.to(out.dtype.element_ty),
@@ -114,7 +114,7 @@ def _product(
     )
 
 
-def spread(x: Tensor, weights: Tensor, pairs: Sorted, per_row: int) -> Tensor:
+def gathered_gemm(x: Tensor, weights: Tensor, pairs: SortedPairs, per_row: int) -> Tensor:
     """Rows of x [rows, depth], `per_row` pairs of each, times weights [experts, size, depth]: a new
     [pairs, size] in sorted order."""
     out = x.new_empty((len(pairs.order), weights.shape[1]))
@@ -122,11 +122,11 @@ def spread(x: Tensor, weights: Tensor, pairs: Sorted, per_row: int) -> Tensor:
     return out
 
 
-def collect(x: Tensor, weights: Tensor, pairs: Sorted, shares: Tensor) -> Tensor:
-    """Sorted rows of x [pairs, depth] times weights [experts, size, depth] and shares [pairs]
+def weighted_gemm(x: Tensor, weights: Tensor, pairs: SortedPairs, topk_weights: Tensor) -> Tensor:
+    """Sorted rows of x [pairs, depth] times weights [experts, size, depth] and topk_weights [pairs]
     (float32, in the order of before): a new [pairs, size] in that order, float32."""
     out = x.new_empty((len(pairs.order), weights.shape[1]), dtype=torch.float32)
-    _launch(x, weights, out, pairs, shares, 1, is_gathered=False)
+    _launch(x, weights, out, pairs, topk_weights, 1, is_gathered=False)
     return out
 
 
@@ -134,16 +134,16 @@ def _launch(
     x: Tensor,
     weights: Tensor,
     out: Tensor,
-    pairs: Sorted,
-    shares: Tensor,
+    pairs: SortedPairs,
+    topk_weights: Tensor,
     per_row: int,
     is_gathered: bool,
 ) -> None:
     num_experts, size, depth = weights.shape
     Launch(num_warps=4, num_stages=3)(
-        _product,
+        _grouped_gemm,
         (pairs.max_tiles, -(-size // COLUMNS)),
-        *(x, weights, out, pairs.order, pairs.ends, pairs.tile_ends, shares, x.stride(0)),
+        *(x, weights, out, pairs.order, pairs.ends, pairs.tile_ends, topk_weights, x.stride(0)),
         *(weights.stride(0), weights.stride(1), out.stride(0), size, depth, per_row),
         EXPERTS=power_of_two(num_experts),
         NUM_EXPERTS=num_experts,

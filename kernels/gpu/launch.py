@@ -17,7 +17,7 @@ _compiled: ContextVar[list[Any] | None] = ContextVar("compiled", default=None)
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a launch asks of the compiler."""
+    """Compiler options of a launch."""
 
     num_warps: int = 4
     num_stages: int = 2

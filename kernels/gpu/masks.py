@@ -17,8 +17,8 @@ def _mask(logits, rows, words, logits_row, words_row, size, num_words, BLOCK: tl
     row = tl.load(rows + index).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     word = column // 32
-    here = (column < size) & (word < num_words)
-    bits = tl.load(words + index.to(tl.int64) * words_row + word, mask=here, other=0)
+    is_element = (column < size) & (word < num_words)
+    bits = tl.load(words + index.to(tl.int64) * words_row + word, mask=is_element, other=0)
     is_allowed = ((bits >> (column % 32)) & 1) != 0
     tl.store(
         logits + row * logits_row + column,

@@ -18,35 +18,35 @@ def _norm(
     out,
     eps,
     x_row,
-    x_part,
+    x_head,
     added_row,
     out_row,
-    out_part,
-    parts,
-    weight_part,
+    out_head,
+    heads,
+    weight_head,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
     IS_ADDED: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)
-    row, part = program // parts, program % parts
+    row, head = program // heads, program % heads
     columns = tl.arange(0, WIDTH)
     is_column = columns < SIZE
-    place = x + row * x_row + part * x_part + columns
-    values = tl.load(place, mask=is_column, other=0.0).to(tl.float32)
+    address = x + row * x_row + head * x_head + columns
+    values = tl.load(address, mask=is_column, other=0.0).to(tl.float32)
     if IS_ADDED:
         values += tl.load(added + row * added_row + columns, mask=is_column, other=0.0).to(
             tl.float32
         )
         kept = values.to(x.dtype.element_ty)
-        tl.store(place, kept, mask=is_column)
+        tl.store(address, kept, mask=is_column)
         values = kept.to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values, 0) / SIZE + eps)
     scaled = (values * scale).to(x.dtype.element_ty).to(tl.float32)
-    gain = tl.load(weight + part * weight_part + columns, mask=is_column, other=0.0)
+    scale_weight = tl.load(weight + head * weight_head + columns, mask=is_column, other=0.0)
     tl.store(
-        out + row * out_row + part * out_part + columns,
-        (scaled * gain.to(tl.float32)).to(out.dtype.element_ty),
+        out + row * out_row + head * out_head + columns,
+        (scaled * scale_weight.to(tl.float32)).to(out.dtype.element_ty),
         mask=is_column,
     )
 
@@ -56,14 +56,14 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -
     by weight [size], or [heads, size]; into `out` (x itself is allowed) or new memory."""
     out = torch.empty_like(x) if out is None else out
     rows = x[:, None] if x.ndim == 2 else x
-    there = out[:, None] if out.ndim == 2 else out
-    num_tokens, parts, size = rows.shape
-    weight_part = weight.stride(0) if weight.ndim == 2 else 0
+    out_rows = out[:, None] if out.ndim == 2 else out
+    num_tokens, heads, size = rows.shape
+    weight_head = weight.stride(0) if weight.ndim == 2 else 0
     _launch(size)(
         _norm,
-        (num_tokens * parts,),
-        *(rows, rows, weight, there, eps, rows.stride(0), rows.stride(1), 0),
-        *(there.stride(0), there.stride(1), parts, weight_part),
+        (num_tokens * heads,),
+        *(rows, rows, weight, out_rows, eps, rows.stride(0), rows.stride(1), 0),
+        *(out_rows.stride(0), out_rows.stride(1), heads, weight_head),
         SIZE=size,
         WIDTH=power_of_two(size),
         IS_ADDED=False,

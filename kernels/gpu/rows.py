@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from . import gates, norms, rotary
-from .experts import Sorted, collect, spread
+from . import activation, norms, rotary
+from .experts import SortedPairs, gathered_gemm, weighted_gemm
 
 
 class GpuRows:
@@ -19,20 +19,20 @@ class GpuRows:
     @staticmethod
     def turn(x: Tensor, angles: Tensor) -> None:
         """As `Rows.turn`."""
-        rotary.turn(x, angles)
+        rotary.apply_rotary(x, angles)
 
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
-        return gates.silu_mul(gate_up)
+        return activation.silu_mul(gate_up)
 
     @staticmethod
     def mix(x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """As `Mix`: pairs of token and expert are sorted by expert on the device."""
         num_tokens, per_token = chosen.shape
-        pairs = Sorted.of(chosen, len(into))
-        middle = gates.silu_mul(spread(x, into, pairs, per_token))
-        made = collect(middle, back, pairs, shares.flatten())
+        pairs = SortedPairs.of(chosen, len(into))
+        middle = activation.silu_mul(gathered_gemm(x, into, pairs, per_token))
+        made = weighted_gemm(middle, back, pairs, shares.flatten())
         return made.view(num_tokens, per_token, -1).sum(1)
 
 

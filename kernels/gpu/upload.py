@@ -14,7 +14,7 @@ ALIGNMENT = 4  # numbers: 16 bytes, so that kernels may load four at a time
 
 
 def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
-    """The same numbers on a device: int32 tensors that share one piece of memory, brought there
+    """The same numbers on a device: int32 tensors that share one buffer, copied there
     without waiting."""
     sizes = [-(-array.size // ALIGNMENT) * ALIGNMENT for array in arrays]
     ends = np.cumsum([0, *sizes]).tolist()
@@ -22,8 +22,8 @@ def uploaded(arrays: Sequence[Ints], device: torch.device) -> list[Tensor]:
     flat = host.numpy()
     for array, start in zip(arrays, ends, strict=False):
         flat[start : start + array.size] = array.ravel()
-    there = host.to(device, non_blocking=True)
+    device_buffer = host.to(device, non_blocking=True)
     return [
-        there[start : start + array.size].view(array.shape)
+        device_buffer[start : start + array.size].view(array.shape)
         for array, start in zip(arrays, ends, strict=False)
     ]

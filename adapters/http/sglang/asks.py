@@ -201,7 +201,8 @@ def _asked(body: SamplingBody, limits: Limits) -> Constraint | None:
     if not named:
         return None
     if len(named) > 1:
-        raise InvalidCall(f"sampling_params.{named[1][0]}", "...", f"none beside {named[0][0]}")
+        allowed = f"at most one constraint; {named[0][0]} is set too"
+        raise InvalidCall(f"sampling_params.{named[1][0]}", "...", allowed)
     name, value = named[0]
     text = value if isinstance(value, str) else json.dumps(value)
     field = f"sampling_params.{name}"

@@ -31,9 +31,9 @@ SETTINGS = "- name: openai/tiny\n  max_tokens: 64\n  extra_params: {max_tokens: 
 def run(*more: str) -> None:
     """One run of aider on one file. Raises where the server did not answer."""
     with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        (place / "greet.py").write_text('def greet():\n    print("hello")\n')
-        (place / "settings.yml").write_text(SETTINGS)
+        repository = Path(folder)
+        (repository / "greet.py").write_text('def greet():\n    print("hello")\n')
+        (repository / "settings.yml").write_text(SETTINGS)
         command = [AIDER, *OPTIONS, *more, "greet.py"]
         done = subprocess.run(
             command,
@@ -43,10 +43,10 @@ def run(*more: str) -> None:
             stdin=subprocess.DEVNULL,
             env=os.environ | {"HOME": folder},
         )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, said
-        assert "litellm." not in said and "Tokens:" in said, said  # an error; an answer's tokens
-        print(more[0], next(line for line in said.splitlines() if line.startswith("Tokens:")))
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        assert "litellm." not in output and "Tokens:" in output, output  # no error, an answer
+        print(more[0], next(line for line in output.splitlines() if line.startswith("Tokens:")))
 
 
 run("--edit-format=ask", "--message=What is the capital of France?")

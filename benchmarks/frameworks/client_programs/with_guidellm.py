@@ -31,7 +31,7 @@ def run(folder: Path, route: str, is_streamed: bool, profile: dict[str, object])
         "request_format": route,
         "stream": is_streamed,
     }
-    told = {
+    settings = {
         "backend": backend,
         "profile": profile,
         "tokenizer": {"kind": "hf_auto", "model": MODEL},
@@ -39,7 +39,7 @@ def run(folder: Path, route: str, is_streamed: bool, profile: dict[str, object])
         "constraint": {"kind": "max_requests", "count": REQUESTS},
         "output": {"kind": "json", "path": str(path)},
     }
-    options = [f"--{name}={json.dumps(value)}" for name, value in told.items()]
+    options = [f"--{name}={json.dumps(value)}" for name, value in settings.items()]
     command = [str(Path(sys.executable).with_name("guidellm")), "run", *options]
     subprocess.run([*command, "--disable-console"], check=True)
     (benchmark,) = json.loads(path.read_text())["benchmarks"]

@@ -48,19 +48,19 @@ for kind, limit, form in (
     chat.run(question, streaming_callback=lambda piece, to=pieces: to.append(piece.content))
     assert "".join(pieces) == whole.text, (pieces, whole.text)
     typed = kind(**WHERE, generation_kwargs=drawn(limit, **{form: Person}))
-    (told,) = typed.run([ChatMessage.from_user("Ada is 36.")])["replies"]
-    person = Person.model_validate_json(told.text)
+    (reply,) = typed.run([ChatMessage.from_user("Ada is 36.")])["replies"]
+    person = Person.model_validate_json(reply.text)
     forced = kind(**WHERE, generation_kwargs=drawn(limit, tool_choice="required"), tools=[tool])
     for settings in ({}, {"streaming_callback": lambda piece: None}):
-        (told,) = forced.run([ChatMessage.from_user("Look up glacier.")], **settings)["replies"]
-        assert told.tool_calls[0].tool_name == "lookup"
+        (reply,) = forced.run([ChatMessage.from_user("Look up glacier.")], **settings)["replies"]
+        assert reply.tool_calls[0].tool_name == "lookup"
     agent = Agent(chat_generator=chat, tools=[tool], max_agent_steps=3)
     agent.run([ChatMessage.from_user("Look up glacier.")])
-    print(kind.__name__, repr(whole.text), person, told.tool_calls[0].arguments)
+    print(kind.__name__, repr(whole.text), person, reply.tool_calls[0].arguments)
 
 pipeline = Pipeline()
 pipeline.add_component("prompt", ChatPromptBuilder([ChatMessage.from_user("{{question}}")]))
 pipeline.add_component("llm", OpenAIChatGenerator(**WHERE))
 pipeline.connect("prompt.prompt", "llm.messages")
-told = pipeline.run({"prompt": {"question": "What is the capital of Norway?"}})
-assert told["llm"]["replies"][0].text
+reply = pipeline.run({"prompt": {"question": "What is the capital of Norway?"}})
+assert reply["llm"]["replies"][0].text

@@ -8,7 +8,7 @@ import instructor
 import openai
 from pydantic import BaseModel, Field
 
-ASKED: dict[str, Any] = {
+CHAT: dict[str, Any] = {
     "messages": [{"role": "user", "content": "Ada is a 36 year old nurse from London."}],
     "temperature": 0,
     "max_tokens": 200,
@@ -27,25 +27,25 @@ class Person(BaseModel):
 plain = openai.OpenAI(**WHERE, max_retries=0)
 for mode in ("TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"):
     client = instructor.from_openai(plain, mode=instructor.Mode[mode])
-    person = client.chat.completions.create(model="tiny", response_model=Person, **ASKED)
+    person = client.chat.completions.create(model="tiny", response_model=Person, **CHAT)
     assert isinstance(person, Person), person
     print(mode, person)
 
 client = instructor.from_openai(plain, mode=instructor.Mode.JSON)  # any JSON: no schema is sent
-told = client.chat.completions.create(model="tiny", response_model=None, **ASKED)
-assert told.choices[0].message.content
+reply = client.chat.completions.create(model="tiny", response_model=None, **CHAT)
+assert reply.choices[0].message.content
 
 client = instructor.from_openai(plain, mode=instructor.Mode.TOOLS)
-parts = list(client.chat.completions.create_partial(model="tiny", response_model=Person, **ASKED))
+parts = list(client.chat.completions.create_partial(model="tiny", response_model=Person, **CHAT))
 assert isinstance(Person.model_validate(parts[-1].model_dump()), Person)
 print("partial", len(parts), parts[-1])
 
 people: Any = Iterable[Person]
 client = instructor.from_openai(plain, mode=instructor.Mode.PARALLEL_TOOLS)
-found = list(client.chat.completions.create(model="tiny", response_model=people, **ASKED))
+found = list(client.chat.completions.create(model="tiny", response_model=people, **CHAT))
 print("parallel tools", len(found))
 
 client = instructor.from_provider("openai/tiny", mode=instructor.Mode.RESPONSES_TOOLS, **WHERE)
-person = client.chat.completions.create(response_model=Person, **ASKED)
+person = client.chat.completions.create(response_model=Person, **CHAT)
 assert isinstance(person, Person), person
 print("responses", person)

@@ -41,12 +41,12 @@ whole = chat.chat([ChatMessage(role="system", content="Be brief."), message])
 assert whole.message.content
 pieces = list(chat.stream_chat([ChatMessage(role="system", content="Be brief."), message]))
 assert pieces[-1].message.content == whole.message.content
-told = plain.complete("The capital of France is")
-assert told.text
-assert list(plain.stream_complete("The capital of France is"))[-1].text == told.text
-assert asyncio.run(plain.acomplete("The capital of France is")).text == told.text
+reply = plain.complete("The capital of France is")
+assert reply.text
+assert list(plain.stream_complete("The capital of France is"))[-1].text == reply.text
+assert asyncio.run(plain.acomplete("The capital of France is")).text == reply.text
 assert asyncio.run(chat.achat([message])).message.content
-print("chat", repr(whole.message.content), "completion", repr(told.text[:30]))
+print("chat", repr(whole.message.content), "completion", repr(reply.text[:30]))
 
 scored = model(is_chat_model=True, logprobs=True, top_logprobs=2).chat([message])
 assert scored.logprobs

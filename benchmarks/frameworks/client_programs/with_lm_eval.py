@@ -82,6 +82,6 @@ with tempfile.TemporaryDirectory() as folder:
         if "multiple_choice" in kinds:
             assert results["capitals_multiple_choice"]["acc,none"] == 1.0, results
             assert results["capitals_loglikelihood_rolling"]["word_perplexity,none"] > 1
-        said = [it["resps"][0][0] for it in found["samples"]["capitals_generate_until"]]
-        assert len(said) == len(ROWS) and all(said), said
-        print(model, settings, said)
+        output = [it["resps"][0][0] for it in found["samples"]["capitals_generate_until"]]
+        assert len(output) == len(ROWS) and all(output), output
+        print(model, settings, output)

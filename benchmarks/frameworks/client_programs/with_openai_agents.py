@@ -49,16 +49,16 @@ async def run(kind: type) -> None:
     assert "raw_response_event" in kinds
     found = (await Runner.run(plain.clone(output_type=Person), "Ada is 36.")).final_output
     assert isinstance(found, Person)
-    forced = ModelSettings(temperature=0, max_tokens=200, tool_choice="required")
-    user = plain.clone(tools=[lookup], model_settings=forced)
+    forced_call = ModelSettings(temperature=0, max_tokens=200, tool_choice="required")
+    user = plain.clone(tools=[lookup], model_settings=forced_call)
     before = len(called)
-    told = await Runner.run(user, "Look up glacier.", max_turns=4)
+    reply = await Runner.run(user, "Look up glacier.", max_turns=4)
     assert len(called) > before
     with contextlib.suppress(MaxTurnsExceeded):  # the toy model may call for ever
         await Runner.run(user.clone(output_type=Person), "Look up glacier.", max_turns=4)
-    follow = [*told.to_input_list(), {"role": "user", "content": "Thanks."}]
+    follow = [*reply.to_input_list(), {"role": "user", "content": "Thanks."}]
     await Runner.run(plain, follow)
-    passing = plain.clone(handoffs=[plain.clone(name="other")], model_settings=forced)
+    passing = plain.clone(handoffs=[plain.clone(name="other")], model_settings=forced_call)
     handed = await Runner.run(passing, "Hand this to the other agent.", max_turns=4)
     assert handed.last_agent.name == "other"
     print(kind.__name__, repr(whole), found)

@@ -24,16 +24,16 @@ async def run(kind: type) -> None:
     model, settings = kind("tiny", provider=provider), {"temperature": 0, "max_tokens": 200}
     plain = Agent(model, model_settings=settings, system_prompt="Be brief.")
     whole = (await plain.run(QUESTION)).output
-    async with plain.run_stream(QUESTION) as told:
-        streamed = "".join([piece async for piece in told.stream_text(delta=True)])
+    async with plain.run_stream(QUESTION) as reply:
+        streamed = "".join([piece async for piece in reply.stream_text(delta=True)])
     assert whole == streamed != "", (whole, streamed)
     for form in (Person, NativeOutput(Person)):
         agent = Agent(model, model_settings=settings, output_type=form)
         assert isinstance((await agent.run(SENTENCE)).output, Person)
     async with Agent(model, model_settings=settings, output_type=Person).run_stream(
         SENTENCE
-    ) as told:
-        assert isinstance(await told.get_output(), Person)
+    ) as reply:
+        assert isinstance(await reply.get_output(), Person)
 
     called: list[str] = []
 

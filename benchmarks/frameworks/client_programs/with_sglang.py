@@ -58,11 +58,11 @@ def run(backend: str, more: list[str], out: Path) -> None:
     """One run; every request has to succeed, with as many tokens as were asked for."""
     sys.argv = ["serving", *options_of(backend, more, out)]
     serving.cli_main()
-    told = json.loads(out.read_text().splitlines()[-1])
-    failed = [error for error in told["errors"] if error]
+    row = json.loads(out.read_text().splitlines()[-1])
+    failed = [error for error in row["errors"] if error]
     wanted = REQUESTS * (2 if "--gsp-num-turns=2" in more else 1)
-    assert told["completed"] == wanted and not failed, (backend, more, told["completed"], failed)
-    assert told["output_lens"] == [LENGTH] * wanted, (backend, more, told["output_lens"])
+    assert row["completed"] == wanted and not failed, (backend, more, row["completed"], failed)
+    assert row["output_lens"] == [LENGTH] * wanted, (backend, more, row["output_lens"])
     print("done:", backend, *more)
 
 

@@ -55,10 +55,10 @@ def run(backend: str, more: list[str], folder: str) -> None:
         *more,
     ]
     serve.main(parser.parse_args(options))
-    told = json.loads((Path(folder) / "out.json").read_text())
-    failed = [error for error in told["errors"] if error]
-    assert told["completed"] == REQUESTS and not failed, (backend, more, failed)
-    assert told["output_lens"] == [LENGTH] * REQUESTS, (backend, more, told["output_lens"])
+    row = json.loads((Path(folder) / "out.json").read_text())
+    failed = [error for error in row["errors"] if error]
+    assert row["completed"] == REQUESTS and not failed, (backend, more, failed)
+    assert row["output_lens"] == [LENGTH] * REQUESTS, (backend, more, row["output_lens"])
     print("done:", backend, *more)
 
 

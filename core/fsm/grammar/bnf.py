@@ -81,7 +81,7 @@ class Token(NamedTuple):
 
     kind: str
     text: str
-    place: int
+    position: int
 
 
 class Bnf(NamedTuple):
@@ -130,17 +130,17 @@ class _Reader:
 
     def _read_tokens(self) -> list[Token]:
         pattern = re.compile(f"(?P<comment>{_COMMENTS[self._syntax]}){_TOKEN}", re.DOTALL)
-        found, place = list[Token](), 0
-        while place < len(self._source):
-            match = pattern.match(self._source, place)
+        found, position = list[Token](), 0
+        while position < len(self._source):
+            match = pattern.match(self._source, position)
             kind = str(match.lastgroup) if match else ""
-            text = match[0] if match else self._source[place]
+            text = match[0] if match else self._source[position]
             if match is None or (text[0] in "';" and not self._is_ebnf):
-                raise self._fault(Token("", text, place), f"the notation of {self._syntax}")
+                raise self._fault(Token("", text, position), f"the notation of {self._syntax}")
             if kind not in ("space", "comment") and text != ";":
-                found.append(Token(kind, text, place))
-            place += len(text)
-        return [*found, Token("end", "", place)]
+                found.append(Token(kind, text, position))
+            position += len(text)
+        return [*found, Token("end", "", position)]
 
     def _either(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -254,6 +254,6 @@ class _Reader:
         return token
 
     def _fault(self, token: Token, allowed: str) -> InvalidCall:
-        line = self._source.count("\n", 0, token.place) + 1
+        line = self._source.count("\n", 0, token.position) + 1
         shown = repr(token.text) if token.text else "the end"
         return InvalidCall(FIELD, self._source, f"{allowed}; not {shown} in line {line}")

@@ -1,8 +1,8 @@
-"""Ways in which the texts of a grammar can end soon: found by trying, byte by byte.
+"""Short endings of a grammar's texts, found by search, byte by byte.
 
-A matcher tells what may come next, and nothing of how far the end is. So a way is followed that
-seems to lead there: known phrases are completed, brackets closed, what changes nothing avoided;
-then ways that leave it are tried for something shorter. Everything is counted in steps, not in
+A matcher gives the bytes allowed next, not the distance to the end. So the search follows a greedy
+path (complete known phrases, close brackets, avoid bytes that change nothing), then tries paths
+that leave it for a shorter end. Everything is counted in steps, not in
 time, so that the same answer ends the same way everywhere.
 """
 
@@ -24,7 +24,7 @@ MAX_CONTEXT = 48
 MAX_TRIED = 16
 NUM_SAME = 3
 WIDTH = 8
-LEAVING = 2  # a choice that is not the best counts as so many that are
+RANK_COST = 2  # a choice that is not the best counts as so many that are
 END = 256
 BRACKETS = {ord("]"): b"[", ord("}"): b"{", ord(")"): b"(", ord(">"): b"<"}
 CLOSERS = b"]})>\"'`;\n"
@@ -92,7 +92,7 @@ class Endings:
         return list(found)
 
     @property
-    def is_over(self) -> bool:
+    def is_timed_out(self) -> bool:
         """Whether it is time to give up."""
         return self.ends_at < inf and thread_time() > self.ends_at
 
@@ -113,7 +113,7 @@ class Endings:
 
 
 class Walk:
-    """A matcher of bytes that goes to and fro on paths from where it stands.
+    """A matcher of bytes that moves along paths from its position and back.
 
     path: bytes tried. num_steps: how many were tried in all.
     """
@@ -158,7 +158,7 @@ class Walk:
             self.matcher.rollback(count)
             del self.path[-count:]
 
-    def force(self, limit: int) -> int:
+    def follow_forced(self, limit: int) -> int:
         """Go on as long as there is no choice; the options where there is one, or at the end."""
         options = self.options()
         while not options & (options - 1) and options and len(self.path) < limit:
@@ -210,14 +210,14 @@ class Walk:
 class Search(Walk):
     """One search for an end."""
 
-    _most = MAX_QUICK
+    _max_steps = MAX_QUICK
 
     def best(self, is_thorough: bool) -> bytes | None:
         """The shortest end found; long ones are looked for where there are no short ones."""
         for limit in LIMITS:
-            self._most = MAX_STEPS if is_thorough else MAX_QUICK
+            self._max_steps = MAX_STEPS if is_thorough else MAX_QUICK
             self.num_steps = 0
-            best = self._follow_on(limit)
+            best = self._greedy_end(limit)
             best = self._shorter(best, limit) if is_thorough else best
             if best is not None:
                 return best
@@ -225,7 +225,7 @@ class Search(Walk):
 
     def branches(self) -> list[bytes]:
         """As `Endings.branches`."""
-        self.force(LIMITS[0])
+        self.follow_forced(LIMITS[0])
         start = bytes(self.path)
         found: dict[bytes, bytes] = {}
         for limit in LIMITS:
@@ -240,16 +240,16 @@ class Search(Walk):
     def _shorter(self, best: bytes | None, limit: int) -> bytes | None:
         """An end that is shorter, on ways that leave the first one now and then."""
         queue = [(0, b"")]
-        while queue and self.num_steps < MAX_STEPS and not self.endings.is_over:
+        while queue and self.num_steps < MAX_STEPS and not self.endings.is_timed_out:
             cost, path = heappop(queue)
             limit = limit if best is None else len(best)
             if len(path) + 1 >= limit:
                 continue
             self.move(path)
-            self.force(limit)
+            self.follow_forced(limit)
             for rank, way in enumerate(self._ways(bytes(self.path))):
                 best = self._end(way, limit if best is None else len(best)) or best
-                heappush(queue, (cost + 1 + LEAVING * rank, way))
+                heappush(queue, (cost + 1 + RANK_COST * rank, way))
         self.move(b"")
         return best
 
@@ -261,14 +261,14 @@ class Search(Walk):
     def _end(self, path: bytes, limit: int) -> bytes | None:
         """An end of less than `limit` bytes that begins with a path."""
         self.move(path)
-        return self._follow_on(limit)
+        return self._greedy_end(limit)
 
-    def _follow_on(self, limit: int) -> bytes | None:
+    def _greedy_end(self, limit: int) -> bytes | None:
         """An end of less than `limit` bytes that begins with the path."""
         start = bytes(self.path)
         end = None
-        while len(self.path) < limit and self.num_steps < self._most:
-            if self.endings.is_over:
+        while len(self.path) < limit and self.num_steps < self._max_steps:
+            if self.endings.is_timed_out:
                 break
             if self.matcher.is_accepting():
                 end = bytes(self.path)

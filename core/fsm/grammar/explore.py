@@ -19,7 +19,7 @@ MAX_PHRASES = 64
 MAX_LEARNED = 100_000
 MAX_SECONDS = 2.0
 STEP_SECONDS = 0.0002
-LEAST_MARGIN = 16
+MIN_MARGIN = 16
 
 
 class Known(NamedTuple):
@@ -62,7 +62,7 @@ class Explorer:
         self._lark = lark
         self._library = library
         self._field = field
-        self._is_hurried = seconds is not None
+        self._has_time_limit = seconds is not None
         self._start = thread_time()
         self._endings = Endings(library.usable)
         self._endings.ends_at = self._start + (seconds or MAX_SECONDS)
@@ -70,12 +70,12 @@ class Explorer:
 
     def known(self) -> Known:
         """As `explore`."""
-        matcher, endings = self._library.narrow(self._lark.source, self._field), self._endings
-        margin = LEAST_MARGIN + 2 * self._learn_all()
+        matcher, endings = self._library.byte_matcher(self._lark.source, self._field), self._endings
+        margin = MIN_MARGIN + 2 * self._learn_all()
         end = endings.find(matcher, b"", is_thorough=True)
         self._check_time()
         seconds = thread_time() - self._start
-        is_slow = seconds > STEP_SECONDS * max(1_000, endings.num_steps) or endings.is_over
+        is_slow = seconds > STEP_SECONDS * max(1_000, endings.num_steps) or endings.is_timed_out
         endings.ends_at = inf
         return Known(self._lark.source, margin, None if is_slow else end, tuple(self._phrases))
 
@@ -118,5 +118,5 @@ class Explorer:
         self._endings.learn(phrase)
 
     def _check_time(self) -> None:
-        if self._is_hurried and self._endings.is_over:
+        if self._has_time_limit and self._endings.is_timed_out:
             raise TooSlow(self._field, "a grammar", "one that is explored in less time")

@@ -1,6 +1,6 @@
 """Guides of grammars: two matchers of llguidance, one that reads tokens and one that reads bytes.
 
-Masks come from the first; the second says what is forced, and tries how the answer could end.
+Masks come from the first; the second finds forced bytes and short endings.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from ...api.protocol import CallFailed
 from ..regex.utf8 import CONTINUATION
 from ..tokens.required import left_over, spelling
 from ..tokens.vocabulary import NEVER, Mask
+from .end_tracker import EndTracker
 from .ending import ALL_BYTES
 from .explore import Known
-from .matcher import Bits, Library, Matcher, broken, check, heard
-from .steering import Place, Steering
-from .trail import Trail
+from .matcher import Bits, Library, Matcher, call_error, check, library_errors
+from .steering import Position, Steering
 
 NUM_BYTES = 1_000_000
 MAX_FORCED = 1_024
-MAX_TRAILS = 64
+MAX_TRACKERS = 64
 MAX_REFUSED = 8
 
 
@@ -35,11 +35,11 @@ class GrammarGuide:
         self.vocabulary = library.vocabulary
         self.bits = Bits(self.vocabulary)
         self._lock = Lock()
-        self._wide, self._narrow = library.compile(known.source, field)
+        self._token_matcher, self._byte_matcher = library.compile(known.source, field)
         self.endings = known.endings(library)
         self.steering = Steering(self.vocabulary)
         self.margin, self.end = known.margin, known.end
-        self._trails = {b"": Trail(self.endings, self._narrow.deep_copy(), self.end)}
+        self._trackers = {b"": EndTracker(self.endings, self._byte_matcher.deep_copy(), self.end)}
 
     @property
     def num_bytes(self) -> int:
@@ -48,46 +48,46 @@ class GrammarGuide:
 
     def cursor(self, written: bytes = b"", required: bytes = b"") -> GrammarCursor:
         """As `Guide.cursor`."""
-        matcher = self.narrow(written)
+        matcher = self.byte_matcher(written)
         if matcher is None or matcher.validate_tokens(list(required)) < len(required):
             raise CallFailed(f"the constraint does not allow {written + required!r}")
         return GrammarCursor(self, matcher, written, required)
 
-    def narrow(self, written: bytes) -> Matcher | None:
+    def byte_matcher(self, written: bytes) -> Matcher | None:
         """A matcher of bytes after these; None where they are not allowed."""
-        with self._lock, heard(broken):
-            matcher = self._narrow.deep_copy()
+        with self._lock, library_errors(call_error):
+            matcher = self._byte_matcher.deep_copy()
         is_allowed = matcher.try_consume_tokens(list(written)) == len(written)
         return matcher if is_allowed else None
 
-    def wide(self, written: bytes) -> Matcher:
+    def token_matcher(self, written: bytes) -> Matcher:
         """A matcher of tokens after these bytes."""
-        with self._lock, heard(broken):
-            matcher = self._wide.deep_copy()
+        with self._lock, library_errors(call_error):
+            matcher = self._token_matcher.deep_copy()
         self.follow(matcher, written)
         return matcher
 
     def follow(self, matcher: Matcher, data: bytes) -> None:
         """Let a matcher of tokens read bytes that are allowed."""
-        with heard(broken):
+        with library_errors(call_error):
             matcher.consume_tokens([self.vocabulary.size + byte for byte in data])
-        check(matcher, broken)
+        check(matcher, call_error)
 
-    def trail(self, written: bytes) -> Trail:
-        """The known end of a text, to be asked and not changed; those asked last are kept."""
+    def end_tracker(self, written: bytes) -> EndTracker:
+        """The known end of a text, read-only for the caller; the last ones used are cached."""
         with self._lock:
             sizes = range(len(written), -1, -1)
-            near = next(written[:size] for size in sizes if written[:size] in self._trails)
-            trail = self._trails[near]
+            near = next(written[:size] for size in sizes if written[:size] in self._trackers)
+            end_tracker = self._trackers[near]
             if near != written:
-                trail = trail.copy()
+                end_tracker = end_tracker.copy()
         if near != written:
-            trail.advance(written[len(near) :])
+            end_tracker.advance(written[len(near) :])
             with self._lock:
-                self._trails[written] = trail
-                if len(self._trails) > MAX_TRAILS:
-                    del self._trails[next(key for key in self._trails if key)]
-        return trail
+                self._trackers[written] = end_tracker
+                if len(self._trackers) > MAX_TRACKERS:
+                    del self._trackers[next(key for key in self._trackers if key)]
+        return end_tracker
 
 
 class GrammarCursor:
@@ -98,7 +98,7 @@ class GrammarCursor:
     """
 
     __slots__ = (
-        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_refused", "_wide"),
+        *("_end", "_ends_after", "_mask", "_need", "_num_read", "_refused", "_token_matcher"),
         *("guide", "has_ended", "matcher", "required", "written"),
     )
 
@@ -110,7 +110,7 @@ class GrammarCursor:
         self.written = written
         self.required = required
         self.has_ended = False
-        self._wide: Matcher | None = None
+        self._token_matcher: Matcher | None = None
         self._num_read = 0
         self._mask: Mask | None = None
         self._end: bytes | None = None
@@ -204,9 +204,11 @@ class GrammarCursor:
 
     def copy(self) -> GrammarCursor:
         """As `Cursor.copy`."""
-        with heard(broken):
+        with library_errors(call_error):
             other = GrammarCursor(self.guide, self.matcher.deep_copy(), self.written, self.required)
-            other._wide = None if self._wide is None else self._wide.deep_copy()
+            other._token_matcher = (
+                None if self._token_matcher is None else self._token_matcher.deep_copy()
+            )
         other.has_ended, other._num_read = self.has_ended, self._num_read
         other._mask, other._end, other._need = self._mask, self._end, self._need
         other._ends_after, other._refused = self._ends_after, self._refused
@@ -215,7 +217,7 @@ class GrammarCursor:
     def known_end(self) -> bytes | None:
         """The shortest text found so far that ends the answer from here. It begins with
         `required`. None: no such text was found."""
-        end = self.guide.trail(self.written + self.required).end
+        end = self.guide.end_tracker(self.written + self.required).end
         ends = [] if end is None else [self.required + end]
         ends += [] if self._end is None else [self._end]
         return min(ends, key=self._spell, default=None)
@@ -227,7 +229,7 @@ class GrammarCursor:
         if not data or rest is None or self.has_ended:
             return False
         count = self.matcher.try_consume_tokens(list(data))
-        check(self.matcher, broken)
+        check(self.matcher, call_error)
         if count < len(data):
             self._back(count)
             return False
@@ -255,7 +257,7 @@ class GrammarCursor:
         rest = left_over(self.required, data)
         if rest is None:
             return None
-        end = self.guide.trail(self.written + data + rest).end
+        end = self.guide.end_tracker(self.written + data + rest).end
         ends = [] if end is None else [rest + end]
         here = self.known_end()
         ends += [here[len(data) :]] if here is not None and here.startswith(data) else []
@@ -263,12 +265,12 @@ class GrammarCursor:
 
     def _within(self, end: bytes, budget: int) -> Mask:
         """The tokens after which some end is known that fits; else those that come closest."""
-        trail = self.guide.trail(self.written)
-        place = Place(self.matcher, trail, self.required, end)
+        end_tracker = self.guide.end_tracker(self.written)
+        position = Position(self.matcher, end_tracker, self.required, end)
         allowed = self.guide.vocabulary.tokens(self.mask())
-        found = self.guide.steering.ends_after(place, allowed, budget)
+        found = self.guide.steering.ends_after(position, allowed, budget)
         if not found and not self.is_accepting:
-            found = self.guide.steering.closest(place)
+            found = self.guide.steering.closest(position)
         self._ends_after = found
         return self.guide.bits.of([*found], self.is_accepting)
 
@@ -285,12 +287,12 @@ class GrammarCursor:
 
     def _matcher_of_tokens(self) -> Matcher:
         """The matcher of tokens, where the other one is."""
-        if self._wide is None:
-            self._wide = self.guide.wide(self.written)
+        if self._token_matcher is None:
+            self._token_matcher = self.guide.token_matcher(self.written)
         else:
-            self.guide.follow(self._wide, self.written[self._num_read :])
+            self.guide.follow(self._token_matcher, self.written[self._num_read :])
         self._num_read = len(self.written)
-        return self._wide
+        return self._token_matcher
 
 
 def _whole(written: bytes, forced: bytes) -> bytes:

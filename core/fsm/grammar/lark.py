@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...api.protocol import COMPACT, InvalidCall, Shown
 from ..json_schema.annotations import log_ignored
-from ..regex.refusals import value_at
+from ..regex.errors import value_at
 from .matcher import FIELD
 from .rules import schema_rules
 
@@ -114,12 +114,12 @@ def refuse(source: str, piece: Piece, allowed: str) -> InvalidCall:
 
 
 def _pieces(source: str) -> Iterator[Piece]:
-    place = 0
-    while found := _PIECE.match(source, place):
-        kind, place = str(found.lastgroup), found.end()
+    position = 0
+    while found := _PIECE.match(source, position):
+        kind, position = str(found.lastgroup), found.end()
         if kind == "json":
-            place = _json_end(source, place)
-        yield Piece(kind, source[found.start() : place], place)
+            position = _json_end(source, position)
+        yield Piece(kind, source[found.start() : position], position)
 
 
 def _json_end(source: str, start: int) -> int:
@@ -130,7 +130,7 @@ def _json_end(source: str, start: int) -> int:
 
 
 def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
-    """The name of the rule that stands for a schema, and its rules."""
+    """The name of the rule of a schema, and its rules."""
     schema = json.loads(piece.text.removeprefix("%json"))
     log_ignored(schema, f"{FIELD}: %json")
     try:

@@ -1,7 +1,7 @@
-"""The door to llguidance: a grammar in its Lark, and a matcher that reads bytes.
+"""The adapter to llguidance: compiles grammars in its Lark, and matches tokens or bytes.
 
-The library is loaded when the first grammar comes. Every failure of it is a typed error: of the
-grammar, before a call starts; of the call, while it runs. Knows nothing of schemas or syntaxes.
+The library is imported for the first grammar. Each of its failures becomes a typed error: of the
+grammar before a call starts, of the call while it runs. Knows nothing of schemas or syntaxes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DETAILS = re.compile(r"<state>|<backtrace>|<non-verbose|\n *1 \| ")
 OPTIONS = '\n%llguidance {"no_forcing": true, "allow_invalid_utf8": false}\n'
 
 Matcher: TypeAlias = Any  # llguidance.LLMatcher
-Fault: TypeAlias = Callable[[str], Exception]
+MakeError: TypeAlias = Callable[[str], Exception]
 
 
 class Library:
@@ -43,37 +43,37 @@ class Library:
         Tokens of the first are those of the vocabulary, then one for each byte; of the second 0 to
         255. Raises InvalidCall for `field` where the grammar is not sound, or too large.
         """
-        return self._matcher(self._wide, source, field), self.narrow(source, field)
+        return self._matcher(self._token_tokenizer, source, field), self.byte_matcher(source, field)
 
-    def narrow(self, source: str, field: str) -> Matcher:
+    def byte_matcher(self, source: str, field: str) -> Matcher:
         """A matcher of bytes, as `compile`."""
-        return self._matcher(self._narrow, source, field)
+        return self._matcher(self._byte_tokenizer, source, field)
 
     def part(self, source: str) -> Matcher | None:
         """A matcher of bytes at the start of a grammar; None where it is not sound."""
         try:
-            return self.narrow(source, FIELD)
+            return self.byte_matcher(source, FIELD)
         except InvalidCall:
             return None
 
     @cached_property
     def usable(self) -> int:
         """Bits of the bytes that tokens can spell."""
-        alone = [data for data in self.vocabulary.ids if len(data) == 1]
-        if len(alone) < 256:
-            alone = [
+        single_bytes = [data for data in self.vocabulary.ids if len(data) == 1]
+        if len(single_bytes) < 256:
+            single_bytes = [
                 data
                 for data in self.vocabulary.ids
                 if not self.vocabulary.is_end[self.vocabulary.ids[data]]
             ]
-        return sum(1 << byte for byte in set().union(*alone))
+        return sum(1 << byte for byte in set().union(*single_bytes))
 
     @cached_property
-    def _narrow(self) -> Any:
+    def _byte_tokenizer(self) -> Any:
         return _tokenizer([bytes([byte]) for byte in range(256)])
 
     @cached_property
-    def _wide(self) -> Any:
+    def _token_tokenizer(self) -> Any:
         vocabulary = self.vocabulary
         texts = [
             b"" if vocabulary.is_end[token] or b"\xff" in data else data
@@ -89,9 +89,11 @@ class Library:
             raise InvalidCall(field, value, f"grammars of at most {MAX_LENGTH} characters")
 
         def refuse(message: str) -> Exception:
-            return InvalidCall(field, value, f"a grammar that compiles ({_told(message, source)})")
+            return InvalidCall(
+                field, value, f"a grammar that compiles ({_explained(message, source)})"
+            )
 
-        with heard(refuse):
+        with library_errors(refuse):
             limits = llguidance.LLParserLimits(verbose_errors=False, max_items_in_row=MAX_ITEMS)
             grammar = llguidance.LLMatcher.grammar_from_lark(source + OPTIONS)
             matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
@@ -120,9 +122,9 @@ class Bits:
     def mask(self, matcher: Matcher, is_accepting: bool) -> Mask:
         """[words] tokens allowed next, the end included where the answer may end. Raises
         CallFailed."""
-        with heard(broken):
+        with library_errors(call_error):
             data = matcher.compute_bitmask()
-        check(matcher, broken)
+        check(matcher, call_error)
         words = self._vocabulary.num_words
         mask: Mask = np.frombuffer(data, np.int32, words).copy()
         mask[-1] &= self._last_word
@@ -138,32 +140,32 @@ class Bits:
 
 
 @contextmanager
-def heard(fault: Fault) -> Iterator[None]:
-    """Turn what the library raises, its panics included, into an error of ours."""
+def library_errors(make_error: MakeError) -> Iterator[None]:
+    """Turn exceptions and panics of the library into the error that `make_error` makes."""
     try:
         yield
     except ForkrootError:
         raise
     except Exception as error:
-        raise fault(str(error)) from error
+        raise make_error(str(error)) from error
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        raise fault(str(error)) from error
+        raise make_error(str(error)) from error
 
 
-def check(matcher: Matcher, fault: Fault) -> None:
+def check(matcher: Matcher, make_error: MakeError) -> None:
     """Raise the error of a matcher that has failed."""
     if matcher.is_error():
-        raise fault(matcher.get_error())
+        raise make_error(matcher.get_error())
 
 
-def broken(message: str) -> Exception:
+def call_error(message: str) -> Exception:
     """The error of a matcher that fails while its call runs."""
     return CallFailed(f"the constraint could not be followed ({one_line(message)})")
 
 
-def _told(message: str, source: str) -> str:
+def _explained(message: str, source: str) -> str:
     """What is wrong with a grammar, for those who wrote it."""
     if "NoExtensionBias" in message:
         return "its start rule derives no text that ends"

@@ -1,4 +1,4 @@
-"""JSON Schema as a grammar, for what no pattern says: recursion, open objects, untyped values.
+"""JSON Schema as a grammar, for what no pattern expresses: recursion, open objects, untyped values.
 
 The schema is read as for a pattern, keyword by keyword, and means the same; each place in it
 becomes a rule of Lark. Every terminal is one token of JSON, so that reading the longest one is
@@ -23,7 +23,7 @@ from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, on
 from ..json_schema.patterns.strings import ANYTHING, Machine, Texts, pattern, repeated
 from ..json_schema.schema import Writer
 from ..json_schema.unfold import MAX_SECONDS, Document
-from ..regex.refusals import NotRegular, Unsayable, refuse, refuse_empty
+from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
 from .sharing import merged
 
 MAX_PLACES = 20_000
@@ -46,7 +46,7 @@ def schema_grammar(
     """A grammar, in Lark, whose every text is JSON that the schema accepts. separators, seconds,
     is_tracked: as in `schema_pattern`.
 
-    Raises InvalidCall and its kin as `schema_pattern` does, with less that cannot be said.
+    Raises InvalidCall as `schema_pattern` does, but supports more.
     """
     name, rules = schema_rules(schema, "", separators, seconds, is_tracked)
     return f"start: {name}\n{rules}"
@@ -59,7 +59,7 @@ def schema_rules(
     seconds: float = MAX_SECONDS,
     is_tracked: bool = False,
 ) -> tuple[str, str]:
-    """The name of a rule that stands for the schema, and the rules, whose names have a prefix."""
+    """The name of the rule of the schema, and the rules, whose names have a prefix."""
     document = Document(schema, seconds)
     try:
         return RuleWriter(document, prefix, separators, is_tracked).all_rules((document.root,))
@@ -84,7 +84,7 @@ class RuleWriter(Writer):
         super().__init__(document, separators, is_tracked)
         self._prefix = prefix
         self._keys: list[Key] = []
-        self._places: dict[Key, tuple[str, All]] = {}
+        self._rule_of: dict[Key, tuple[str, All]] = {}
         self._has_value: set[Key] | None = None
         self._terminals: dict[str, str] = {}
         self._names: dict[Strings, str | None] = {}
@@ -108,7 +108,9 @@ class RuleWriter(Writer):
         start = self.write(root)
         if start is None:
             raise refuse_empty(key[0] for key in reversed(self._keys) if key not in found)
-        bodies = {self._places[key][0]: self._body(key) or "" for key in self._keys if key in found}
+        bodies = {
+            self._rule_of[key][0]: self._body(key) or "" for key in self._keys if key in found
+        }
         first, bodies = merged(start.strip(), bodies)
         num_rules = len(bodies) + len(self._states)
         if num_rules > MAX_RULES:
@@ -117,15 +119,15 @@ class RuleWriter(Writer):
         return first, self._definitions(first, bodies)
 
     def write(self, nodes: All) -> str | None:
-        """The name of what stands for a value that meets all of these; None: no value does."""
+        """The name of the rule of a value that meets all of these; None: no value does."""
         if not nodes:
             return self.anything()
         key = tuple(node.key for node in nodes)
-        if key not in self._places:
-            self._places[key] = (f"{self._prefix}v{len(self._keys)}", nodes)
+        if key not in self._rule_of:
+            self._rule_of[key] = (f"{self._prefix}v{len(self._keys)}", nodes)
             self._keys.append(key)
         is_empty = self._has_value is not None and key not in self._has_value
-        return None if is_empty else f" {self._places[key][0]} "
+        return None if is_empty else f" {self._rule_of[key][0]} "
 
     def leaf(self, pattern: str) -> str:
         """The name of the terminal with this pattern."""
@@ -151,15 +153,15 @@ class RuleWriter(Writer):
         if strings not in self._texts:
             try:
                 self._texts[strings] = super().string(strings)
-            except Unsayable:
+            except UnsupportedSchema:
                 self._texts[strings] = self._by_rules(strings)
         return self._texts[strings]
 
     def _by_rules(self, strings: Strings) -> str | None:
         """A rule for each state of an automaton; where they are many, several terminals."""
         try:
-            machine = self.machine(strings, self.told(strings), self.excluded(strings))
-        except Unsayable:
+            machine = self.machine(strings, self.text_patterns(strings), self.excluded(strings))
+        except UnsupportedSchema:
             return self._intersection(strings)
         if machine is None:
             return None
@@ -167,7 +169,7 @@ class RuleWriter(Writer):
             return self._quoted_rule(machine)
         try:
             return self._intersection(strings)
-        except Unsayable:
+        except UnsupportedSchema:
             if len(machine.rows) > MAX_STATES:
                 raise
         return self._quoted_rule(machine)
@@ -193,7 +195,7 @@ class RuleWriter(Writer):
     def _name(self, strings: Strings) -> str | None:
         try:
             return super().name(strings)
-        except Unsayable:
+        except UnsupportedSchema:
             return self._intersection(strings)
 
     def _intersection(self, strings: Strings) -> str | None:
@@ -216,14 +218,14 @@ class RuleWriter(Writer):
         return pattern(without_machines(texts))
 
     def object(self, objects: Objects | None) -> str | None:
-        """The objects of which this is said; open where no property is."""
+        """The objects that these facts allow; open if they name no property."""
         objects = Objects() if objects is None else objects
         if objects.is_open:
             objects = replace(objects, rest=())
         return super().object(objects)
 
     def array(self, arrays: Arrays) -> str | None:
-        """The arrays of which this is said; open where no item is."""
+        """The arrays that these facts allow; open if they name no item."""
         if arrays.rest is None and not arrays.prefix:
             arrays = replace(arrays, rest=())
         return super().array(arrays)
@@ -231,12 +233,12 @@ class RuleWriter(Writer):
     def check_count(self, low: int, high: int | None) -> None:
         """As for patterns, with more room."""
         if max(low, high or 0) > MAX_COUNT:
-            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
+            raise UnsupportedSchema(f"lengths and numbers of items of at most {MAX_COUNT}")
 
     def _body(self, key: Key) -> str | None:
         self.document.step(key[0])
         self._open = [key]
-        return self.ways(self._places[key][1])
+        return self.ways(self._rule_of[key][1])
 
     def _terminal(self, definition: str) -> str:
         name = f"{self._prefix.upper()}T{len(self._terminals)}"

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from ..regex.refusals import derived
+from ..regex.errors import derived
 from .complement import absent, complement, const_node
 from .facts import All, Facts, Literal, Node, Objects
-from .keywords import Place, applied
+from .keywords import Subschema, applied
 
 MAX_PAIRED = 6  # options of a negated oneOf
 DEPENDENCIES = ("dependencies", "dependentRequired", "dependentSchemas")
@@ -29,16 +29,16 @@ class Option(NamedTuple):
 class Group(NamedTuple):
     """Options of which a value meets at least one; where `is_one` is set, exactly one.
 
-    key: tells the group from others; `refusals.shown` gives the JSON pointer in it.
+    key: identifies the group; `errors.shown` gives its JSON pointer.
     is_silent: no option evaluates properties or items.
-    heavy: the option that asks for more, of those where something holds only under a condition.
+    stricter: the option that requires more, of those where something holds only under a condition.
     """
 
     key: str
     options: tuple[Option, ...]
     is_one: bool = False
     is_silent: bool = False
-    heavy: int | None = None
+    stricter: int | None = None
 
 
 def groups_of(node: Node, is_wide: bool) -> list[Group]:
@@ -52,12 +52,12 @@ def groups_of(node: Node, is_wide: bool) -> list[Group]:
         for word, one in (("anyOf", False), ("oneOf", True))
         if word in node.schema
     ]
-    place = Place(node.schema, node.path)
-    return [*found, *_conditions(place, is_wide), *_dependencies(place)]
+    sub = Subschema(node.schema, node.path)
+    return [*found, *_conditions(sub, is_wide), *_dependencies(sub)]
 
 
 def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:
-    """The values that do not meet a schema object, as far as that can be said.
+    """The values that do not meet a schema object, as far as that can be expressed.
 
     facts: of its own keywords. targets: where its references lead.
     """
@@ -67,7 +67,7 @@ def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:
         return Group(
             key, tuple(Option(Facts(), (target.negated(),)) for target in targets), is_silent=True
         )
-    schema, place = node.schema, Place(node.schema, node.path)
+    schema, sub = node.schema, Subschema(node.schema, node.path)
     found = [Option(facts) for facts in complement(facts, node.path)]
     found += _other_containers(facts.values or (), node.path)
     found += [Option(Facts(), (part.negated(),)) for part in applied(node, "allOf")]
@@ -76,46 +76,46 @@ def negation(node: Node, facts: Facts, targets: list[Node]) -> Group:
     if "oneOf" in schema:
         found += _not_one(applied(node, "oneOf"))
     if "not" in schema:
-        found.append(Option(Facts(), (place.node("not"),)))
+        found.append(Option(Facts(), (sub.node("not"),)))
     if "if" in schema:
-        test = place.node("if")
+        test = sub.node("if")
         found += [
-            Option(Facts(), (test if is_met else test.negated(), place.node(word).negated()))
+            Option(Facts(), (test if is_met else test.negated(), sub.node(word).negated()))
             for word, is_met in (("then", True), ("else", False))
             if word in schema
         ]
     return Group(key, tuple(found), is_silent=True)
 
 
-def _conditions(place: Place, is_wide: bool) -> Iterator[Group]:
-    schema = place.schema
+def _conditions(sub: Subschema, is_wide: bool) -> Iterator[Group]:
+    schema = sub.schema
     if "if" not in schema or not schema.keys() & {"then", "else"}:
         return
-    test = place.node("if")
-    then = (test, *((place.node("then"),) if "then" in schema else ()))
-    other = (place.node("else"),) if "else" in schema else ()
+    test = sub.node("if")
+    then = (test, *((sub.node("then"),) if "then" in schema else ()))
+    other = (sub.node("else"),) if "else" in schema else ()
     refused = () if is_wide else (test.negated(),)
     options = (Option(Facts(), then), Option(Facts(), (*refused, *other)))
-    yield Group(place.at("if"), options, heavy=0)
+    yield Group(sub.at("if"), options, stricter=0)
 
 
-def _dependencies(place: Place) -> Iterator[Group]:
+def _dependencies(sub: Subschema) -> Iterator[Group]:
     """A property is absent, or there with what depends on it."""
     for word in DEPENDENCIES:
-        for name in place.named_parts(word):
-            value = place.schema[word][name]
-            path = place.at(word, name)
+        for name in sub.named_parts(word):
+            value = sub.schema[word][name]
+            path = sub.at(word, name)
             names: tuple[str, ...] = ()
             nodes: All = ()
             if isinstance(value, list | tuple) and word != "dependentSchemas":
-                names = place.names(word, name)
+                names = sub.names(word, name)
             else:
-                nodes = (place.node(word, name),)
+                nodes = (sub.node(word, name),)
             if not names and value in ([], (), True, {}):
                 continue
-            there = Objects(required=tuple(dict.fromkeys((name, *names))))
+            present = Objects(required=tuple(dict.fromkeys((name, *names))))
             without = Option(Facts(objects=absent(name, path)))
-            yield Group(path, (without, Option(Facts(objects=there), nodes)), heavy=1)
+            yield Group(path, (without, Option(Facts(objects=present), nodes)), stricter=1)
 
 
 def _not_one(options: list[Node]) -> Iterator[Option]:

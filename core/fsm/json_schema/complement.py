@@ -1,6 +1,6 @@
-"""The values that do not meet what is said of a value, as far as that can be said.
+"""The values that do not meet a schema's facts, as far as that can be expressed.
 
-Every complement here is a part of the true one: what cannot be said is left out, so that no value
+Every complement here is a part of the true one: inexpressible ones are left out, so that no value
 in it meets the original. Knows nothing of references or of how facts become a pattern.
 """
 
@@ -11,7 +11,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
-from ..regex.refusals import derived
+from ..regex.errors import derived
 from .facts import All, Arrays, Contains, Facts, Literal, Node, Numbers, Objects, Strings
 from .patterns.intervals import Interval
 
@@ -21,7 +21,7 @@ INTEGERS = Numbers(unlike=(Fraction(1),))
 
 
 def complement(facts: Facts, path: str) -> list[Facts]:
-    """What can be said of the values that do not meet these facts, one for each way.
+    """Facts of values that do not meet these facts, one for each way.
 
     path: of the schema that the facts were read from.
     """

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeAlias
 
-from ..regex.refusals import Unsayable
+from ..regex.errors import UnsupportedSchema
 from .facts import All, Arrays, Contains, distinct
 from .patterns.strings import repeated
 
@@ -49,21 +49,21 @@ def is_free(arrays: Arrays) -> bool:
 
 
 def without_contains(arrays: Arrays) -> list[Arrays]:
-    """Arrays of which this is said, by the places of the items that meet what is contained."""
-    said = [part for part in arrays.contains if part.low or part.high is not None]
+    """Arrays that these facts allow, by the indices of items that meet `contains`."""
+    limited = [part for part in arrays.contains if part.low or part.high is not None]
     bare = replace(arrays, contains=())
-    if not said:
+    if not limited:
         return [bare]
-    if len(said) == 1 and said[0].low == 1 and said[0].high is None:
+    if len(limited) == 1 and limited[0].low == 1 and limited[0].high is None:
         most = len(arrays.prefix) if arrays.rest is None else MAX_PLACES
         most = most if arrays.high is None else min(most, arrays.high)
-        return [_at(bare, i, said[0].nodes) for i in range(most)]
-    if len(said) == 1:
-        return [_leading(bare, said[0])]
-    if any(part.high is not None for part in said):
-        raise Unsayable("one `contains`, or several without maxContains")
+        return [_at(bare, i, limited[0].nodes) for i in range(most)]
+    if len(limited) == 1:
+        return [_leading(bare, limited[0])]
+    if any(part.high is not None for part in limited):
+        raise UnsupportedSchema("one `contains`, or several without maxContains")
     start = 0
-    for part in said:
+    for part in limited:
         for i in range(start, start + part.low):
             bare = _at(bare, i, part.nodes)
         start += part.low
@@ -84,7 +84,7 @@ def _leading(arrays: Arrays, part: Contains) -> Arrays:
 def _at(arrays: Arrays, i: int, nodes: All) -> Arrays:
     """The arrays whose item `i` meets these nodes too."""
     if i >= len(arrays.prefix) and arrays.rest is None:
-        raise Unsayable("as many items in prefixItems as `contains` needs")
+        raise UnsupportedSchema("as many items in prefixItems as `contains` needs")
     prefix = [arrays.item(k) for k in range(max(len(arrays.prefix), i + 1))]
     prefix[i] = distinct((*prefix[i], *nodes))
     return replace(arrays, prefix=tuple(prefix), low=max(arrays.low, i + 1))
@@ -93,5 +93,5 @@ def _at(arrays: Arrays, i: int, nodes: All) -> Arrays:
 def _others(rest: All, nodes: All) -> All:
     """Items that do not meet what is contained."""
     if len(nodes) != 1:
-        raise Unsayable("maxContains of one schema")
+        raise UnsupportedSchema("maxContains of one schema")
     return distinct((*rest, nodes[0].negated()))

@@ -1,5 +1,5 @@
 """Objects of which it is plain that there are none: a property that they need can have no value,
-by the constants and lists that are said of it.
+by its constants and lists.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..regex.refusals import Unreadable
+from ..regex.errors import InvalidSchema
 from .facts import All, Facts
 from .patterns.spelling import value_text
 
@@ -15,7 +15,7 @@ SILENT = frozenset(("title", "description", "$comment", "default", "examples"))
 
 
 class Contradictions:
-    """Finds them; remembers what was asked."""
+    """Finds them, with a cache."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], bool] = {}
@@ -28,8 +28,8 @@ class Contradictions:
         objects = facts.objects
         if objects is None or facts.types != ("object",):
             return False
-        said = (objects.properties.get(name, ()) for name in objects.required)
-        return any(len(nodes) > 1 and self._is_never(nodes) for nodes in said)
+        required_nodes = (objects.properties.get(name, ()) for name in objects.required)
+        return any(len(nodes) > 1 and self._is_never(nodes) for nodes in required_nodes)
 
     def _is_never(self, nodes: All) -> bool:
         key = tuple(node.key for node in nodes)
@@ -64,7 +64,7 @@ def _values(schema: Any, is_not: bool) -> set[str] | None:
         return None
     try:
         return {_text(value) for value in listed}
-    except Unreadable:
+    except InvalidSchema:
         return None
 
 

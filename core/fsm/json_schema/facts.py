@@ -1,8 +1,8 @@
-"""What a schema says about a value, keyword by keyword, and what two schemas say together.
+"""The facts of a schema about a value, keyword by keyword, and their intersections.
 
 Knows nothing of how a schema is read or written down. Schemas of parts (of a property, of an item)
 stay unread: a part must meet *all* of a tuple of places in the document. `None` stands for a kind
-of value, or a keyword, of which nothing is said.
+of value, or a keyword, that is not constrained.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from ..regex.refusals import Unsayable, derived
+from ..regex.errors import UnsupportedSchema, derived
 from .patterns.intervals import Interval
 from .patterns.lookaround import is_in
 
@@ -34,7 +34,7 @@ class Node(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Tells this node from others; `refusals.shown` gives the pointer in it."""
+        """Identifies this node; `errors.shown` gives its JSON pointer."""
         return derived(self.path, "not") if self.is_not else self.path
 
     def negated(self) -> Node:
@@ -71,11 +71,11 @@ class Numbers:
     formats: tuple[str, ...] = ()
     unlike: tuple[Fraction, ...] = ()
 
-    def meet(self, other: Numbers) -> Numbers:
+    def intersect(self, other: Numbers) -> Numbers:
         """What both say."""
         multiples = [m for m in (self.multiple, other.multiple) if m is not None]
         return Numbers(
-            self.interval.meet(other.interval),
+            self.interval.intersect(other.interval),
             common_multiple(multiples) if multiples else None,
             _both(self.formats, other.formats),
             _both(self.unlike, other.unlike),
@@ -100,7 +100,7 @@ class Strings:
     unlike: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
 
-    def meet(self, other: Strings) -> Strings:
+    def intersect(self, other: Strings) -> Strings:
         """What both say."""
         return Strings(
             max(self.low, other.low),
@@ -161,7 +161,7 @@ class Arrays:
         """What item `i` must meet."""
         return self.prefix[i] if i < len(self.prefix) else self.rest or ()
 
-    def meet(self, other: Arrays) -> Arrays:
+    def intersect(self, other: Arrays) -> Arrays:
         """What both say."""
         length = max(len(self.prefix), len(other.prefix))
         return Arrays(
@@ -187,7 +187,7 @@ class Objects:
 
     properties: by name; what `patterns` say of such a name is in it.
     patterns: by the regular expression that is found in the name.
-    rest: of every other property; None: nothing was said of them.
+    rest: of every other property; None: not constrained.
     names: what every name must meet, as a string.
     unseen: of `properties`, those that only a complement speaks of: they are not evaluated.
     is_derived: what `patterns` or `rest` say comes from a complement, at least in part.
@@ -211,7 +211,7 @@ class Objects:
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing was said of which properties there are."""
+        """Whether any properties are allowed."""
         return self.rest is None and not self.patterns and self.properties.keys() <= self.unseen
 
     def value(self, name: str) -> All:
@@ -232,12 +232,12 @@ class Objects:
             return distinct(tuple(node for p in found for node in self.patterns[p]))
         return self.rest or ()
 
-    def _said(self, name: str, unseen: frozenset[str]) -> All:
+    def _merged(self, name: str, unseen: frozenset[str]) -> All:
         """What a meeting keeps of this property; of those unseen without what patterns and
         `rest` say, which it keeps by itself."""
         return self.properties.get(name, ()) if name in unseen else self.value(name)
 
-    def meet(self, other: Objects) -> Objects:
+    def intersect(self, other: Objects) -> Objects:
         """What both say; a name that patterns of one side fit meets the other side's rest too."""
         names = dict.fromkeys((*self.properties, *other.properties))
         check_matches(len(names), len(self.patterns) + len(other.patterns))
@@ -247,7 +247,7 @@ class Objects:
         seen = (self.properties.keys() - self.unseen) | (other.properties.keys() - other.unseen)
         unseen = frozenset(names.keys() - seen)
         return Objects(
-            {n: _both(self._said(n, unseen), other._said(n, unseen)) for n in names},
+            {n: _both(self._merged(n, unseen), other._merged(n, unseen)) for n in names},
             _both(self.required, other.required),
             patterns,
             _maybe_both(self.rest, other.rest),
@@ -261,7 +261,7 @@ class Objects:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All that is said about one value."""
+    """All facts about one value."""
 
     types: tuple[str, ...] | None = None
     values: tuple[Literal, ...] | None = None
@@ -270,15 +270,15 @@ class Facts:
     arrays: Arrays | None = None
     objects: Objects | None = None
 
-    def meet(self, other: Facts) -> Facts:
+    def intersect(self, other: Facts) -> Facts:
         """What both say."""
         return Facts(
             _common_types(self.types, other.types),
             _common_values(self.values, other.values),
-            _meet(self.numbers, other.numbers),
-            _meet(self.strings, other.strings),
-            _meet(self.arrays, other.arrays),
-            _meet(self.objects, other.objects),
+            _intersect(self.numbers, other.numbers),
+            _intersect(self.strings, other.strings),
+            _intersect(self.arrays, other.arrays),
+            _intersect(self.objects, other.objects),
         )
 
     def silent(self) -> Facts:
@@ -301,13 +301,13 @@ class Facts:
         return self if kept == self.types else replace(self, types=kept)
 
     def _possible(self) -> tuple[str, ...]:
-        said: dict[str, Any] = {
+        by_kind: dict[str, Any] = {
             "number": self.numbers,
             "integer": self.numbers,
             "string": self.strings,
         }
-        said |= {"array": self.arrays, "object": self.objects}
-        return tuple(kind for kind in self.types or () if not _is_empty(said.get(kind)))
+        by_kind |= {"array": self.arrays, "object": self.objects}
+        return tuple(kind for kind in self.types or () if not _is_empty(by_kind.get(kind)))
 
     def narrowed(self) -> Facts:
         """The same for values of the types that it is about."""
@@ -326,8 +326,8 @@ class Facts:
         )
 
 
-def _is_empty(said: Any) -> bool:
-    return said is not None and said.is_empty()
+def _is_empty(facts: Any) -> bool:
+    return facts is not None and facts.is_empty()
 
 
 def _is_never(nodes: All) -> bool:
@@ -346,20 +346,20 @@ def least(one: int | None, other: int | None) -> int | None:
 
 
 def check_matches(num_names: int, num_patterns: int) -> None:
-    """Raise Unsayable where too many names would have to be looked for patterns."""
+    """Raise UnsupportedSchema where too many names would have to be looked for patterns."""
     if num_names * num_patterns > MAX_MATCHES:
-        raise Unsayable(f"at most {MAX_MATCHES} pairs of properties and patternProperties")
+        raise UnsupportedSchema(f"at most {MAX_MATCHES} pairs of properties and patternProperties")
 
 
 def is_found(source: str, name: str) -> bool:
     """Whether a pattern is found in a property's name, in every dialect of patterns."""
     if not (name.isascii() and (name.isprintable() or not name)):
-        raise Unsayable("patterns for properties whose names are printable ASCII")
+        raise UnsupportedSchema("patterns for properties whose names are printable ASCII")
     return is_in(source, name)
 
 
-def _meet(one: Any, other: Any) -> Any:
-    return other if one is None else one if other is None else one.meet(other)
+def _intersect(one: Any, other: Any) -> Any:
+    return other if one is None else one if other is None else one.intersect(other)
 
 
 def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:

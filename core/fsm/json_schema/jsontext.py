@@ -14,7 +14,7 @@ from time import sleep
 from typing import Any
 
 from ...api.protocol import InvalidCall
-from ..regex.refusals import FIELD
+from ..regex.errors import FIELD
 
 MAX_SCHEMA = 1_000_000
 MAX_LEVELS = 1_000

@@ -12,7 +12,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from ..regex.refusals import Unreadable, refuse
+from ..regex.errors import InvalidSchema, refuse
 from .facts import (
     TYPES,
     All,
@@ -58,8 +58,8 @@ OTHERS = frozenset(("type", "enum", "const", "format"))
 MAX_COUNT = 10**9
 
 
-class Place(NamedTuple):
-    """A schema object and where it stands."""
+class Subschema(NamedTuple):
+    """A schema object and its path."""
 
     schema: Mapping[str, Any]
     path: str
@@ -128,111 +128,111 @@ def read(node: Node) -> Facts:
     Raises InvalidCall for a keyword that is ill-formed or not supported.
     """
     assert isinstance(node.schema, Mapping)
-    place = Place(node.schema, node.path)
-    for keyword in place.schema:
-        _check_known(place, keyword)
-    words = place.schema.keys() - ({"required"} if _is_flag(place.schema) else ())
+    sub = Subschema(node.schema, node.path)
+    for keyword in sub.schema:
+        _check_known(sub, keyword)
+    words = sub.schema.keys() - ({"required"} if _is_flag(sub.schema) else ())
     return Facts(
-        _types(place) if "type" in words else None,
-        _values(place) if words & {"enum", "const"} else None,
-        _numbers(place) if words & NUMBER_WORDS or _format(place) in NUMBERS else None,
-        _strings(place) if words & STRING_WORDS or _format(place) not in (*NUMBERS, None) else None,
-        _arrays(place) if words & ARRAY_WORDS else None,
-        _objects(place) if words & OBJECT_WORDS else None,
+        _types(sub) if "type" in words else None,
+        _values(sub) if words & {"enum", "const"} else None,
+        _numbers(sub) if words & NUMBER_WORDS or _format(sub) in NUMBERS else None,
+        _strings(sub) if words & STRING_WORDS or _format(sub) not in (*NUMBERS, None) else None,
+        _arrays(sub) if words & ARRAY_WORDS else None,
+        _objects(sub) if words & OBJECT_WORDS else None,
     )
 
 
 def applied(node: Node, keyword: str) -> list[Node]:
     """The schemas that allOf, anyOf or oneOf lists; none where it is absent."""
     assert isinstance(node.schema, Mapping)
-    return Place(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
+    return Subschema(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
 
 
 def excluded(node: Node) -> list[Node]:
     """The schema that `not` excludes, as a node that is negated."""
     assert isinstance(node.schema, Mapping)
-    return [Place(node.schema, node.path).node("not").negated()] if "not" in node.schema else []
+    return [Subschema(node.schema, node.path).node("not").negated()] if "not" in node.schema else []
 
 
 def sealed(facts: Facts, node: Node) -> Facts:
-    """One way to meet a node, with what the node says of properties and items that nothing in this
+    """One way to meet a node, with the node's facts of properties and items that nothing in this
     way evaluates."""
     assert isinstance(node.schema, Mapping)
-    place = Place(node.schema, node.path)
+    sub = Subschema(node.schema, node.path)
     if "unevaluatedProperties" in node.schema:
-        rest = (place.node("unevaluatedProperties"),)
+        rest = (sub.node("unevaluatedProperties"),)
         facts = replace(facts, objects=_sealed_objects(facts.objects or Objects(), rest))
     if "unevaluatedItems" in node.schema:
-        rest = (place.node("unevaluatedItems"),)
+        rest = (sub.node("unevaluatedItems"),)
         facts = replace(facts, arrays=_sealed_arrays(facts.arrays or Arrays(), rest))
     return facts
 
 
 def _sealed_objects(objects: Objects, rest: All) -> Objects:
     if objects.is_derived:
-        return objects.meet(Objects(rest=rest))
+        return objects.intersect(Objects(rest=rest))
     return replace(objects, rest=rest) if objects.rest is None else objects
 
 
 def _sealed_arrays(arrays: Arrays, rest: All) -> Arrays:
     if arrays.is_derived:
-        return arrays.meet(Arrays(rest=rest))
+        return arrays.intersect(Arrays(rest=rest))
     if arrays.rest is not None:
         return arrays
     seen, unseen = arrays.prefix[: arrays.num_seen], arrays.prefix[arrays.num_seen :]
     return replace(arrays, prefix=(*seen, *(distinct((*n, *rest)) for n in unseen)), rest=rest)
 
 
-def _check_known(place: Place, keyword: object) -> None:
+def _check_known(sub: Subschema, keyword: object) -> None:
     """Raise InvalidCall for a keyword that is no text. One that no draft knows is an annotation."""
     if not isinstance(keyword, str):
-        raise refuse(place.path, "keywords that are texts")
+        raise refuse(sub.path, "keywords that are texts")
 
 
-def _types(place: Place) -> tuple[str, ...]:
-    value = place.schema["type"]
+def _types(sub: Subschema) -> tuple[str, ...]:
+    value = sub.schema["type"]
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(name in TYPES for name in names):
-        raise place.refuse("type", f"one of {', '.join(TYPES)}, or a list of these")
+        raise sub.refuse("type", f"one of {', '.join(TYPES)}, or a list of these")
     return tuple(dict.fromkeys(names))
 
 
-def _values(place: Place) -> tuple[Literal, ...]:
+def _values(sub: Subschema) -> tuple[Literal, ...]:
     """The values of enum, or that of const where the two agree."""
     found = []
-    if "enum" in place.schema:
-        values = place.schema["enum"]
+    if "enum" in sub.schema:
+        values = sub.schema["enum"]
         if not isinstance(values, list | tuple):
-            raise place.refuse("enum", "a list of values")
-        found.append(Facts(values=tuple(_literal(place, "enum", value) for value in values)))
-    if "const" in place.schema:
-        found.append(Facts(values=(_literal(place, "const", place.schema["const"]),)))
-    values = found[0].meet(found[-1]).values
+            raise sub.refuse("enum", "a list of values")
+        found.append(Facts(values=tuple(_literal(sub, "enum", value) for value in values)))
+    if "const" in sub.schema:
+        found.append(Facts(values=(_literal(sub, "const", sub.schema["const"]),)))
+    values = found[0].intersect(found[-1]).values
     assert values is not None
     return tuple({literal.key: literal for literal in values}.values())
 
 
-def _literal(place: Place, keyword: str, value: Any) -> Literal:
+def _literal(sub: Subschema, keyword: str, value: Any) -> Literal:
     try:
         return Literal(kind_of(value), value_text(value), value)
-    except Unreadable as error:
-        raise place.refuse(keyword, str(error)) from None
+    except InvalidSchema as error:
+        raise sub.refuse(keyword, str(error)) from None
 
 
-def _numbers(place: Place) -> Numbers:
-    name, numbers = _format(place), Interval()
+def _numbers(sub: Subschema) -> Numbers:
+    name, numbers = _format(sub), Interval()
     for keyword in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
-        if keyword in place.schema and not isinstance(place.schema[keyword], bool):
-            numbers = numbers.meet(_bound(place, keyword))
-    return Numbers(numbers, _multiple(place), (name,) if name and name in NUMBERS else ())
+        if keyword in sub.schema and not isinstance(sub.schema[keyword], bool):
+            numbers = numbers.intersect(_bound(sub, keyword))
+    return Numbers(numbers, _multiple(sub), (name,) if name and name in NUMBERS else ())
 
 
-def _bound(place: Place, keyword: str) -> Interval:
+def _bound(sub: Subschema, keyword: str) -> Interval:
     """One bound; of draft 4 are those that a flag beside them leaves out."""
-    limit = _number(place, keyword)
+    limit = _number(sub, keyword)
     is_open = keyword.startswith("exclusive")
     is_low = keyword.endswith("inimum")
-    is_open |= place.schema.get("exclusiveMinimum" if is_low else "exclusiveMaximum") is True
+    is_open |= sub.schema.get("exclusiveMinimum" if is_low else "exclusiveMaximum") is True
     return (
         Interval(low=limit, is_low_open=is_open)
         if is_low
@@ -240,25 +240,25 @@ def _bound(place: Place, keyword: str) -> Interval:
     )
 
 
-def _number(place: Place, keyword: str) -> Decimal:
-    value = place.schema[keyword]
+def _number(sub: Subschema, keyword: str) -> Decimal:
+    value = sub.schema[keyword]
     is_float = isinstance(value, float)
     if kind_of(value) not in ("integer", "number") or (is_float and not math.isfinite(value)):
-        raise place.refuse(keyword, "a finite number")
+        raise sub.refuse(keyword, "a finite number")
     return Decimal(repr(value)) if is_float else Decimal(value)
 
 
-def _multiple(place: Place) -> Fraction | None:
-    if "multipleOf" not in place.schema:
+def _multiple(sub: Subschema) -> Fraction | None:
+    if "multipleOf" not in sub.schema:
         return None
-    number = _number(place, "multipleOf")
+    number = _number(sub, "multipleOf")
     if number <= 0:
-        raise place.refuse("multipleOf", "a number above 0")
+        raise sub.refuse("multipleOf", "a number above 0")
     return Fraction(number)
 
 
-def _format(place: Place) -> str | None:
-    name = place.schema.get("format")
+def _format(sub: Subschema) -> str | None:
+    name = sub.schema.get("format")
     return name if isinstance(name, str) and is_known(name) else None
 
 
@@ -267,46 +267,46 @@ def _check_pattern(pattern: object, pointer: str) -> None:
         raise refuse(pointer, "a regular expression")
     try:
         check_pattern(pattern)
-    except Unreadable as error:
+    except InvalidSchema as error:
         raise refuse(pointer, str(error)) from None
 
 
-def _strings(place: Place) -> Strings:
-    pattern, name = place.schema.get("pattern"), _format(place)
+def _strings(sub: Subschema) -> Strings:
+    pattern, name = sub.schema.get("pattern"), _format(sub)
     if pattern is not None:
-        _check_pattern(pattern, place.at("pattern"))
+        _check_pattern(pattern, sub.at("pattern"))
     found = Parts() if pattern is None else parts_of(pattern)
     return Strings(
-        place.count("minLength", 0),
-        place.count("maxLength"),
+        sub.count("minLength", 0),
+        sub.count("maxLength"),
         found.found,
         () if name is None or name in NUMBERS else (name,),
         found.unlike,
     )
 
 
-def _arrays(place: Place) -> Arrays:
-    schema = place.schema
+def _arrays(sub: Subschema) -> Arrays:
+    schema = sub.schema
     has_list = isinstance(schema.get("items"), list | tuple)
-    prefix = place.nodes("prefixItems") if "prefixItems" in schema else []
-    prefix = prefix or (place.nodes("items") if has_list and schema["items"] else [])
+    prefix = sub.nodes("prefixItems") if "prefixItems" in schema else []
+    prefix = prefix or (sub.nodes("items") if has_list and schema["items"] else [])
     rest = "additionalItems" if has_list else "items"
     return Arrays(
         tuple((node,) for node in prefix),
-        (place.node(rest),) if rest in schema else None,
-        place.count("minItems", 0),
-        place.count("maxItems"),
+        (sub.node(rest),) if rest in schema else None,
+        sub.count("minItems", 0),
+        sub.count("maxItems"),
         schema.get("uniqueItems") is True,
-        _contains(place),
+        _contains(sub),
     )
 
 
-def _contains(place: Place) -> tuple[Contains, ...]:
+def _contains(sub: Subschema) -> tuple[Contains, ...]:
     """minContains and maxContains say nothing without `contains`."""
-    if "contains" not in place.schema:
+    if "contains" not in sub.schema:
         return ()
-    low, high = place.count("minContains", 1), place.count("maxContains")
-    return (Contains((place.node("contains"),), low, high),)
+    low, high = sub.count("minContains", 1), sub.count("maxContains")
+    return (Contains((sub.node("contains"),), low, high),)
 
 
 def _is_flag(schema: Any, is_set: bool = False) -> bool:
@@ -316,15 +316,15 @@ def _is_flag(schema: Any, is_set: bool = False) -> bool:
     return isinstance(value, bool) and (value or not is_set)
 
 
-def _objects(place: Place) -> Objects:
-    schema = place.schema
+def _objects(sub: Subschema) -> Objects:
+    schema = sub.schema
     is_listed = "required" in schema and not _is_flag(schema)
-    required = place.names("required") if is_listed else ()
-    properties, patterns = place.named("properties"), place.named("patternProperties")
+    required = sub.names("required") if is_listed else ()
+    properties, patterns = sub.named("properties"), sub.named("patternProperties")
     flagged = [name for name in properties if _is_flag(schema["properties"][name], is_set=True)]
     check_matches(len(properties), len(patterns))
     for pattern, nodes in patterns.items():
-        _check_pattern(pattern, place.at("patternProperties", pattern))
+        _check_pattern(pattern, sub.at("patternProperties", pattern))
         for name in properties:
             if is_found(pattern, name):
                 properties[name] += nodes
@@ -332,8 +332,8 @@ def _objects(place: Place) -> Objects:
         properties,
         tuple(dict.fromkeys((*required, *flagged))),
         patterns,
-        (place.node("additionalProperties"),) if "additionalProperties" in schema else None,
-        (place.node("propertyNames"),) if "propertyNames" in schema else (),
-        place.count("minProperties", 0),
-        place.count("maxProperties"),
+        (sub.node("additionalProperties"),) if "additionalProperties" in schema else None,
+        (sub.node("propertyNames"),) if "propertyNames" in schema else (),
+        sub.count("minProperties", 0),
+        sub.count("maxProperties"),
     )

@@ -1,4 +1,4 @@
-"""Whether one value is in what is said of it, and whether two sets of facts can share a value.
+"""Whether facts allow a value, and whether two sets of facts can share a value.
 
 What `oneOf` needs: an answer that meets one option must meet no other.
 """
@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from ..regex.refusals import NotRegular, Unsayable
+from ..regex.errors import NotRegular, UnsupportedSchema
 from .complement import absent
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
 from .patterns.ecma import read_pattern
@@ -24,7 +24,7 @@ MAX_DEPTH = 3
 
 
 class Unfold(Protocol):
-    """Reads what is said of a value that meets all of some nodes, one set for each way."""
+    """Reads the facts of a value that meets all of some nodes, one set for each way."""
 
     def __call__(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
         """is_wide: options of oneOf may overlap, so that no value is missed."""
@@ -36,7 +36,7 @@ def fits(
     """Whether a value is allowed, formats and enums aside.
 
     unfold: to look into objects and arrays, as they are read with `is_wide` or without. Raises
-    Unsayable where that is not known.
+    UnsupportedSchema where that is not known.
     """
     if facts.types is not None and not set(facts.types) & _types_of(literal.kind):
         return False
@@ -59,7 +59,7 @@ class _Inside(NamedTuple):
     is_wide: bool
 
     def fits_array(self, arrays: Arrays, items: Sequence[Any]) -> bool:
-        """Whether this is said of an array."""
+        """Whether these facts allow an array."""
         if len(items) < arrays.low or (arrays.high is not None and len(items) > arrays.high):
             return False
         keys = [_key(item) for item in items]
@@ -70,11 +70,11 @@ class _Inside(NamedTuple):
         for nodes, low, high in arrays.contains:
             count = sum(self.meets(nodes, item) for item in items)
             if self.is_wide and high is not None and count > low:
-                raise Unsayable("arrays whose items are counted one way")
+                raise UnsupportedSchema("arrays whose items are counted one way")
             if count < low or (high is not None and count > high):
                 return False
             if high is not None and not self.is_wide and self._may_miss(nodes, items, count):
-                raise Unsayable("arrays whose items are counted one way")
+                raise UnsupportedSchema("arrays whose items are counted one way")
         return True
 
     def _may_miss(self, nodes: All, items: Sequence[Any], count: int) -> bool:
@@ -82,7 +82,7 @@ class _Inside(NamedTuple):
         return sum(self._replace(is_wide=True).meets(nodes, item) for item in items) > count
 
     def fits_object(self, objects: Objects, value: Mapping[str, Any]) -> bool:
-        """Whether this is said of an object."""
+        """Whether these facts allow an object."""
         if len(value) < objects.low or (objects.high is not None and len(value) > objects.high):
             return False
         return all(name in value for name in objects.required) and all(
@@ -95,7 +95,7 @@ class _Inside(NamedTuple):
         if not nodes:
             return True
         if self.unfold is None:
-            raise Unsayable("enum and const beside other keywords for single values only")
+            raise UnsupportedSchema("enum and const beside other keywords for single values only")
         literal = Literal(kind_of(value), value_text(value), value)
         ways = self.unfold(nodes, is_wide=True) if self.is_wide else self.unfold(nodes)
         return any(self._holds(facts, literal) for facts in ways)
@@ -118,17 +118,17 @@ def _key(value: Any) -> Any:
 
 
 def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:
-    """Some of `one` that shares no value with `other`; None where none can be told apart.
+    """Some of `one` that shares no value with `other`; None if they cannot be distinguished.
 
     `one` is as it will be written: an object has no properties but those that are spoken of. The
     result shares no value with `other` whatever it is met with later.
     `other` must be read wide: no value that it allows may be missing from it. depth: of the places
-    in which values are being told apart.
+    in which values are being distinguished.
     """
     try:
         _check_matches(one, other)
         if one.values is not None:
-            common = one.meet(Facts(values=other.values)).values or ()
+            common = one.intersect(Facts(values=other.values)).values or ()
             shared = {value.key for value in common if fits(other, value, unfold, True)}
             kept = tuple(value for value in one.values if value.key not in shared)
             return replace(one, values=kept) if shared else one
@@ -136,7 +136,7 @@ def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | 
             fits(one, value, unfold, True) for value in other.values
         ):
             return one
-    except Unsayable:
+    except UnsupportedSchema:
         return None
     if not one.kinds() and one.types is None:
         return None
@@ -153,7 +153,7 @@ def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | 
 def _check_matches(one: Facts, other: Facts) -> None:
     has_pattern = any(facts.strings and facts.strings.patterns for facts in (one, other))
     if has_pattern and len(one.values or ()) + len(other.values or ()) > MAX_MATCHES:
-        raise Unsayable(f"at most {MAX_MATCHES} values beside a pattern")
+        raise UnsupportedSchema(f"at most {MAX_MATCHES} values beside a pattern")
 
 
 def _types_of(kind: str) -> set[str]:
@@ -168,8 +168,8 @@ def _fits_number(numbers: Numbers, literal: Literal) -> bool:
 
 
 def fits_string(strings: Strings, text: str) -> bool:
-    """Whether this is a text of which this is said, formats aside. Raises Unsayable where that is
-    not known."""
+    """Whether these facts allow the text, formats aside. Raises UnsupportedSchema if that is not
+    known."""
     if len(text) < strings.low or (strings.high is not None and len(text) > strings.high):
         return False
     if text in strings.others:
@@ -177,7 +177,7 @@ def fits_string(strings: Strings, text: str) -> bool:
     found = all(holds(read_pattern(pattern), text) for pattern in strings.patterns)
     found &= not any(holds(read_pattern(pattern, True), text) for pattern in strings.unlike)
     if (strings.unlike or not found) and not (text.isascii() and text.isprintable()):
-        raise Unsayable("patterns for texts of printable ASCII")
+        raise UnsupportedSchema("patterns for texts of printable ASCII")
     return found
 
 
@@ -189,9 +189,9 @@ def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold, depth: int
         kinds = tuple(k for k in one.kinds() if k != kind)
         return replace(one, types=kinds)
     if kind in ("integer", "number") and one.numbers and other.numbers:
-        return one if one.numbers.meet(other.numbers).interval.is_empty() else None
+        return one if one.numbers.intersect(other.numbers).interval.is_empty() else None
     if kind == "string" and one.strings and other.strings:
-        return one if _is_empty(one.strings.meet(other.strings)) else None
+        return one if _is_empty(one.strings.intersect(other.strings)) else None
     if kind == "array" and one.arrays and other.arrays:
         return _parted_arrays(one, one.arrays, other.arrays, unfold, depth)
     if kind == "object" and one.objects and other.objects:
@@ -209,9 +209,9 @@ def _is_empty(lengths: Strings | Arrays) -> bool:
 def _parted_arrays(
     facts: Facts, one: Arrays, other: Arrays, unfold: Unfold, depth: int
 ) -> Facts | None:
-    if _is_empty(one.meet(other)):
+    if _is_empty(one.intersect(other)):
         return facts
-    if not _are_apart(one.item(0), other.item(0), unfold, depth):
+    if not _are_disjoint(one.item(0), other.item(0), unfold, depth):
         return None
     return facts if one.low else replace(facts, arrays=replace(one, low=1))
 
@@ -222,9 +222,9 @@ def _parted_objects(one: Objects, other: Objects, unfold: Unfold, depth: int) ->
     if is_sealed or (one.rest is None and not one.is_open):
         for name in other.required:
             if name not in one.properties and not _is_patterned(one, name):
-                return one if is_sealed else one.meet(absent(name, "# in oneOf"))
+                return one if is_sealed else one.intersect(absent(name, "# in oneOf"))
     for name in sorted(one.properties, key=partial(_cost, one, unfold)):
-        if _is_told(_value(one, name), _value(other, name), unfold, depth):
+        if _are_distinct(_value(one, name), _value(other, name), unfold, depth):
             is_there = name in one.required
             return one if is_there else replace(one, required=(*one.required, name))
     for name in other.required:
@@ -238,7 +238,7 @@ def _is_patterned(objects: Objects, name: str) -> bool:
     """Whether patternProperties may speak of this name."""
     try:
         return any(is_found(source, name) for source in objects.patterns)
-    except Unsayable:
+    except UnsupportedSchema:
         return True
 
 
@@ -246,7 +246,7 @@ def _value(objects: Objects, name: str) -> All:
     """What is known that the value of this property must meet."""
     try:
         return objects.value(name)
-    except Unsayable:
+    except UnsupportedSchema:
         return objects.properties.get(name, ())
 
 
@@ -259,17 +259,17 @@ def _cost(objects: Objects, unfold: Unfold, name: str) -> tuple[bool, bool]:
     return name not in objects.required, not ways or any(facts.values is None for facts in ways)
 
 
-def _is_told(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+def _are_distinct(one: All, other: All, unfold: Unfold, depth: int) -> bool:
     """Whether some value of a property tells; not where that leads back to where it was asked."""
     if not one or not other:
         return False
     try:
-        return depth < MAX_DEPTH and bool(unfold(one)) and _are_apart(one, other, unfold, depth)
+        return depth < MAX_DEPTH and bool(unfold(one)) and _are_disjoint(one, other, unfold, depth)
     except NotRegular:
         return False
 
 
-def _are_apart(one: All, other: All, unfold: Unfold, depth: int) -> bool:
+def _are_disjoint(one: All, other: All, unfold: Unfold, depth: int) -> bool:
     return all(
         parted(a, b, unfold, depth) is a for a in unfold(one) for b in unfold(other, is_wide=True)
     )

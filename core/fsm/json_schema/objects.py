@@ -12,7 +12,7 @@ from itertools import chain, combinations
 from typing import TypeAlias
 
 from ..regex.chars import Ranges, complement, single, union
-from ..regex.refusals import Unreadable, Unsayable
+from ..regex.errors import InvalidSchema, UnsupportedSchema
 from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .members import Unfold, fits
 from .patterns.automata import common_texts
@@ -36,14 +36,14 @@ def object_pattern(
     leaf: Callable[[str], str],
     layout: Layout,
 ) -> str | None:
-    """The objects of which this is said; None: there are none.
+    """The objects that these facts allow; None: there are none.
 
     write: the pattern of a value that meets all of some nodes; None where there is none.
-    key_of: what stands for the names of which this is said, with quotes; None where there is none.
+    key_of: the pattern of the names that facts allow, with quotes; None if there is none.
     leaf: a pattern as it is to be written.
     """
     if objects.is_open and objects.high != 0:
-        raise Unsayable("objects of which properties or additionalProperties are stated")
+        raise UnsupportedSchema("objects of which properties or additionalProperties are stated")
     properties = {name: objects.value(name) for name in (*objects.properties, *objects.required)}
     allowed = {name: all_ for name, all_ in properties.items() if _is_name(name, objects, unfold)}
     if any(name not in allowed for name in objects.required):
@@ -109,7 +109,7 @@ def _counted(
     needs_one = low > num_required
     if needs_one and (low > 1 or (not others and low == len(entries))):
         if low > len(entries):
-            raise Unsayable("minProperties of at most 1, or of as many as are named")
+            raise UnsupportedSchema("minProperties of at most 1, or of as many as are named")
         entries = _filled(entries, low - num_required)
         needs_one = False
     if others:
@@ -141,14 +141,14 @@ def _filled(entries: list[Entry], num_more: int) -> list[Entry]:
 def _others(
     objects: Objects, names: tuple[str, ...], write: Write, unfold: Unfold, key_of: KeyOf
 ) -> list[tuple[str, str]]:
-    """Properties that are not named: what stands for the name, and for the value."""
+    """Properties that are not named: the patterns of name and value."""
     if objects.high is not None and objects.high <= len(objects.required):
         return []
     found: list[tuple[str, str]] = []
     for strings, nodes in _name_classes(objects, unfold):
         value = write(nodes)
-        for said in _said_of_names(objects.names, unfold) if value is not None else ():
-            key = key_of(strings.meet(said).meet(Strings(others=names)))
+        for name_facts in _name_facts(objects.names, unfold) if value is not None else ():
+            key = key_of(strings.intersect(name_facts).intersect(Strings(others=names)))
             if key is not None and value is not None:
                 found.append((key, value))
     return found
@@ -161,11 +161,11 @@ def _name_classes(objects: Objects, unfold: Unfold) -> Iterator[tuple[Strings, A
     partial = [source for source in patterns if source not in total]
     always = tuple(node for source in total for node in patterns[source])
     is_rest = objects.rest is not None and bool(unfold(objects.rest))
-    if _are_apart(objects, partial) and not (total and partial):
+    if _are_disjoint(objects, partial) and not (total and partial):
         for source in partial:
             yield _class((source,)), patterns[source]
     elif len(partial) > MAX_OVERLAPPING:
-        raise Unsayable(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
+        raise UnsupportedSchema(f"at most {MAX_OVERLAPPING} patternProperties that overlap")
     else:
         for found in _subsets(partial):
             unlike = tuple(source for source in partial if source not in found)
@@ -186,16 +186,16 @@ def _class(found: tuple[str, ...], unlike: tuple[str, ...] = ()) -> Strings:
     """The names in which these patterns are found, and those are not."""
     names = Strings()
     for parts in map(parts_of, found):
-        names = names.meet(Strings(patterns=parts.found, unlike=parts.unlike))
+        names = names.intersect(Strings(patterns=parts.found, unlike=parts.unlike))
     for parts in map(parts_of, unlike):
         partial = [source for source in parts.found if not _is_total(source)]
         if len(partial) + len(parts.unlike) != 1:
-            raise Unsayable("patternProperties that overlap without lookaround")
-        names = names.meet(Strings(patterns=parts.unlike, unlike=tuple(partial)))
+            raise UnsupportedSchema("patternProperties that overlap without lookaround")
+        names = names.intersect(Strings(patterns=parts.unlike, unlike=tuple(partial)))
     return names
 
 
-def _are_apart(objects: Objects, sources: list[str]) -> bool:
+def _are_disjoint(objects: Objects, sources: list[str]) -> bool:
     """Whether patterns say the same of values, or begin with characters of their own."""
     if len({tuple(node.key for node in objects.patterns[p]) for p in sources}) <= 1:
         return True
@@ -215,7 +215,7 @@ def _is_disjoint(sources: tuple[str, str]) -> bool:
     try:
         texts = tuple(read_pattern(parts_of(it).found[0], is_wide=True) for it in sources)
         return common_texts(texts, (), ()) is None
-    except (Unreadable, Unsayable):
+    except (InvalidSchema, UnsupportedSchema):
         return False
 
 
@@ -223,11 +223,11 @@ def _subsets(items: list[str]) -> Iterator[tuple[str, ...]]:
     return chain.from_iterable(combinations(items, n) for n in range(1, len(items) + 1))
 
 
-def _said_of_names(names: All, unfold: Unfold) -> list[Strings]:
-    """What propertyNames says of names, one for each way, without those that it lists."""
+def _name_facts(names: All, unfold: Unfold) -> list[Strings]:
+    """The facts of propertyNames, one for each way, without those that it lists."""
     if not names:
         return [Strings()]
-    ways = [Facts(types=("string",)).meet(facts) for facts in unfold(names)]
+    ways = [Facts(types=("string",)).intersect(facts) for facts in unfold(names)]
     return [facts.strings or Strings() for facts in ways if facts.types and facts.values is None]
 
 
@@ -241,7 +241,9 @@ def other_than(names: tuple[str, ...]) -> str:
             follow.setdefault(name[:i], set()).add(char)
         follow.setdefault(name, set())
     if sum(map(len, follow)) > MAX_NAMES_SIZE:
-        raise Unsayable(f"additionalProperties beside names of {MAX_NAMES_SIZE} characters in all")
+        raise UnsupportedSchema(
+            f"additionalProperties beside names of {MAX_NAMES_SIZE} characters in all"
+        )
     apart = [
         _spelled(prefix) + one_char(common(ANY_CHAR.ranges, _without(chars)))
         for prefix, chars in follow.items()

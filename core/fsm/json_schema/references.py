@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ...api.dialects import at, draft_of, has_lone_ref, subschemas
-from ..regex.refusals import Unreadable
+from ..regex.errors import InvalidSchema
 from .facts import Node
 
 LOCAL = "a reference into this schema, as '#/$defs/name'"
@@ -46,14 +46,14 @@ class References:
         self._dynamic: dict[tuple[str, str], Node] = {}
 
     def target(self, node: Node, keyword: str) -> Node:
-        """The schema to which a reference of this one leads. Raises Unreadable.
+        """The schema to which a reference of this one leads. Raises InvalidSchema.
 
         keyword: `$ref`, `$dynamicRef` or `$recursiveRef`.
         """
         assert isinstance(node.schema, Mapping)
         reference = node.schema[keyword]
         if not isinstance(reference, str):
-            raise Unreadable(LOCAL)
+            raise InvalidSchema(LOCAL)
         found, name = self._found(self.resource(node.path), reference)
         if keyword == "$ref":
             return found
@@ -146,7 +146,7 @@ class References:
             return _pointed(resource.node, fragment), ""
         found = self._anchors.get((resource.uri, fragment))
         if found is None:
-            raise Unreadable(f"an anchor that is there, or {LOCAL}")
+            raise InvalidSchema(f"an anchor that is there, or {LOCAL}")
         return found, fragment
 
     def _document(self, uri: str) -> Resource:
@@ -156,7 +156,7 @@ class References:
             self._add(Node(published, f"{uri}#"), uri)
             resource = self._by_uri[uri]
         if resource is None:
-            raise Unreadable(
+            raise InvalidSchema(
                 f"{LOCAL}; the document {uri!r} is not here: put it under $defs, as a schema whose"
                 " $id it is"
             )
@@ -172,7 +172,7 @@ class References:
         outermost = self._dynamic.get((self.resource("#").uri, name))
         others = [node for (_, other), node in self._dynamic.items() if other == name]
         if outermost is None and len(others) > 1:
-            raise Unreadable(f"$ref, or a {keyword} whose anchor the root or one schema has")
+            raise InvalidSchema(f"$ref, or a {keyword} whose anchor the root or one schema has")
         return outermost or found
 
 
@@ -192,9 +192,9 @@ def _pointed(node: Node, pointer: str) -> Node:
         elif isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
-            raise Unreadable("a pointer to a place that is there")
+            raise InvalidSchema("a pointer to a place that is there")
     if not isinstance(value, Mapping | bool):
-        raise Unreadable("a pointer to a schema")
+        raise InvalidSchema("a pointer to a schema")
     return Node(value, at(node.path, *keys))
 
 

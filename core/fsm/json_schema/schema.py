@@ -3,8 +3,8 @@
 What is written is a part of what is allowed: objects keep to the properties that are spoken of, in
 the order of the schema; keywords of a type, where no type is named, stand for that type; integers
 have at most 19 digits; patterns, formats and names are spelled in one way, and texts of more than
-16 counted characters have no `\\u` escapes. What no pattern says raises `NotRegular`; what nobody
-could honour raises `InvalidCall`, by keyword and place.
+16 counted characters have no `\\u` escapes. A valid schema that no pattern expresses raises
+`NotRegular`, an invalid one `InvalidCall`, by keyword and position.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from ...api.protocol import COMPACT
-from ..regex.refusals import NotRegular, Unreadable, Unsayable, refuse_empty
+from ..regex.errors import InvalidSchema, NotRegular, UnsupportedSchema, refuse_empty
 from .contains import free_pattern, is_free, without_contains
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings, common_multiple
 from .facts import Literal as Value
@@ -82,7 +82,7 @@ class Writer:
     def write(self, nodes: All) -> str | None:
         """The pattern of a value that meets all of these; None: no value does."""
         if not nodes:
-            raise Unsayable("values of which something is said")
+            raise UnsupportedSchema("schemas that constrain the value")
         key = tuple(node.key for node in nodes)
         if key in self._open:
             raise NotRegular(key[0], "schemas without recursion")
@@ -138,10 +138,10 @@ class Writer:
 
     def anything(self) -> str:
         """Any value at all."""
-        raise Unsayable("values whose type is stated")
+        raise UnsupportedSchema("values whose type is stated")
 
     def string(self, strings: Strings) -> str | None:
-        """The strings of which this is said."""
+        """The strings that these facts allow."""
         text = self.text(strings, FREE_CHAR)
         return None if text is None else self.leaf(f'"{text}"')
 
@@ -161,16 +161,18 @@ class Writer:
         return self.leaf("null")
 
     def object(self, objects: Objects | None) -> str | None:
-        """The objects of which this is said."""
+        """The objects that these facts allow."""
         if objects is None:
-            raise Unsayable("objects of which properties or additionalProperties are stated")
+            raise UnsupportedSchema(
+                "objects of which properties or additionalProperties are stated"
+            )
         unfold = self.document.unfold
         return object_pattern(objects, self.write, unfold, self.name, self.leaf, self._layout)
 
     def array(self, arrays: Arrays) -> str | None:
-        """The arrays of which this is said."""
+        """The arrays that these facts allow."""
         if arrays.high != 0 and arrays.rest is None and not arrays.prefix:
-            raise Unsayable("arrays of which items or prefixItems are stated")
+            raise UnsupportedSchema("arrays of which items or prefixItems are stated")
         if arrays.is_empty():
             return None
         if arrays.contains and is_free(arrays):
@@ -199,7 +201,7 @@ class Writer:
             if found is not None:
                 return found
             if not self._is_tracked:
-                raise Unreadable("uniqueItems for arrays whose items are an enum")
+                raise InvalidSchema("uniqueItems for arrays whose items are an enum")
         return self._items([item for item in items if item], rest, arrays.low, high)
 
     def _items(self, items: list[str], rest: str | None, low: int, high: int | None) -> str:
@@ -239,69 +241,71 @@ class Writer:
 
     def text(self, strings: Strings, char: str) -> str | None:
         """The pattern between the quotes of these strings; `char`: of one where any will do."""
-        told = self.told(strings)
+        text_patterns = self.text_patterns(strings)
         if strings.is_empty():
             return None
         self.check_count(strings.low, strings.high)
         others = self.excluded(strings)
-        if others and not (told or strings.unlike or strings.low or strings.high is not None):
+        if others and not (
+            text_patterns or strings.unlike or strings.low or strings.high is not None
+        ):
             return other_than(others)
-        if len(told) > 1 or strings.unlike or others:
-            return self._common(strings, told, others)
-        if not told:
+        if len(text_patterns) > 1 or strings.unlike or others:
+            return self._common(strings, text_patterns, others)
+        if not text_patterns:
             count = max(strings.low, strings.high or 0)
             return repeated(char if count <= MAX_FREE else LEAN_CHAR, strings.low, strings.high)
-        text = told[0]
+        text = text_patterns[0]
         try:
             found = limited(text, strings.low, strings.high)
-        except Unsayable:
+        except UnsupportedSchema:
             if not strings.formats or strings.high is None:
-                return self._common(strings, told, ())
+                return self._common(strings, text_patterns, ())
             found = squeezed(text, min(strings.high, MAX_SQUEEZED))
             found = None if found is None else limited(found, strings.low, None)
         return None if found is None else self.spelled(found)
 
     def _common(
-        self, strings: Strings, told: Sequence[Texts], others: tuple[str, ...]
+        self, strings: Strings, text_patterns: Sequence[Texts], others: tuple[str, ...]
     ) -> str | None:
         """The texts that are in several sets and in none of others."""
-        found = self.machine(strings, told, others)
+        found = self.machine(strings, text_patterns, others)
         return None if found is None else self.spelled(found)
 
     def machine(
-        self, strings: Strings, told: Sequence[Texts], others: tuple[str, ...]
+        self, strings: Strings, text_patterns: Sequence[Texts], others: tuple[str, ...]
     ) -> Machine | None:
         """The automaton of these strings; None: there are none."""
         unlike = tuple(read_pattern(source, is_wide=True) for source in strings.unlike)
-        parts = (*told, Repeat(ANYTHING.item, strings.low, strings.high))
+        parts = (*text_patterns, Repeat(ANYTHING.item, strings.low, strings.high))
         return common_texts(parts, unlike, others)
 
-    def told(self, strings: Strings) -> list[Texts]:
+    def text_patterns(self, strings: Strings) -> list[Texts]:
         """The sets of texts that patterns and formats ask for."""
         texts = [read_pattern(source) for source in strings.patterns]
         formats = [read_format(name) for name in strings.formats]
         return [text for text in (*texts, *formats) if text != ANYTHING]
 
     def spelled(self, texts: Texts) -> str:
-        """The pattern of texts as they stand between quotes."""
+        """The pattern of texts between quotes."""
         return pattern(texts)
 
     def excluded(self, strings: Strings) -> tuple[str, ...]:
         """The texts that are excluded and would be met otherwise."""
-        said = replace(strings, others=())
+        without_others = replace(strings, others=())
         found: list[str] = []
         for text in strings.others:
-            self.document.step(self._open[-1][0], MATCH_STEPS if said.patterns else 1)
-            with suppress(Unsayable):
-                if not fits_string(said, text):
+            self.document.step(self._open[-1][0], MATCH_STEPS if without_others.patterns else 1)
+            with suppress(UnsupportedSchema):
+                if not fits_string(without_others, text):
                     continue
             found.append(text)
         return tuple(found)
 
     def check_count(self, low: int, high: int | None) -> None:
-        """Raise Unsayable where an automaton would have to count too far."""
+        """Raise UnsupportedSchema where an automaton would have to count too far."""
         if max(low, high or 0) > MAX_COUNT:
-            raise Unsayable(f"lengths and numbers of items of at most {MAX_COUNT}")
+            raise UnsupportedSchema(f"lengths and numbers of items of at most {MAX_COUNT}")
 
 
 def _number(kind: str, facts: Facts) -> str | None:
@@ -311,7 +315,7 @@ def _number(kind: str, facts: Facts) -> str | None:
     numbers = facts.numbers or Numbers()
     interval, multiple = numbers.interval, numbers.multiple
     for name in numbers.formats:
-        interval = interval.meet(NUMBERS[name])
+        interval = interval.intersect(NUMBERS[name])
     if kind == "integer":
         multiple = common_multiple((multiple or Fraction(1), Fraction(1)))
     if numbers.unlike:

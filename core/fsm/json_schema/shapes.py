@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from ..regex.refusals import refuse
+from ..regex.errors import refuse
 from .facts import All, Facts
 from .unfold import MAX_SECONDS, Document
 
@@ -46,11 +46,11 @@ Shapes: TypeAlias = tuple[Shape, ...]
 def unique_shapes(schema: Mapping[str, Any] | bool, seconds: float = MAX_SECONDS) -> Shapes:
     """The table of a schema, its root first; empty where no array's items must differ. Raises as
     the reading of a schema does."""
-    return _Table(Document(schema, seconds)).rows() if _is_said(schema) else ()
+    return _Table(Document(schema, seconds)).rows() if _mentions_unique(schema) else ()
 
 
-def _is_said(schema: object) -> bool:
-    """Whether uniqueItems stands anywhere in a schema."""
+def _mentions_unique(schema: object) -> bool:
+    """Whether uniqueItems occurs anywhere in a schema."""
     todo = [schema]
     while todo:
         part = todo.pop()
@@ -67,16 +67,16 @@ class _Table:
     def __init__(self, document: Document) -> None:
         self._document = document
         self._numbers: dict[Key, int] = {}
-        self._places: list[tuple[All, ...]] = []
+        self._node_sets: list[tuple[All, ...]] = []
 
     def rows(self) -> Shapes:
         self._number([(self._document.root,)])
         found: list[Shape] = []
-        while len(found) < len(self._places):
-            found.append(self._row(self._places[len(found)]))
+        while len(found) < len(self._node_sets):
+            found.append(self._row(self._node_sets[len(found)]))
             if len(found) > MAX_SHAPES:
                 allowed = f"uniqueItems in schemas of at most {MAX_SHAPES} places"
-                raise refuse(self._places[-1][0][0].path, allowed)
+                raise refuse(self._node_sets[-1][0][0].path, allowed)
         return _pruned(found)
 
     def _number(self, options: Iterable[All]) -> int:
@@ -86,24 +86,24 @@ class _Table:
         if not key:
             return NOWHERE
         if key not in self._numbers:
-            self._numbers[key] = len(self._places)
-            self._places.append(tuple(kept))
+            self._numbers[key] = len(self._node_sets)
+            self._node_sets.append(tuple(kept))
         return self._numbers[key]
 
     def _row(self, options: tuple[All, ...]) -> Shape:
         ways = [facts for nodes in options for facts in self._document.unfold(nodes)]
         objects = [facts.objects for facts in ways if facts.objects is not None]
         arrays = [facts.arrays for facts in ways if facts.arrays is not None]
-        names = dict.fromkeys(name for said in objects for name in said.properties)
-        length = max((len(said.prefix) for said in arrays), default=0)
-        others = [said.rest or () for said in objects]
-        others += [nodes for said in objects for nodes in said.patterns.values()]
+        names = dict.fromkeys(name for it in objects for name in it.properties)
+        length = max((len(it.prefix) for it in arrays), default=0)
+        others = [it.rest or () for it in objects]
+        others += [nodes for it in objects for nodes in it.patterns.values()]
         return Shape(
             any(_is_unique(facts) for facts in ways),
-            {name: self._number(said.value(name) for said in objects) for name in names},
+            {name: self._number(it.value(name) for it in objects) for name in names},
             self._number(others),
-            tuple(self._number(said.item(i) for said in arrays) for i in range(length)),
-            self._number(said.rest or () for said in arrays),
+            tuple(self._number(it.item(i) for it in arrays) for i in range(length)),
+            self._number(it.rest or () for it in arrays),
         )
 
 

@@ -12,8 +12,8 @@ from time import thread_time
 from typing import Any
 
 from ...api.dialects import draft_of, normalized
+from ..regex.errors import FIELD, InvalidSchema, NotRegular, UnsupportedSchema, derived, refuse
 from ..regex.limits import TooSlow
-from ..regex.refusals import FIELD, NotRegular, Unreadable, Unsayable, derived, refuse
 from .alternatives import Group, Option, groups_of, negation
 from .contradictions import Contradictions
 from .facts import All, Facts, Node
@@ -37,9 +37,9 @@ def located(path: str) -> Iterator[None]:
     """Give the errors of deep rooms their place in the document."""
     try:
         yield
-    except Unsayable as error:
+    except UnsupportedSchema as error:
         raise NotRegular(path, str(error)) from None
-    except Unreadable as error:
+    except InvalidSchema as error:
         raise refuse(path, str(error)) from None
 
 
@@ -61,7 +61,7 @@ class Document:
         self._ways: dict[tuple[str, ...], tuple[Facts, ...]] = {}
 
     def unfold(self, nodes: All, *, is_wide: bool = False) -> tuple[Facts, ...]:
-        """What is said of a value that meets all of these, one for each way to meet them.
+        """Facts of a value that meets all of these, one for each way to meet them.
 
         is_wide: options of oneOf may overlap; otherwise each is made smaller until they do not.
         """
@@ -108,7 +108,7 @@ class Document:
                 groups.append(self._sealed(node, above))
                 continue
             with located(node.path):
-                facts = facts.meet(self._read(node, is_strict))
+                facts = facts.intersect(self._read(node, is_strict))
                 groups += groups_of(node, is_wide)
             self.step(node.path, _size(facts) // 10)
             todo = [*self._targets(node), *applied(node, "allOf"), *excluded(node), *todo]
@@ -118,13 +118,13 @@ class Document:
         self, facts: Facts, groups: list[Group], above: tuple[str, ...], is_wide: bool
     ) -> tuple[Facts, ...]:
         ways: tuple[Facts, ...] = (facts,)
-        conditions = [group for group in groups if group.heavy is not None]
+        conditions = [group for group in groups if group.stricter is not None]
         for group in groups if len(conditions) <= FEW_CONDITIONS else ():
             ways = self._spread_one(ways, group, above, is_wide)
         if len(conditions) <= FEW_CONDITIONS:
             return ways
         for group in groups:
-            if group.heavy is None:
+            if group.stricter is None:
                 ways = self._spread_one(ways, group, above, is_wide)
         return self._conditioned(ways, conditions, above, is_wide)
 
@@ -140,11 +140,11 @@ class Document:
             found: dict[int, tuple[Facts, ...]] = {}
             for weight, some in by_weight.items():
                 for i, option in enumerate(group.options):
-                    lone = group._replace(options=(option,))
-                    more = weight + (i == group.heavy)
-                    kept = self._spread_one(some, lone, above, is_wide)
+                    single = group._replace(options=(option,))
+                    more = weight + (i == group.stricter)
+                    kept = self._spread_one(some, single, above, is_wide)
                     found[more] = (*found.get(more, ()), *kept)
-            by_weight = found if is_wide else _lightest(found)
+            by_weight = found if is_wide else _smallest(found)
         return tuple(way for some in by_weight.values() for way in some)
 
     def _spread_one(
@@ -164,7 +164,7 @@ class Document:
         if len(ways) * sum(map(len, found)) > MAX_PRODUCT:
             raise refuse(group.key, f"at most {MAX_WAYS} combinations of alternatives")
         with located(group.key):
-            chosen = [_met(ways, option) for option in found]
+            chosen = [_satisfied(ways, option) for option in found]
             if not is_wide:
                 chosen = [self._contradictions.kept(option) for option in chosen]
             if group.is_one and not is_wide:
@@ -179,7 +179,7 @@ class Document:
     def _option(self, option: Option, above: tuple[str, ...], is_wide: bool) -> list[Facts]:
         if not option.nodes:
             return [option.facts]
-        return _met((option.facts,), self._unfold(option.nodes, above, is_wide))
+        return _satisfied((option.facts,), self._unfold(option.nodes, above, is_wide))
 
     def _apart(
         self, group: Group, chosen: list[list[Facts]], inside: tuple[str, ...]
@@ -215,7 +215,7 @@ class Document:
             if negated is None:
                 nodes = tuple(node.negated() for node in option.nodes)
                 negated = tuple(f.silent() for f in self._unfold(nodes, inside, False))
-            kept += _met((way.narrowed(),), negated)
+            kept += _satisfied((way.narrowed(),), negated)
         return [way for way in kept if not way.is_empty()]
 
     def _negation(self, node: Node) -> Group:
@@ -224,7 +224,7 @@ class Document:
             return negation(node, facts, self._targets(node))
 
     def _sealed(self, node: Node, above: tuple[str, ...]) -> Group:
-        """The ways to meet a node, with what it says of what it does not evaluate."""
+        """The ways to meet a node, with its facts of what it does not evaluate."""
         key = derived(node.path, "unevaluated")
         if key in above:
             raise NotRegular(key, "schemas whose recursion has something between")
@@ -264,7 +264,7 @@ class Document:
         """The place to which a reference leads."""
         try:
             return self._references.target(node, keyword)
-        except Unreadable as error:
+        except InvalidSchema as error:
             raise refuse(f"{node.path}/{keyword}", str(error)) from None
 
 
@@ -277,7 +277,7 @@ def _fewer(ways: tuple[Facts, ...], found: list[list[Facts]]) -> list[list[Facts
     return [option[:most] for option in found]
 
 
-def _lightest(found: dict[int, tuple[Facts, ...]]) -> dict[int, tuple[Facts, ...]]:
+def _smallest(found: dict[int, tuple[Facts, ...]]) -> dict[int, tuple[Facts, ...]]:
     """The ways that meet the fewest conditions, by how many these are, where there are many."""
     kept: dict[int, tuple[Facts, ...]] = {}
     room = MAX_CONDITIONED
@@ -287,9 +287,9 @@ def _lightest(found: dict[int, tuple[Facts, ...]]) -> dict[int, tuple[Facts, ...
     return kept
 
 
-def _met(ways: Iterable[Facts], others: Iterable[Facts]) -> list[Facts]:
+def _satisfied(ways: Iterable[Facts], others: Iterable[Facts]) -> list[Facts]:
     """Each way with each other one, without those of which it is plain that no value meets them."""
-    pairs = (way.meet(other).pruned() for other in others for way in ways)
+    pairs = (way.intersect(other).pruned() for other in others for way in ways)
     return [facts for facts in pairs if not facts.is_empty()]
 
 

@@ -24,7 +24,7 @@ def without_backtracking(tree: Tree) -> Tree | None:
         case Seq(items):
             return _sequence(items)
         case Alt(options):
-            return tree if _are_apart(options) else None
+            return tree if _are_disjoint(options) else None
     return None
 
 
@@ -61,11 +61,11 @@ def _has_one_way(tree: Tree) -> bool:
         case Loop(item, low, high):
             return low == high and _has_one_way(item)
         case Alt(options):
-            return _are_apart(options)
+            return _are_disjoint(options)
     return False
 
 
-def _are_apart(options: tuple[Tree, ...]) -> bool:
+def _are_disjoint(options: tuple[Tree, ...]) -> bool:
     """Whether options begin with different characters, and each has one way."""
     firsts = [_first(option) for option in options]
     if None in firsts or not all(map(_has_one_way, options)):

@@ -44,17 +44,17 @@ def _without(tree: Tree, back: Back, fold: Callable[[Ranges], Ranges] | None) ->
     texts = _texts(group)
     if texts is None:
         raise Unbounded(back.position, f"a group of at most {MAX_TEXTS} texts")
-    return _placed(tree, back, texts, fold)
+    return _substituted(tree, back, texts, fold)
 
 
-def _placed(
+def _substituted(
     tree: Tree, back: Back, texts: list[str], fold: Callable[[Ranges], Ranges] | None
 ) -> Tree:
     """Expand in the smallest part that holds the group and all references to it."""
     below = _below(tree, back.number)
     if below is not None:
         index, part = below
-        return _with_part(tree, index, _placed(part, back, texts, fold))
+        return _with_part(tree, index, _substituted(part, back, texts, fold))
     if not isinstance(tree, Seq):
         raise Unbounded(back.position, "a group that is matched before it, once")
     is_met = False
@@ -73,10 +73,10 @@ def _below(tree: Tree, number: int) -> tuple[int, Tree] | None:
         parts = (tree.item,)
     if isinstance(tree, Capture) and tree.number == number:
         return None
-    held = [
+    captured = [
         (i, part) for i, part in enumerate(parts) if any(_is_of(it, number) for it in every(part))
     ]
-    return held[0] if len(held) == 1 else None
+    return captured[0] if len(captured) == 1 else None
 
 
 def _with_part(tree: Tree, index: int, part: Tree) -> Tree:

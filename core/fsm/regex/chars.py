@@ -93,8 +93,8 @@ def unicode_property(name: str) -> Ranges:
 
 def fold(ranges: Ranges, is_ascii: bool) -> Ranges:
     """The set, and what differs from one of its characters only by case, as `re` sees it."""
-    kin = _kin(is_ascii)
-    extra = [single(other)[0] for char in _cased(ranges, is_ascii) for other in kin[char]]
+    case_variants = _case_variants(is_ascii)
+    extra = [single(other)[0] for char in _cased(ranges, is_ascii) for other in case_variants[char]]
     return union([*ranges, *extra]) if extra else ranges
 
 
@@ -104,17 +104,19 @@ def _is_word(char: str) -> bool:
 
 def _cased(ranges: Ranges, is_ascii: bool) -> Iterator[str]:
     """Characters of the set that have kin: whichever of the two is smaller is walked."""
-    kin = _kin(is_ascii)
-    if sum(end - start for start, end in ranges) < len(kin):
-        yield from (c for start, end in ranges for c in map(chr, range(start, end)) if c in kin)
+    case_variants = _case_variants(is_ascii)
+    if sum(end - start for start, end in ranges) < len(case_variants):
+        yield from (
+            c for start, end in ranges for c in map(chr, range(start, end)) if c in case_variants
+        )
         return
-    for char in kin:
+    for char in case_variants:
         if any(start <= ord(char) < end for start, end in ranges):
             yield char
 
 
 @cache
-def _kin(is_ascii: bool) -> dict[str, tuple[str, ...]]:
+def _case_variants(is_ascii: bool) -> dict[str, tuple[str, ...]]:
     """Each character with a case, and all that `re` takes for it when case is ignored.
 
     `re` compares lower-case letters, and takes two of them for one where they share an upper case.
@@ -126,10 +128,12 @@ def _kin(is_ascii: bool) -> dict[str, tuple[str, ...]]:
     for char in chars:
         by_lower[char.lower()[0]].append(char)
         by_upper[char.upper()].add(char.lower()[0])
-    twins = {low: lows for lows in by_upper.values() if len(lows) > 1 for low in lows}
-    kin = {}
+    lower_forms = {low: lows for lows in by_upper.values() if len(lows) > 1 for low in lows}
+    case_variants = {}
     for low, members in by_lower.items():
-        family = tuple(c for twin in twins.get(low, {low}) for c in by_lower[twin])
-        if len(family) > 1:
-            kin.update(dict.fromkeys(members, family))
-    return kin
+        variants = tuple(
+            c for lower_form in lower_forms.get(low, {low}) for c in by_lower[lower_form]
+        )
+        if len(variants) > 1:
+            case_variants.update(dict.fromkeys(members, variants))
+    return case_variants

@@ -1,4 +1,4 @@
-"""A constraint as a deterministic automaton that reads bytes and can stand inside a character.
+"""A constraint as a deterministic automaton that reads bytes and can stop inside a character.
 
 A state is an int: a state of the character automaton in its low STATE_BITS bits, and above them the
 beginning of a character of which not all bytes have come (`utf8`), or 0. State 0 is dead; from
@@ -62,8 +62,8 @@ class Dfa:
 
     def kinds_of(self, code_points: npt.NDArray[np.integer]) -> Ints:
         """The class of each code point."""
-        places = np.searchsorted(self.partition.starts, code_points, "right") - 1
-        return self.partition.kinds[places]
+        intervals = np.searchsorted(self.partition.starts, code_points, "right") - 1
+        return self.partition.kinds[intervals]
 
     def is_accepting(self, state: int) -> bool:
         """Whether what led to this state is a match."""
@@ -112,10 +112,10 @@ class Dfa:
 def assemble(
     rows: list[Row], accepting: list[bool], start: int, partition: Partition, meter: Meter
 ) -> Dfa:
-    """Rows as a dense table, with classes merged that no state tells apart."""
+    """Rows as a dense table, with classes merged that no state distinguishes."""
     num_classes = int(partition.kinds.max()) + 1
-    meter.hold(len(rows) - 1, min(meter.limits.states, STATE_MASK), "states")
-    meter.hold(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
+    meter.check_limit(len(rows) - 1, min(meter.limits.states, STATE_MASK), "states")
+    meter.check_limit(len(rows) * num_classes, meter.limits.cells, "cells (states times classes)")
     table = np.zeros((len(rows), num_classes), np.min_scalar_type(len(rows)))
     counts = [len(row) for row in rows]
     states = np.repeat(np.arange(len(rows)), counts)

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from ...api.protocol import InvalidCall
 from . import chars
 from .chars import Ranges
+from .errors import invalid_pattern, unsupported_pattern
 from .limits import Meter
-from .refusals import beyond, faulty
 
 OCTAL = "01234567"
 DIGITS = "0123456789"
@@ -21,7 +21,7 @@ _UNSUPPORTED = {
 
 
 class Escape(NamedTuple):
-    """What an escape stands for; is_category: a whole category, not one character."""
+    """The characters of an escape; is_category: a whole category, not one character."""
 
     ranges: Ranges
     is_category: bool = False
@@ -105,7 +105,7 @@ class Reader:
         cap = self.meter.limits.repeat
         if longest > len(str(cap)):
             raise self.meter.refuse(f"counts of at most {cap}; one has {longest} digits")
-        self.meter.hold(max(int(low), int(high or 0)), cap, "repeats in a count")
+        self.meter.check_limit(max(int(low), int(high or 0)), cap, "repeats in a count")
         if high and int(low) > int(high):
             raise self.fault(opened_at, "a count that ends before it begins")
         return int(low), int(high) if high else None
@@ -123,11 +123,11 @@ class Reader:
 
     def fault(self, position: int, what: str) -> InvalidCall:
         """The error for what is no regular expression at all."""
-        return self.meter.refuse(faulty(self.pattern, position, what))
+        return self.meter.refuse(invalid_pattern(self.pattern, position, what))
 
     def unsupported(self, position: int, what: str) -> InvalidCall:
         """The error for what `re` can do and an automaton cannot."""
-        return self.meter.refuse(beyond(self.pattern, position, what))
+        return self.meter.refuse(unsupported_pattern(self.pattern, position, what))
 
 
 def read_escape(reader: Reader, is_ascii: bool, in_class: bool = False) -> Escape:
@@ -194,11 +194,11 @@ def _range(reader: Reader, low: Escape, start: int, is_ascii: bool) -> tuple[int
 
 def _number(reader: Reader, start: int, in_class: bool) -> Escape:
     """An octal character, as `re` tells them from backreferences."""
-    place = reader.position
+    after_digits = reader.position
     digits = reader.take_while(OCTAL, 3)
     is_octal = bool(digits) and (in_class or len(digits) == 3 or digits[0] == "0")
     if not is_octal:
-        reader.position = place
+        reader.position = after_digits
         if in_class:
             raise reader.fault(start, "a bad octal escape")
         raise reader.unsupported(start, "backreferences")

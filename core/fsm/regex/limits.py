@@ -51,10 +51,10 @@ class Meter:
         self._ends_at = thread_time() + limits.seconds
 
     def refuse(self, allowed: str, kind: type[InvalidCall] = InvalidCall) -> InvalidCall:
-        """The error that says what would have been allowed."""
+        """The error with what is allowed."""
         return kind(self._field, self._value, allowed)
 
-    def hold(self, number: float, cap: float, what: str) -> None:
+    def check_limit(self, number: float, cap: float, what: str) -> None:
         """Raise InvalidCall where the number is over its cap, with both."""
         if number > cap:
             raise self.refuse(f"at most {cap} {what}; this one has {number}")

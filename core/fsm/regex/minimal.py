@@ -96,10 +96,10 @@ class _Minimizer:
         if known is None:
             known = [self._make(self.accepting[leaders[c]]) for c in order]
             self.forms[form] = known
-        place = dict(zip(order, known, strict=True))
+        index_of = dict(zip(order, known, strict=True))
         for state in component:
-            self.number[state] = place[color[state]]
-        for c, made in place.items():
+            self.number[state] = index_of[color[state]]
+        for c, made in index_of.items():
             if not self.made[made]:
                 self._fill(made, dict(self._key(leaders[c])[1]))
 
@@ -119,14 +119,14 @@ class _Minimizer:
     def _cells(self, component: list[int]) -> tuple[Cells, Cells]:
         """[classes, states] where each state of a loop leads, as places in an array: first the
         loop's own states, and then, as the second array says, what is outside."""
-        place = {state: index for index, state in enumerate(component)}
+        index_of = {state: index for index, state in enumerate(component)}
         outside = {0: len(component)}
         width = 1 + max(kind for state in component for kind in self.rows[state])
         cells = np.full((width, len(component)), len(component))
         for line, state in zip(cells.T, component, strict=True):
             for kind, to in self.rows[state].items():
-                if to in place:
-                    line[kind] = place[to]
+                if to in index_of:
+                    line[kind] = index_of[to]
                 else:
                     line[kind] = outside.setdefault(self.number[to], len(component) + len(outside))
         return np.unique(cells, axis=0), len(component) + np.arange(len(outside))
@@ -204,11 +204,11 @@ def components(rows: list[Row], start: int) -> Iterator[list[int]]:
             if path and low[state] < low[path[-1][0]]:
                 low[path[-1][0]] = low[state]
             if low[state] == index[state]:
-                place = len(open_states) - 1
-                while open_states[place] != state:
-                    place -= 1
-                component = open_states[place:]
-                del open_states[place:]
+                bottom = len(open_states) - 1
+                while open_states[bottom] != state:
+                    bottom -= 1
+                component = open_states[bottom:]
+                del open_states[bottom:]
                 for member in component:
                     is_open[member] = 0
                 yield component

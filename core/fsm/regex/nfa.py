@@ -74,7 +74,7 @@ class Builder:
     def build(self, tree: Tree) -> int:
         """The place where the tree begins, once it is written. Raises InvalidCall."""
         cap = self._meter.limits.positions
-        self._meter.hold(self._size(tree), cap, "positions once counts are written out")
+        self._meter.check_limit(self._size(tree), cap, "positions once counts are written out")
         return self._write(tree, self.nfa.end)
 
     def _size(self, node: Tree) -> int:
@@ -113,24 +113,24 @@ class Builder:
                 raise AssertionError("backreferences are expanded before a tree is built")
 
     def _repeat(self, base: Tree, low: int, high: int | None, end: int) -> int:
-        place = end
+        nfa_state = end
         if high is None:
-            place = self.nfa.fork(end)
-            self.nfa.empty[place] += (self._write(base, place),)
+            nfa_state = self.nfa.fork(end)
+            self.nfa.empty[nfa_state] += (self._write(base, nfa_state),)
         for _ in range((high or low) - low):
-            place = self.nfa.fork(self._write(base, place), end)
+            nfa_state = self.nfa.fork(self._write(base, nfa_state), end)
         for index in range(low):
-            place = self._write(base, place)
+            nfa_state = self._write(base, nfa_state)
             if index % _CHECK_EVERY == 0:
                 self._meter.check_time()
-        return place
+        return nfa_state
 
     def _net(self, net: Net, end: int) -> int:
-        places = [self.nfa.fork() for _ in net.rows]
-        for place, row, accepts in zip(places, net.rows, net.accepting, strict=True):
-            arcs = [self._write(item, places[to]) for item, to in row]
-            self.nfa.empty[place] = (*arcs, end) if accepts else tuple(arcs)
-        return places[0]
+        nfa_states = [self.nfa.fork() for _ in net.rows]
+        for nfa_state, row, accepts in zip(nfa_states, net.rows, net.accepting, strict=True):
+            arcs = [self._write(item, nfa_states[to]) for item, to in row]
+            self.nfa.empty[nfa_state] = (*arcs, end) if accepts else tuple(arcs)
+        return nfa_states[0]
 
     def _guard(self, look: Look, end: int) -> int:
         nfa = self.nfa
@@ -140,9 +140,9 @@ class Builder:
             last = nfa.fork()
             nfa.behinds.append((self._write(look.item, last), last))
         number = len(nfa.aheads if look.is_ahead else nfa.behinds) - 1
-        place = nfa.fork()
-        nfa.guards[place] = Guard(number, look.is_ahead, look.is_wanted, end)
-        return place
+        nfa_state = nfa.fork()
+        nfa.guards[nfa_state] = Guard(number, look.is_ahead, look.is_wanted, end)
+        return nfa_state
 
 
 def determinize(
@@ -169,20 +169,20 @@ class _Subsets:
 
     def run(self, start: int) -> tuple[list[Row], list[bool]]:
         self._state((start,))
-        rows = [self._row(places) for places in self.queue]  # grows while it is walked
-        return rows, [self.nfa.end in places for places in self.queue]
+        rows = [self._row(nfa_states) for nfa_states in self.queue]  # grows while it is walked
+        return rows, [self.nfa.end in nfa_states for nfa_states in self.queue]
 
-    def _row(self, places: frozenset[int]) -> Row:
-        self._spend(len(places))
+    def _row(self, nfa_states: frozenset[int]) -> Row:
+        self._spend(len(nfa_states))
         kinds, targets = self.nfa.kinds, self.nfa.targets
-        leading = [place for place in places if kinds[place] >= 0]
+        leading = [nfa_state for nfa_state in nfa_states if kinds[nfa_state] >= 0]
         if len(leading) == 1:  # as almost everywhere in long chains
-            (place,) = leading
-            return dict.fromkeys(self.members[kinds[place]], self._state((targets[place],)))
+            (nfa_state,) = leading
+            return dict.fromkeys(self.members[kinds[nfa_state]], self._state((targets[nfa_state],)))
         cells: dict[int, list[int]] = defaultdict(list)
-        for place in leading:
-            for member in self.members[kinds[place]]:
-                cells[member].append(targets[place])
+        for nfa_state in leading:
+            for member in self.members[kinds[nfa_state]]:
+                cells[member].append(targets[nfa_state])
         return {member: self._state(tuple(cells[member])) for member in sorted(cells)}
 
     def _state(self, to: tuple[int, ...]) -> int:
@@ -190,37 +190,37 @@ class _Subsets:
         if (known := self.after.get(to)) is not None:
             return known
         first, *others = to
-        places = self._closure(first)
+        nfa_states = self._closure(first)
         if others:
-            places = places.union(*map(self._closure, others))
-        state = self.states.setdefault(places, len(self.states))
+            nfa_states = nfa_states.union(*map(self._closure, others))
+        state = self.states.setdefault(nfa_states, len(self.states))
         if state == len(self.queue):
-            self.queue.append(places)
-            self.meter.hold(state, self.meter.limits.states, "states")
-        self._spend(len(to) + len(places))
+            self.queue.append(nfa_states)
+            self.meter.check_limit(state, self.meter.limits.states, "states")
+        self._spend(len(to) + len(nfa_states))
         self.after[to] = state
         return state
 
-    def _closure(self, place: int) -> frozenset[int]:
+    def _closure(self, nfa_state: int) -> frozenset[int]:
         """The places that are reached from here without a character and lead on, or are the end."""
-        found = self.closures.get(place)
-        if found is None and not self.nfa.empty[place]:
-            found = self.closures[place] = frozenset((place,))
+        found = self.closures.get(nfa_state)
+        if found is None and not self.nfa.empty[nfa_state]:
+            found = self.closures[nfa_state] = frozenset((nfa_state,))
         if found is None:
-            seen = {place}
-            stack = [place]
+            seen = {nfa_state}
+            stack = [nfa_state]
             while stack:
                 fresh = [to for to in self.nfa.empty[stack.pop()] if to not in seen]
                 seen.update(fresh)
                 stack += fresh
             self._spend(len(seen))
             found = frozenset(p for p in seen if self.nfa.kinds[p] >= 0 or p == self.nfa.end)
-            self.closures[place] = found
+            self.closures[nfa_state] = found
         return found
 
     def _spend(self, work: int) -> None:
         self.work += 1 + work
-        self.meter.hold(self.work, self.meter.limits.work, "places visited")
+        self.meter.check_limit(self.work, self.meter.limits.work, "places visited")
         if self.work >= self.check_at:
             self.check_at = self.work + _CHECK_EVERY
             self.meter.check_time()

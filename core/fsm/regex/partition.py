@@ -1,4 +1,4 @@
-"""All of Unicode cut into the classes that a constraint tells apart.
+"""Splits Unicode into the classes that a constraint distinguishes.
 
 Two characters are of one class where every set of the constraint holds both or neither. Class 0
 holds what is in no set, and the surrogates, which are no characters.
@@ -42,7 +42,7 @@ def cut(sets: Sequence[Ranges], meter: Meter) -> tuple[Partition, list[list[int]
     """The classes, and for each of the sets those that it is made of, ascending."""
     edges = {0, *SURROGATES, *(edge for ranges in sets for pair in ranges for edge in pair)} - {END}
     starts = np.array(sorted(edges), np.int32)
-    meter.hold(len(sets) * len(starts), MAX_CELLS, "cells of character classes")
+    meter.check_limit(len(sets) * len(starts), MAX_CELLS, "cells of character classes")
     member = np.zeros((len(sets), len(starts) + 1), np.int8)
     for row, ranges in zip(member, sets, strict=True):
         bounds = np.searchsorted(starts, np.array(ranges, np.int32).reshape(-1, 2))

@@ -11,12 +11,17 @@ from ...api.protocol import InvalidCall
 from . import chars
 from .dfa import Dfa, assemble
 from .limits import Limits, Meter
-from .looks import determinize_looking
+from .lookaround import determinize_looking
 from .minimal import minimize
 from .nfa import Builder, Row, determinize
 from .partition import Partition, cut
 from .syntax import read_syntax
 from .tree import Tree, trimmed
+
+_OUTSIDE = (
+    "; the pattern must match the whole text, so nothing is before or behind it: write what a"
+    " lookahead, lookbehind or \\b expects there into the pattern itself"
+)
 
 
 class EmptyPattern(InvalidCall):
@@ -51,7 +56,8 @@ def automaton_of(tree: Tree, meter: Meter) -> tuple[list[Row], list[bool], int, 
     rows, accepting = run(builder.nfa, start, members, meter)
     rows, accepting, start = minimize(rows, accepting, 1, meter)
     if not start:
-        raise meter.refuse("patterns that some text matches", EmptyPattern)
+        hint = _OUTSIDE if builder.nfa.guards else ""
+        raise meter.refuse(f"a pattern that matches some text{hint}", EmptyPattern)
     return rows, accepting, start, partition
 
 
@@ -62,7 +68,7 @@ def from_choices(
     meter = Meter(field, options, limits or Limits())
     if not options or not all(isinstance(option, str) for option in options):
         raise meter.refuse("a tuple of at least one text")
-    meter.hold(sum(map(len, options)), meter.limits.length, "characters in all")
+    meter.check_limit(sum(map(len, options)), meter.limits.length, "characters in all")
     alphabet = sorted({char for option in options for char in option})
     if any("\ud800" <= char <= "\udfff" for char in alphabet):
         raise meter.refuse("texts without surrogates")
@@ -90,5 +96,5 @@ def _trie(options: list[str], kinds: dict[str, int], meter: Meter) -> tuple[list
             path.append(len(rows))
             rows.append({})
         ends.add(path[-1])
-        meter.hold(len(rows), 8 * meter.limits.states, "states")
+        meter.check_limit(len(rows), 8 * meter.limits.states, "states")
     return [dict(sorted(row.items())) for row in rows], [s in ends for s in range(len(rows))]

@@ -15,6 +15,7 @@ from . import chars
 from .atomic import without_backtracking
 from .backreferences import Unbounded, expanded
 from .chars import Ranges
+from .errors import AHEAD_IN_LOOKBEHIND
 from .escapes import DIGITS, Reader, read_class, read_escape
 from .limits import Meter
 from .tree import (
@@ -75,7 +76,7 @@ class _Group:
     can_repeat: bool = False
 
     def tree(self) -> Tree:
-        """What stands in the group."""
+        """The contents of the group."""
         options = [*self.options, _seq(self.items)]
         return options[0] if len(options) == 1 else Alt(tuple(options))
 
@@ -83,7 +84,7 @@ class _Group:
 def read_syntax(pattern: str, meter: Meter, has_nets: bool = False) -> Tree:
     """Read a pattern. has_nets: it may have automata, as `strings.machine_pattern` writes them.
     Raises InvalidCall."""
-    meter.hold(len(pattern), meter.limits.length, "characters")
+    meter.check_limit(len(pattern), meter.limits.length, "characters")
     return _Scanner(pattern, meter, has_nets).scan()
 
 
@@ -175,7 +176,7 @@ class _Scanner:
     def _anchor(self, char: str, position: int) -> None:
         flags = self.groups[-1].flags
         if char not in "^A" and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(position, "in lookbehind what looks ahead")
+            raise self.reader.unsupported(position, AHEAD_IN_LOOKBEHIND)
         found: Tree
         if char in "bB":
             word = chars.category("w", flags.is_ascii)
@@ -199,7 +200,9 @@ class _Scanner:
         else:
             group.number = self._next_number()
         self.groups.append(group)
-        self.meter.hold(len(self.groups) - 1, self.meter.limits.depth, "groups inside groups")
+        self.meter.check_limit(
+            len(self.groups) - 1, self.meter.limits.depth, "groups inside groups"
+        )
 
     def _next_number(self) -> int:
         self.num_captures += 1
@@ -279,7 +282,7 @@ class _Scanner:
 
     def _look(self, group: _Group, look: tuple[bool, bool]) -> None:
         if look[0] and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(group.start, "in lookbehind what looks ahead")
+            raise self.reader.unsupported(group.start, AHEAD_IN_LOOKBEHIND)
         group.look = look
 
     def _name(self, group: _Group, name: str) -> None:

@@ -24,7 +24,7 @@ class Edge(NamedTuple):
 
 
 class Chains:
-    """The compressed edge of every state, found when it is first asked for."""
+    """The compressed edge of every state, computed at first use."""
 
     def __init__(self, dfa: Dfa) -> None:
         self._dfa = dfa

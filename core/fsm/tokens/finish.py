@@ -71,7 +71,7 @@ def _edges(dfa: Dfa, chars: list[str], weight: dict[str, int]) -> list[tuple[int
     return list(zip(states[picked].tolist(), names, to[picked].tolist(), strict=True))
 
 
-def _spokesmen(dfa: Dfa, vocabulary: Vocabulary) -> list[str]:
+def _representatives(dfa: Dfa, vocabulary: Vocabulary) -> list[str]:
     """A character for each class: one that is a token if there is any, else the first."""
     codes = dfa.first_chars.copy()
     tokens = vocabulary.char_tokens
@@ -108,7 +108,9 @@ class ShortestFinish:
     def _count(self) -> list[int]:
         dfa, vocabulary = self._dfa, self._vocabulary
         shortest = ShortestText(
-            dfa, _spokesmen(dfa, vocabulary), lambda char: vocabulary.spell(char.encode()) < NEVER
+            dfa,
+            _representatives(dfa, vocabulary),
+            lambda char: vocabulary.spell(char.encode()) < NEVER,
         )
         counts = [0 if accepts else NEVER for accepts in dfa.accepting.tolist()]
         counts[0] = 0

@@ -1,4 +1,4 @@
-"""Which tokens an automaton allows, as packed bits, found when first asked for and kept.
+"""Which tokens an automaton allows, as packed bits, computed at first use and cached.
 
 Everything here belongs to one (automaton, vocabulary) pair and is shared by all its users.
 """
@@ -99,7 +99,7 @@ class Masks:
         return self._keep(state, Allowed(mask, int(needs.max(initial=0))))
 
     def _keep(self, key: Key, allowed: Allowed) -> Allowed:
-        """Keep for the next who asks, in the place of what was found longest ago."""
+        """Cache a mask in place of the oldest one."""
         allowed.mask.flags.writeable = False
         with self._lock:
             while len(self._known) >= self._max_known:
@@ -122,8 +122,8 @@ class Masks:
         """Bits of the tokens reached, of those only that are to be kept."""
         tokens: Ints32 = np.append(reached.tokens, reached.inside_tokens)
         flags = self._vocabulary.flags(tokens if keep is None else tokens[keep])
-        twins = self._vocabulary.trie.twins
-        flags[twins[flags[twins[:, 0]], 1]] = True
+        duplicates = self._vocabulary.trie.duplicates
+        flags[duplicates[flags[duplicates[:, 0]], 1]] = True
         if self._dfa.is_accepting(state):
             flags[self._vocabulary.end_ids] = True
         return self._vocabulary.pack(flags)

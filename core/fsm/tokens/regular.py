@@ -8,8 +8,8 @@ import numpy as np
 
 from ...api.protocol import CallFailed, Choices, InvalidCall, Regex
 from ..regex.dfa import DEAD, Dfa
+from ..regex.errors import FIELD
 from ..regex.limits import Limits
-from ..regex.refusals import FIELD
 from ..regex.regex import compile_regex, from_choices
 from .compress import Chains
 from .finish import Counts, ShortestFinish

@@ -131,16 +131,16 @@ class Retokenizer:
         near = self._text_start(ids, max(0, len(ids) - WINDOW_TOKENS))
         tail = [table[token] for token in ids[near:]]
         data = b"".join(tail) + forced
-        place, place_index = len(data) - len(forced), len(ids)
+        position, token_index = len(data) - len(forced), len(ids)
         cuts = self._cuts(data, joins)
         limit = min([*cuts, len(data)])
         num_tried = 0
         while tail and num_tried < MAX_STARTS:
-            if 0 < place <= limit and self._is_break(data, place):
+            if 0 < position <= limit and self._is_break(data, position):
                 num_tried += 1
-                yield _Start(place_index, [cut - place for cut in cuts])
-            place -= len(tail.pop())
-            place_index -= 1
+                yield _Start(token_index, [cut - position for cut in cuts])
+            position -= len(tail.pop())
+            token_index -= 1
         first = self._text_start(ids, 0)
         if first != near:
             data = b"".join([table[token] for token in ids[first:]]) + forced
@@ -152,11 +152,11 @@ class Retokenizer:
         table = self._vocabulary.token_bytes
         return next((i for i in range(len(ids), least, -1) if not table[ids[i - 1]]), least)
 
-    def _is_break(self, data: bytes, place: int) -> bool:
+    def _is_break(self, data: bytes, position: int) -> bool:
         """Whether a word ends and a space begins here that no token of the vocabulary spans."""
-        if data[place : place + 1] != b" " or not data[place - 1 : place].isalpha():
+        if data[position : position + 1] != b" " or not data[position - 1 : position].isalpha():
             return False
-        begins, up_to = self._vocabulary.begins, data[: place + 1]
+        begins, up_to = self._vocabulary.begins, data[: position + 1]
         return not any(begins(up_to[start:]) for start in self._vocabulary.reaching(up_to)[:-1])
 
 
@@ -164,8 +164,8 @@ def _last_word(data: bytes) -> int:
     """Where white space at the end begins, or an apostrophe with at most one letter behind it: what
     follows decides whether a tokenizer cuts it off."""
     text = data.decode("utf-8", "ignore")
-    place = text.rfind("'", -2)
-    kept = text[:place] if place >= 0 else text
+    position = text.rfind("'", -2)
+    kept = text[:position] if position >= 0 else text
     return len(data) - len(text[len(kept.rstrip()) :].encode())
 
 

@@ -6,7 +6,7 @@ tokens that begin with the rest of `c` cover it: a range of the vocabulary in th
 whose mass is one sum. The tokens that are a beginning of the rest lead to child nodes. The tree is
 expanded along the tokenizer's own spellings, then heaviest nodes first; what was found and what the
 open nodes still hold are two bounds.
-Knows nothing of models: it is told what each node's distribution is.
+Knows nothing of models: the caller passes the distribution of each node to `tell`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Bounds(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Node:
-    """A place in the tree, whose next token's distribution is asked for.
+    """A node of the tree, whose next token's distribution is requested.
 
     path: tokens after the prompt. log_mass: of the path. options: places of the options that it is
       a beginning of. tokens: those that lead to children, for which log-probabilities are wanted.
@@ -68,7 +68,7 @@ class _Found:
 class Tokenizations:
     """The search for the probabilities of `options` (each not empty; equal ones are one).
 
-    max_nodes: distributions that may be asked for. tolerance: relative width of a bound that is
+    max_nodes: most distributions to request. tolerance: relative width of a bound that is
       narrow enough. encode: text -> tokens. is_canonical: only canonical spellings count, those
       that the tokenizer itself would give for the text so far.
     """
@@ -95,27 +95,27 @@ class Tokenizations:
         usual = [tuple(encode(option)) for option in options]
         self._usual = {path[:end] for path in usual for end in range(len(path))}
         self._found = [_Found() for _ in options]
-        self._asked: set[Node] = set()
+        self._pending: set[Node] = set()
         self._open(Node((), 0.0, tuple(range(len(options)))))
 
     def wanted(self) -> list[Node]:
-        """The nodes of the next round, once all of the round before are told; empty at the end."""
-        if self._asked:
+        """The nodes of the next round, once all of the last one have results; empty at the end."""
+        if self._pending:
             return []
         open_options = [found for found in self._found if not self._is_narrow(found)]
         share = max(1, ROUND // max(1, len(open_options)))
         nodes: dict[Node, None] = {}
         for found in open_options:
-            nodes |= dict.fromkeys(nlargest(share, found.open, key=self._urgency))
-        chosen = nlargest(self._num_left, nodes, key=self._urgency)
+            nodes |= dict.fromkeys(nlargest(share, found.open, key=self._priority))
+        chosen = nlargest(self._num_left, nodes, key=self._priority)
         self._num_left -= len(chosen)
-        self._asked.update(chosen)
+        self._pending.update(chosen)
         return chosen
 
     def tell(self, node: Node, logprobs: Iterable[float], log_masses: Iterable[float]) -> None:
         """What a node's distribution gives: log-probabilities of its `tokens`, and log of the total
         probability of each of its `sets`."""
-        self._asked.remove(node)
+        self._pending.remove(node)
         for option, mass in zip(node.options, log_masses, strict=True):
             del self._found[option].open[node]
             if mass > -inf:
@@ -130,11 +130,11 @@ class Tokenizations:
         whole = [self._bounds_of(found) for found in self._found]
         parts = [_longer(data, self._data) for data in self._data]
         return [
-            _without(whole[place], [whole[other] for other in part])
-            for place, part in enumerate(parts)
+            _without(whole[index], [whole[other] for other in part])
+            for index, part in enumerate(parts)
         ]
 
-    def _urgency(self, node: Node) -> tuple[bool, float]:
+    def _priority(self, node: Node) -> tuple[bool, float]:
         return node.path in self._usual, node.log_mass
 
     def _bounds_of(self, found: _Found) -> Bounds:
@@ -165,15 +165,15 @@ class _AllSpellings:
         """Of a node's options, those that its child by this token is a beginning of."""
         data = self._written(node.path) + self._vocabulary.token_bytes[token]
         return tuple(
-            place
-            for place in node.options
-            if self._options[place].startswith(data) and self._options[place] != data
+            index
+            for index in node.options
+            if self._options[index].startswith(data) and self._options[index] != data
         )
 
     def next(self, node: Node) -> tuple[tuple[int, ...], tuple[Ints32, ...]]:
         """`Node.tokens` and `Node.sets`."""
         start = len(self._written(node.path))
-        rests = [self._options[place][start:] for place in node.options]
+        rests = [self._options[index][start:] for index in node.options]
         longest = self._vocabulary.longest
         parts = {rest[:end] for rest in rests for end in range(1, min(len(rest), longest + 1))}
         tokens = [token for part in sorted(parts) for token in self._vocabulary.spelled(part)]
@@ -192,21 +192,21 @@ class _CanonicalSpellings(_AllSpellings):
         super().__init__(options, vocabulary)
         self._encode = encode
         self._paths: dict[tuple[int, ...], dict[int, Ints32]] = {}
-        for place, option in enumerate(options):
+        for index, option in enumerate(options):
             for path in self._canonical_paths(option):
                 covers = self._covers(path, option[len(self._written(path)) :])
                 if len(covers):
-                    self._paths.setdefault(path, {})[place] = covers
+                    self._paths.setdefault(path, {})[index] = covers
         self._beginnings = {path[:end] for path in self._paths for end in range(len(path) + 1)}
 
     def options(self, node: Node, token: int) -> tuple[int, ...]:
         """As of all spellings, but only where a canonical one goes on."""
         path = (*node.path, token)
         return tuple(
-            place
-            for place in super().options(node, token)
+            index
+            for index in super().options(node, token)
             if any(
-                place in covers and found[: len(path)] == path
+                index in covers and found[: len(path)] == path
                 for found, covers in self._paths.items()
             )
         )
@@ -221,7 +221,7 @@ class _CanonicalSpellings(_AllSpellings):
         )
         covers = self._paths.get(node.path, {})
         nothing = np.empty(0, np.int32)
-        return tuple(tokens), tuple(covers.get(place, nothing) for place in node.options)
+        return tuple(tokens), tuple(covers.get(index, nothing) for index in node.options)
 
     def _canonical_paths(self, option: bytes) -> set[tuple[int, ...]]:
         """Beginnings of canonical spellings that end before the option does."""
@@ -282,9 +282,9 @@ def _without(whole: Bounds, parts: Sequence[Bounds]) -> Bounds:
 def _longer(data: bytes, options: Sequence[bytes]) -> list[int]:
     """Places of the shortest options that begin with `data` and are longer."""
     found: list[int] = []
-    for place in sorted(range(len(options)), key=lambda place: len(options[place])):
-        other = options[place]
+    for index in sorted(range(len(options)), key=lambda index: len(options[index])):
+        other = options[index]
         is_longer = other.startswith(data) and other != data
         if is_longer and not any(other.startswith(options[known]) for known in found):
-            found.append(place)
+            found.append(index)
     return found

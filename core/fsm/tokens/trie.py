@@ -30,7 +30,7 @@ class Trie(NamedTuple):
     alphabet: [characters] code points that occur, ascending; char: [nodes] index of the last one.
     first_tail, num_tails, has_tails: [nodes] the node's share of the tails.
     tails: the prefixes that occur; tail: [tail tokens] index of each; tail_token: its token.
-    twins: (token, other token) pairs of the same bytes; only the first is in the tree.
+    duplicates: (token, other token) pairs of the same bytes; only the first is in the tree.
     """
 
     roots: dict[bytes, int]
@@ -47,13 +47,13 @@ class Trie(NamedTuple):
     tails: tuple[int, ...]
     tail: Ints32
     tail_token: Ints32
-    twins: Ints32
+    duplicates: Ints32
 
 
 def build_trie(token_bytes: Sequence[bytes]) -> Trie:
     """The tree of a vocabulary."""
     first: dict[bytes, int] = {}
-    twins = [
+    duplicates = [
         (first[data], token)
         for token, data in enumerate(token_bytes)
         if data and first.setdefault(data, token) != token
@@ -61,7 +61,7 @@ def build_trie(token_bytes: Sequence[bytes]) -> Trie:
     splits = [(split, token) for data, token in first.items() if (split := utf8.split(data))]
     splits.append((utf8.Split(b"", "", 0), -1))
     splits.sort()
-    return _arrange(_Preorder(splits), np.array(twins, np.int32).reshape(-1, 2))
+    return _arrange(_Preorder(splits), np.array(duplicates, np.int32).reshape(-1, 2))
 
 
 class _Preorder:
@@ -107,7 +107,7 @@ def _shared(before: str, text: str) -> int:
     )
 
 
-def _arrange(nodes: _Preorder, twins: Ints32) -> Trie:
+def _arrange(nodes: _Preorder, duplicates: Ints32) -> Trie:
     count = len(nodes.parent)
     depth = np.array(nodes.depth)
     order = np.argsort(depth, kind="stable")
@@ -139,5 +139,5 @@ def _arrange(nodes: _Preorder, twins: Ints32) -> Trie:
         tails=tuple(kinds.tolist()),
         tail=tail.reshape(-1).astype(np.int32),
         tail_token=tails[:, 2].copy(),
-        twins=twins,
+        duplicates=duplicates,
     )

@@ -48,7 +48,7 @@ class Vocabulary:
         self.trie: Trie = build_trie(
             [b"" if token in end_ids else data for token, data in enumerate(self.token_bytes)]
         )
-        self._places = {chr(code): i for i, code in enumerate(self.trie.alphabet.tolist())}
+        self._char_ranks = {chr(code): i for i, code in enumerate(self.trie.alphabet.tolist())}
         self.node_token = memoryview(self.trie.token.data)
         self._char = memoryview(self.trie.char.data)
         self._first_child = memoryview(self.trie.first_child.data)
@@ -64,11 +64,11 @@ class Vocabulary:
 
     def child(self, node: int, char: str) -> int:
         """The node of the tree that a character leads to, or -1."""
-        place = self._places.get(char, -1)
+        rank = self._char_ranks.get(char, -1)
         start = self._first_child[node]
         end = start + self._num_children[node]
-        child = bisect_left(self._char, place, start, end)
-        return child if child < end and self._char[child] == place else -1
+        child = bisect_left(self._char, rank, start, end)
+        return child if child < end and self._char[child] == rank else -1
 
     def spell(self, data: bytes) -> int:
         """The fewest tokens that are these bytes together; NEVER where there are none."""
@@ -114,14 +114,14 @@ class Vocabulary:
     def is_extended(self, data: bytes, allows: Callable[[bytes], bool] | None = None) -> bool:
         """Whether some token begins with these bytes and has more. allows: whether something may
         follow them, and so may its beginnings; None: anything may."""
-        place = bisect_right(self._sorted, data)
-        while self._starts_at(place, data):
-            rest = self._sorted[place][len(data) :]
+        rank = bisect_right(self._sorted, data)
+        while self._starts_at(rank, data):
+            rest = self._sorted[rank][len(data) :]
             if allows is None or allows(rest):
                 return True
             sizes = range(1, len(rest))
             refused = next((rest[:size] for size in sizes if not allows(rest[:size])), rest)
-            place = bisect_right(self._sorted, data + refused + b"\xff" * self.longest, place)
+            rank = bisect_right(self._sorted, data + refused + b"\xff" * self.longest, rank)
         return False
 
     def reaching(self, data: bytes) -> list[int]:
@@ -150,8 +150,8 @@ class Vocabulary:
         """[num_words] the flags as bits: token `i` is bit `i % 32` of word `i // 32`."""
         return np.packbits(flags, bitorder="little").view(np.int32)
 
-    def _starts_at(self, place: int, data: bytes) -> bool:
-        return place < len(self._sorted) and self._sorted[place].startswith(data)
+    def _starts_at(self, rank: int, data: bytes) -> bool:
+        return rank < len(self._sorted) and self._sorted[rank].startswith(data)
 
     def tokens(self, mask: Mask) -> list[int]:
         """The tokens whose bits are set."""

@@ -139,12 +139,12 @@ class Walker:
         tokens = trie.token.take(nodes)
         ends = np.flatnonzero(tokens >= 0)
         states_ended = states.take(ends)
-        places = np.flatnonzero(self._can_end_inside.take(states) & trie.has_tails.take(nodes))
-        if not places.size:
+        with_tails = np.flatnonzero(self._can_end_inside.take(states) & trie.has_tails.take(nodes))
+        if not with_tails.size:
             return Reached(tokens.take(ends), states_ended, tokens[:0], states[:0])
-        counts = trie.num_tails[nodes[places]]
-        tails = _ranges(trie.first_tail[nodes[places]], counts)
-        tail_states = np.repeat(states[places], counts)
+        counts = trie.num_tails[nodes[with_tails]]
+        tails = _ranges(trie.first_tail[nodes[with_tails]], counts)
+        tail_states = np.repeat(states[with_tails], counts)
         live = self._can_end_in[tail_states, self._tail_group[trie.tail[tails]]]
         tails, tail_states = tails[live], tail_states[live]
         inside = self._tail_codes[trie.tail[tails]] << STATE_BITS | tail_states

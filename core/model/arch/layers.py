@@ -79,9 +79,9 @@ class SharedEmbedding(Embedding):
         self._start, self._ranks = start, ranks
 
     def __call__(self, ids: Tensor) -> Tensor:
-        places = ids - self._start
-        is_other = (places < 0) | (places >= len(self.weight))
-        found = super().__call__(places.masked_fill_(is_other, 0))
+        local_ids = ids - self._start
+        is_other = (local_ids < 0) | (local_ids >= len(self.weight))
+        found = super().__call__(local_ids.masked_fill_(is_other, 0))
         return self._ranks.sum(found.masked_fill_(is_other[:, None], 0))
 
 

@@ -1,6 +1,6 @@
 """The Llama decoder, and with it Mistral, Qwen 2 and Qwen 3: reads as its diagram.
 
-Knows the attention kernel only by its face.
+Uses attention kernels through `Attention`.
 """
 
 from __future__ import annotations
@@ -55,19 +55,19 @@ class SelfAttention:
         self.window, self._layer = window, layer
         self._head_dim = config.head_dim
         self._scale = config.head_dim**-0.5
-        self._turn = parts.rows.turn
+        self._apply_rotary = parts.rows.turn
         self._num_heads = parts.ranks.part(config.num_heads)
-        self._num_turned = self._num_heads + parts.ranks.part(config.num_kv_heads)
+        self._num_rotary_heads = self._num_heads + parts.ranks.part(config.num_kv_heads)
         self.qkv, self.norm, self.out = parts.attention(name)
 
     def __call__(self, x: Tensor, step: Step) -> Tensor:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
         follow."""
         qkv = self.qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
-        turned = qkv[:, : self._num_turned]
+        rotary_heads = qkv[:, : self._num_rotary_heads]
         if self.norm is not None:
-            self.norm(turned, turned)
-        self._turn(turned, step.angles)
+            self.norm(rotary_heads, rotary_heads)
+        self._apply_rotary(rotary_heads, step.angles)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
         step.pool.write(self._layer, step.slots, kv)
         layer, plan = step.pool.layers[self._layer], step.plans[self.window]
@@ -75,7 +75,7 @@ class SelfAttention:
 
 
 class FeedForward(Protocol):
-    """What stands behind the attention of a layer."""
+    """The second half of a layer, after attention."""
 
     @property
     def matrices(self) -> Matrices:
@@ -171,7 +171,7 @@ class Llama:
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
-        """What stands behind the attention of a layer."""
+        """The second half of a layer, after attention."""
         return MLP(parts, layer)
 
     @property

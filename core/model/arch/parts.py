@@ -19,7 +19,7 @@ from .rotary import RotaryEmbedding
 
 
 class Weights(Protocol):
-    """Stored tensors by name; each is asked for once."""
+    """Stored tensors by name; each is read once."""
 
     def take(self, name: str) -> Tensor:
         """Read one tensor."""
@@ -161,6 +161,6 @@ def _stacked(count: int, tensors: Iterator[Tensor]) -> Tensor:
     first = next(tensors)
     stack = first.new_empty((count, *first.shape))
     stack[0] = first
-    for place, tensor in enumerate(tensors, 1):
-        stack[place] = tensor
+    for index, tensor in enumerate(tensors, 1):
+        stack[index] = tensor
     return stack

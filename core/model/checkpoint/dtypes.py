@@ -1,4 +1,4 @@
-"""What numbers a model is run with where nobody says."""
+"""The default dtype of a model on a device."""
 
 from __future__ import annotations
 

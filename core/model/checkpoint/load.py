@@ -65,8 +65,8 @@ def check_shares(described: Described, num_ranks: int) -> None:
         return
     if isinstance(described, HubConfig):
         name, path, known = described.architecture, described.path, ", ".join(SUPPORTED)
-        asked = f"{name} on {num_ranks} ranks"
-        raise InvalidModel(f"{asked}; expected 1, as it runs by {path}; on several run {known}")
+        requested = f"{name} on {num_ranks} ranks"
+        raise InvalidModel(f"{requested}; expected 1, as it runs by {path}; on several run {known}")
     shared = {
         "num_attention_heads": described.num_heads,
         "num_key_value_heads": described.num_kv_heads,

@@ -14,10 +14,10 @@ from ..sizes import DTYPE_BYTES, Sizes
 
 FIXED = 768 << 20  # workspaces of libraries, compiled kernels, what torch cannot use of its blocks
 WORKSPACES = 512 << 20  # of FlashInfer
-A_GRAPH = 16 << 20
+GRAPH_BYTES = 16 << 20
 SCORED_ROWS = 256  # rows of logits that exist at a time where tokens are scored
 SCORED_BYTES = 18  # of a logit there: half precision, float32, and float64 for answers
-DRAWN_BYTES = 34  # where tokens are drawn: changed and masked copies too, log-masses in float64
+SAMPLING_BYTES = 34  # where tokens are drawn: changed and masked copies too, log-masses in float64
 LEVEL_ROWS = 8192  # see `Cutter.splits`
 ROOT_LEVELS = 32
 
@@ -36,20 +36,20 @@ class Load:
 def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> int:
     """Bytes on each of so many ranks."""
     num_tokens = load.chunk_tokens + load.max_running
-    row_bytes = max(load.max_running * DRAWN_BYTES, SCORED_ROWS * SCORED_BYTES)
+    row_bytes = max(load.max_running * SAMPLING_BYTES, SCORED_ROWS * SCORED_BYTES)
     total = FIXED + row_bytes * sizes.vocabulary_size
-    total += num_tokens * _numbers_of_a_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
+    total += num_tokens * _numbers_per_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
     levels = max(LEVEL_ROWS, num_tokens) + ROOT_LEVELS * load.max_running
     total += levels * sizes.num_kv_heads * sizes.group * sizes.head_dim // num_ranks * 4
     if load.has_graphs:
         num_graphs = 2 * (load.max_running // 8 + 4)
-        states = load.max_running * _numbers_of_a_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
+        states = load.max_running * _numbers_per_token(sizes, num_ranks) * DTYPE_BYTES[dtype]
         logits = load.max_running * sizes.vocabulary_size * (4 + DTYPE_BYTES[dtype])
-        total += num_graphs * A_GRAPH + states + logits
+        total += num_graphs * GRAPH_BYTES + states + logits
     return total + (WORKSPACES if load.has_flashinfer else 0)
 
 
-def _numbers_of_a_token(sizes: Sizes, num_ranks: int) -> int:
+def _numbers_per_token(sizes: Sizes, num_ranks: int) -> int:
     """Numbers that exist of a token at a time, inside a layer."""
     if not isinstance(sizes, ModelConfig):  # others' code: by how wide such a layer would be
         return 24 * math.isqrt(sizes.num_parameters() // sizes.num_layers)

@@ -35,14 +35,14 @@ class Estimate(NamedTuple):
 
 def measure(dtype: str, device: str = "cpu") -> Machine:
     """Time a product with one row, which reads a matrix once, and one with many."""
-    kind, place = getattr(torch, dtype), torch.device(device)
-    wide = torch.ones(_READ // 4 // 4096, 4096, device=place)
-    row = torch.ones(4096, device=place)
-    matrix = torch.ones(_WIDTH, _WIDTH, dtype=kind, device=place)
-    rows = torch.ones(_ROWS, _WIDTH, dtype=kind, device=place)
+    kind, torch_device = getattr(torch, dtype), torch.device(device)
+    wide = torch.ones(_READ // 4 // 4096, 4096, device=torch_device)
+    row = torch.ones(4096, device=torch_device)
+    matrix = torch.ones(_WIDTH, _WIDTH, dtype=kind, device=torch_device)
+    rows = torch.ones(_ROWS, _WIDTH, dtype=kind, device=torch_device)
     with torch.inference_mode():
-        read = _least(lambda: torch.mv(wide, row), place)
-        multiplied = _least(lambda: torch.mm(rows, matrix), place)
+        read = _least(lambda: torch.mv(wide, row), torch_device)
+        multiplied = _least(lambda: torch.mm(rows, matrix), torch_device)
     return Machine(_READ / read, 2 * _ROWS * _WIDTH * _WIDTH / multiplied)
 
 
@@ -52,11 +52,11 @@ def estimate(
     device: str,
     machine: Machine,
     of_experts: int = 0,
-    share: float = 1.0,
+    fraction: float = 1.0,
 ) -> Estimate:
     """What memory and arithmetic allow: a written token reads its matrices and the KV of `CONTEXT`
     tokens, a token of a prompt is multiplied with the matrices. As `matrix_parameters`."""
-    written, read = matrix_parameters(sizes, of_experts, share)
+    written, read = matrix_parameters(sizes, of_experts, fraction)
     size = written * number_bytes(sizes, dtype, device) + CONTEXT * sizes.kv_bytes_per_token(dtype)
     return Estimate(machine.bandwidth / size, machine.flops / (2 * read))
 

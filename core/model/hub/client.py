@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from ...api.protocol import InvalidModel
-from .faults import translated
+from .errors import translated
 from .headers import Tensors, counted
 from .names import HubName, hub_name
 
 _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-_MOST_LIKE = 300  # models of one owner that are looked through for one with a similar name
+_MAX_SUGGESTIONS = 300  # models of one owner that are looked through for one with a similar name
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a repository holds at one commit. sizes: bytes of each file, 0 where not told."""
+    """What a repository holds at one commit. sizes: bytes of each file, 0 if not known."""
 
     commit: str
     sizes: Mapping[str, int]
@@ -32,22 +32,22 @@ class Listing:
 
 class Hub:
     """The hub that the environment names: HF_ENDPOINT, HF_HUB_CACHE (or HF_HOME), HF_TOKEN,
-    HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT. Every method that asks it raises InvalidModel."""
+    HF_HUB_OFFLINE and HF_HUB_ETAG_TIMEOUT. Every method that queries it raises InvalidModel."""
 
     def __init__(self) -> None:
         self._library = library = _library()
         constants = library.constants
         self.endpoint = (os.environ.get("HF_ENDPOINT") or constants.ENDPOINT).rstrip("/")
         self.cache = Path(os.environ.get("HF_HUB_CACHE") or constants.HF_HUB_CACHE).expanduser()
-        self._patience = constants.HF_HUB_ETAG_TIMEOUT  # seconds for an answer
+        self._timeout = constants.HF_HUB_ETAG_TIMEOUT  # seconds for an answer
         self._api = library.HfApi(endpoint=self.endpoint, library_name="forkroot")
 
     @property
     def offline(self) -> str | None:
         """The variable that forbids to ask the hub, if any is set."""
         is_set = {name: os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE}
-        told = next((name for name in _OFFLINE if is_set[name]), None)
-        return told or (_OFFLINE[0] if self._library.constants.HF_HUB_OFFLINE else None)
+        variable = next((name for name in _OFFLINE if is_set[name]), None)
+        return variable or (_OFFLINE[0] if self._library.constants.HF_HUB_OFFLINE else None)
 
     @property
     def has_bars(self) -> bool:
@@ -55,23 +55,23 @@ class Hub:
         return not self._library.utils.are_progress_bars_disabled()
 
     def cached(self, name: HubName) -> Path | None:
-        """The snapshot of this revision in the cache, whole or not; nothing is asked."""
-        place = {"cache_dir": self.cache, "revision": name.revision}
-        found = self._library.try_to_load_from_cache(name.repo, "config.json", **place)
+        """The snapshot of this revision in the cache, complete or not; makes no request."""
+        location = {"cache_dir": self.cache, "revision": name.revision}
+        found = self._library.try_to_load_from_cache(name.repo, "config.json", **location)
         return Path(found).parent if isinstance(found, str) else None
 
     def listing(self, name: HubName) -> Listing:
         """What the repository holds now."""
         with self._translated(name):
             info = self._api.model_info(
-                name.repo, revision=name.revision, files_metadata=True, timeout=self._patience
+                name.repo, revision=name.revision, files_metadata=True, timeout=self._timeout
             )
         sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
         return Listing(info.sha, sizes, bool(info.gated))
 
     def download(self, name: HubName, file: str, bar: type | None = None) -> Path:
         """A file in the cache, downloaded if it is not there. Connections that are cut are taken up
-        again. bar: as tqdm, which is told of bytes."""
+        again. bar: as tqdm, updated with bytes."""
         with self._translated(name):
             path = self._library.hf_hub_download(
                 name.repo,
@@ -80,7 +80,7 @@ class Hub:
                 cache_dir=self.cache,
                 endpoint=self.endpoint,
                 library_name="forkroot",
-                tqdm_class=bar or silent_bar(),
+                tqdm_class=bar or silent_progress_bar(),
             )
         return Path(path)
 
@@ -89,7 +89,7 @@ class Hub:
         with self._translated(name):
             try:
                 found = self._api.parse_safetensors_file_metadata(
-                    name.repo, file, revision=name.revision, timeout=self._patience
+                    name.repo, file, revision=name.revision, timeout=self._timeout
                 )
             except self._library.errors.SafetensorsParsingError as error:
                 raise InvalidModel(f"{name}: {file} is not a safetensors file") from error
@@ -106,7 +106,7 @@ class Hub:
         """Other models of the same owner, and those with the same name."""
         owner, _, own = name.repo.partition("/")
         return [
-            *self._names(lambda: self._api.list_models(author=owner, limit=_MOST_LIKE)),
+            *self._names(lambda: self._api.list_models(author=owner, limit=_MAX_SUGGESTIONS)),
             *self._names(lambda: self._api.list_models(search=own, limit=20)),
         ]
 
@@ -127,7 +127,7 @@ class Hub:
 _TRUE = ("1", "ON", "YES", "TRUE")
 
 
-def silent_bar() -> type:
+def silent_progress_bar() -> type:
     """A tqdm that shows nothing."""
     from tqdm import tqdm
 
@@ -145,8 +145,8 @@ def _library() -> Any:
         import huggingface_hub.errors
         import huggingface_hub.utils
     except ImportError as error:
-        told = "a model of the hub is fetched by huggingface_hub, which is not installed"
-        raise InvalidModel(f"{told}; run `pip install huggingface_hub`") from error
+        message = "a model of the hub is fetched by huggingface_hub, which is not installed"
+        raise InvalidModel(f"{message}; run `pip install huggingface_hub`") from error
     return huggingface_hub
 
 

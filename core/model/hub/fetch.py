@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ...api.protocol import InvalidModel
-from .client import Hub, Listing, silent_bar
-from .faults import Absent, Unreachable, download_command, no_room
+from .client import Hub, Listing, silent_progress_bar
+from .errors import HubUnreachable, NotOnHub, disk_full, download_command
 from .files import CONFIG, check_files, first_files, missing_files, other_files, weight_names
 from .headers import Tensors, joined, read_header
 from .names import HubName
@@ -28,13 +28,13 @@ _WORKERS = 8
 
 
 def fetch(name: HubName, judge: Callable[[Path], object]) -> Path:
-    """The folder of a hub model, in the cache of huggingface_hub. The hub is asked whether a branch
-    or tag has moved; where it cannot be asked, the cached commit is used.
+    """The folder of a hub model, in the cache of huggingface_hub. Asks the hub whether a branch or
+    tag has moved; if it cannot be reached, the cached commit is used.
 
     judge: raises InvalidModel for what cannot be run; called before weights are downloaded, with a
       folder that holds config.json.
     Raises InvalidModel: the model or revision is not there, is gated, cannot be run, does not fit
-    on the disk, or the hub cannot be asked and files are missing.
+    on the disk, or the hub cannot be reached and files are missing.
     """
     hub = Hub()
     cached = whole_snapshot(hub, name)
@@ -44,9 +44,9 @@ def fetch(name: HubName, judge: Callable[[Path], object]) -> Path:
         raise _offline(hub, name)
     try:
         return _updated(hub, name, judge)
-    except Unreachable as error:
+    except HubUnreachable as error:
         if cached is None:
-            raise Absent(f"{error}; {_way_out(hub, name)}") from error
+            raise NotOnHub(f"{error}; {_offline_help(hub, name)}") from error
         _log.warning("forkroot: %s; using the cached %s of %s", error, cached.name[:12], name)
         return cached
 
@@ -56,7 +56,7 @@ class Preview:
     """What can be known of a hub model without its weights.
 
     folder: holds its small files, and all of them if is_whole. sizes: bytes of each file that a
-    download takes, and which of them are missing; empty where the hub was not asked.
+    download takes, and which of them are missing; empty if the hub was not queried.
     """
 
     folder: Path
@@ -77,10 +77,10 @@ def preview(name: HubName) -> Preview:
     if hub.offline:
         raise _offline(hub, name)
     try:
-        return _asked(hub, name)
-    except Unreachable as error:
+        return _query_hub(hub, name)
+    except HubUnreachable as error:
         if cached is None:
-            raise Absent(f"{error}; {_way_out(hub, name)}") from error
+            raise NotOnHub(f"{error}; {_offline_help(hub, name)}") from error
         return _local(cached)
 
 
@@ -89,7 +89,7 @@ def _local(folder: Path) -> Preview:
     return Preview(folder, joined(headers), is_whole=True)
 
 
-def _asked(hub: Hub, name: HubName) -> Preview:
+def _query_hub(hub: Hub, name: HubName) -> Preview:
     listing = hub.listing(name)
     folder = _first(hub, name, listing)
     pinned = replace(name, revision=folder.name)
@@ -106,7 +106,7 @@ def _asked(hub: Hub, name: HubName) -> Preview:
 
 
 def whole_snapshot(hub: Hub, name: HubName) -> Path | None:
-    """The cached folder of this revision if nothing is missing in it; nothing is asked."""
+    """The cached folder of this revision if it is complete; makes no request."""
     folder = hub.cached(name)
     return folder if folder is not None and not missing_files(folder) else None
 
@@ -147,23 +147,23 @@ def explained(model: object, folder: Path) -> Iterator[None]:
     except InvalidModel as error:
         if not has_own_code(folder):
             raise
-        told = "needs code of its own repository (`auto_map` in config.json), which is never run"
-        raise InvalidModel(f"{model} {told} ({error})") from error
+        message = "needs code of its own repository (`auto_map` in config.json), which is never run"
+        raise InvalidModel(f"{model} {message} ({error})") from error
 
 
 def has_own_code(folder: Path) -> bool:
     """Whether a repository brings code along that its config.json refers to."""
-    with suppress(OSError, ValueError):  # its own error tells
+    with suppress(OSError, ValueError):  # reported by its own error
         config = json.loads((folder / CONFIG).read_text("utf-8"))
         return isinstance(config, dict) and bool(config.get("auto_map"))
     return False
 
 
 def _check_room(hub: Hub, name: HubName, needed: int) -> None:
-    place = next(path for path in (hub.cache, *hub.cache.parents) if path.exists())
-    free = shutil.disk_usage(place).free
+    existing = next(path for path in (hub.cache, *hub.cache.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
     if needed > free:
-        raise no_room(name, _gib(needed), _gib(free), hub.cache)
+        raise disk_full(name, _gib(needed), _gib(free), hub.cache)
 
 
 def _gib(size: int) -> str:
@@ -194,7 +194,7 @@ def _part_of(bar: Any, stop: threading.Event) -> type:
     """What the library takes for the bar of one file: it moves the one of all, and stops."""
     lock = threading.Lock()
 
-    class Part(silent_bar()):  # type: ignore[misc]
+    class Part(silent_progress_bar()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             kwargs.pop("name", None)
             super().__init__(*args, **kwargs)
@@ -213,19 +213,24 @@ def _bar(hub: Hub, name: HubName, size: int) -> Iterator[Any]:
     """A bar on a terminal; nothing elsewhere, or with HF_HUB_DISABLE_PROGRESS_BARS."""
     from tqdm import tqdm
 
-    hidden = None if hub.has_bars else True  # None: on a terminal only
-    told = {"unit": "B", "unit_scale": True, "unit_divisor": 1024, "desc": f"downloading {name}"}
-    with tqdm(total=size, disable=hidden, dynamic_ncols=True, **told) as bar:
+    is_disabled = None if hub.has_bars else True  # None: on a terminal only
+    bar_options = {
+        "unit": "B",
+        "unit_scale": True,
+        "unit_divisor": 1024,
+        "desc": f"downloading {name}",
+    }
+    with tqdm(total=size, disable=is_disabled, dynamic_ncols=True, **bar_options) as bar:
         yield bar
 
 
-def _offline(hub: Hub, name: HubName) -> Absent:
-    return Absent(f"{hub.offline} is set, so the hub is not asked; {_way_out(hub, name)}")
+def _offline(hub: Hub, name: HubName) -> NotOnHub:
+    return NotOnHub(f"{hub.offline} is set, so the hub is not queried; {_offline_help(hub, name)}")
 
 
-def _way_out(hub: Hub, name: HubName) -> str:
+def _offline_help(hub: Hub, name: HubName) -> str:
     """What is missing in the cache, and what to do about it."""
     folder = hub.cached(name)
-    lost = "has nothing" if folder is None else f"lacks {', '.join(missing_files(folder))}"
-    told = f"the cache ({hub.cache}) {lost} of {name}"
-    return f"{told}: run {download_command(name)} where there is a network"
+    absence = "has nothing" if folder is None else f"lacks {', '.join(missing_files(folder))}"
+    message = f"the cache ({hub.cache}) {absence} of {name}"
+    return f"{message}: run {download_command(name)} where there is a network"

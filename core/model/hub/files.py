@@ -28,21 +28,21 @@ _KINDS = {  # other weights, by how their files' names end
 def check_files(model: str, names: Collection[str]) -> None:
     """Raise InvalidModel for a repository that holds no checkpoint in safetensors."""
     if "adapter_config.json" in names:
-        told = "is an adapter (LoRA): merge it into its model first, and save that"
+        message = "is an adapter (LoRA): merge it into its model first, and save that"
     elif "model_index.json" in names:
-        told = "is a pipeline of diffusers, which makes images"
+        message = "is a pipeline of diffusers, which makes images"
     elif SINGLE not in names and INDEX not in names:
-        told = f"has {_other_weights(names)}; expected {SINGLE} or {INDEX}"
+        message = f"has {_other_weights(names)}; expected {SINGLE} or {INDEX}"
     elif CONFIG not in names:
-        told = f"has no {CONFIG}"
+        message = f"has no {CONFIG}"
     elif TOKENIZER not in names:
-        told = (
+        message = (
             f"has no {TOKENIZER}; expected one, as AutoTokenizer.from_pretrained({model!r})"
             ".save_pretrained(folder) writes it: put it into a folder with the model's files"
         )
     else:
         return
-    raise InvalidModel(f"{model} {told}")
+    raise InvalidModel(f"{model} {message}")
 
 
 def _other_weights(names: Collection[str]) -> str:
@@ -64,8 +64,8 @@ def other_files(names: Collection[str], folder: Path) -> list[str]:
     """Files to fetch next. folder: holds the first ones. Raises InvalidModel where the index of
     the weights cannot be read, or names a file that the repository lacks."""
     weights = weight_names(folder) if INDEX in names else [SINGLE]
-    if lost := [name for name in weights if name not in names]:
-        raise InvalidModel(f"{INDEX} names {some(lost)}, which the repository lacks")
+    if missing := [name for name in weights if name not in names]:
+        raise InvalidModel(f"{INDEX} names {some(missing)}, which the repository lacks")
     return [*(name for name in TEXT if name in names), *weights]
 
 

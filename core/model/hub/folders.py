@@ -12,7 +12,7 @@ from ...api.protocol import InvalidCall, InvalidModel
 from ...common.suggestions import did_you_mean
 from .client import Hub
 from .client import model_of_page as model_of_page
-from .faults import Absent
+from .errors import NotOnHub
 from .fetch import fetch
 from .names import hub_name, repository_of
 
@@ -43,7 +43,7 @@ def model_folder(model: str | Path) -> Path:
         return folder
     name = None if folder.is_file() else hub_name(model)
     if name is None:
-        raise no_model(model)
+        raise unknown_model(model)
     with hub_errors(model):
         return fetch(name, import_module("..checkpoint.load", __package__).describe)
 
@@ -53,10 +53,10 @@ def hub_errors(model: str | Path) -> Iterator[None]:
     """Errors of the hub name the model, and the folder here that was probably meant."""
     try:
         yield
-    except Absent as error:
-        meant = did_you_mean(repr(str(model)), map(repr, _checkpoints_beside(Path(model))))
-        told = f"model={str(model)!r} is not a folder here, and {error}{meant}"
-        raise InvalidModel(told) from error
+    except NotOnHub as error:
+        suggestion = did_you_mean(repr(str(model)), map(repr, _checkpoints_beside(Path(model))))
+        message = f"model={str(model)!r} is not a folder here, and {error}{suggestion}"
+        raise InvalidModel(message) from error
 
 
 def cached_folder(model: str | Path) -> Path:
@@ -94,16 +94,18 @@ def model_name(folder: str | Path) -> str:
     return repository_of(path) or path.name
 
 
-def no_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel:
+def unknown_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel:
     """The error for a name that is none, for the caller to raise; it asks for what was probably
     meant. others: what else is allowed, if anything is."""
     name = str(model)
     address = _ADDRESS.fullmatch(name) if others else None
-    meant = f"; did you mean '{address[1] or 'http'}://{address[2]}'?" if address else ""
+    suggestion = f"; did you mean '{address[1] or 'http'}://{address[2]}'?" if address else ""
     known = EMBEDDED, *_checkpoints_beside(Path(name))
-    meant = meant or did_you_mean(repr(name.strip()), map(repr, known))
-    told = "is a file, not a folder" if Path(name).is_file() else "is not a folder here"
-    return InvalidModel(f"model={name!r} {told}; expected {_listed((*_KNOWN, *others))}{meant}")
+    suggestion = suggestion or did_you_mean(repr(name.strip()), map(repr, known))
+    message = "is a file, not a folder" if Path(name).is_file() else "is not a folder here"
+    return InvalidModel(
+        f"model={name!r} {message}; expected {_listed((*_KNOWN, *others))}{suggestion}"
+    )
 
 
 def _listed(names: Sequence[str]) -> str:

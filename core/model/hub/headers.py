@@ -32,8 +32,8 @@ class Tensors:
     def check(self, model: str) -> None:
         """Raise InvalidModel for weights that are quantized."""
         if others := self.by_dtype.keys() - set(_NUMBERS):
-            told = f"{model} stores weights as {some(others)}; expected {', '.join(_NUMBERS)}"
-            raise InvalidModel(f"{told}. Take the model that is not quantized")
+            message = f"{model} stores weights as {some(others)}; expected {', '.join(_NUMBERS)}"
+            raise InvalidModel(f"{message}. Take the model that is not quantized")
 
 
 def counted(tensors: Iterable[tuple[str, str, int]]) -> Tensors:

@@ -1,5 +1,5 @@
 """Attention by FlashInfer's kernels (0.6): paged decode and prefill with page size one, and shared
-roots read once, put together by their log-sum-exp."""
+roots read once, merged by their log-sum-exp."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ...interface import Ints, Past
 from ...sharing import find_runs
 
 WORKSPACE = 256 << 20  # bytes, for all wrappers of a runner
-SINGLES_PER_GROUP = 4  # heads of a group from which tensor cores are quicker for single tokens
+MIN_TENSOR_CORE_GROUP = 4  # heads of a group from which tensor cores are faster for decode
 
 
-class _Lists(NamedTuple):
+class _Batch(NamedTuple):
     """Rows of queries, each over a list of slots.
 
-    tokens: the queries of all rows, as places in the batch; None: all, in order.
+    tokens: the queries of all rows, as indices into the batch; None: all, in order.
     counts, lengths: [rows] queries and slots of each. slots: of all rows. is_causal: the last
     queries of a row see the last of its slots.
     """
@@ -39,8 +39,8 @@ class Plan:
     """Lists of one step, and the wrappers that were planned for these with the first layer's
     scale. window: keys that a query sees at most; -1: all."""
 
-    own: _Lists
-    roots: _Lists | None
+    own: _Batch
+    roots: _Batch | None
     window: int
     planned: tuple[float, float | None] | None = None
 
@@ -65,7 +65,7 @@ class FlashInferAttention:
         self._device, self._dtype = device, dtype
         self._sizes = num_heads, num_kv_heads, dim
         self._work = torch.zeros(WORKSPACE, dtype=torch.uint8, device=device)
-        is_grouped = num_heads // num_kv_heads >= SINGLES_PER_GROUP
+        is_grouped = num_heads // num_kv_heads >= MIN_TENSOR_CORE_GROUP
         self._decode = self._library.BatchDecodeWithPagedKVCacheWrapper(
             self._work, "NHD", use_tensor_cores=is_grouped
         )
@@ -80,7 +80,7 @@ class FlashInferAttention:
         ends = past.starts + past.lens
         spans = zip(past.rows.tolist(), offsets.tolist(), ends.tolist(), strict=True)
         slots = [past.table[row, first:end] for row, first, end in spans]
-        own = _Lists(None, past.lens, ends - offsets, self._there(slots), True)
+        own = _Batch(None, past.lens, ends - offsets, self._to_device(slots), True)
         return Plan(own, roots, -1 if window is None else window - 1)
 
     def attend(
@@ -91,27 +91,27 @@ class FlashInferAttention:
             self._prepare(plan, scale, softcap)
         pages = kv.transpose(1, 2).unsqueeze(2)  # [2, slots, 1, kv_heads, dim]
         queries = q.contiguous()
-        wrapper = self._decode if _is_single(plan.own) else self._prefill
+        wrapper = self._decode if _is_decode(plan.own) else self._prefill
         if plan.roots is None:
             out: Tensor = wrapper.run(queries, (pages[0], pages[1]))
             return out
-        out, total = wrapper.run(queries, (pages[0], pages[1]), return_lse=True)
+        out, lse = wrapper.run(queries, (pages[0], pages[1]), return_lse=True)
         assert plan.roots.tokens is not None
-        mine = queries.index_select(0, plan.roots.tokens)
-        other, other_total = self._shared.run(mine, (pages[0], pages[1]), return_lse=True)
+        shared_queries = queries.index_select(0, plan.roots.tokens)
+        other, other_lse = self._shared.run(shared_queries, (pages[0], pages[1]), return_lse=True)
         merged, _ = self._library.merge_state(
             out.index_select(0, plan.roots.tokens),
-            total.index_select(0, plan.roots.tokens),
+            lse.index_select(0, plan.roots.tokens),
             other,
-            other_total,
+            other_lse,
         )
         return out.index_copy_(0, plan.roots.tokens, merged)
 
     def _prepare(self, plan: Plan, scale: float, softcap: float | None) -> None:
         own = plan.own
-        if _is_single(own):
+        if _is_decode(own):
             self._decode.plan(
-                _behind(own.lengths),
+                _offsets(own.lengths),
                 own.slots,
                 torch.ones(len(own.lengths), dtype=torch.int32),
                 *self._sizes,
@@ -129,16 +129,16 @@ class FlashInferAttention:
         plan.planned = scale, softcap
 
     def _plan_rows(
-        self, wrapper: Any, lists: _Lists, window: int, scale: float, softcap: float | None
+        self, wrapper: Any, batch: _Batch, window: int, scale: float, softcap: float | None
     ) -> None:
         wrapper.plan(
-            _behind(lists.counts),
-            _behind(lists.lengths),
-            lists.slots,
-            torch.ones(len(lists.lengths), dtype=torch.int32),
+            _offsets(batch.counts),
+            _offsets(batch.lengths),
+            batch.slots,
+            torch.ones(len(batch.lengths), dtype=torch.int32),
             *self._sizes,
             1,
-            causal=lists.is_causal,
+            causal=batch.is_causal,
             window_left=window,
             logits_soft_cap=softcap,
             q_data_type=self._dtype,
@@ -146,34 +146,36 @@ class FlashInferAttention:
             sm_scale=scale,
         )
 
-    def _roots(self, past: Past, offsets: Ints) -> _Lists | None:
-        """What single tokens share, at most one root each: the outermost; moves their offsets."""
-        single = np.flatnonzero(past.lens == 1)
+    def _roots(self, past: Past, offsets: Ints) -> _Batch | None:
+        """Shared roots of decode tokens, at most the outermost of each; moves their offsets."""
+        decode_rows = np.flatnonzero(past.lens == 1)
         firsts = np.cumsum(past.lens) - past.lens
-        some = Past(past.table, past.rows[single], past.starts[single], past.lens[single])
-        runs = [run for run in find_runs(some, np.ones(len(single), bool)) if run.start == 0]
+        some = Past(
+            past.table, past.rows[decode_rows], past.starts[decode_rows], past.lens[decode_rows]
+        )
+        runs = [run for run in find_runs(some, np.ones(len(decode_rows), bool)) if run.start == 0]
         if not runs:
             return None
         tokens = []
         for run in runs:
-            mine = single[list(run.sequences)]
-            offsets[mine] = run.end
-            tokens.append(firsts[mine])
-        counts = np.array([len(part) for part in tokens], np.int32)
+            members = decode_rows[list(run.sequences)]
+            offsets[members] = run.end
+            tokens.append(firsts[members])
+        counts = np.array([len(it) for it in tokens], np.int32)
         lengths = np.array([len(run.slots) for run in runs], np.int32)
         where = torch.from_numpy(np.concatenate(tokens).astype(np.int64))
         where = where.to(self._device, non_blocking=True)
-        return _Lists(where, counts, lengths, self._there([run.slots for run in runs]), False)
+        return _Batch(where, counts, lengths, self._to_device([run.slots for run in runs]), False)
 
-    def _there(self, slots: Sequence[Ints]) -> Tensor:
+    def _to_device(self, slots: Sequence[Ints]) -> Tensor:
         joined = torch.from_numpy(np.concatenate(slots).astype(np.int32, copy=False))
         return joined.to(self._device, non_blocking=True)
 
 
-def _is_single(lists: _Lists) -> bool:
-    return bool((lists.counts == 1).all())
+def _is_decode(batch: _Batch) -> bool:
+    return bool((batch.counts == 1).all())
 
 
-def _behind(counts: Ints) -> Tensor:
+def _offsets(counts: Ints) -> Tensor:
     """[n + 1] where each of these begins; on the host, where plans read it without waiting."""
     return torch.from_numpy(np.concatenate(([0], np.cumsum(counts))).astype(np.int32))

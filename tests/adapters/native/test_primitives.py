@@ -184,10 +184,10 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
     with pytest.raises(InvalidCall) as caught:
         gen("x", regex="a", dtype=int)
     assert str(caught.value) == (
-        "invalid regex='a': expected None beside dtype: at most one of dtype, regex,"
-        " json_schema, grammar, choices"
+        "invalid regex='a': expected at most one of dtype, regex, json_schema, grammar, choices;"
+        " dtype is set too"
     )
-    allowed = "none beside choices, with which go name, choices_method and backend only"
+    allowed = "only name, choices_method and backend together with choices"
     with pytest.raises(InvalidCall, match=f"invalid stop='b': expected {allowed}"):
         gen("x", choices=["a"], temperature=0, stop="b", backend="other")
 

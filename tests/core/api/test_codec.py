@@ -7,7 +7,7 @@ from hypothesis import given
 
 from forkroot.core.api.codec import pack, unpack
 from forkroot.core.api.protocol import Call, InvalidCall, Text, UnsupportedCall
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 
 from ...carried import ANSWERS, CALLS, ERRORS, INFO
 

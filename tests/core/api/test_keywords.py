@@ -33,6 +33,8 @@ def program(s: Any, question: str) -> None:
         (lambda: replace(Sampling(), top_P=1), "did you mean top_p?"),
         (lambda: Call((Text("a"),), timeout=3), "did you mean deadline?"),
         (lambda: Call((), temperature=0), r"temperature is of Sampling: Call\(..., Sampling\(temp"),
+        (lambda: Call((), regex="a"), r"; constraints are objects: Call\(.*, constraint=Regex\("),
+        (lambda: Call((), json_schema={}), r"constraint=JsonSchema\(...\)\)$"),
         (lambda: JsonSchema({}, seperators=1), "did you mean separators?"),
         (lambda: Chat((), tool=()), "did you mean tools?"),
         (lambda: ForkHint("a", branch=2), "did you mean branches?"),

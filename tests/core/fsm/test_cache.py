@@ -87,7 +87,7 @@ def test_what_is_no_constraint_error_is_not_kept() -> None:
     assert cache.get(Regex("a")).cursor().forced() == b"a"
 
 
-def test_constraints_are_told_apart() -> None:
+def test_constraints_are_distinguished() -> None:
     keys = [
         cache_key(constraint)
         for constraint in (

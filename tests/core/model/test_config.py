@@ -44,7 +44,7 @@ def read(folder: Path, generation: dict[str, Any] | None = None, **changes: Any)
     return ModelConfig.from_folder(folder)
 
 
-def test_what_is_not_said_follows_from_the_rest(tmp_path: Path) -> None:
+def test_what_is_not_set_follows_from_the_rest(tmp_path: Path) -> None:
     config = read(tmp_path)
     assert (config.num_kv_heads, config.head_dim, config.dtype) == (4, 16, "float32")
     assert (config.rope, config.is_tied) == (RopeConfig(10_000.0), False)

@@ -88,7 +88,9 @@ def test_a_name_in_two_files_is_refused(folder: Path) -> None:
         ("notes.txt", "a checkpoint folder holds it$"),
     ],
 )
-def test_what_is_no_checkpoint_is_told_by_what_it_is(tmp_path: Path, file: str, told: str) -> None:
+def test_what_is_not_a_checkpoint_is_reported_as_what_it_is(
+    tmp_path: Path, file: str, told: str
+) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("{}")
     with pytest.raises(InvalidModel, match=told):
@@ -162,7 +164,7 @@ def test_a_stored_head_of_a_tied_model_is_passed_over(make_checkpoint: MakeCheck
 
 
 @pytest.mark.parametrize("stored", [torch.bfloat16, torch.float16])
-def test_weights_are_loaded_in_the_asked_precision(folder: Path, stored: torch.dtype) -> None:
+def test_weights_are_loaded_in_the_requested_precision(folder: Path, stored: torch.dtype) -> None:
     edit(folder, lambda ts: ts.update({name: t.to(stored) for name, t in ts.items()}))
     assert load(folder).dtype == torch.float32
     assert load(folder, torch.bfloat16).dtype == torch.bfloat16

@@ -30,7 +30,7 @@ from forkroot.core.fsm.grammar.matcher import Library
 from forkroot.core.fsm.grammar.rules import schema_grammar
 from forkroot.core.fsm.json_schema.schema import schema_pattern
 from forkroot.core.fsm.plan import plan_of
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.regex.regex import compile_regex, from_choices
 from forkroot.core.fsm.tokens.finish import ShortestFinish
 from forkroot.core.fsm.tokens.regular import Compiled, automaton

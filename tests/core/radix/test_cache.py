@@ -370,7 +370,7 @@ def test_counters_say_what_happened() -> None:
     _put(cache, "abcd", "abxy")
     cache.release(cache.acquire("", _ints("abxy"), 99))
     assert cache.counters == Counters(
-        acquires=3, asked=12, matched=6, inserted=6, duplicated=0, evicted=0, splits=1
+        acquires=3, requested=12, matched=6, inserted=6, duplicated=0, evicted=0, splits=1
     )
     assert cache.clear() == 6
     assert cache.counters.evicted == 6

@@ -87,7 +87,7 @@ def test_what_comes_back_is_what_left(is_eager, num_host) -> None:
         machine.release(0)
     machine.check()
     machine.cache.clear()
-    assert (machine.cache.num_free, machine.host.num_held, machine.cache.num_nodes) == (40, 0, 0)
+    assert (machine.cache.num_free, machine.host.num_stored, machine.cache.num_nodes) == (40, 0, 0)
     if num_host > 1:
         assert machine.host.num_loaded > 0
 
@@ -115,7 +115,7 @@ def test_tokens_that_were_saved_when_cached_leave_without_a_copy() -> None:
     machine.check()
 
 
-def test_where_the_pool_has_no_room_what_is_away_stays_away() -> None:
+def test_offloaded_tokens_stay_offloaded_where_the_pool_has_no_room() -> None:
     machine = Machine(8, 100, is_eager=False)
     machine.run("", ints(1, 2, 3, 4, 5))
     machine.release(0)
@@ -145,10 +145,10 @@ def test_what_is_fetched_ahead_comes_back_where_slots_are_free_and_only_there() 
     assert machine.cache.fetch("", ints(1, 2, 3, 4, 5), 5) == 0  # all slots are taken
     machine.release(0)
     machine.cache.free(machine.cache.allocate(6))
-    asked = machine.cache.counters.asked
+    requested = machine.cache.counters.requested
     assert machine.cache.fetch("", ints(1, 2, 3, 4, 5, 6), 6) == 5
     assert machine.cache.fetch("", ints(1, 2, 3, 4, 5, 6), 6) == 0  # it is there
-    assert machine.cache.counters.asked == asked
+    assert machine.cache.counters.requested == requested
     num_loaded = machine.host.num_loaded
     assert machine.run("", ints(1, 2, 3, 4, 5, 6)) == 5
     assert machine.host.num_loaded == num_loaded

@@ -15,7 +15,7 @@ def rows(count: int, num_top: int, value: float = -1.0, size: int = 1000) -> Log
     return Logprobs.of([value] * count, [top] * count, num_top)
 
 
-def test_rows_with_fewer_alternatives_than_asked_for_are_not_known():
+def test_rows_with_fewer_alternatives_than_requested_are_not_known():
     found = rows(4, 2)
     assert [found.num_known(0, 4, k) for k in (0, 1, 2, 3)] == [4, 4, 4, 0]
     assert found.num_known(1, 3, 2) == 2
@@ -35,7 +35,7 @@ def test_a_row_is_taken_over_only_where_it_knows_more():
     kept.check(6)
 
 
-def test_a_small_vocabulary_gives_fewer_alternatives_than_asked_for():
+def test_a_small_vocabulary_gives_fewer_alternatives_than_requested():
     kept = Logprobs.unknown(2)
     kept.write(0, rows(2, 9, size=3))
     assert kept.num_known(0, 2, 9) == 2

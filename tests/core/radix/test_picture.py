@@ -9,7 +9,14 @@ from xml.etree import ElementTree
 import pytest
 
 from forkroot.core.radix.node import NodeView
-from forkroot.core.radix.picture import Twig, printable, shorten, tree_lines, tree_svg, tree_twigs
+from forkroot.core.radix.picture import (
+    Branch,
+    printable,
+    shorten,
+    tree_branches,
+    tree_lines,
+    tree_svg,
+)
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -157,8 +164,8 @@ def grown(rng: random.Random, size: int) -> tuple[NodeView, ...]:
     )
 
 
-def below(twig: Twig) -> Iterator[Twig]:
-    for child in twig.children:
+def below(branch: Branch) -> Iterator[Branch]:
+    for child in branch.children:
         yield child
         yield from below(child)
 
@@ -167,26 +174,26 @@ def below(twig: Twig) -> Iterator[Twig]:
 def test_no_picture_grows_beyond_its_limits_and_none_loses_a_token(seed: int) -> None:
     rng = random.Random(seed)
     views = grown(rng, rng.randrange(1, 80))
-    (whole,) = tree_twigs(views, label, max_edges=10**6, max_depth=100)
-    assert whole.num_hidden == 0 and not any(twig.num_hidden for twig in below(whole))
+    (whole,) = tree_branches(views, label, max_edges=10**6, max_depth=100)
+    assert whole.num_hidden == 0 and not any(branch.num_hidden for branch in below(whole))
     total = sum(len(view.tokens) for view in views)
-    assert sum(twig.num_tokens for twig in below(whole)) == whole.num_tokens == total
+    assert sum(branch.num_tokens for branch in below(whole)) == whole.num_tokens == total
     for max_edges in range(0, 40, 3):
-        (cut,) = tree_twigs(views, label, max_edges, max_depth=5)
+        (cut,) = tree_branches(views, label, max_edges, max_depth=5)
         assert cut.size <= 1 + max_edges
         assert len(drawn(views, max_edges=max_edges, max_depth=5)) == cut.size
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_svg_is_xml_with_one_box_for_each_twig_and_one_line_for_each_edge(seed: int) -> None:
+def test_an_svg_is_xml_with_one_box_for_each_branch_and_one_line_for_each_edge(seed: int) -> None:
     views = grown(random.Random(seed), 50)
-    (root,) = tree_twigs(views, label, max_edges=30, max_depth=12)
+    (root,) = tree_branches(views, label, max_edges=30, max_depth=12)
     picture = ElementTree.fromstring(tree_svg(views, label, max_edges=30, max_depth=12))
     groups = picture.findall(SVG + "g")
     assert len(groups) == root.size
     assert len(picture.findall(SVG + "path")) == root.size - 1
     titles = [title.text for group in groups for title in group.findall(SVG + "title")]
-    assert titles == [root.text, *(twig.text for twig in below(root))]
+    assert titles == [root.text, *(branch.text for branch in below(root))]
 
 
 def test_boxes_of_an_svg_lie_inside_it_and_do_not_overlap() -> None:

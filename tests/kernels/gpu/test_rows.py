@@ -8,10 +8,10 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton")
 
-from forkroot.kernels.gpu.attention.writing import write
-from forkroot.kernels.gpu.gates import silu_mul
+from forkroot.kernels.gpu.activation import silu_mul
+from forkroot.kernels.gpu.attention.kv_write import write
 from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
-from forkroot.kernels.gpu.rotary import turn
+from forkroot.kernels.gpu.rotary import apply_rotary
 
 from .closeness import is_close, poisoned
 
@@ -47,7 +47,7 @@ def test_a_residual_is_added_before_its_norm(dtype, device) -> None:
     assert is_close(found, normed(there.cpu(), weight), dtype)
 
 
-def test_pairs_are_turned_in_place_and_nothing_else(dtype, device) -> None:
+def test_pairs_are_rotated_in_place_and_nothing_else(dtype, device) -> None:
     torch.manual_seed(3)
     x, angles = (
         torch.randn(5, 9, 16).to(dtype),
@@ -55,7 +55,7 @@ def test_pairs_are_turned_in_place_and_nothing_else(dtype, device) -> None:
     )
     pairs = torch.view_as_complex(x[:, :7].float().reshape(5, 7, 8, 2)) * angles
     there = x.clone().to(device)
-    turn(there[:, :7], angles.to(device))
+    apply_rotary(there[:, :7], angles.to(device))
     assert is_close(there[:, :7], torch.view_as_real(pairs).reshape(5, 7, 16), dtype)
     assert torch.equal(there[:, 7:].cpu(), x[:, 7:])
 

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from ....api.protocol import InvalidCall
 from ...regex.chars import single, union
+from ...regex.errors import InvalidSchema, UnsupportedSchema
 from ...regex.limits import Limits, Meter
-from ...regex.refusals import Unreadable, Unsayable
 from ...regex.regex import EmptyPattern, automaton_of
 from ...regex.tree import END, Alt, Capture, Look, Loop, Net, Seq, Set, Tree
 from .neighbours import TooFar, without_looks
@@ -20,7 +20,7 @@ _LIMITS = Limits(states=10_000, work=1_000_000, seconds=SECONDS)
 
 
 def texts_of(tree: Tree, source: str) -> Texts:
-    """The texts of a tree. source: the pattern that it was read from. Raises Unreadable."""
+    """The texts of a tree. source: the pattern that it was read from. Raises InvalidSchema."""
     try:
         found = _plain(without_looks(tree))
     except TooFar:
@@ -35,17 +35,17 @@ def common_texts(
     found: tuple[Texts, ...], unlike: tuple[Texts, ...], others: tuple[str, ...]
 ) -> Machine | None:
     """The texts that are in all of `found`, in none of `unlike` and none of `others`; None: there
-    are none. Raises Unsayable where their automaton is too large."""
+    are none. Raises UnsupportedSchema where their automaton is too large."""
     first, *rest = sorted(map(tree_of, found), key=_is_free)
     looks: list[Tree] = [Look(Seq((tree, END)), is_ahead=True) for tree in rest]
     never = [*map(tree_of, unlike), *map(_text, others)]
     looks += [Look(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
     try:
-        return machine_of(Seq((*looks, first)), "what is said of a string")
+        return machine_of(Seq((*looks, first)), "the keywords of a string")
     except Empty:
         return None
-    except Unreadable as error:
-        raise Unsayable(str(error)) from None
+    except InvalidSchema as error:
+        raise UnsupportedSchema(str(error)) from None
 
 
 def _is_free(tree: Tree) -> bool:
@@ -57,12 +57,12 @@ def _text(text: str) -> Tree:
     return Seq(tuple(Set(single(char)) for char in text))
 
 
-class Empty(Unreadable):
+class Empty(InvalidSchema):
     """Patterns that are found in no text."""
 
 
 def machine_of(tree: Tree, source: str) -> Machine:
-    """The automaton of a tree. Raises Unreadable where it is too large, or accepts nothing."""
+    """The automaton of a tree. Raises InvalidSchema where it is too large, or accepts nothing."""
     meter = Meter("pattern", source, _LIMITS)
     try:
         rows, accepting, start, partition = automaton_of(tree, meter)
@@ -70,7 +70,7 @@ def machine_of(tree: Tree, source: str) -> Machine:
         raise Empty("patterns that are found in some text") from None
     except InvalidCall as error:
         allowed = getattr(error, "allowed", "smaller patterns")
-        raise Unreadable(f"{allowed}, in {source[:60]!r}") from None
+        raise InvalidSchema(f"{allowed}, in {source[:60]!r}") from None
     order = [start, *(state for state in range(1, len(rows)) if state != start)]
     number = {state: i for i, state in enumerate(order)}
     sets = partition.sets()
@@ -83,7 +83,9 @@ def machine_of(tree: Tree, source: str) -> Machine:
         arcs = ((common(union(pairs), ANY_CHAR.ranges), after) for after, pairs in to.items())
         found.append(tuple(arc for arc in arcs if arc[0]))
     if sum(map(len, found)) > MAX_ARCS:
-        raise Unreadable(f"patterns whose automaton has at most {MAX_ARCS} arcs; {source[:60]!r}")
+        raise InvalidSchema(
+            f"patterns whose automaton has at most {MAX_ARCS} arcs; {source[:60]!r}"
+        )
     return Machine(tuple(found), tuple(accepting[state] for state in order))
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ...regex import chars
 from ...regex.chars import Ranges
-from ...regex.refusals import Unreadable
+from ...regex.errors import InvalidSchema
 from .automata import texts_of
 from .ecmachars import Scanner
 from .ecmatree import read_tree
@@ -39,12 +39,12 @@ class Variant(NamedTuple):
 @lru_cache(maxsize=256)
 def read_pattern(source: str, is_wide: bool = False) -> Texts:
     """The texts in which this regular expression is found by both dialects; with `is_wide` those in
-    which either finds it. Raises Unreadable."""
+    which either finds it. Raises InvalidSchema."""
     if len(source) > MAX_LENGTH:
-        raise Unreadable(f"patterns of at most {MAX_LENGTH} characters")
+        raise InvalidSchema(f"patterns of at most {MAX_LENGTH} characters")
     try:
         return _read_plain(source, is_wide)
-    except Unreadable:
+    except InvalidSchema:
         return texts_of(read_tree(source, is_wide), source)
 
 
@@ -55,7 +55,7 @@ def _read_plain(source: str, is_wide: bool) -> Texts:
     if reader.position < len(source):
         raise reader.fault(reader.position, "a ) without a group")
     if not variants:
-        raise Unreadable("patterns that are found in some text")
+        raise InvalidSchema("patterns that are found in some text")
     return Either(tuple(_searched(variant, is_wide) for variant in variants))
 
 
@@ -94,7 +94,7 @@ class _Reader(Scanner):
     def _before_lookbehind(self, rows: list[Variant]) -> list[Variant]:
         """Rows before a lookbehind that need not be there, which are left out."""
         if any(row.at_start or row.at_end or lengths(Row(row.texts))[0] for row in rows):
-            raise self.unsupported(self.position, "lookbehind inside")
+            raise self.unsupported(self.position, "a lookbehind after other text")
         return [Variant()]
 
     def _not_behind(self, depth: int) -> list[Variant]:
@@ -108,7 +108,7 @@ class _Reader(Scanner):
             raise self.fault(start, "an unclosed group")
         texts = variants[0].texts
         if len(variants) > 1 or len(texts) != 1 or not isinstance(texts[0], Chars):
-            raise self.unsupported(start, "lookbehind of more than a character")
+            raise self.unsupported(start, "a lookbehind of more than one character")
         if variants[0].at_start or variants[0].at_end:
             raise self.unsupported(start, "an anchor in lookbehind")
         other = self._one(chars.complement(texts[0].ranges), start)
@@ -126,7 +126,7 @@ class _Reader(Scanner):
             if row.at_end and not (depth or self.is_wide) and lengths(Row(item.texts))[0]:
                 continue
             if (item.at_start and row.texts) or (row.at_end and item.texts):
-                raise self.unsupported(start, "an anchor inside")
+                raise self.unsupported(start, "an anchor in the middle")
             texts = row.texts + item.texts
             joined.append(Variant(texts, row.at_start or item.at_start, row.at_end or item.at_end))
         return joined

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...regex import chars
 from ...regex.chars import Ranges
+from ...regex.errors import InvalidSchema, invalid_pattern, unsupported_pattern
 from ...regex.escapes import HEX
-from ...regex.refusals import Unreadable, beyond, faulty
 from .spelling import SURROGATES, common
 from .strings import ANY_CHAR
 
@@ -37,13 +37,13 @@ class Scanner:
         self.is_wide = is_wide
         self.ignores_case = self.dot_all = False
 
-    def fault(self, position: int, what: str) -> Unreadable:
+    def fault(self, position: int, what: str) -> InvalidSchema:
         """The error for what is no regular expression at all."""
-        return Unreadable(faulty(self.source, position, what, " in `re` and ECMA-262"))
+        return InvalidSchema(invalid_pattern(self.source, position, what, " in `re` and ECMA-262"))
 
-    def unsupported(self, position: int, what: str) -> Unreadable:
+    def unsupported(self, position: int, what: str) -> InvalidSchema:
         """The error for what these can do and an automaton cannot."""
-        return Unreadable(beyond(self.source, position, what))
+        return InvalidSchema(unsupported_pattern(self.source, position, what))
 
     def atom(self, char: str) -> Ranges:
         """The set that begins with this character, which was taken; it may be empty."""

@@ -11,6 +11,7 @@ from ...regex import chars
 from ...regex.atomic import without_backtracking
 from ...regex.backreferences import Unbounded, expanded
 from ...regex.chars import Ranges
+from ...regex.errors import AHEAD_IN_LOOKBEHIND
 from ...regex.tree import (
     END,
     LAST,
@@ -40,7 +41,7 @@ _ANYTHING = Loop(Set(ANY_CHAR.ranges), 0, None)
 
 
 def read_tree(source: str, is_wide: bool) -> Tree:
-    """The texts in which a pattern is found, as `ecma.read_pattern` has it. Raises Unreadable."""
+    """The texts in which a pattern is found, as in `ecma.read_pattern`. Raises InvalidSchema."""
     reader = _TreeReader(source, is_wide)
     tree = reader.whole()
     try:
@@ -134,13 +135,13 @@ class _TreeReader(Scanner):
         else:
             ranges = self.atom(char)
             tree = Set(ranges) if ranges else NOTHING
-        place = self.position
+        suffix_start = self.position
         counts = self.counts()
         if counts is None:
             return tree
-        suffix = self.suffix(place)
+        suffix = self.suffix(suffix_start)
         if suffix == "+":
-            return self._atomic(Loop(tree, *counts), num_lazy, place, "possessive repeats")
+            return self._atomic(Loop(tree, *counts), num_lazy, suffix_start, "possessive repeats")
         self._groups.num_lazy += bool(suffix)
         return Loop(tree, *counts)
 
@@ -156,7 +157,7 @@ class _TreeReader(Scanner):
             return None
         self.take()
         if found not in "^A" and self._groups.num_behind:
-            raise self.unsupported(start, "in lookbehind what looks ahead")
+            raise self.unsupported(start, AHEAD_IN_LOOKBEHIND)
         if found in "^A":
             return LINE_START if self._is_multiline and found == "^" else START
         if found in "$Z":
@@ -204,7 +205,7 @@ class _TreeReader(Scanner):
 
     def _look(self, depth: int, start: int, is_ahead: bool, is_wanted: bool) -> Tree:
         if is_ahead and self._groups.num_behind:
-            raise self.unsupported(start, "in lookbehind what looks ahead")
+            raise self.unsupported(start, AHEAD_IN_LOOKBEHIND)
         self._groups.num_behind += not is_ahead
         self.is_wide ^= not is_wanted
         tree = self._either(depth + 1)

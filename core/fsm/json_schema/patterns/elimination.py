@@ -6,7 +6,7 @@ Each state is replaced by the ways through it, the one with the fewest first.
 from __future__ import annotations
 
 from ...regex.chars import union
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 from .strings import Chars, Either, Machine, Repeat, Row, Texts
 
 MAX_NODES = 4_000
@@ -15,7 +15,7 @@ START, END = -1, -2
 
 
 def without_machines(texts: Texts) -> Texts:
-    """The same texts without automata. Raises Unsayable where that would be too large."""
+    """The same texts without automata. Raises UnsupportedSchema where that would be too large."""
     match texts:
         case Machine():
             return _Eliminator(texts).run()
@@ -71,7 +71,7 @@ class _Eliminator:
                 found = way if known is None else _either(known, way)
                 size, depth = _size(found)
                 if size > MAX_NODES or depth > MAX_DEPTH:
-                    raise Unsayable("patterns that are short without lookaround inside")
+                    raise UnsupportedSchema("patterns that are short without lookaround inside")
                 self.ways[source][to] = found
                 self.back[to].add(source)
 

@@ -15,7 +15,7 @@ class Interval:
     is_low_open: bool = False
     is_high_open: bool = False
 
-    def meet(self, other: Interval) -> Interval:
+    def intersect(self, other: Interval) -> Interval:
         """The numbers that lie in both."""
         lows = [(i.low, i.is_low_open) for i in (self, other) if i.low is not None]
         highs = [(i.high, i.is_high_open) for i in (self, other) if i.high is not None]

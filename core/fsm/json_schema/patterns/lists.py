@@ -15,7 +15,7 @@ from .strings import repeated
 
 
 class Layout(NamedTuple):
-    """What stands between two items, and between a key and its value."""
+    """The separators between two items, and between a key and its value."""
 
     comma: str
     colon: str

@@ -40,29 +40,29 @@ def parts_of(source: str) -> Parts:
     if not source.startswith("^") or groups is None:
         return Parts((source,))
     found, unlike = list[str](), list[str]()
-    prefix, place = "^", 1
-    while place < len(source):
-        end = groups.get(place)
-        is_wanted = _AHEAD.get(source[place : place + 3])
+    prefix, position = "^", 1
+    while position < len(source):
+        end = groups.get(position)
+        is_wanted = _AHEAD.get(source[position : position + 3])
         if end is None or is_wanted is None:
-            size = _atom(source, place)
+            size = _atom(source, position)
             if not size:
                 break
-            prefix, place = prefix + source[place : place + size], place + size
+            prefix, position = prefix + source[position : position + size], position + size
             continue
         if source[end + 1 : end + 2] in _REPEATS:
             return Parts((source,))
-        inner = f"{prefix}(?:{source[place + 3 : end]})"
+        inner = f"{prefix}(?:{source[position + 3 : end]})"
         (found if is_wanted else unlike).append(inner)
-        place = end + 1
-    if prefix == "^" and (tempered := _TEMPERED.fullmatch(source, place)):
+        position = end + 1
+    if prefix == "^" and (tempered := _TEMPERED.fullmatch(source, position)):
         return Parts((f"^.{tempered['times']}$", *found), (*unlike, tempered["inner"]))
-    rest = _without_end(source, place, groups, found, unlike)
+    rest = _without_end(source, position, groups, found, unlike)
     return Parts((f"{prefix}{rest}", *found), tuple(unlike))
 
 
 def check_pattern(source: str) -> None:
-    """Raise Unreadable for a pattern that cannot be honoured."""
+    """Raise InvalidSchema for a pattern that cannot be honoured."""
     parts = parts_of(source)
     for part in parts.found:
         read_pattern(part)
@@ -94,45 +94,45 @@ def _without_end(
     return f"{source[start:opened]}$"
 
 
-def _atom(source: str, place: int) -> int:
+def _atom(source: str, position: int) -> int:
     """The size of what stands for one character here, once; 0: something else does."""
-    char = source[place]
+    char = source[position]
     if char == "\\":
-        size = 2 if source[place + 1 : place + 2] not in ("", *_NO_ESCAPES) else 0
+        size = 2 if source[position + 1 : position + 2] not in ("", *_NO_ESCAPES) else 0
     elif char == "[":
-        size = _class_end(source, place) + 1 - place
+        size = _class_end(source, position) + 1 - position
     else:
         size = char not in _NO_ATOMS
-    return 0 if source[place + size : place + size + 1] in _REPEATS else size
+    return 0 if source[position + size : position + size + 1] in _REPEATS else size
 
 
 def _groups(source: str) -> dict[int, int] | None:
     """Where each outermost group begins and ends; None where alternatives stand beside them, or
     where groups or classes are not closed."""
-    ends, opened, place = dict[int, int](), list[int](), 0
-    while place < len(source):
-        char = source[place]
+    ends, opened, position = dict[int, int](), list[int](), 0
+    while position < len(source):
+        char = source[position]
         if char == "\\":
-            place += 1
+            position += 1
         elif char == "[":
-            place = _class_end(source, place)
+            position = _class_end(source, position)
         elif char == "(":
-            opened.append(place)
+            opened.append(position)
         elif char == ")":
             if not opened:
                 return None
             start = opened.pop()
             if not opened:
-                ends[start] = place
+                ends[start] = position
         elif char == "|" and not opened:
             return None
-        place += 1
+        position += 1
     return None if opened else ends
 
 
-def _class_end(source: str, place: int) -> int:
+def _class_end(source: str, position: int) -> int:
     """Where the class ends that begins here; at the end of the pattern if nowhere."""
-    place += 1
-    while place < len(source) and source[place] != "]":
-        place += 2 if source[place] == "\\" else 1
-    return min(place, len(source))
+    position += 1
+    while position < len(source) and source[position] != "]":
+        position += 2 if source[position] == "\\" else 1
+    return min(position, len(source))

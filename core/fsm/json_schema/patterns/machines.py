@@ -6,7 +6,7 @@ Knows nothing of how an automaton is found.
 from __future__ import annotations
 
 from ...regex.chars import Ranges
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 
 Rows = tuple[tuple[tuple[Ranges, int], ...], ...]
 MAX_STATES = 10_000
@@ -45,7 +45,7 @@ def of_lengths(
     rows: Rows, accepting: tuple[bool, ...], low: int, high: int | None
 ) -> tuple[Rows, tuple[bool, ...]] | None:
     """The automaton of the texts of `low` to `high` characters; None: there are none. Raises
-    Unsayable where it is too large."""
+    UnsupportedSchema where it is too large."""
     last = low if high is None else high
     states, queue = {(0, 0): 0}, [(0, 0)]
     found: list[list[tuple[Ranges, int]]] = []
@@ -58,7 +58,9 @@ def of_lengths(
                 queue.append(key)
             row.append((ranges, states[key]))
         if len(queue) > MAX_STATES:
-            raise Unsayable(f"a length beside a pattern whose automaton has {MAX_STATES} states")
+            raise UnsupportedSchema(
+                f"a length beside a pattern whose automaton has {MAX_STATES} states"
+            )
         found.append(row)
     ends = [accepting[state] and length >= low for state, length in queue]
     return _live(found, ends)

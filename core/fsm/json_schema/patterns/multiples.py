@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import chain, count, takewhile
 from math import floor, lcm
 
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 from .intervals import Interval
 from .numbers import LARGEST, NUM_DIGITS, NUM_EXACT, integers, number_pattern
 from .spelling import alternatives
@@ -44,7 +44,7 @@ def other_numbers(
     if kind == "integer":
         return whole
     if multiple is not None:
-        raise Unsayable("multipleOf beside `not` multipleOf for integers only")
+        raise UnsupportedSchema("multipleOf beside `not` multipleOf for integers only")
     parts = [whole, _both_signs(interval, lambda part: _uneven(part, unlike))]
     if interval.low is not None and interval.high is not None:
         is_narrow = floor(interval.low) == floor(interval.high) and min(unlike) >= 1
@@ -64,8 +64,8 @@ def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -
     )
     zero = Interval(low=Decimal(0))
     above = Interval(low=Decimal(0), is_low_open=True)
-    options = positive(interval.meet(zero))
-    negative = positive(mirror.meet(above))
+    options = positive(interval.intersect(zero))
+    negative = positive(mirror.intersect(above))
     options += [f"-{alternatives(negative)}"] if negative else []
     return alternatives(options) if options else None
 
@@ -73,7 +73,7 @@ def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -
 def _range(interval: Interval) -> tuple[int, int]:
     low, high = interval.integers()
     if (low or 0) > LARGEST:
-        raise Unsayable(f"integers of at most {NUM_DIGITS} digits")
+        raise UnsupportedSchema(f"integers of at most {NUM_DIGITS} digits")
     return max(low or 0, 0), LARGEST if high is None else min(high, LARGEST)
 
 
@@ -136,7 +136,7 @@ def _blocks(low: int, high: int, period: int, residues: Sequence[int]) -> list[s
 def _fractions(interval: Interval, multiple: Fraction) -> list[str]:
     """The multiples of a fraction in an interval from zero on: those near its start, and those
     further away whose doubles are exact."""
-    places = _decimals(multiple)
+    decimals = _decimals(multiple)
     low = Fraction(interval.low or 0)
     first = -(-low // multiple)
     listed: list[str] = []
@@ -145,9 +145,9 @@ def _fractions(interval: Interval, multiple: Fraction) -> list[str]:
         value = (first + step) * multiple
         if value > LARGEST or not _is_below(interval, value):
             return [_trie(listed)] if listed else []
-        if interval.holds(_decimal(value, places)) and _agree(value, multiple):
-            listed += _spellings(value, places)
-    far = _far_fractions(int(value) + 1, interval, multiple, places)
+        if interval.holds(_decimal(value, decimals)) and _agree(value, multiple):
+            listed += _spellings(value, decimals)
+    far = _far_fractions(int(value) + 1, interval, multiple, decimals)
     return [*([_trie(listed)] if listed else []), *far]
 
 
@@ -155,7 +155,7 @@ def _is_below(interval: Interval, value: Fraction) -> bool:
     return interval.high is None or value <= Fraction(interval.high)
 
 
-def _far_fractions(start: int, interval: Interval, multiple: Fraction, places: int) -> list[str]:
+def _far_fractions(start: int, interval: Interval, multiple: Fraction, decimals: int) -> list[str]:
     """Multiples from `start` on whose quotients are found exactly."""
     error = abs(Fraction(float(multiple)) / multiple - 1)
     if error >= Fraction(1, 2**54):
@@ -166,13 +166,13 @@ def _far_fractions(start: int, interval: Interval, multiple: Fraction, places: i
         return []
     if common != 1:
         return _periodic(start, end, common, [0])
-    parts = [Fraction(k, 10**places) for k in range(1, 10 ** min(places, 4))]
+    parts = [Fraction(k, 10**decimals) for k in range(1, 10 ** min(decimals, 4))]
     exact = [
         part
         for part in parts
         if part % multiple == 0 and not part.denominator & (part.denominator - 1)
     ]
-    texts = [text[1:] for part in exact for text in _spellings(part, places)]
+    texts = [text[1:] for part in exact for text in _spellings(part, decimals)]
     heads = alternatives(integers(start, end - 1)) if start < end else str(start)
     return [heads + (f"{_trie(texts)}?" if texts else "")]
 
@@ -192,43 +192,43 @@ def _other_integers(
     if low > high or any(wanted % number == 0 for number in excluded):
         return []
     if period > MAX_LISTED:
-        raise Unsayable(f"numbers that are no multiples of at most {MAX_LISTED}")
+        raise UnsupportedSchema(f"numbers that are no multiples of at most {MAX_LISTED}")
     residues = [r for r in range(0, period, wanted) if all(r % number for number in excluded)]
     return _periodic(low, high, period, residues) if residues else []
 
 
 def _uneven(interval: Interval, unlike: Sequence[Fraction]) -> list[str]:
     """Numbers with more decimals than any multiple has, between two integers of an interval."""
-    places = max(map(_decimals, unlike))
+    decimals = max(map(_decimals, unlike))
     low, high = _range(interval)
     is_whole = all(u.denominator == 1 for u in unlike)
     high = min(high, 10 ** (NUM_EXACT - 3 if is_whole else NUM_WHOLE)) - 1
     if interval.low is not None and Fraction(low) < Fraction(interval.low):
         low += 1
-    if low > high or places > MAX_DECIMALS - NUM_WHOLE:
+    if low > high or decimals > MAX_DECIMALS - NUM_WHOLE:
         return []
-    return [rf"{alternatives(integers(low, high))}\.[0-9]{{{places},{places + 2}}}[1-9]"]
+    return [rf"{alternatives(integers(low, high))}\.[0-9]{{{decimals},{decimals + 2}}}[1-9]"]
 
 
 def _decimals(number: Fraction) -> int:
     """Digits behind the point of a decimal fraction."""
     found = next((i for i in range(MAX_DECIMALS + 1) if (number * 10**i).denominator == 1), None)
     if found is None:
-        raise Unsayable(f"multipleOf with at most {MAX_DECIMALS} decimals")
+        raise UnsupportedSchema(f"multipleOf with at most {MAX_DECIMALS} decimals")
     return found
 
 
-def _decimal(value: Fraction, places: int) -> Decimal:
-    return Decimal(int(value * 10**places)).scaleb(-places)
+def _decimal(value: Fraction, decimals: int) -> Decimal:
+    return Decimal(int(value * 10**decimals)).scaleb(-decimals)
 
 
-def _spellings(value: Fraction, places: int) -> Iterator[str]:
+def _spellings(value: Fraction, decimals: int) -> Iterator[str]:
     """A number with as few decimals as it needs, and with up to so many."""
-    whole, part = divmod(int(value * 10**places), 10**places)
-    digits = f"{part:0{places}}".rstrip("0")
+    whole, part = divmod(int(value * 10**decimals), 10**decimals)
+    digits = f"{part:0{decimals}}".rstrip("0")
     if not digits:
         yield str(whole)
-    for size in range(max(len(digits), 1), places + 1):
+    for size in range(max(len(digits), 1), decimals + 1):
         yield f"{whole}.{digits:0<{size}}"
 
 

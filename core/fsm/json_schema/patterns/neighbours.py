@@ -1,4 +1,4 @@
-"""Lookaround of one character, written into what stands beside it.
+"""Rewrites lookaround of one character into the parts next to it.
 
 `[a-z-]+(?<!-)\\.` is `[a-z-]*[a-z]\\.`, and a word boundary after a letter asks that no letter
 follows. The counts of a pattern stay as they are, so that it stays as small as it was.
@@ -24,18 +24,18 @@ class TooFar(Exception):
 
 
 class Edge(NamedTuple):
-    """What may stand beside: characters, and the end of the text."""
+    """What may be next to it: characters, and the end of the text."""
 
     ranges: Ranges = EVERYTHING
     can_end: bool = True
 
-    def meet(self, other: Edge) -> Edge:
+    def intersect(self, other: Edge) -> Edge:
         """What both allow."""
         return Edge(common(self.ranges, other.ranges), self.can_end and other.can_end)
 
     @property
     def is_never(self) -> bool:
-        """Whether nothing may stand there."""
+        """Whether nothing may be there."""
         return not (self.ranges or self.can_end)
 
 
@@ -43,7 +43,7 @@ ANY = Edge()
 
 
 class Branch(NamedTuple):
-    """A tree without lookaround, and what must stand before and behind what it matches."""
+    """A tree without lookaround, and what must precede and follow its match."""
 
     tree: Tree = Seq()
     before: Edge = ANY
@@ -146,11 +146,11 @@ def _pair(one: Branch, other: Branch) -> Iterable[Branch]:
     tail = _first(other.tree, one.after.ranges)
     yield Branch(Seq((head, tail)), one.before, other.after)
     if _is_nullable(one.tree):
-        yield Branch(tail, one.before.meet(other.before), other.after)
+        yield Branch(tail, one.before.intersect(other.before), other.after)
     if _is_nullable(other.tree):
-        yield Branch(head, one.before, one.after.meet(other.after))
+        yield Branch(head, one.before, one.after.intersect(other.after))
     if _is_nullable(one.tree) and _is_nullable(other.tree):
-        yield Branch(Seq(), one.before.meet(other.before), one.after.meet(other.after))
+        yield Branch(Seq(), one.before.intersect(other.before), one.after.intersect(other.after))
 
 
 def _merged(branches: Iterable[Branch]) -> list[Branch]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 from .digits import (
     any_fraction,
     digits,
@@ -48,17 +48,17 @@ def number_pattern(interval: Interval) -> str | None:
 
 
 def _clipped(interval: Interval, low: Decimal, is_open: bool) -> Interval:
-    return interval.meet(Interval(low, Decimal(LARGEST + 1), is_open, True))
+    return interval.intersect(Interval(low, Decimal(LARGEST + 1), is_open, True))
 
 
 def _room(interval: Interval) -> int:
     """How many decimals a number of this interval may have."""
     if (interval.low or 0) > LARGEST or (interval.high or 0) < -LARGEST:
-        raise Unsayable(f"numbers of at most {NUM_DIGITS} digits before the point")
+        raise UnsupportedSchema(f"numbers of at most {NUM_DIGITS} digits before the point")
     bounds = [abs(int(bound)) for bound in (interval.low, interval.high) if bound is not None]
     longest = max((len(str(bound)) for bound in bounds if bound <= LARGEST), default=0)
     if longest > NUM_EXACT and (interval.is_low_open or interval.is_high_open):
-        raise Unsayable(f"exclusive bounds of at most {NUM_EXACT} digits")
+        raise UnsupportedSchema(f"exclusive bounds of at most {NUM_EXACT} digits")
     return max(1, NUM_EXACT - longest)
 
 

@@ -14,7 +14,7 @@ import re
 
 from ....api.protocol import COMPACT
 from ...regex.chars import Ranges, complement, union
-from ...regex.refusals import Unreadable
+from ...regex.errors import InvalidSchema
 
 SHORT = {0x08: "b", 0x09: "t", 0x0A: "n", 0x0C: "f", 0x0D: "r", 0x22: '"', 0x5C: "\\"}
 PLAIN: Ranges = ((0x20, 0x22), (0x23, 0x5C), (0x5D, 0xD800), (0xE000, 0x110000))
@@ -51,12 +51,14 @@ def kind_of(value: object) -> str:
 
 
 def value_text(value: object, separators: tuple[str, str] = COMPACT) -> str:
-    """JSON of a value; raises Unreadable where it has none."""
+    """JSON of a value; raises InvalidSchema where it has none."""
     try:
         text = _encoder(separators).encode(value)
         text.encode()
     except (TypeError, ValueError, RecursionError):
-        raise Unreadable("finite JSON values of moderate depth, without lone surrogates") from None
+        raise InvalidSchema(
+            "finite JSON values of moderate depth, without lone surrogates"
+        ) from None
     return text
 
 

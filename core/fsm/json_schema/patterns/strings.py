@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...regex.chars import Ranges, union
-from ...regex.refusals import Unsayable
+from ...regex.errors import UnsupportedSchema
 from .machines import largest_length, least_length, of_lengths
 from .spelling import alternatives, contains, one_char
 
@@ -131,7 +131,7 @@ def repeated(item: str, low: int, high: int | None) -> str:
 
 
 def holds(texts: Texts, text: str) -> bool:
-    """Whether this text is one of them. Raises Unsayable where that takes too many steps."""
+    """Whether this text is one of them. Raises UnsupportedSchema after too many steps."""
     return len(text) in _Walk(text).ends(texts, frozenset({0}))
 
 
@@ -155,7 +155,7 @@ def first_chars(texts: Texts) -> Ranges | None:
 def limited(texts: Texts, low: int, high: int | None) -> Texts | None:
     """Those of `low` to `high` characters; None: there are none.
 
-    Raises Unsayable where several parts of the texts would have to count together.
+    Raises UnsupportedSchema where several parts of the texts would have to count together.
     """
     least, most = lengths(texts)
     if least >= low and (high is None or (most is not None and most <= high)):
@@ -236,7 +236,7 @@ def _limited_repeat(
         return part if low or part is None else Either((Row(), part))
     least, most = lengths(item)
     if least != most or not least:
-        raise Unsayable("a length beside a pattern whose repeats are of one length")
+        raise UnsupportedSchema("a length beside a pattern whose repeats are of one length")
     first = max(first, -(-low // least))
     highs = [last] if last is not None else []
     highs += [high // least] if high is not None else []
@@ -255,7 +255,7 @@ def _limited_row(items: tuple[Texts, ...], low: int, high: int | None) -> Texts 
         return None if part is None else Row((*items[:first], part, *items[first + 1 :]))
     num_splits = 1 if high is None else (high - fixed + 1) ** (len(varied) - 1)
     if high is None or num_splits > MAX_SPLITS or not all(_is_simple(items[i]) for i in varied):
-        raise Unsayable("a length beside a pattern of one varied part, or of short ones")
+        raise UnsupportedSchema("a length beside a pattern of one varied part, or of short ones")
     rows: list[Texts | None] = []
     others, before = Row(items[first + 1 :]), sum(least for least, _ in sizes[:first])
     for length in range(sizes[first][0], high - fixed + 1):
@@ -298,7 +298,7 @@ class _Walk:
         """Where a member may end that begins at one of these places."""
         self._num_steps += 1 + len(starts)
         if self._num_steps > MAX_STEPS:
-            raise Unsayable(f"patterns that are found in a text in {MAX_STEPS} steps")
+            raise UnsupportedSchema(f"patterns that are found in a text in {MAX_STEPS} steps")
         match texts:
             case Chars(ranges):
                 text = self._text
@@ -317,16 +317,16 @@ class _Walk:
                 return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
 
     def _machine_ends(self, machine: Machine, start: int) -> frozenset[int]:
-        found, state, place = set[int](), 0, start
+        found, state, position = set[int](), 0, start
         while True:
             self._num_steps += 1
             if machine.accepting[state]:
-                found.add(place)
-            code = ord(self._text[place]) if place < len(self._text) else -1
+                found.add(position)
+            code = ord(self._text[position]) if position < len(self._text) else -1
             after = [to for ranges, to in machine.rows[state] if contains(ranges, code)]
             if not after:
                 return frozenset(found)
-            state, place = after[0], place + 1
+            state, position = after[0], position + 1
 
     def _repeat_ends(
         self, item: Texts, low: int, high: int | None, starts: frozenset[int]

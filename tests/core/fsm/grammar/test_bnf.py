@@ -37,7 +37,7 @@ ws     ::= | " " | "\n" [ \t]{0,20}
 
 
 def matcher_of(source: str, syntax: str = "gbnf") -> Matcher:
-    return GrammarGuide(explore(read_grammar(source, syntax), LIBRARY), LIBRARY).narrow(b"")
+    return GrammarGuide(explore(read_grammar(source, syntax), LIBRARY), LIBRARY).byte_matcher(b"")
 
 
 def accepts(matcher: Matcher, text: str) -> bool:

@@ -63,7 +63,7 @@ def allowed_one_by_one(guide: GrammarGuide, written: bytes, vocabulary: Vocabula
         if vocabulary.is_end[token]:
             is_allowed = guide.cursor(written).is_accepting
         else:
-            matcher = guide.narrow(written + data)
+            matcher = guide.byte_matcher(written + data)
             is_allowed = bool(data) and matcher is not None and not matcher.is_error()
         if is_allowed:
             found.append(token)
@@ -93,7 +93,7 @@ def test_the_same_sums_in_every_notation(syntax: str) -> None:
     for text in (b"1", b"1+2-30", b"(1-(2))", b"((0))+7"):
         assert guide.cursor(text).is_accepting
     for text in (b"", b"1+", b"(1", b"()", b"1++2", b"(1))"):
-        matcher = guide.narrow(text)
+        matcher = guide.byte_matcher(text)
         assert matcher is None or not matcher.is_accepting()
 
 
@@ -153,7 +153,7 @@ def test_a_token_joins_what_is_written_where_its_rest_may_come_next(written: str
     for size in range(1, len(data)):
         tail = data[-size:]
         rests = [own[size:] for own in PIECES.token_bytes if own.startswith(tail)]
-        expected = any(rest and guide.narrow(data + rest) is not None for rest in rests)
+        expected = any(rest and guide.byte_matcher(data + rest) is not None for rest in rests)
         assert cursor.joins(tail) is expected
 
 
@@ -313,11 +313,11 @@ def test_a_wide_budget_takes_nothing_away() -> None:
 
 def test_the_known_end_does_not_depend_on_how_the_text_was_cut_into_tokens() -> None:
     text = b'{"value":12,"children":[{"value":-3,"name":"ab'
-    whole = guide_of(schema_grammar(TREE)).trail(text).end
+    whole = guide_of(schema_grammar(TREE)).end_tracker(text).end
     guide = guide_of(schema_grammar(TREE))
     for size in range(0, len(text) + 1, 3):
-        guide.trail(text[:size])
-    assert guide.trail(text).end == whole == b'","children":[]}]}'
+        guide.end_tracker(text[:size])
+    assert guide.end_tracker(text).end == whole == b'","children":[]}]}'
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_a_vocabulary_without_all_bytes_is_steered_to_what_it_can_spell() -> Non
         assert guide.cursor(text).is_accepting
 
 
-def test_the_error_of_a_broken_grammar_is_told_once() -> None:
+def test_the_error_of_an_invalid_grammar_is_reported_once() -> None:
     with pytest.raises(InvalidCall) as caught:
         guide_of("start: foo\n", PIECES_LIBRARY)
     assert str(caught.value).count("invalid ") == 1

@@ -15,7 +15,7 @@ from forkroot.core.fsm.grammar.ending import END
 from forkroot.core.fsm.grammar.matcher import Library, Matcher
 from forkroot.core.fsm.grammar.rules import schema_grammar
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 from ..json_schema.test_schema_samples import WORDS, simple_schema, some_instance
@@ -110,7 +110,7 @@ def test_places_from_which_no_value_comes_are_left_out() -> None:
     assert matcher.validate_tokens(list(b'{"a')) == 2
 
 
-def test_tagged_options_that_lead_back_to_themselves_are_told_apart() -> None:
+def test_tagged_options_that_lead_back_to_themselves_are_distinguished() -> None:
     pair = {"left": {"$ref": "#"}, "right": {"$ref": "#"}}
     schema = {
         "oneOf": [

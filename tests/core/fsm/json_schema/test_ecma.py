@@ -14,7 +14,7 @@ from forkroot.core.fsm.grammar.rules import schema_grammar
 from forkroot.core.fsm.json_schema.patterns.ecma import read_pattern
 from forkroot.core.fsm.json_schema.patterns.lookaround import Parts, is_in, parts_of
 from forkroot.core.fsm.json_schema.patterns.strings import holds
-from forkroot.core.fsm.regex.refusals import Unreadable
+from forkroot.core.fsm.regex.errors import InvalidSchema
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 LIBRARY = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))
@@ -60,7 +60,7 @@ def test_lookaround_at_the_ends_becomes_patterns_of_its_own() -> None:
     [
         (r"(.*)\1", "backreferences"),
         ("(?:a|ab)*+", "possessive"),
-        ("(?<=a(?=b))c", "looks ahead"),
+        ("(?<=a(?=b))c", "inside a lookbehind"),
         (r"\p{Script=Greek}", "Unicode properties"),
         ("a$b", "found in some text"),
         ("a(?=b)c", "found in some text"),
@@ -69,7 +69,7 @@ def test_lookaround_at_the_ends_becomes_patterns_of_its_own() -> None:
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(source: str, what: str) -> None:
-    with pytest.raises(Unreadable, match=what):
+    with pytest.raises(InvalidSchema, match=what):
         is_in(source, "a")
 
 

@@ -48,14 +48,14 @@ def test_options_kept_apart_inside_a_property_stay_apart() -> None:
         assert not accepts(found, {"p": {"a": 1, "b": 1}})
 
 
-def test_an_option_without_a_type_is_kept_to_the_types_by_which_it_is_told_from_others() -> None:
+def test_an_option_without_a_type_is_limited_to_the_types_that_distinguish_it() -> None:
     options = [{"required": ["a"], "properties": {"a": WHOLE}}, {"type": "string"}]
     found = matcher_of({"oneOf": options, "allOf": [{"anyOf": [{"minLength": 3}]}]})
     assert accepts(found, {"a": 1})
     assert not accepts(found, "abc") or not accepts(found, 5)
 
 
-def test_options_with_pattern_properties_are_told_apart_by_a_constant() -> None:
+def test_options_with_pattern_properties_are_distinguished_by_a_constant() -> None:
     def kind(name: str) -> dict[str, Any]:
         return {
             "type": "object",

@@ -13,7 +13,7 @@ from forkroot.core.api.protocol import InvalidCall, Regex, UnsupportedCall
 from forkroot.core.fsm.json_schema.patterns.formats import read_format
 from forkroot.core.fsm.json_schema.patterns.strings import lengths, squeezed
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.tokens.regular import automaton
 
 TEXT = {"type": "string"}
@@ -154,7 +154,7 @@ def test_all_of_is_met_as_a_whole() -> None:
     assert accepted({"enum": [1, 2, "x"], "const": 2.0}, 1, 2, "x") == [2]
 
 
-def test_one_of_takes_options_that_are_told_apart() -> None:
+def test_one_of_takes_options_that_are_distinguished() -> None:
     cat = {"type": "object", "properties": {"kind": {"const": "cat"}}, "required": ["kind"]}
     dog = {"type": "object", "properties": {"kind": {"const": "dog"}}, "required": ["kind"]}
     values = ({"kind": "cat"}, {"kind": "dog"}, {"kind": "cow"})
@@ -181,7 +181,7 @@ def test_of_options_that_overlap_each_is_taken_without_the_others() -> None:
     assert accepted(either, {"a": 1}, {"b": 1}, {"a": 1, "b": 1}, {}) == [{"a": 1}, {"b": 1}]
 
 
-def test_options_are_told_apart_from_all_that_the_others_allow() -> None:
+def test_options_are_distinguished_from_all_that_the_others_allow() -> None:
     one = {"type": "object", "properties": {"t": {"const": 1}}}
     two = {"type": "object", "properties": {"t": {"const": 2}}, "required": ["t"]}
     inner = {"oneOf": [one, two]}

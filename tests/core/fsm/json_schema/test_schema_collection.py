@@ -14,7 +14,7 @@ from forkroot.core.fsm.grammar.ending import END
 from forkroot.core.fsm.grammar.matcher import Library, Matcher
 from forkroot.core.fsm.grammar.rules import schema_grammar
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 CASES: list[dict[str, Any]] = json.loads(

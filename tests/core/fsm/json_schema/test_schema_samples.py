@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 
 from forkroot.core.api.protocol import InvalidCall
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.regex.refusals import NotRegular
+from forkroot.core.fsm.regex.errors import NotRegular
 
 NAMES = ("id", "name", 'a"b', "naïve", "x-1", "tab\t", "", "日本", "\U0001f600")
 WORDS = ("", "a", "ab\n", 'say "hi"', "back\\slash", "é", "\u2028", "\U0001f600", "\x7f", "\x01")

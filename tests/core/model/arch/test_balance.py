@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forkroot.core.model.arch.balance import balance, turned_shares, value_shares
+from forkroot.core.model.arch.balance import balance, rotary_scales, value_scales
 
 HEADS, KV_HEADS, DIM, HIDDEN = 4, 2, 64, 96
 
@@ -73,11 +73,11 @@ def test_norms_of_heads_are_scaled_in_the_place_of_queries_and_keys() -> None:
     assert (found_norms[:, 22:] == 1).all()
 
 
-def test_pairs_that_are_turned_together_are_scaled_alike() -> None:
+def test_pairs_that_are_rotated_together_are_scaled_alike() -> None:
     random = torch.Generator().manual_seed(4)
     queries, keys = (torch.rand(n, DIM, generator=random).exp2() for n in (HEADS, KV_HEADS))
     keys[0, 5], keys[1, 8:10], queries[3, 12:14] = 1000.0, 0.001, 5000.0
-    of_queries, of_keys = turned_shares(queries, keys)
+    of_queries, of_keys = rotary_scales(queries, keys)
     assert torch.equal(of_queries * of_keys.repeat_interleave(2, 0), torch.ones(HEADS, DIM))
     assert torch.equal(of_keys[:, ::2], of_keys[:, 1::2])
     assert (of_keys.frexp().mantissa == 0.5).all()
@@ -90,8 +90,8 @@ def test_pairs_that_are_turned_together_are_scaled_alike() -> None:
 def test_values_become_alike() -> None:
     sizes = torch.rand(KV_HEADS, DIM, generator=torch.Generator().manual_seed(5)) + 1
     sizes[0, 3], sizes[1, 4], sizes[1, 5] = 700.0, 0.002, 0.0
-    shares = value_shares(sizes)
-    assert (shares.frexp().mantissa == 0.5).all()
-    alike = (shares * sizes)[sizes > 0]
+    scales = value_scales(sizes)
+    assert (scales.frexp().mantissa == 0.5).all()
+    alike = (scales * sizes)[sizes > 0]
     assert alike.max() / alike.min() < 4
-    assert shares.isfinite().all()
+    assert scales.isfinite().all()

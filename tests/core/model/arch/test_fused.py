@@ -276,7 +276,7 @@ class OtherAttention(CpuAttention):
         return super().attend(*args, **kwargs).neg()
 
 
-def test_an_attention_with_ways_of_its_own_is_asked() -> None:
+def test_an_attention_of_its_own_kind_is_called() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
     decoder.attention = OtherAttention(NUM_SLOTS, PLAIN.num_kv_heads, torch.float32)
     root = placement.add(list(range(60)))
@@ -293,7 +293,7 @@ class OtherRows(PlainRows):
         return PlainRows.silu_mul(gate_up).neg_()
 
 
-def test_rows_with_ways_of_their_own_are_asked() -> None:
+def test_rows_of_their_own_kind_are_called() -> None:
     models = [
         Llama(PLAIN, RandomWeights(PLAIN), CPU, Ranks(), rows) for rows in (None, OtherRows())
     ]

@@ -111,7 +111,7 @@ def test_a_revision_is_a_setting_on_the_command_line_too(
         ({"quantization_config": {"quant_method": "awq"}}, "quantization_config"),
     ],
 )
-def test_what_cannot_be_run_is_told_with_the_reason_and_without_a_download(
+def test_what_cannot_be_run_is_reported_with_the_reason_and_without_a_download(
     keys: dict[str, Any],
     reason: str,
     hub: Hub,
@@ -137,7 +137,7 @@ def test_quantized_weights_are_seen_in_their_headers(
     assert f"{NAME} stores weights as I8; expected F32" in told["reason"]
 
 
-def test_a_disk_that_is_too_small_is_told_with_all_that_is_known(
+def test_a_disk_that_is_too_small_is_reported_with_all_that_is_known(
     hub: Hub, qwen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
@@ -146,7 +146,7 @@ def test_a_disk_that_is_too_small_is_told_with_all_that_is_known(
     assert told["num_slots"] > 0 and told["free_disk_bytes"] == 1000
 
 
-def test_a_gated_model_and_a_wrong_name_are_told_as_when_they_are_loaded(
+def test_a_gated_model_and_a_wrong_name_are_reported_as_when_they_are_loaded(
     hub: Hub, qwen: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.repositories[NAME].is_gated = True
@@ -154,7 +154,7 @@ def test_a_gated_model_and_a_wrong_name_are_told_as_when_they_are_loaded(
     assert f"did you mean {NAME}?" in checked("Qwen/Qwen2.5-0.5B-instuct", capsys)["reason"]
 
 
-def test_nothing_is_said_of_the_port_where_the_model_has_no_possible_name(
+def test_the_port_is_not_reported_where_the_model_has_no_possible_name(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["serve", "no-such-model", "--port", "1"]) == 2

@@ -139,7 +139,7 @@ def test_a_cached_commit_is_used_without_asking(hub: Hub, tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
-def test_offline_the_cache_is_used_and_nothing_asked(
+def test_offline_the_cache_is_used_without_a_request(
     variable: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = model_folder(NAME)
@@ -179,13 +179,13 @@ def test_a_hub_that_does_not_answer_leaves_the_cache(
     assert "run `hf download someone/other`" in told
 
 
-def test_a_misspelled_name_is_told_with_the_one_that_was_meant(hub: Hub) -> None:
+def test_a_misspelled_name_is_reported_with_a_suggestion(hub: Hub) -> None:
     told = refusal("someone/tiny-modl")
     assert told.startswith("model='someone/tiny-modl' is not a folder here, and the hub has no")
     assert told.endswith(f"did you mean {NAME}?")
 
 
-def test_a_folder_here_may_have_been_meant(
+def test_a_folder_here_may_be_suggested(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "checkpoints" / "llama").mkdir(parents=True)
@@ -194,14 +194,14 @@ def test_a_folder_here_may_have_been_meant(
     assert refusal("checkpoints/lama").endswith("did you mean 'checkpoints/llama'?")
 
 
-def test_a_missing_revision_is_told_with_those_that_are_there(hub: Hub, tiny: Path) -> None:
+def test_a_missing_revision_is_reported_with_the_existing_ones(hub: Hub, tiny: Path) -> None:
     hub.repositories[NAME].branches["v1.0"] = tiny
     told = refusal(f"{NAME}@v1.1")
     assert "has no revision 'v1.1'; expected a commit, or one of main, v1.0" in told
     assert told.endswith("did you mean v1.0?")
 
 
-def test_a_gated_model_is_told_with_its_page_and_how_to_pass_a_token(
+def test_a_gated_model_is_reported_with_its_page_and_how_to_pass_a_token(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.repositories[NAME].is_gated = True

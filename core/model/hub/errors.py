@@ -16,12 +16,12 @@ from .names import HubName
 TOKEN = "set HF_TOKEN to a token of your account, or run `hf auth login`"
 
 
-class Absent(InvalidModel):
+class NotOnHub(InvalidModel):
     """The hub has no such model, or did not say; a folder may have been meant."""
 
 
-class Unreachable(Absent):
-    """The hub cannot be asked now; what is cached may do."""
+class HubUnreachable(NotOnHub):
+    """The hub cannot be reached now; the cache may suffice."""
 
 
 def download_command(name: HubName) -> str:
@@ -43,7 +43,7 @@ def translated(
         raise InvalidModel(_gated(name, page, library.get_token() is not None)) from error
     except errors.RepositoryNotFoundError as error:
         hint = did_you_mean(name.repo, others(False))
-        raise Absent(
+        raise NotOnHub(
             f"the hub has no model {name.repo!r} that you may see ({page}); "
             f"for a private one {TOKEN}{hint}"
         ) from error
@@ -67,24 +67,24 @@ def translated(
         raise _of_system(error, name, cache) from error
 
 
-def unreachable(endpoint: str, error: BaseException) -> Unreachable:
+def unreachable(endpoint: str, error: BaseException) -> HubUnreachable:
     """The error where a hub does not answer."""
     while error.__cause__ is not None:  # the library wraps the network's error in its own
         error = error.__cause__
-    told = str(error).strip().splitlines() or [type(error).__name__]
-    return Unreachable(f"the hub ({endpoint}) cannot be reached: {told[0]}")
+    message = str(error).strip().splitlines() or [type(error).__name__]
+    return HubUnreachable(f"the hub ({endpoint}) cannot be reached: {message[0]}")
 
 
-def no_room(name: HubName, needed: str, free: str, cache: Path) -> InvalidModel:
+def disk_full(name: HubName, needed: str, free: str, cache: Path) -> InvalidModel:
     """The error where a disk is too small."""
-    told = f"{name} needs {needed} of disk, and {cache} has {free} free"
-    return InvalidModel(f"{told}; set HF_HUB_CACHE to a folder on a larger disk")
+    message = f"{name} needs {needed} of disk, and {cache} has {free} free"
+    return InvalidModel(f"{message}; set HF_HUB_CACHE to a folder on a larger disk")
 
 
 def _gated(name: HubName, page: str, has_token: bool) -> str:
     if has_token:
-        told = "the account of your token has no access yet: ask for it, or accept its licence,"
-        return f"{name.repo} is gated, and {told} at {page}"
+        message = "the account of your token has no access yet: ask for it, or accept its licence,"
+        return f"{name.repo} is gated, and {message} at {page}"
     return f"{name.repo} is gated: accept its licence at {page}, then {TOKEN}"
 
 
@@ -97,15 +97,15 @@ def _of_status(error: Any, name: HubName, page: str, endpoint: str) -> InvalidMo
     if status == 404:
         return InvalidModel(f"{name} lacks a file that it lists: {error.response.url}")
     if status == 429:
-        return Unreachable(f"{endpoint} answers no more requests for now (429): {TOKEN}")
-    return Unreachable(f"{endpoint} answered with status {status}")
+        return HubUnreachable(f"{endpoint} answers no more requests for now (429): {TOKEN}")
+    return HubUnreachable(f"{endpoint} answered with status {status}")
 
 
 def _of_system(error: OSError, name: HubName, cache: Path) -> InvalidModel:
     if error.errno == errno.ENOSPC:
-        return no_room(name, "more room", "none", cache)
+        return disk_full(name, "more room", "none", cache)
     if isinstance(error, PermissionError):
         place = "set HF_HUB_CACHE to a folder that you may write to"
         return InvalidModel(f"{error.filename or cache} cannot be written; {place}")
-    told = os.strerror(error.errno) if error.errno else str(error).strip()
-    return InvalidModel(f"{name} could not be downloaded: {told}; run it again to resume")
+    message = os.strerror(error.errno) if error.errno else str(error).strip()
+    return InvalidModel(f"{name} could not be downloaded: {message}; run it again to resume")

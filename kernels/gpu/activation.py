@@ -1,4 +1,4 @@
-"""The gate of a feed-forward: silu of one half of a row times the other."""
+"""SiLU and multiply: the gated activation of an MLP."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ def _silu_mul(gate_up, out, row_stride, out_stride, size, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     is_column = column < size
-    place = gate_up + row * row_stride + column
-    gate = tl.load(place, mask=is_column, other=0.0).to(tl.float32)
-    up = tl.load(place + size, mask=is_column, other=0.0).to(tl.float32)
-    bent = (gate * tl.sigmoid(gate)).to(gate_up.dtype.element_ty).to(tl.float32)
-    tl.store(out + row * out_stride + column, (bent * up).to(out.dtype.element_ty), mask=is_column)
+    address = gate_up + row * row_stride + column
+    gate = tl.load(address, mask=is_column, other=0.0).to(tl.float32)
+    up = tl.load(address + size, mask=is_column, other=0.0).to(tl.float32)
+    activated = (gate * tl.sigmoid(gate)).to(gate_up.dtype.element_ty).to(tl.float32)
+    tl.store(
+        out + row * out_stride + column, (activated * up).to(out.dtype.element_ty), mask=is_column
+    )
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:

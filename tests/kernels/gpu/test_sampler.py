@@ -12,8 +12,8 @@ pytest.importorskip("triton")
 
 from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.sampler import sample, uniforms
-from forkroot.kernels.gpu.draws import draw
 from forkroot.kernels.gpu.masks import mask
+from forkroot.kernels.gpu.sampler import sample_tokens
 
 SIZE = 2500
 
@@ -22,7 +22,7 @@ def drawn(logits: torch.Tensor, draws: list[SamplingParams], device: torch.devic
     def floats(name: str) -> torch.Tensor:
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
-    found = draw(
+    found = sample_tokens(
         logits.to(device),
         floats("temperature").float(),
         floats("top_k").int(),
@@ -33,7 +33,7 @@ def drawn(logits: torch.Tensor, draws: list[SamplingParams], device: torch.devic
     return found.tolist()
 
 
-def test_every_filter_draws_what_the_sampler_draws(device) -> None:
+def test_every_filter_samples_what_the_sampler_samples(device) -> None:
     rng = np.random.default_rng(0)
     plain = SamplingParams(temperature=1.0)
     draws = [

@@ -1,4 +1,4 @@
-"""Draws tokens by FlashInfer's sampling kernels (0.6).
+"""Samples tokens by FlashInfer's sampling kernels (0.6).
 
 These take one seed for a call and tell rows apart by their place: up to 0.6.14 their kernels read
 the first of the seeds that they are given, and no other. So what a row gets depends on the rows
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 
-class FlashInferDraws:
+class FlashInferSampler:
     """The `Drawing` of FlashInfer. library: the module itself. Raises ImportError where it is not
     installed."""
 

@@ -14,7 +14,7 @@ def _write(
     pool,
     slots,
     kv,
-    pool_part,
+    pool_value,
     pool_head,
     pool_slot,
     kv_token,
@@ -28,11 +28,11 @@ def _write(
     slot = tl.load(slots + token).to(tl.int64)
     row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
     column = tl.arange(0, WIDTH)
-    here = (row < 2 * heads)[:, None] & (column < DIM)[None, :]
+    is_element = (row < 2 * heads)[:, None] & (column < DIM)[None, :]
     row = row.to(tl.int64)[:, None]
-    values = tl.load(kv + token * kv_token + row * kv_row + column[None, :], mask=here)
-    place = (row // heads) * pool_part + (row % heads) * pool_head + slot * pool_slot
-    tl.store(pool + place + column[None, :], values, mask=here)
+    values = tl.load(kv + token * kv_token + row * kv_row + column[None, :], mask=is_element)
+    offset = (row // heads) * pool_value + (row % heads) * pool_head + slot * pool_slot
+    tl.store(pool + offset + column[None, :], values, mask=is_element)
 
 
 def write(pool: Tensor, slots: Tensor, kv: Tensor) -> None:

@@ -15,7 +15,7 @@ from .node import Node
 OVERHEAD = 640  # bytes of four array headers and a place in the order, for each node
 
 
-class KeptLogprobs:
+class LogprobStore:
     """capacity: bytes that all of them may take; 0: none are kept. num_bytes: that they take."""
 
     def __init__(self, capacity: int) -> None:
@@ -24,7 +24,7 @@ class KeptLogprobs:
         self._nodes: OrderedDict[Node, int] = OrderedDict()  # least recently used first -> bytes
 
     def write(self, lowest: Node, start: int, found: Logprobs) -> None:
-        """Keep those of the tokens from position `start` on, which lie on the path to `lowest`."""
+        """Keep those of the tokens from position `start` on, which are on the path to `lowest`."""
         end = start + len(found)
         at: Node | None = lowest
         while at is not None and at.parent is not None and at.end > start and self.capacity:
@@ -47,8 +47,8 @@ class KeptLogprobs:
         """An edge was cut in two: each half has its part."""
         if lower.logprobs is None:
             return
-        cut, whole = upper.size, lower.logprobs
-        upper.logprobs, lower.logprobs = whole[:cut], whole[cut:]
+        num_upper, whole = upper.size, lower.logprobs
+        upper.logprobs, lower.logprobs = whole[:num_upper], whole[num_upper:]
         self._count(lower)
         self._count(upper)
         self._shrink()
@@ -67,12 +67,12 @@ class KeptLogprobs:
 
     def check(self, nodes: list[Node]) -> None:
         """Assert that all that is kept belongs to the tree's nodes, is counted once, and fits."""
-        held = [node for node in nodes if node.logprobs is not None]
-        assert set(held) == set(self._nodes), "log-probabilities are kept of nodes that are gone"
-        for node in held:
+        owners = [node for node in nodes if node.logprobs is not None]
+        assert set(owners) == set(self._nodes), "log-probabilities are kept of nodes that are gone"
+        for node in owners:
             assert node.logprobs is not None
             node.logprobs.check(node.size)
-        total = sum(map(_num_bytes, held))
+        total = sum(map(_num_bytes, owners))
         assert self.num_bytes == total, f"log-probabilities take {total}, not {self.num_bytes}"
         assert total <= self.capacity, f"log-probabilities take {total} of {self.capacity} bytes"
 

@@ -20,7 +20,7 @@ class Thread(NamedTuple):
     wanted: each must match. unwanted: none may match, all in one.
     """
 
-    place: int
+    nfa_state: int
     wanted: frozenset[Threads] = frozenset()
     unwanted: Threads = frozenset()
 
@@ -50,9 +50,9 @@ class _Looking:
         self.states: dict[tuple[Behind, Threads], int] = {}
         self.queue: list[tuple[Behind, Threads]] = []
         self.stepped: dict[tuple[Threads, int, Verdicts], Threads] = {}
-        self.entered: dict[tuple[Thread, Verdicts], Threads] = {}
-        self.led: dict[tuple[Behind, int], Behind] = {}
-        self.judged: dict[Behind, tuple[Verdicts, tuple[frozenset[int], ...]]] = {}
+        self.known_entries: dict[tuple[Thread, Verdicts], Threads] = {}
+        self.next_behind: dict[tuple[Behind, int], Behind] = {}
+        self.known_verdicts: dict[Behind, tuple[Verdicts, tuple[frozenset[int], ...]]] = {}
         self.work = 0
 
     def run(self, start: int) -> tuple[list[Row], list[bool]]:
@@ -67,11 +67,11 @@ class _Looking:
         state = self.states.setdefault((behind, threads), len(self.queue))
         if state == len(self.queue):
             self.queue.append((behind, threads))
-            self.meter.hold(state, self.meter.limits.states, "states")
+            self.meter.check_limit(state, self.meter.limits.states, "states")
         return state
 
     def _row(self, behind: Behind, threads: Threads) -> Row:
-        kinds = {self.nfa.kinds[thread.place] for thread in threads} - {-1}
+        kinds = {self.nfa.kinds[thread.nfa_state] for thread in threads} - {-1}
         classes = sorted({member for kind in kinds for member in self.members[kind]})
         row: Row = {}
         for member in classes:
@@ -85,53 +85,55 @@ class _Looking:
         """Where the lookbehinds are after a character of a class."""
         if not behind:
             return behind
-        found = self.led.get((behind, member))
+        found = self.next_behind.get((behind, member))
         if found is None:
             kinds, targets = self.nfa.kinds, self.nfa.targets
             found = tuple(
                 frozenset(
-                    targets[p] for p in places if kinds[p] >= 0 and member in self.sets[kinds[p]]
+                    targets[p]
+                    for p in nfa_states
+                    if kinds[p] >= 0 and member in self.sets[kinds[p]]
                 )
-                for places in self._verdicts(behind)[1]
+                for nfa_states in self._verdicts(behind)[1]
             )
-            self.led[behind, member] = found
+            self.next_behind[behind, member] = found
             self._spend(len(found))
         return found
 
     def _verdicts(self, behind: Behind) -> tuple[Verdicts, tuple[frozenset[int], ...]]:
-        """Which lookbehinds match what precedes, and the places that each is in."""
+        """Which lookbehinds match what precedes, and the NFA states of each."""
         if not behind:
             return (), ()
-        known = self.judged.get(behind)
+        known = self.known_verdicts.get(behind)
         if known is None:
             verdicts: list[bool] = []
-            places: list[frozenset[int]] = []
-            for (start, end), led in zip(self.nfa.behinds, behind, strict=True):
-                reached = self._reached((start, *led), verdicts)
+            nfa_states: list[frozenset[int]] = []
+            for (start, end), next_behind in zip(self.nfa.behinds, behind, strict=True):
+                reached = self._reached((start, *next_behind), verdicts)
                 verdicts.append(end in reached)
-                places.append(reached)
-            known = self.judged[behind] = tuple(verdicts), tuple(places)
-            self._spend(sum(map(len, places)))
+                nfa_states.append(reached)
+            known = self.known_verdicts[behind] = tuple(verdicts), tuple(nfa_states)
+            self._spend(sum(map(len, nfa_states)))
         return known
 
-    def _reached(self, places: Iterable[int], verdicts: list[bool]) -> frozenset[int]:
+    def _reached(self, nfa_states: Iterable[int], verdicts: list[bool]) -> frozenset[int]:
         """The places of a lookbehind that are reached without a character."""
-        seen, stack = set[int](), [*places]
+        seen, stack = set[int](), [*nfa_states]
         while stack:
-            place = stack.pop()
-            if place in seen:
+            nfa_state = stack.pop()
+            if nfa_state in seen:
                 continue
-            seen.add(place)
-            guard = self.nfa.guards.get(place)
+            seen.add(nfa_state)
+            guard = self.nfa.guards.get(nfa_state)
             if guard is None:
-                stack += self.nfa.empty[place]
+                stack += self.nfa.empty[nfa_state]
             elif verdicts[guard.number] is guard.is_wanted:
                 stack.append(guard.to)
         return frozenset(seen)
 
     def _enter(self, thread: Thread, verdicts: Verdicts) -> Threads:
         """The threads that a thread becomes without a character."""
-        known = self.entered.get((thread, verdicts))
+        known = self.known_entries.get((thread, verdicts))
         if known is not None:
             return known
         found, seen, stack = set[Thread](), set[Thread](), [thread]
@@ -140,20 +142,25 @@ class _Looking:
             if here in seen:
                 continue
             seen.add(here)
-            if here.place in self.nfa.guards:
+            if here.nfa_state in self.nfa.guards:
                 stack += self._past_guard(here, verdicts)
-            elif self.nfa.empty[here.place]:
-                stack += [here._replace(place=to) for to in self.nfa.empty[here.place]]
-            elif self.nfa.kinds[here.place] >= 0 or here.place in (self.nfa.end, self.nfa.met):
+            elif self.nfa.empty[here.nfa_state]:
+                stack += [here._replace(nfa_state=to) for to in self.nfa.empty[here.nfa_state]]
+            elif self._is_waiting(here):
                 found.add(here)
         self._spend(len(seen))
-        self.entered[thread, verdicts] = reduced = self._reduced(found)
+        self.known_entries[thread, verdicts] = reduced = self._reduced(found)
         return reduced
+
+    def _is_waiting(self, thread: Thread) -> bool:
+        """Whether it waits for a character, or is at an end."""
+        state = thread.nfa_state
+        return self.nfa.kinds[state] >= 0 or state in (self.nfa.end, self.nfa.met)
 
     def _past_guard(self, thread: Thread, verdicts: Verdicts) -> list[Thread]:
         """The thread behind a guard, if it may go on there."""
-        guard = self.nfa.guards[thread.place]
-        after = thread._replace(place=guard.to)
+        guard = self.nfa.guards[thread.nfa_state]
+        after = thread._replace(nfa_state=guard.to)
         if not guard.is_ahead:
             return [after] if verdicts[guard.number] is guard.is_wanted else []
         begun = self._enter(Thread(self.nfa.aheads[guard.number]), verdicts)
@@ -180,35 +187,35 @@ class _Looking:
         return known
 
     def _thread_after(self, thread: Thread, member: int, verdicts: Verdicts) -> Thread | None:
-        place, kind = thread.place, self.nfa.kinds[thread.place]
-        if place != self.nfa.met:
+        nfa_state, kind = thread.nfa_state, self.nfa.kinds[thread.nfa_state]
+        if nfa_state != self.nfa.met:
             if kind < 0 or member not in self.sets[kind]:
                 return None
-            place = self.nfa.targets[place]
+            nfa_state = self.nfa.targets[nfa_state]
         if not (thread.wanted or thread.unwanted):
-            return Thread(place)
+            return Thread(nfa_state)
         wanted = frozenset(self._step(item, member, verdicts) for item in thread.wanted)
         unwanted = self._step(thread.unwanted, member, verdicts)
         if NONE in wanted or unwanted == self.met:
             return None
-        return Thread(place, wanted - {self.met}, unwanted)
+        return Thread(nfa_state, wanted - {self.met}, unwanted)
 
     def _reduced(self, threads: Iterable[Thread]) -> Threads:
         """The same without threads that match less than another; `met` where any text will do."""
-        by_place: dict[int, list[Thread]] = {}
+        by_nfa_state: dict[int, list[Thread]] = {}
         for thread in threads:
-            by_place.setdefault(thread.place, []).append(thread)
-        if Thread(self.nfa.met) in by_place.get(self.nfa.met, ()):
+            by_nfa_state.setdefault(thread.nfa_state, []).append(thread)
+        if Thread(self.nfa.met) in by_nfa_state.get(self.nfa.met, ()):
             return self.met
         kept: list[Thread] = []
-        for group in by_place.values():
+        for group in by_nfa_state.values():
             kept += group if len(group) == 1 else _least(group)
         return frozenset(kept)
 
     def _is_match(self, threads: Threads, end: int) -> bool:
         """Whether one of the threads matches, if nothing follows."""
         return any(
-            thread.place == end
+            thread.nfa_state == end
             and all(self._is_match(item, self.nfa.met) for item in thread.wanted)
             and not self._is_match(thread.unwanted, self.nfa.met)
             for thread in threads
@@ -216,7 +223,7 @@ class _Looking:
 
     def _spend(self, work: int) -> None:
         self.work += 1 + work
-        self.meter.hold(self.work, self.meter.limits.work, "places visited")
+        self.meter.check_limit(self.work, self.meter.limits.work, "places visited")
         if self.work % 64 < 1 + work:
             self.meter.check_time()
 

@@ -12,7 +12,7 @@ import torch
 
 from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.sampling.sampler import uniforms
-from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
+from forkroot.kernels.gpu.flashinfer_sampler import FlashInferSampler
 
 from . import flashinfer_double
 
@@ -33,7 +33,7 @@ def drawn(
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
     before = logits.clone()
-    found = FlashInferDraws(library)(
+    found = FlashInferSampler(library)(
         logits.to(device),
         floats("temperature").float(),
         floats("top_k").int(),
@@ -102,7 +102,7 @@ def test_greedy_rows_get_the_likeliest_and_unsound_rows_none(library, device) ->
     assert 0 <= found[4] < 7 and found[5] == 0
 
 
-def test_a_batch_is_drawn_alike_again_and_another_seed_draws_otherwise(library, device) -> None:
+def test_a_batch_is_sampled_alike_again_and_another_seed_samples_otherwise(library, device) -> None:
     logits = torch.zeros(8, SIZE)
     draws = [SamplingParams(1.0, seed=seed) for seed in range(8)]
     others = [SamplingParams(1.0, seed=seed + 100) for seed in range(8)]
