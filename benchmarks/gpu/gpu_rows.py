@@ -26,7 +26,7 @@ from forkroot.benchmarks.gpu.gpu_bench import (
 from forkroot.core.api.batch import GREEDY, Draw
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.sampling.sampler import sample, uniforms
-from forkroot.kernels.devices import Drawing
+from forkroot.kernels.devices import DeviceSampler
 from forkroot.kernels.gpu.attention.writing import write
 from forkroot.kernels.gpu.draws import draw
 from forkroot.kernels.gpu.experts import Sorted, collect, spread
@@ -214,7 +214,7 @@ def _drawn(
     sizes: ModelConfig,
     kind: str,
     counts: tuple[int, ...],
-    draw: Drawing = draw,
+    draw: DeviceSampler = draw,
     is_alike: bool = True,
 ) -> Figures:
     """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and

@@ -14,7 +14,7 @@ _LEAST = 8192  # positions whose turns are computed at once
 
 class RotaryEmbedding:
     """The angles, growing with the position, by which pairs of numbers in queries and keys are
-    turned (`Rows.turn`).
+    turned (`Rows.apply_rotary`).
 
     Pairs are neighbours, (0, 1), (2, 3), ..., so that a turn is one complex product; checkpoints
     pair the halves of a head, and `interleave` brings their weights into this order. On a CPU the

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ....kernels.cpu.sampling.masks import masker
-from ....kernels.cpu.sampling.nucleus import Filters, drawer
+from ....kernels.cpu.sampling.nucleus import Filters, compiled_sampler
 from ...api.batch import GREEDY, Draw, Floats, Longs
 from .masks import likeliest, masked
 from .penalties import changed
@@ -73,10 +73,10 @@ def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = Non
 
 def _quick(logits: Tensor, draws: Sequence[Draw]) -> Longs | None:
     """The tokens, read from the logits as they are; None where draws ask for more than that."""
-    loops, under_masks = drawer(), masker()
+    loops, under_masks = compiled_sampler(), masker()
     assert loops is not None and under_masks is not None
     if all(draw is GREEDY for draw in draws):
-        return loops.likeliest(logits.contiguous().numpy())
+        return loops.greedy(logits.contiguous().numpy())
     if not all(map(_asks_for_token, draws)):
         return None
     if all(draw.mask is None for draw in draws):
@@ -100,7 +100,7 @@ def _tokens_only(tokens: Longs) -> Drawn:
 
 def can_draw(device: torch.device) -> bool:
     """Whether there are compiled loops that draw there; compiles them the first time."""
-    return device.type == "cpu" and drawer() is not None and masker() is not None
+    return device.type == "cpu" and compiled_sampler() is not None and masker() is not None
 
 
 def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
@@ -143,7 +143,7 @@ def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
 
 def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
     """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
-    loops = drawer()
+    loops = compiled_sampler()
     assert loops is not None
     filters = Filters(
         np.array([draw.top_k for draw in draws], np.int64),
@@ -152,7 +152,7 @@ def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Lo
     )
     temperatures = np.array([draw.temperature for draw in draws])
     rows = logits.contiguous().numpy()
-    return loops.draw(rows, temperatures, filters, uniforms(draws), has_holes)
+    return loops.sample(rows, temperatures, filters, uniforms(draws), has_holes)
 
 
 def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:

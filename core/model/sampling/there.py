@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....kernels.devices import Drawing
+from ....kernels.devices import DeviceSampler
 from ....kernels.gpu.upload import uploaded
 from ...api.batch import Draw, Floats, Ints
 from .fetch import Fetch
@@ -30,7 +30,7 @@ class Begun(NamedTuple):
 
 class _Settings(NamedTuple):
     """What draws ask for, on the device. temperatures, top_ks, top_ps, min_ps, numbers: as
-    `Drawing` has them. masked, words: rows that have a mask, and its bits. told: rows whose
+    `DeviceSampler` has them. masked, words: rows that have a mask, and its bits. told: rows whose
     log-probabilities are wanted. massed, scales: rows whose log-masses are, and at which
     temperature (float64)."""
 
@@ -46,7 +46,7 @@ class _Settings(NamedTuple):
     scales: Tensor
 
 
-def sample_there(logits: Tensor, draws: Sequence[Draw], draw: Drawing, fetch: Fetch) -> Begun:
+def sample_there(logits: Tensor, draws: Sequence[Draw], draw: DeviceSampler, fetch: Fetch) -> Begun:
     """Begin to draw a token for each row of logits [N, vocabulary] (float32, left as they are)."""
     there = _settings(draws, logits)
     free = changed(logits, draws)

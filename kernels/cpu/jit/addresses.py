@@ -20,8 +20,8 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .kept import is_kept, keep
-from .loops import told
+from .code_cache import enable_cache, is_cached
+from .loops import notifying
 
 Record: TypeAlias = npt.NDArray[np.void]
 Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
@@ -97,10 +97,10 @@ def enter(typing, address, a, b, c, d, e):
 
 @functools.cache
 def entry(function: Callable[..., None]) -> Entry:
-    """A function of five numbers (int64) in machine code that can be entered by its address, and
-    is kept for later processes where files can be. It lives as long as this process."""
+    """A function of five numbers (int64) in machine code that can be called by its address, and is
+    cached for later processes where files can be written. It lives as long as this process."""
     found = entry_compiler(function)
-    with told(function, is_kept(found, ENTERED)):
+    with notifying(function, is_cached(found, ENTERED)):
         found.compile()
     return found
 
@@ -108,7 +108,7 @@ def entry(function: Callable[..., None]) -> Entry:
 def entry_compiler(function: Callable[..., None]) -> Entry:
     """The same, with nothing compiled yet."""
     found = CFunc(function, sigutils.normalize_signature(ENTERED), {}, {"error_model": "numpy"})
-    keep(found)
+    enable_cache(found)
     return found
 
 

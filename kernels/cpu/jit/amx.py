@@ -1,10 +1,10 @@
-"""Tiles of numbers as a processor with AMX multiplies them, in code that numba compiles.
+"""AMX tiles in code that numba compiles.
 
-The processor has eight registers, tiles 0 to 7, each of 16 rows of 64 bytes, and multiplies two
-tiles of bfloat16 numbers into one of float32 sums sixteen times as fast as it multiplies float32.
-A float32 number is the exact sum of three bfloat16 numbers: thirds, here. Six of the nine products
-of thirds give float32's precision; the others are below it. Tile numbers are literals. Rows are
-read and written three times slower where they are not aligned to 64 bytes. Needs numba.
+The processor has eight tile registers, 0 to 7, each of 16 rows of 64 bytes. It multiplies two tiles
+of bfloat16 numbers into one of float32 sums sixteen times as fast as it multiplies float32. A
+float32 number is the exact sum of three bfloat16 terms (bf16x3). Six of the nine products of terms
+give float32's precision; the others are below it. Tile numbers are literals. Rows are read and
+written three times slower where they are not aligned to 64 bytes. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -28,7 +28,7 @@ from .vectors import rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
-THIRDS = 3
+TERMS = 3
 _ASK, _TILES = 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 _ARCH_PRCTL = 158
 _BYTE, _INT, _LONG = (ir.IntType(bits) for bits in (8, 32, 64))
@@ -230,17 +230,17 @@ def _put_rounded(builder, halves, place, rounded=rounded_bits):
 
 
 def _split(builder, halves, place, to, apart):
-    """Two vectors of 16 lanes as thirds; place: of an index."""
+    """Two vectors of 16 lanes as bfloat16 terms; place: of an index."""
     floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
     mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
-    for third in range(THIRDS):
+    for term in range(TERMS):
         first, second = (builder.bitcast(half, ints) for half in halves)
-        kept = [builder.and_(half, mask) for half in (first, second)]
-        pairs = builder.or_(builder.lshr(first, shift), kept[1])
+        uppers = [builder.and_(half, mask) for half in (first, second)]
+        pairs = builder.or_(builder.lshr(first, shift), uppers[1])
         builder.store(pairs, builder.bitcast(place(to), ints.as_pointer()), align=2)
-        if third < THIRDS - 1:
-            uppers = [builder.bitcast(half, floats) for half in kept]
-            halves = [builder.fsub(*both) for both in zip(halves, uppers, strict=True)]
+        if term < TERMS - 1:
+            upper_floats = [builder.bitcast(half, floats) for half in uppers]
+            halves = [builder.fsub(*both) for both in zip(halves, upper_floats, strict=True)]
             to = builder.add(to, apart)
 
 

@@ -12,9 +12,9 @@ from numba import njit
 from .vectors import (
     NARROW,
     WIDE,
+    fma,
     load,
     narrow,
-    plus_products,
     single,
     spread,
     store,
@@ -56,15 +56,15 @@ def _squares(x, at, dim):
     total = wide()
     for i in range(0, whole, WIDE):
         number = load(x, at + i, total)
-        total = plus_products(total, number, number)
+        total = fma(total, number, number)
     some = narrow()
     for i in range(whole, most, NARROW):
         number = load(x, at + i, some)
-        some = plus_products(some, number, number)
+        some = fma(some, number, number)
     rest = single()
     for i in range(most, dim):
         number = load(x, at + i, rest)
-        rest = plus_products(rest, number, number)
+        rest = fma(rest, number, number)
     return summed(total) + summed(some) + summed(rest)
 
 

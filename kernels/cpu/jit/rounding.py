@@ -1,7 +1,6 @@
-"""How loops over bfloat16 keys and values round what meets these in products: queries, and the
-softmax's weights. All of them round alike, so that a step gives the same numbers by any of them.
-Where no tiles of bfloat16 are multiplied, and for float32 keys, nothing is rounded. Needs numba.
-"""
+"""How loops over bfloat16 keys and values round queries and softmax weights. All of them round
+alike, so that a step gives the same numbers by any of them. Without AMX, and for float32 keys,
+nothing is rounded. Needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -74,9 +73,10 @@ def rounded_weight(typing, x, kind):
 
 
 @intrinsic
-def peak_for(typing, x, kind):
-    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
-    rounded (`rounded_for`): these are rounded alike below any integer."""
+def row_max_for(typing, x, kind):
+    """The row maximum that softmax weights are relative to: x itself, or the next integer where
+    weights are rounded (`rounded_for`), which scales them by a power of two and so keeps their
+    rounding."""
 
     def emit(context, builder, signature, args):
         x = args[0]

@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-CHUNK = 8  # numbers of a row that are adjacent in packed rows
+CHUNK = 8  # adjacent numbers of a row in packed rows
 _LINE = 64  # bytes of a cache line
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _SHORT, _BYTES = ir.IntType(16), ir.IntType(8).as_pointer()
@@ -52,7 +52,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
     """
 
     @intrinsic
-    def meet(
+    def accumulate_tile(
         typing, height, rows, start, panels, at, apart, depth, ahead, ahead_at, step, sums, to,
         sums_apart, is_first,
     ):  # fmt: skip
@@ -82,7 +82,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
         tiles = (long, rows, long, panels, long, long, long)
         return types.void(*tiles, ahead, long, long, sums, long, long, types.boolean), emit
 
-    return meet
+    return accumulate_tile
 
 
 class _Tile:

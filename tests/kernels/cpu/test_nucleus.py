@@ -9,10 +9,10 @@ pytest.importorskip("numba")
 
 from numba import njit
 
-from forkroot.kernels.cpu.sampling import draws
-from forkroot.kernels.cpu.sampling.nucleus import Drawer, Filters
+from forkroot.kernels.cpu.sampling import sampler
+from forkroot.kernels.cpu.sampling.nucleus import CompiledSampler, Filters
 
-DRAWER = Drawer()
+DRAWER = CompiledSampler()
 
 
 def weights_of(rows: np.ndarray, temperature: float = 1.0) -> np.ndarray:
@@ -104,7 +104,7 @@ def test_a_row_that_is_no_numbers_gives_no_token(
         rows = np.zeros((3, size))
         rows[1, place], rows[2, -1] = value, 1.0
         assert (drawn(rows, temperature) < 0).tolist() == [False, True, False]
-        assert DRAWER.likeliest(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
+        assert DRAWER.greedy(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -120,7 +120,7 @@ def drawn(
     num = len(rows)
     filters = Filters(np.full(num, top_k), np.full(num, 0.9), np.zeros(num, np.float32))
     numbers, temperatures = np.linspace(0, 0.999, num), np.full(num, temperature)
-    tokens = DRAWER.draw(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
+    tokens = DRAWER.sample(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
     assert (tokens >= -1).all()
     return tokens
 
@@ -128,18 +128,18 @@ def drawn(
 @pytest.mark.parametrize("size", [1, 31, 64, 300, 9000])
 def test_of_equals_the_first_is_the_likeliest(size: int) -> None:
     rows = np.random.default_rng(size).integers(-9, 9, (20, size)).astype(np.float32)
-    assert DRAWER.likeliest(rows).tolist() == rows.argmax(-1).tolist()
+    assert DRAWER.greedy(rows).tolist() == rows.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("num", [32, 640, 2048])
 def test_weights_are_packed_alike_on_any_processor(num: int) -> None:
     weights = np.random.default_rng(num).random(num).astype(np.float32)
-    singly = njit(draws.packed_singly)
+    singly = njit(sampler.packed_singly)
     for low, high in ((0.25, 0.75), (0.0, 2.0), (0.5, 0.5)):
         low, high = np.float32(low), np.float32(high)
         kept = weights[(weights >= low) & (weights < high)]
-        for packed in (singly, njit(draws.packed)):
-            found = np.full(num + draws.SPARE, 9, np.float32)
+        for packed in (singly, njit(sampler.packed)):
+            found = np.full(num + sampler.SPARE, 9, np.float32)
             assert packed(weights, num, found, low, high) == len(kept)
             assert found[: len(kept)].tolist() == kept.tolist()
-            assert not found[len(kept) :][: draws.SPARE].any()
+            assert not found[len(kept) :][: sampler.SPARE].any()

@@ -231,5 +231,5 @@ def test_without_numba_the_plain_way_is_taken(monkeypatch: pytest.MonkeyPatch) -
     rows, draws = logits(4, 500, 2.0), [Draw(1.0, seed=seed, top_p=0.9) for seed in range(4)]
     usual = sample(rows, draws).tokens.tolist()
     with monkeypatch.context() as patch:
-        patch.setattr("forkroot.core.model.sampling.sampler.drawer", lambda: None)
+        patch.setattr("forkroot.core.model.sampling.sampler.compiled_sampler", lambda: None)
         assert sample(rows, draws).tokens.tolist() == usual

@@ -18,7 +18,7 @@ from forkroot.core.api.batch import GREEDY, Draw
 from forkroot.core.model.sampling.fetch import Fetch
 from forkroot.core.model.sampling.sampler import Drawn, sample
 from forkroot.core.model.sampling.there import sample_there
-from forkroot.kernels.devices import drawing_for
+from forkroot.kernels.devices import sampler_for
 
 SIZE = 300
 
@@ -30,7 +30,7 @@ def device() -> torch.device:
 
 
 def drawn_there(logits: torch.Tensor, draws: Sequence[Draw], device: torch.device) -> Drawn:
-    drawing = drawing_for(device, "triton")
+    drawing = sampler_for(device, "triton")
     assert drawing is not None
     fetch, before = Fetch(device), logits.clone()
     there = logits.to(device)

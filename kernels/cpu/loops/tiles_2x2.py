@@ -1,5 +1,5 @@
-"""Four tiles of sums, 0 to 3, and what they are added up from: two tiles of rows, 4 and 5, by two
-of a panel's columns, 6 and 7. Needs numba and a processor that multiplies tiles (`amx`)."""
+"""The AMX microkernel of 2x2 tiles: sums in tiles 0 to 3, two tiles of rows in 4 and 5, two of
+weights in 6 and 7. Needs numba and a processor with AMX (`amx`)."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="call-arg"
@@ -16,32 +16,33 @@ _compiled = njit(error_model="numpy", nogil=True, forceinline=True)
 
 
 @_compiled
-def fetch_lines(panels, at, later, lines):
-    """So many lines: from one place on what comes soon, from so far behind it what comes later, if
-    that is not 0. Gives the next place. Products wait for lines that are fetched all at once."""
+def fetch_lines(weights, at, later, lines):
+    """Prefetch so many lines from an index on into the first cache, and as many from `later` behind
+    it into the second, if that is not 0. Gives the next index. Products wait where many lines are
+    fetched at once."""
     for line in range(lines):
-        fetch(panels, at + line * _LINE)
+        fetch(weights, at + line * _LINE)
     if later:
         for line in range(lines):
-            fetch_far(panels, at + later + line * _LINE)
+            fetch_far(weights, at + later + line * _LINE)
     return at + lines * _LINE
 
 
 @_compiled
-def take_rows(words, first, second):
-    """They pass the nearest cache by, where panels stay."""
+def load_row_tiles(words, first, second):
+    """Rows bypass the nearest cache, where panels stay."""
     read_once(4, words, first, BYTES)
     read_once(5, words, second, BYTES)
 
 
 @_compiled
-def take_panel(panels, left, right):
-    read(6, panels, left, BYTES)
-    read(7, panels, right, BYTES)
+def load_weight_tiles(weights, left, right):
+    read(6, weights, left, BYTES)
+    read(7, weights, right, BYTES)
 
 
 @_compiled
-def add_four():
+def multiply_2x2():
     add_product(0, 4, 6)
     add_product(1, 4, 7)
     add_product(2, 5, 6)
@@ -57,7 +58,7 @@ def clear_sums():
 
 
 @_compiled
-def take_sums(sums, to):
+def load_sums(sums, to):
     read(0, sums, to, BYTES)
     read(1, sums, to + ROWS * ROWS, BYTES)
     read(2, sums, to + 2 * ROWS * ROWS, BYTES)
@@ -65,8 +66,8 @@ def take_sums(sums, to):
 
 
 @_compiled
-def keep_sums(sums, to):
-    """[4, 16, 16]: two of rows by two of a panel, or one of rows by four."""
+def store_sums(sums, to):
+    """[4, 16, 16]: two tiles of rows by two of weights, or one of rows by four."""
     write(0, sums, to, BYTES)
     write(1, sums, to + ROWS * ROWS, BYTES)
     write(2, sums, to + 2 * ROWS * ROWS, BYTES)

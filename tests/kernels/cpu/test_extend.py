@@ -1,4 +1,4 @@
-"""Chunks of new tokens against the plain attention, over slots in any order."""
+"""Extend attention against the plain attention, over slots in any order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkroot.kernels.cpu.attention.attention import CpuAttention
-from forkroot.kernels.cpu.attention.inplace import cut_in_place
-from forkroot.kernels.cpu.attention.prefill import ChunkReader
-from forkroot.kernels.cpu.parts import LONG, Bend, ChunkPart, InPlacePlan, Into, Narrowing, narrowed
+from forkroot.kernels.cpu.attention.extend import ExtendAttention
+from forkroot.kernels.cpu.attention.in_place_plan import plan_in_place
+from forkroot.kernels.cpu.work_items import (
+    LONG,
+    AttentionOutput,
+    ExtendItem,
+    InPlacePlan,
+    Narrowing,
+    ScoreMod,
+    narrowed,
+)
 from forkroot.kernels.interface import Past
 from forkroot.kernels.reference import attend
 
@@ -49,19 +57,19 @@ def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> torch
 def read(
     q: torch.Tensor,
     kv: torch.Tensor,
-    part: ChunkPart,
+    part: ExtendItem,
     scale: float,
     softcap: float | None = None,
     num_threads: int = 1,
-) -> Into:
-    into = Into.like(q)
-    ChunkReader(num_threads).attend(q, kv, part, Bend(scale, softcap), into)
-    return into
+) -> AttentionOutput:
+    output = AttentionOutput.like(q)
+    ExtendAttention(num_threads).attend(q, kv, part, ScoreMod(scale, softcap), output)
+    return output
 
 
-def chunk(past: Past, window: int | None = None) -> ChunkPart:
-    (part,) = cut_in_place(past, window).own
-    assert isinstance(part, ChunkPart)
+def chunk(past: Past, window: int | None = None) -> ExtendItem:
+    (part,) = plan_in_place(past, window).own
+    assert isinstance(part, ExtendItem)
     return part
 
 
@@ -101,18 +109,18 @@ def test_ragged_chunks_are_as_plain_attention_has_them(
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
-def test_the_total_is_the_log_sum_exp_of_the_scores(softcap: float | None) -> None:
+def test_lse_is_the_log_sum_exp_of_the_scores(softcap: float | None) -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [70], [90])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    _, total = read(q, kv, chunk(past), 0.25, softcap)
+    _, lse = read(q, kv, chunk(past), 0.25, softcap)
     keys = kv[0, :, past.table[past.rows[0], :160]].double().repeat_interleave(2, 0)
     scores = torch.einsum("thd,hnd->thn", q.double(), keys) * 0.25
     if softcap is not None:
         scores = (scores / softcap).tanh() * softcap
     hidden = torch.ones(90, 160, dtype=torch.bool).triu(71)[:, None]
     wanted = scores.masked_fill(hidden, -math.inf).logsumexp(-1)
-    assert (total - wanted).abs().max() < 2e-6
+    assert (lse - wanted).abs().max() < 2e-6
 
 
 @pytest.mark.parametrize("scale", [1e-6, 60.0, 1e6])
@@ -161,7 +169,7 @@ def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
         wanted = read(q[:num], kv, part, 0.25)
         found = read(apart[:num], kv, part, 0.25)
         assert torch.equal(found.out, wanted.out)
-        assert torch.equal(found.total, wanted.total)
+        assert torch.equal(found.lse, wanted.lse)
 
 
 def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only() -> None:

@@ -1,8 +1,8 @@
-"""Vectors of float32 at addresses, for loops that cannot afford arrays: whenever one is handed
-over its owners are counted, and every index into it may be one from its end. And sums of several
+"""Vectors of float32 at memory addresses, for loops in which array objects cost too much: numba
+counts references on every call, and checks every index for a negative one. Also sums of several
 vectors at once.
 
-Nothing is checked, and nothing is kept alive. Needs numba.
+Nothing is checked, and no array is kept alive. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -34,7 +34,7 @@ def _zeros(width):
     return zeros
 
 
-half, many = _zeros(HALF), _zeros(MANY)  # vectors of zeros: a register, and four
+half, many = _zeros(HALF), _zeros(MANY)  # zeros: one register, and four
 
 
 @intrinsic
@@ -49,8 +49,8 @@ def read(typing, address, like):
 
 
 @intrinsic
-def zero(typing, array):
-    """A number like those of an array, by which `read_as` knows them."""
+def zero_like(typing, array):
+    """A zero of an array's dtype, which tells `read_as` how numbers are stored."""
 
     def emit(context, builder, signature, args):
         return ir.Constant(context.get_value_type(signature.return_type), 0)
@@ -100,8 +100,8 @@ def write(typing, address, x):
 
 
 @intrinsic
-def number(typing, address):
-    """A float32."""
+def load_float(typing, address):
+    """The float32 at an address."""
 
     def emit(context, builder, signature, args):
         return builder.load(builder.inttoptr(args[0], _FLOAT.as_pointer()))
@@ -110,8 +110,8 @@ def number(typing, address):
 
 
 @intrinsic
-def put(typing, address, number):
-    """A float32 to an address."""
+def store_float(typing, address, number):
+    """Write a float32 to an address."""
 
     def emit(context, builder, signature, args):
         builder.store(args[1], builder.inttoptr(args[0], _FLOAT.as_pointer()))
@@ -121,8 +121,8 @@ def put(typing, address, number):
 
 
 @intrinsic
-def slot(typing, address):
-    """An int32."""
+def load_slot(typing, address):
+    """The int32 at an address."""
 
     def emit(context, builder, signature, args):
         return builder.sext(builder.load(builder.inttoptr(args[0], _INT.as_pointer())), _LONG)
@@ -132,7 +132,7 @@ def slot(typing, address):
 
 @intrinsic
 def fetch(typing, address):
-    """What lies there, and behind it up to a cache's next line, into the second cache."""
+    """Prefetch the cache line at an address into the second-level cache."""
 
     def emit(context, builder, signature, args):
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
@@ -145,7 +145,7 @@ def fetch(typing, address):
 
 
 @intrinsic
-def plus_scaled(typing, total, address, x):
+def fma_scalar(typing, total, address, x):
     """total + number * x, of a vector, a number at an address and a vector."""
 
     def emit(context, builder, signature, args):
@@ -154,13 +154,13 @@ def plus_scaled(typing, total, address, x):
         number = builder.load(builder.inttoptr(address, _FLOAT.as_pointer()))
         first = builder.insert_element(none, number, ir.Constant(_INT, 0))
         places = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
-        return _plus_product(builder, total, builder.shuffle_vector(first, none, places), x)
+        return _fma(builder, total, builder.shuffle_vector(first, none, places), x)
 
     return total(total, types.intp, x), emit
 
 
 @intrinsic
-def plus_products(typing, total, x, y):
+def fma_parts(typing, total, x, y):
     """total + the products of x and y, parts of which are as long as total, one after another."""
 
     def emit(context, builder, signature, args):
@@ -169,14 +169,14 @@ def plus_products(typing, total, x, y):
         for start in range(0, x.type.count, width):
             places = list(range(start, start + width))
             parts = (_picked(builder, of, of, places) for of in (x, y))
-            total = _plus_product(builder, total, *parts)
+            total = _fma(builder, total, *parts)
         return total
 
     return total(total, x, y), emit
 
 
 @intrinsic
-def in_fours(typing, x0, x1, x2, x3):
+def interleave_sums(typing, x0, x1, x2, x3):
     """Four vectors as one, whose lanes i, 4 + i, 8 + i, ... add up to the sum of vector i."""
 
     def emit(context, builder, signature, args):
@@ -192,8 +192,8 @@ def in_fours(typing, x0, x1, x2, x3):
 
 
 @intrinsic
-def joined(typing, address, like):
-    """The sums of as many vectors as `like` has lanes, which lie by fours, see `in_fours`."""
+def reduce_interleaved(typing, address, like):
+    """The sums of as many vectors as `like` has lanes, interleaved by `interleave_sums`."""
 
     def emit(context, builder, signature, args):
         address, kind = args[0], args[1].type
@@ -221,5 +221,5 @@ def _picked(builder, x, y, places):
     return builder.shuffle_vector(x, y, ir.Constant(kind, places))
 
 
-def _plus_product(builder, total, x, y):
+def _fma(builder, total, x, y):
     return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)

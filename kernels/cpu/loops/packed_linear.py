@@ -1,9 +1,9 @@
-"""Products with a fixed matrix that lies in panels of columns: compiled loops.
+"""Linear layers over packed weights, in panels of columns: compiled loops.
 
 A block of a panel, 256 numbers deep, stays in the first cache while all tiles of rows are
-multiplied by it; meanwhile the next one is prefetched. Tiles are as high as registers allow, and of
-about the same height, see `microkernels`. Every sum goes in the order of its numbers, block by
-block, however many rows there are. Only for float32 on a CPU; needs numba.
+multiplied by it; meanwhile the next block is prefetched. Tiles are as high as registers allow, and
+of about the same height, see `microkernels`. Every sum goes in the order of its numbers, block by
+block, however many rows there are. Only for float32 rows on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -35,15 +35,15 @@ _LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is 
 _PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
 _WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
 SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
-HALVED_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
+BF16_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
 _compiled = njit(error_model="numpy", nogil=True)
 _add_tile, _row = microkernel(_SHAPES, LANES, _NEAR), zeros(LANES)
 
 
-def multiply(x, panels, out, is_added, first, last):
-    """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, or that
-    added to what they are. panels: [panels * depth * lanes], the last one filled up, in float32 or
-    as the bits of bfloat16."""
+def multiply(x, weights, out, is_added, first, last):
+    """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, plus
+    their old values if is_added. weights: [panels * depth * lanes], the last panel padded, in
+    float32 or as the bits of bfloat16."""
     (rows, depth), numbers = x.shape, x.reshape(-1)
     most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
     num = (rows + most - 1) // most
@@ -55,13 +55,14 @@ def multiply(x, panels, out, is_added, first, last):
         start, end = rows * i // num, rows * (i + 1) // num
         _pack(numbers[start * depth :], depth, end - start, packed)
         of_rows, of_out = (packed, end - start), (out.reshape(-1), start, out.shape[1], is_added)
-        _multiply(of_rows, depth, panels, first, last, block, sums, of_out)
+        _multiply(of_rows, depth, weights, first, last, block, sums, of_out)
 
 
 @_compiled
-def _multiply(of_rows, depth, panels, first, last, block, sums, of_out):
-    """The same for packed rows: block and sums are room. Panels are taken in groups; the last group
-    takes some again if there are too few left, or one several times if there are too few at all."""
+def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
+    """The same for packed rows; block and sums are buffers. Panels are taken in groups; the last
+    group repeats some if too few are left, or one panel several times if there are too few in all.
+    """
     used = of_rows[1]
     num = _NUM_PANELS[_height(used)]
     step, apart = (num, depth * LANES) if last - first >= num else (1, 0)
@@ -71,12 +72,12 @@ def _multiply(of_rows, depth, panels, first, last, block, sums, of_out):
         for begin in range(0, depth, _DEPTH):
             size = min(_DEPTH, depth - begin)
             at = (group * depth + begin) * LANES
-            if panels.itemsize < block.itemsize and used > _WIDENED:
-                _widen(panels, at, size, block)
-                _add_up(of_rows, depth, begin, size, (block, 0, 0), (panels, at), of_sums)
+            if weights.itemsize < block.itemsize and used > _WIDENED:
+                _widen(weights, at, size, block)
+                _add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
             else:
-                of_panels = panels, at, apart
-                _add_up(of_rows, depth, begin, size, of_panels, (panels, at), of_sums)
+                of_weights = weights, at, apart
+                _add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
         for i in range(panel - group, step):
             _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
 
@@ -110,16 +111,16 @@ def _pack(x, depth, used, packed):
 
 
 @_compiled
-def _widen(panels, at, size, block):
+def _widen(weights, at, size, block):
     for d in range(0, size * LANES, LANES):
-        store(block, d, load(panels, at + d, _row()))
+        store(block, d, load(weights, at + d, _row()))
 
 
 @_compiled
-def _add_up(of_rows, depth, begin, size, of_panels, of_matrix, of_sums):
-    """Add what a block gives, which lies in panels that are `apart` from one another; each tile
-    prefetches a share of the block behind that in the matrix."""
-    (packed, used), (panels, at, apart), (matrix, ahead) = of_rows, of_panels, of_matrix
+def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
+    """Add the products of one block, whose panels are `apart` from one another; each tile
+    prefetches a share of the next block."""
+    (packed, used), (weights, at, apart), (matrix, ahead) = of_rows, of_weights, of_matrix
     sums, sums_apart = of_sums
     row, ahead = 0, ahead + size * LANES
     tiles = (used + _HIGHEST - 1) // _HIGHEST
@@ -128,7 +129,7 @@ def _add_up(of_rows, depth, begin, size, of_panels, of_matrix, of_sums):
         height = _height(used - row)
         start = row * _filled(depth) + begin * height
         _add_tile(
-            height, packed, start, panels, at, apart, size, matrix, ahead, step,
+            height, packed, start, weights, at, apart, size, matrix, ahead, step,
             sums, row * LANES, sums_apart, begin == 0,
         )  # fmt: skip
         row, ahead = row + height, ahead + step * size

@@ -1,5 +1,5 @@
-"""Cuts one step's attention into parts that torch's operators compute: keys are copied, but for
-those that lie in adjacent slots.
+"""Plans a step's attention as work items that torch's operators compute: keys are gathered into
+copies, except those in adjacent slots.
 
 Made once a step and read by every layer. Knows slots and positions; computes no attention.
 """
@@ -15,11 +15,19 @@ from torch import Tensor
 
 from ...interface import Ints, Past
 from ...sharing import Run, find_runs
-from ..parts import CopiedPart, CopiedPlan, Indices, Keys, LongPart, ShortPart, Tokens
+from ..work_items import (
+    GatheredItem,
+    GatheredPlan,
+    Indices,
+    Keys,
+    PaddedItem,
+    SharedKeysItem,
+    Tokens,
+)
 from .windows import blocks, is_reached, mask, shifted
 
 SHORT = 16  # new tokens up to which sequences are computed together
-MAX_GATHER = 1 << 13  # slots gathered at once
+MAX_GATHER = 1 << 13  # slots gathered at a time
 MAX_WASTE = 1 << 10  # of these, padding
 
 
@@ -30,17 +38,17 @@ def first_rows(num_kv_heads: int, num_slots: int) -> Indices:
     return heads.astype(np.int32 if num_rows < 2**31 else np.int64)
 
 
-def cut(past: Past, heads: Indices, window: int | None = None) -> CopiedPlan:
-    """Cut a step into parts for pools whose heads begin at rows `heads`, see `first_rows`."""
+def plan_gathered(past: Past, heads: Indices, window: int | None = None) -> GatheredPlan:
+    """Split a step into work items for pools whose heads begin at rows `heads` (`first_rows`)."""
     if window is None or not is_reached(past, window):
-        return _Cutter(past, heads, None).plan()
-    return _Cutter(shifted(past, window), heads, window).plan()
+        return _Planner(past, heads, None).plan()
+    return _Planner(shifted(past, window), heads, window).plan()
 
 
-class _Cutter:
+class _Planner:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
-    offsets: [S] how many of these lie in runs; what follows is its own.
-    is_cut: [S] whether its new tokens do not all see the same of the past."""
+    offsets: [S] how many of these lie in runs; the rest is its own. is_windowed: [S] whether its
+    new tokens see different parts of the past."""
 
     def __init__(self, past: Past, heads: Indices, window: int | None) -> None:
         self._past = past
@@ -50,66 +58,66 @@ class _Cutter:
         self._firsts = np.cumsum(past.lens) - past.lens
         self._ends = past.starts + past.lens
         self._offsets = np.zeros(len(past.rows), np.int32)
-        self._is_cut = np.zeros(len(past.rows), bool)
+        self._is_windowed = np.zeros(len(past.rows), bool)
         if window is not None:
-            self._is_cut |= self._ends > window
+            self._is_windowed |= self._ends > window
 
-    def plan(self) -> CopiedPlan:
+    def plan(self) -> GatheredPlan:
         runs = [self._run(run) for run in find_runs(self._sharing())]
-        own: list[CopiedPart] = []
-        is_short = (self._past.lens <= SHORT) & ~self._is_cut
+        own: list[GatheredItem] = []
+        is_short = (self._past.lens <= SHORT) & ~self._is_windowed
         alone = np.flatnonzero(~is_short).tolist()
         for group in self._groups(np.flatnonzero(is_short)):
             if len(group) > 1:
-                own.append(self._short(group))
+                own.append(self._padded(group))
             else:
                 alone += group.tolist()
         for s in alone:
-            own += self._blocks(s) if self._is_cut[s] else [self._chunk(s, runs)]
-        return CopiedPlan(tuple(own), tuple(runs))
+            own += self._blocks(s) if self._is_windowed[s] else [self._own_item(s, runs)]
+        return GatheredPlan(tuple(own), tuple(runs))
 
     def _sharing(self) -> Past:
         """The step as far as runs may cover it: not where windows end in them."""
-        if not self._is_cut.any():
+        if not self._is_windowed.any():
             return self._past
-        return replace(self._past, starts=np.where(self._is_cut, 0, self._past.starts))
+        return replace(self._past, starts=np.where(self._is_windowed, 0, self._past.starts))
 
-    def _run(self, run: Run) -> LongPart:
-        """A run, which all new tokens of its sequences see; it moves their offsets."""
+    def _run(self, run: Run) -> SharedKeysItem:
+        """A run of shared keys, which all new tokens of its sequences see. Moves their offsets."""
         sequences = list(run.sequences)
         self._offsets[sequences] = run.end
         if len(sequences) == len(self._offsets):
-            return LongPart(None, self._keys(run.slots))
+            return SharedKeysItem(None, self._keys(run.slots))
         if len(sequences) == 1:
-            return LongPart(self._tokens(sequences[0]), self._keys(run.slots))
+            return SharedKeysItem(self._tokens(sequences[0]), self._keys(run.slots))
         firsts, lens = self._firsts.tolist(), self._past.lens.tolist()
         spans = [np.arange(firsts[s], firsts[s] + lens[s]) for s in sequences]
-        return LongPart(torch.from_numpy(np.concatenate(spans)), self._keys(run.slots))
+        return SharedKeysItem(torch.from_numpy(np.concatenate(spans)), self._keys(run.slots))
 
-    def _chunk(self, s: int, runs: list[LongPart]) -> LongPart:
-        """One sequence's own part; if it is of several tokens, they see each other in it, and what
-        they see of the past goes to the runs."""
+    def _own_item(self, s: int, runs: list[SharedKeysItem]) -> SharedKeysItem:
+        """One sequence's own tokens; if it has several, they see each other in this item, and the
+        past that they see becomes a run."""
         row = self._past.table[self._past.rows[s]]
         offset, start, end = (int(x[s]) for x in (self._offsets, self._past.starts, self._ends))
         if end - start == 1:
-            return LongPart(self._tokens(s), self._keys(row[offset:end]))
+            return SharedKeysItem(self._tokens(s), self._keys(row[offset:end]))
         if offset < start:
-            runs.append(LongPart(self._tokens(s), self._keys(row[offset:start])))
-        return LongPart(self._tokens(s), self._keys(row[start:end]), is_causal=True)
+            runs.append(SharedKeysItem(self._tokens(s), self._keys(row[offset:start])))
+        return SharedKeysItem(self._tokens(s), self._keys(row[start:end]), is_causal=True)
 
-    def _blocks(self, s: int) -> list[LongPart]:
-        """The parts of a sequence that is cut, each under a mask."""
+    def _blocks(self, s: int) -> list[SharedKeysItem]:
+        """The items of a windowed sequence, each under a mask."""
         assert self._window is not None
         row, first = self._past.table[self._past.rows[s]], int(self._firsts[s])
-        parts = []
+        items = []
         for it in blocks(int(self._past.starts[s]), int(self._past.lens[s]), self._window):
             shape = it.end - it.first, it.stop - it.start
             if shape not in self._masks:
                 self._masks[shape] = mask(*shape, self._window)
             tokens = slice(first + it.first, first + it.end)
             keys = self._keys(row[it.start : it.stop])
-            parts.append(LongPart(tokens, keys, mask=self._masks[shape]))
-        return parts
+            items.append(SharedKeysItem(tokens, keys, mask=self._masks[shape]))
+        return items
 
     def _groups(self, sequences: Indices) -> Iterator[Indices]:
         """Sequences that are computed together: with one new token or with several, and with about
@@ -126,7 +134,7 @@ class _Cutter:
                 group[order], borders(num_keys[order].tolist(), MAX_GATHER, MAX_WASTE)
             )
 
-    def _short(self, group: Indices) -> ShortPart:
+    def _padded(self, group: Indices) -> PaddedItem:
         lens, offsets = self._past.lens[group], self._offsets[group]
         num_keys, num_new = self._ends[group] - offsets, int(lens.max())
         columns = np.arange(num_keys.max()) + offsets[:, None]
@@ -138,7 +146,7 @@ class _Cutter:
         tokens = None if is_all else torch.from_numpy((self._firsts[group, None] + new).ravel())
         seen = (num_keys - lens)[:, None] + new + 1  # [S, L] keys that each token sees
         index = self._heads[:, None, :, None] + slots[None, :, None, :]
-        return ShortPart(tokens, len(group), torch.from_numpy(index.ravel()), _mask(seen, slots))
+        return PaddedItem(tokens, len(group), torch.from_numpy(index.ravel()), _mask(seen, slots))
 
     def _tokens(self, s: int) -> Tokens:
         if len(self._offsets) == 1:

@@ -1,8 +1,8 @@
-"""Pages of memory before they are needed: a system finds and clears a page when it is first
-written, which takes its time, the more in a virtual machine.
+"""Faults pages of memory in before they are needed: the system finds and clears a page when it is
+first written, which takes time, in a virtual machine even more.
 
-Threads let the system do so ahead of time (Linux 5.14); elsewhere pages come when they are written.
-They write nothing themselves.
+Threads have the system do so ahead of time (Linux 5.14); elsewhere pages are faulted in when they
+are written. The threads write nothing themselves.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _POPULATE = 23  # Linux: MADV_POPULATE_WRITE
 _LEAST = 4  # pages of slots in a pool for which this is worth a thread
 
 
-class Ahead:
-    """Keeps the pages of a pool [..., slots, dim], whose slots come into use one after another, a
-    page of slots ahead of them: nothing for a small pool, or one that lies elsewhere or otherwise.
+class Prefaulter:
+    """Keeps the pages of a pool [..., slots, dim], whose slots come into use one after another,
+    faulted in one page of slots ahead. Does nothing for a small pool, or one that is not contiguous
+    in CPU memory.
 
-    Mutable: it remembers up to which slot there are pages, or soon will be.
+    Mutable: it remembers up to which slot pages are faulted in, or soon will be.
     """
 
     def __init__(self, storage: Tensor) -> None:
@@ -36,8 +37,8 @@ class Ahead:
         self.use(0)
 
     def use(self, slot: int) -> threading.Thread | None:
-        """This slot is about to be written; those before it were, or never are. Gives the thread
-        that was started, if one was."""
+        """This slot is about to be written; those before it were, or never will be. Gives the
+        thread that was started, if any."""
         first, most = self._known, self._storage.shape[-2]
         if first >= most or slot + self._num_slots // 2 < first:
             return None
@@ -49,7 +50,7 @@ class Ahead:
 
 
 def _populate(storage: Tensor, first: int, last: int) -> None:
-    """Give slots first:last their pages; none where the system cannot."""
+    """Fault the pages of slots first:last in; does nothing where the system cannot."""
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     slot_bytes = storage.shape[-1] * storage.element_size()

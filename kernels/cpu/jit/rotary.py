@@ -1,4 +1,4 @@
-"""Pairs of numbers turned by angles: a compiled loop. Only for float32 on a CPU; needs numba."""
+"""Rotary position encoding: a compiled loop. Only for float32 on a CPU; needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="call-arg, var-annotated"
@@ -16,24 +16,24 @@ _INT = ir.IntType(32)
 _compiled = njit(error_model="numpy", nogil=True)
 
 
-def turn(x, angles):
-    """Turn the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim], which lie side by side, in
-    place by the complex numbers angles [tokens, dim]: real part, imaginary part, ..."""
+def apply_rotary(x, cos_sin):
+    """Rotate the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by cos_sin [tokens,
+    dim]: cosine, sine, ... of each pair. The last axis of x is contiguous."""
     tokens, heads, dim = x.shape
-    size, turns = x.itemsize, angles.reshape(-1)
+    size, factors = x.itemsize, cos_sin.reshape(-1)
     whole = dim // NARROW * NARROW
     for token in range(tokens):
         for head in range(heads):
             at = token * (x.strides[0] // size) + head * (x.strides[1] // size)
             for i in range(0, whole, NARROW):
-                _turn(x, at + i, turns, token * dim + i, narrow())
+                _rotate(x, at + i, factors, token * dim + i, narrow())
             for i in range(whole, dim, 2):
-                _turn(x, at + i, turns, token * dim + i, _pair())
+                _rotate(x, at + i, factors, token * dim + i, _pair())
 
 
 @_compiled
-def _turn(x, at, turns, place, like):
-    store(x, at, _turned(load(x, at, like), load(turns, place, like)))
+def _rotate(x, at, factors, place, like):
+    store(x, at, _rotated(load(x, at, like), load(factors, place, like)))
 
 
 @intrinsic
@@ -47,11 +47,11 @@ def _pair(typing):
 
 
 @intrinsic
-def _turned(typing, x, turns):
-    """Two vectors as complex numbers, multiplied; no product is rounded together with a sum."""
+def _rotated(typing, x, factors):
+    """Two vectors as complex numbers, multiplied. No product is fused with a sum."""
 
     def emit(context, builder, signature, args):
-        x, turns = args
+        x, factors = args
         lanes = range(x.type.count)
 
         def moved(vector, places, other=None):
@@ -59,10 +59,10 @@ def _turned(typing, x, turns):
             none = ir.Constant(vector.type, ir.Undefined)
             return builder.shuffle_vector(vector, other or none, order)
 
-        straight = builder.fmul(x, moved(turns, [lane & ~1 for lane in lanes]))
+        straight = builder.fmul(x, moved(factors, [lane & ~1 for lane in lanes]))
         swapped = moved(x, [lane ^ 1 for lane in lanes])
-        across = builder.fmul(swapped, moved(turns, [lane | 1 for lane in lanes]))
+        across = builder.fmul(swapped, moved(factors, [lane | 1 for lane in lanes]))
         less, more = builder.fsub(straight, across), builder.fadd(straight, across)
         return moved(less, [lane + lane % 2 * len(lanes) for lane in lanes], more)
 
-    return x(x, turns), emit
+    return x(x, factors), emit

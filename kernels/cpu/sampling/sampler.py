@@ -1,10 +1,10 @@
-"""Tokens of rows of logits, the likeliest or drawn: compiled loops, one row after another, so that
-a row's weights stay in near caches.
+"""Greedy and sampled tokens of rows of logits: compiled loops, one row after another, so that a
+row's weights stay in near caches.
 
-The least weight that a filter keeps is found without a sort: a ladder of marks, evenly spaced in
-the bits of a float (those of ascending positive floats ascend), is laid between two bounds; what
-lies from each mark on is summed, the bounds close in about the right rung, and only the weights
-between them are looked at again. The last few are sorted. Only for float32 on a CPU; needs numba.
+The least weight that a filter keeps is found without a sort: evenly spaced levels are laid between
+two bounds, in the bits of floats; the weights from each level on are summed, the bounds close in
+around the right level, and only the weights between them are read again. The last few are sorted.
+Only for float32 on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,12 +22,12 @@ from ..jit.vectors import (
     NARROW,
     WIDE,
     exp2,
+    fma,
     highest,
     larger,
     load,
     minus,
     plus,
-    plus_products,
     spread,
     store,
     summed,
@@ -41,8 +41,8 @@ _CHUNK = 16 * WIDE  # weights summed in float32 before the sum goes to float64
 _SLACK = 1 - 1e-4  # of a bound that sums of floats stand behind
 _BITS_OF_ONE, _RUNGS, _LOWEST = 0x3F800000, 8, np.float32(-np.inf)
 _ROWS, _REALS, _WIDES, _INTS = "float32[:, ::1]", "float32[::1]", "float64[::1]", "int64[::1]"
-LIKELIEST = f"void({_ROWS}, {_INTS})"
-DRAW = f"void({_ROWS}, {_REALS}, {_INTS}, {_WIDES}, {_REALS}, {_WIDES}, boolean, {_INTS})"
+GREEDY = f"void({_ROWS}, {_INTS})"
+SAMPLE = f"void({_ROWS}, {_REALS}, {_INTS}, {_WIDES}, {_REALS}, {_WIDES}, boolean, {_INTS})"
 WEIGH = f"void({_ROWS}, {_REALS}, {_ROWS})"
 FLOORS = f"void({_ROWS}, int64, {_INTS}, {_WIDES}, {_REALS}, {_REALS})"
 _HALF, _COMPRESS = 16, "llvm.x86.avx512.mask.compress.v16f32"  # lanes that are packed at a time
@@ -50,63 +50,63 @@ _COUNT = "llvm.ctpop.i16"
 _compiled = njit(error_model="numpy", nogil=True)
 
 
-def likeliest(logits, tokens):
-    """tokens [n]: the first of the likeliest of each row of logits [n, size]; -1 where one of a
-    row's is no finite number."""
+def greedy(logits, tokens):
+    """tokens [n]: the argmax of each row of logits [n, size], the first one of equals; -1 where a
+    row has a number that is not finite."""
     for row in range(len(logits)):
         x = logits[row]
-        best, at, is_sound = _highest(x)
-        tokens[row] = _place(x, at, best) if is_sound else -1
+        best, at, is_sound = _argmax(x)
+        tokens[row] = _first_index(x, at, best) if is_sound else -1
 
 
-def draw(logits, scales, counts, top_ps, min_ps, numbers, has_holes, tokens):
-    """tokens [n]: of each row of logits [n, size], that at which the running sum of the weights
-    kept, in the order of token ids, passes numbers [n] of the whole; the likeliest where its scale
-    is 0. -1 where a row's best, or without has_holes any of it, is no finite number.
+def sample(logits, scales, counts, top_ps, min_ps, numbers, has_holes, tokens):
+    """tokens [n]: of each row of logits [n, size], the first token at which the running sum of kept
+    weights, in token order, exceeds numbers [n] of their total; the argmax where its scale is 0. -1
+    where a row's maximum, or without has_holes any of it, is not finite.
 
-    scales: of logits in powers of two. counts: [n] tokens that are kept at most, `size` for all.
-    top_ps, min_ps: as `nucleus.Filters`.
+    scales: of logits to base 2. counts: [n] tokens kept at most. top_ps, min_ps: as
+    `nucleus.Filters`.
     """
     size = logits.shape[1]
     num_blocks = -(-size // BLOCK)
-    weights, kept = np.empty((2, num_blocks * BLOCK + SPARE), np.float32)
-    sums, tops = np.empty(num_blocks), _room_for_tops(num_blocks)
+    weights, buffer = np.empty((2, num_blocks * BLOCK + SPARE), np.float32)
+    sums, block_max = np.empty(num_blocks), _new_block_max(num_blocks)
     for row in range(len(logits)):
-        best, at, is_sound = _highest(logits[row])
+        best, at, is_sound = _argmax(logits[row])
         if not (is_sound or (has_holes and np.isfinite(best))):
             tokens[row] = -1
         elif scales[row] == 0:
-            tokens[row] = _place(logits[row], at, best)
+            tokens[row] = _first_index(logits[row], at, best)
         else:
             _weigh(logits[row], best, scales[row], weights)
-            floor = _floor(weights, size, counts[row], top_ps[row], kept, tops)
-            tokens[row] = _pick(weights, max(floor, min_ps[row]), numbers[row], sums)
+            floor = _floor(weights, size, counts[row], top_ps[row], buffer, block_max)
+            tokens[row] = _sample_index(weights, max(floor, min_ps[row]), numbers[row], sums)
 
 
 def weigh(logits, scales, weights):
-    """weights [n, whole blocks and SPARE], of which the first `size` count: probabilities up to a
-    factor, that of the likeliest token being 1."""
+    """weights [n, whole blocks and SPARE]: probabilities of each row, divided by the largest."""
     for row in range(len(logits)):
-        best, _, _ = _highest(logits[row])
+        best, _, _ = _argmax(logits[row])
         _weigh(logits[row], best, scales[row], weights[row])
 
 
 def floors(weights, size, counts, top_ps, min_ps, found):
     """found [n]: the least weight that each row's filters keep, of such weights."""
-    kept, tops = np.empty(weights.shape[1], np.float32), _room_for_tops(weights.shape[1] // BLOCK)
+    buffer = np.empty(weights.shape[1], np.float32)
+    block_max = _new_block_max(weights.shape[1] // BLOCK)
     for row in range(len(weights)):
-        floor = _floor(weights[row], size, counts[row], top_ps[row], kept, tops)
+        floor = _floor(weights[row], size, counts[row], top_ps[row], buffer, block_max)
         found[row] = max(floor, min_ps[row])
 
 
 @intrinsic
-def _pack(typing, kept, at, x, low, high):
-    """Put those lanes of x that are from low to below high into a flat array from index `at`, and
-    anything behind them: the index after the last."""
+def _pack(typing, buffer, at, x, low, high):
+    """Write those lanes of x that are in low:high into a flat array from index `at`; gives the
+    index after the last."""
 
     def emit(context, builder, signature, args):
-        kept, at, x, low, high = args
-        data = context.make_array(signature.args[0])(context, builder, kept).data
+        buffer, at, x, low, high = args
+        data = context.make_array(signature.args[0])(context, builder, buffer).data
         half, bits = ir.VectorType(ir.FloatType(), _HALF), ir.IntType(_HALF)
         flags = ir.VectorType(ir.IntType(1), _HALF)
         none, int32 = ir.Constant(x.type, ir.Undefined), ir.VectorType(ir.IntType(32), _HALF)
@@ -127,7 +127,7 @@ def _pack(typing, kept, at, x, low, high):
             at = builder.add(at, builder.zext(num, at.type))
         return at
 
-    return types.intp(kept, types.intp, x, x, x), emit
+    return types.intp(buffer, types.intp, x, x, x), emit
 
 
 def _where(relation):
@@ -147,14 +147,14 @@ _from, _above = _where(">="), _where(">")  # (x, mark, y): y in lanes in which x
 
 
 @_compiled
-def _room_for_tops(num_blocks):
+def _new_block_max(num_blocks):
     return np.empty(-(-num_blocks // WIDE) * WIDE, np.float32)
 
 
 @_compiled
-def _highest(x):
-    """The highest of the numbers x, the first of WIDE places (or fewer, at the end) in which it
-    is, and whether all are finite."""
+def _argmax(x):
+    """The maximum of x, the first index of WIDE numbers (or fewer, at the end) that include it, and
+    whether all are finite."""
     size, whole = len(x), len(x) // WIDE * WIDE
     most, ever, nothing = spread(_LOWEST, wide()), _LOWEST, wide()
     at, zero = 0, wide()
@@ -164,7 +164,7 @@ def _highest(x):
         for i in range(start, stop, WIDE):
             numbers = load(x, i, most)
             most = larger(most, numbers)
-            nothing = plus_products(nothing, numbers, zero)  # NaN from here on, if not finite
+            nothing = fma(nothing, numbers, zero)  # NaN from here on, if not finite
         top = highest(most)
         if top > ever:
             ever, at = top, start
@@ -177,8 +177,8 @@ def _highest(x):
 
 
 @_compiled
-def _place(x, start, number):
-    """The first place from start on where this number stands."""
+def _first_index(x, start, number):
+    """The first index from start on of this number."""
     while x[start] != number:
         start += 1
     return start
@@ -187,23 +187,23 @@ def _place(x, start, number):
 @_compiled
 def _weigh(x, best, scale, weights):
     size, whole = len(x), len(x) // WIDE * WIDE
-    tops, scales = spread(best, wide()), spread(scale, wide())
+    maxima, scales = spread(best, wide()), spread(scale, wide())
     for i in range(0, whole, WIDE):
-        store(weights, i, exp2(times(minus(load(x, i, tops), tops), scales)))
+        store(weights, i, exp2(times(minus(load(x, i, maxima), maxima), scales)))
     if whole < size:
         rest = np.full(WIDE, _LOWEST)
         rest[: size - whole] = x[whole:]
-        store(weights, whole, exp2(times(minus(load(rest, 0, tops), tops), scales)))
+        store(weights, whole, exp2(times(minus(load(rest, 0, maxima), maxima), scales)))
     weights[size:] = 0
 
 
 @_compiled
-def _floor(weights, size, count, top_p, kept, tops):
-    """The least weight that top-k and top-p keep. kept, tops: room for as many weights, and for
-    the highest of each block.
+def _floor(weights, size, count, top_p, buffer, block_max):
+    """The least weight that top-k and top-p keep. buffer, block_max: buffers for all weights, and
+    for the maximum of each block.
 
-    A bound first: as many blocks have a weight that is not below the one of this rank among their
-    highest. Then top-k by number, and top-p by the mass of what that keeps.
+    First a bound from the maxima of blocks, then top-k by count, and top-p by the mass of what that
+    keeps.
     """
     floor, num = np.float32(0), len(weights) - SPARE
     for stage in range(3):
@@ -212,8 +212,8 @@ def _floor(weights, size, count, top_p, kept, tops):
         if stage == 0:
             if count >= min(size, num // BLOCK):
                 continue
-            _note_tops(weights, num // BLOCK, tops)
-            source, length = tops, len(tops)
+            _find_block_max(weights, num // BLOCK, block_max)
+            source, length = block_max, len(block_max)
         elif stage == 1:
             if count >= size:
                 continue
@@ -224,19 +224,19 @@ def _floor(weights, size, count, top_p, kept, tops):
             whole = _mass(weights, num, floor, count if count < size else 0)
             wanted = top_p * whole
             low = max(floor, np.float32((1 - top_p) * whole / count * _SLACK))
-        floor = _descend(source, length, kept, low, wanted, mass, np.float32(1) - mass)
+        floor = _descend(source, length, buffer, low, wanted, mass, np.float32(1) - mass)
     return floor
 
 
 @_compiled
-def _note_tops(weights, num_blocks, tops):
-    """The highest weight of each block, and zeros behind them."""
-    tops[num_blocks:] = 0
+def _find_block_max(weights, num_blocks, block_max):
+    """The maximum of each block, and zeros behind them."""
+    block_max[num_blocks:] = 0
     for block in range(num_blocks):
         most = load(weights, block * BLOCK, wide())
         for i in range(block * BLOCK + WIDE, (block + 1) * BLOCK, WIDE):
             most = larger(most, load(weights, i, most))
-        tops[block] = highest(most)
+        block_max[block] = highest(most)
 
 
 @_compiled
@@ -256,24 +256,24 @@ def _mass(weights, num, floor, count):
     return total + max(count - above, 0) * np.float64(floor)
 
 
-def packed_lanes(source, num, kept, low, high):
-    """Put the weights from low to below high of the first num (whole vectors) to the front of kept,
-    which may be the source, and zeros behind them: how many."""
+def packed_lanes(source, num, buffer, low, high):
+    """Write the weights in low:high of the first num (whole vectors) to the front of the buffer,
+    which may be the source, and zeros behind them; gives how many."""
     lows, highs, place = spread(low, wide()), spread(high, wide()), 0
     for i in range(0, num, WIDE):
-        place = _pack(kept, place, load(source, i, lows), lows, highs)
-    store(kept, place, wide())
+        place = _pack(buffer, place, load(source, i, lows), lows, highs)
+    store(buffer, place, wide())
     return place
 
 
-def packed_singly(source, num, kept, low, high):
+def packed_singly(source, num, buffer, low, high):
     """As `packed_lanes`, on any processor."""
     place = 0
     for i in range(num):
         x = source[i]
-        kept[place] = x
+        buffer[place] = x
         place += 1 if low <= x < high else 0
-    store(kept, place, wide())
+    store(buffer, place, wide())
     return place
 
 
@@ -282,40 +282,40 @@ _packed = _compiled(packed)
 
 
 @_compiled
-def _bounds(kept, num):
+def _bounds(buffer, num):
     """The bits of the lowest and of the highest of the first num weights."""
     ends, whole = np.array([np.float32(2), np.float32(0)]), num // WIDE * WIDE
     lows, highs = spread(np.float32(-2), wide()), wide()
     for i in range(0, whole, WIDE):
-        x = load(kept, i, highs)
+        x = load(buffer, i, highs)
         lows, highs = larger(lows, minus(wide(), x)), larger(highs, x)
     low, high = np.float32(0) - highest(lows), highest(highs)  # never -0
     for i in range(whole, num):
-        low, high = min(low, kept[i]), max(high, kept[i])
+        low, high = min(low, buffer[i]), max(high, buffer[i])
     ends[0], ends[1] = low, high
     bits = ends.view(np.int32)
     return np.int64(bits[0]), np.int64(bits[1])
 
 
 @_compiled
-def _descend(source, num, kept, least, wanted, mass, one):
+def _descend(source, num, buffer, least, wanted, mass, one):
     """The greatest weight such that those from it on are `wanted` in mass (mass: 1, one: 0) or in
     number (mass: 0, one: 1); it is not below `least`."""
     levels = np.empty(_RUNGS + 1, np.float32)
     marks, sums = levels.view(np.int32), np.empty(_RUNGS)
     base = 0.0
     masses, ones = spread(mass, wide()), spread(one, wide())
-    num = _packed(source, num, kept, least, np.float32(2))
+    num = _packed(source, num, buffer, least, np.float32(2))
     while True:
         if not num:
             return least
-        low, high = _bounds(kept, num)
+        low, high = _bounds(buffer, num)
         high += 1
         if num <= FEW or high - low <= 1:
             break
         for m in range(_RUNGS):
             marks[m] = low + (high - low) * (m + 1) // (_RUNGS + 1)
-        _sum_up(kept, num, levels, masses, ones, sums)
+        _sum_up(buffer, num, levels, masses, ones, sums)
         sums += base
         rung = 0
         while rung < _RUNGS and sums[rung] >= wanted:
@@ -324,8 +324,8 @@ def _descend(source, num, kept, least, wanted, mass, one):
         if rung < _RUNGS:
             high, base = np.int64(marks[rung]), sums[rung]
         marks[0], marks[1] = low, high
-        num = _packed(kept, -(-num // WIDE) * WIDE, kept, levels[0], levels[1])
-    few = kept[:num]
+        num = _packed(buffer, -(-num // WIDE) * WIDE, buffer, levels[0], levels[1])
+    few = buffer[:num]
     for i in range(1, num):  # descending
         x, hole = few[i], i
         while hole > 0 and few[hole - 1] < x:
@@ -340,7 +340,7 @@ def _descend(source, num, kept, least, wanted, mass, one):
 
 
 @_compiled
-def _sum_up(kept, num, levels, masses, ones, sums):
+def _sum_up(buffer, num, levels, masses, ones, sums):
     """What the first num weights from each of the levels on add up to."""
     l0, l1 = spread(levels[0], wide()), spread(levels[1], wide())
     l2, l3 = spread(levels[2], wide()), spread(levels[3], wide())
@@ -350,8 +350,8 @@ def _sum_up(kept, num, levels, masses, ones, sums):
     for start in range(0, num, _CHUNK):
         s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = wide()
         for i in range(start, min(start + _CHUNK, num), WIDE):
-            x = load(kept, i, masses)
-            y = plus_products(ones, x, masses)
+            x = load(buffer, i, masses)
+            y = fma(ones, x, masses)
             s0 = plus(s0, _from(x, l0, y))
             s1 = plus(s1, _from(x, l1, y))
             s2 = plus(s2, _from(x, l2, y))
@@ -371,9 +371,9 @@ def _sum_up(kept, num, levels, masses, ones, sums):
 
 
 @_compiled
-def _pick(weights, floor, number, sums):
-    """The token at which the running sum passes `number` of the whole; where rounding puts the goal
-    behind it, the last that adds to it. sums: room for one of each block."""
+def _sample_index(weights, floor, number, sums):
+    """The first token at which the running sum exceeds `number` of the total, or else the last with
+    a weight. sums: a buffer of one number for each block."""
     total, floors, chosen = np.float64(0), spread(floor, wide()), 0
     for block in range(len(sums)):
         some = wide()

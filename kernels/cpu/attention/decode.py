@@ -1,7 +1,7 @@
-"""Single tokens over keys in any slots, read where they lie.
+"""Decode attention: one new token of each sequence over keys in any slots, read in place.
 
-Torch has no operator for this: it copies every key first. Shares the work of `singles` out among
-threads. Only for queries in float32 on a CPU.
+Torch has no operator for this: it would copy every key first. Distributes the work of
+`decode_attention` over threads. Only for queries in float32 on a CPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..jit.jit import compiled
-from ..parts import Bend, Into, TokenPart
+from ..work_items import AttentionOutput, DecodeItem, ScoreMod
 
 SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
 _SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
@@ -35,22 +35,24 @@ def name_of(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-class PagedReader:
-    """Attention of single tokens. num_threads: as torch has, if None. dtype: of keys and values."""
+class DecodeAttention:
+    """Attention of decode tokens. num_threads: as torch has, if None. dtype: of keys and values."""
 
     def __init__(self, num_threads: int | None = None, dtype: torch.dtype = torch.float32) -> None:
-        from ..loops import singles
+        from ..loops import decode_attention
 
         self._num_threads = num_threads or torch.get_num_threads()
-        signature = singles.SIGNATURES[name_of(dtype)]
-        self._attend = compiled(singles.attend, signature, is_reordered=False)
+        signature = decode_attention.SIGNATURES[name_of(dtype)]
+        self._attend = compiled(decode_attention.attend, signature, is_reordered=False)
 
-    def attend(self, q: Tensor, kv: Tensor, part: TokenPart, bend: Bend, into: Into) -> None:
-        """Put what the tokens of a part attend to into their places, for q [tokens, heads, dim]."""
-        arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *into.arrays()
-        of_part = part.tokens, part.table, part.rows, part.firsts, part.ends
-        settings = *arrays, *of_part, *bend.in_powers()
-        borders = self._borders(part, kv.shape[1] * kv.shape[3])
+    def attend(
+        self, q: Tensor, kv: Tensor, item: DecodeItem, score_mod: ScoreMod, output: AttentionOutput
+    ) -> None:
+        """Write the attention of an item's tokens to the output, for q [tokens, heads, dim]."""
+        arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *output.arrays()
+        of_item = item.tokens, item.table, item.rows, item.firsts, item.ends
+        settings = *arrays, *of_item, *score_mod.in_log2()
+        borders = self._borders(item, kv.shape[1] * kv.shape[3])
         others = [
             helpers(self._num_threads).submit(self._attend, *settings, start, stop)
             for start, stop in itertools.pairwise(borders[1:])
@@ -59,19 +61,19 @@ class PagedReader:
         for other in others:
             other.result()
 
-    def _borders(self, part: TokenPart, width: int) -> list[int]:
-        """Where tokens are parted among threads; all for one, unless there is much to read."""
-        num_tokens, reads = len(part.rows), part.reads
+    def _borders(self, item: DecodeItem, width: int) -> list[int]:
+        """Where tokens are split among threads; all for one, unless there is much to read."""
+        num_tokens, reads = len(item.rows), item.reads
         num_threads = min(self._num_threads, num_tokens)
-        if not is_spread(part, width, num_threads):
+        if not is_spread(item, width, num_threads):
             return [0, num_tokens]
         goals = reads[-1] * np.arange(1, num_threads) / num_threads
         return [0, *(np.searchsorted(reads, goals) + 1).tolist(), num_tokens]
 
 
-def is_spread(part: TokenPart, width: int, num_threads: int) -> bool:
-    """Whether several threads read the keys of a part, each of so many numbers."""
-    return min(num_threads, len(part.rows)) > 1 and bool(part.reads[-1] * width >= _SPREAD)
+def is_spread(item: DecodeItem, width: int, num_threads: int) -> bool:
+    """Whether several threads read the keys of an item, each of so many numbers."""
+    return min(num_threads, len(item.rows)) > 1 and bool(item.reads[-1] * width >= _SPREAD)
 
 
 @functools.cache
@@ -85,11 +87,11 @@ if hasattr(os, "register_at_fork"):  # a forked child has none of the threads
 
 
 def slot_writer(dtype: torch.dtype) -> Callable[[Tensor, Tensor, Tensor], None]:
-    """A function that puts kv [tokens, heads, dim], float32 or such numbers, into slots [tokens] of
-    a pool [heads, slots, dim] of such numbers."""
-    from ..loops import slots as places
+    """A function that writes kv [tokens, heads, dim], float32 or of this dtype, into slots [tokens]
+    of a pool [heads, slots, dim] of this dtype."""
+    from ..loops import slots as slot_loops
 
-    loop = compiled(places.write, places.SIGNATURES[name_of(dtype)], is_reordered=False)
+    loop = compiled(slot_loops.write, slot_loops.SIGNATURES[name_of(dtype)], is_reordered=False)
 
     def write(pool: Tensor, slots: Tensor, kv: Tensor) -> None:
         loop(as_array(pool), slots.numpy(), kv.float().numpy())

@@ -1,10 +1,9 @@
-"""Machine code that is kept for later processes, as long as no file of `kernels/cpu/` changes.
+"""A disk cache of compiled code, valid as long as no file of `kernels/cpu/` changes.
 
-Numba looks only at the file of the function that is compiled, and not at those of functions that it
-calls: it would keep code that no longer fits these. Code for different processors lies side by
-side, each with an index of its own: machines that share a folder neither remove nor run the code of
-one another. Where the package's folder is read-only, code lies in the user's cache folder. Needs
-numba.
+Numba looks only at the file of the compiled function, not at those of the functions that it calls,
+and would use stale code. Code for different processors lies side by side, each with its own index:
+machines that share a folder neither remove nor run each other's code. Where the package's folder is
+read-only, code goes to the user's cache folder. Needs numba.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from .features import fingerprint
 _BROKEN = (OSError, EOFError, ValueError, ImportError, AttributeError, pickle.UnpicklingError)
 
 
-def keep(compiler: Any) -> None:
-    """Let numba's compiler of one function, which has not begun, keep what it makes where files can
-    be, and use what it kept."""
+def enable_cache(compiler: Any) -> None:
+    """Let numba's compiler of one function, which has not compiled yet, use the cache where files
+    can be written."""
     from numba.core.caching import NullCache
 
     cache: Any = NullCache()
@@ -37,13 +36,13 @@ def keep(compiler: Any) -> None:
     compiler._cache = cache
 
 
-def is_keeping(compiler: Any) -> bool:
-    """Whether `keep` has found a folder for what this compiler makes."""
+def has_cache(compiler: Any) -> bool:
+    """Whether `enable_cache` found a folder for this compiler."""
     return hasattr(compiler._cache, "_cache_file")
 
 
-def is_kept(compiler: Any, signature: Any) -> bool:
-    """Whether `keep` has kept code of a function for a signature, as its cache names it."""
+def is_cached(compiler: Any, signature: Any) -> bool:
+    """Whether the cache has code of a function for a signature."""
     files = getattr(compiler._cache, "_cache_file", None)
     if files is None:
         return False
@@ -55,9 +54,9 @@ def is_kept(compiler: Any, signature: Any) -> bool:
 
 
 def _mark(cache: Any, stamp: str, processor: str) -> None:
-    """Have a cache go by a stamp, for a processor. Code has both in its file's name: numba writes
-    down which file is the one before it writes that, and another process would find older code
-    there meanwhile, or that of another processor."""
+    """Make a cache valid for one stamp and processor only. Both are in the name of the code's file:
+    numba writes the index first, and another process would meanwhile load older code, or that of
+    another processor."""
     files = cache._cache_file
     begin, end = files._data_name_pattern.split("{", 1)
     begin = f"{begin}{processor}."
@@ -70,7 +69,7 @@ def _mark(cache: Any, stamp: str, processor: str) -> None:
 
 
 def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None) -> Any:
-    """The same, but None where a file cannot be read or written."""
+    """The same action, but None where a file cannot be read or written."""
 
     def tried(*given: Any) -> Any:
         with contextlib.suppress(*_BROKEN):
@@ -84,7 +83,7 @@ def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None
 
 
 def _clear(folder: Path, begin: str, stamp: str) -> None:
-    """Remove what was kept of a function for this processor under other stamps."""
+    """Remove cached code of a function for this processor under other stamps."""
     for file in folder.iterdir():
         is_code = file.name.startswith(begin) and file.suffix == ".nbc"
         if is_code and not file.name.startswith(begin + stamp):
@@ -93,7 +92,8 @@ def _clear(folder: Path, begin: str, stamp: str) -> None:
 
 @functools.cache
 def _stamp() -> str:
-    """Of the text of every file of `kernels/cpu/`, and its name: code names modules by it."""
+    """A hash of every file of `kernels/cpu/` and its name, and of this module's name, which cached
+    code refers to."""
     files = sorted(Path(__file__).parents[1].rglob("*.py"))
     if not files:
         raise RuntimeError("there are no files to go by")

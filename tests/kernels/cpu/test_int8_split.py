@@ -1,4 +1,4 @@
-"""Numbers as digits, and attention of chunks by them, on processors that multiply such tiles."""
+"""Numbers split into int8 limbs, and extend attention by them, on processors with AMX."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 
 pytest.importorskip("numba")
 
-from forkroot.kernels.cpu.attention.inplace import cut_in_place
-from forkroot.kernels.cpu.attention.prefill import ChunkReader
-from forkroot.kernels.cpu.loops import digits
-from forkroot.kernels.cpu.parts import Bend, ChunkPart, Into
+from forkroot.kernels.cpu.attention.extend import ExtendAttention
+from forkroot.kernels.cpu.attention.in_place_plan import plan_in_place
+from forkroot.kernels.cpu.loops import int8_split
+from forkroot.kernels.cpu.work_items import AttentionOutput, ExtendItem, ScoreMod
 from forkroot.kernels.interface import Past
 
-if not digits.can_multiply():
-    pytest.skip("no processor that multiplies tiles of digits", allow_module_level=True)
+if not int8_split.can_multiply():
+    pytest.skip("needs a processor with AMX for int8", allow_module_level=True)
 
 from numba import njit
 
@@ -33,13 +33,13 @@ Numbers = npt.NDArray[np.float32]
 
 @njit(error_model="numpy")
 def split(numbers, found, is_signed):  # type: ignore[no-untyped-def]
-    """Numbers [4, 16] as digits [3, 16, 4]."""
+    """Numbers [4, 16] as int8 limbs [3, 16, 4]."""
     x0, x1 = load(numbers, 0, few()), load(numbers, 16, few())
     x2, x3 = load(numbers, 32, few()), load(numbers, 48, few())
     if is_signed:
-        digits.put(x0, x1, x2, x3, found, 0, 16)
+        int8_split.store_limbs(x0, x1, x2, x3, found, 0, 16)
     else:
-        digits.put_positive(x0, x1, x2, x3, found, 0, 16)
+        int8_split.store_limbs_unsigned(x0, x1, x2, x3, found, 0, 16)
 
 
 @njit(error_model="numpy")
@@ -49,9 +49,9 @@ def multiply(left, right, sums, is_signed):  # type: ignore[no-untyped-def]
     amx.read(1, left, 0, amx.BYTES)
     amx.read(2, right, 0, amx.BYTES)
     if is_signed:
-        digits.add_product(0, 1, 2)
+        int8_split.add_product(0, 1, 2)
     else:
-        digits.add_product_positive(0, 1, 2)
+        int8_split.add_product_unsigned(0, 1, 2)
     amx.write(0, sums, 0, amx.BYTES)
     amx.end()
 
@@ -59,17 +59,17 @@ def multiply(left, right, sums, is_signed):  # type: ignore[no-untyped-def]
 @njit(error_model="numpy")
 def joined(sums, found):  # type: ignore[no-untyped-def]
     """found [16] of sums [4, 16]."""
-    store(found, 0, digits.take(sums, 0, 16))
+    store(found, 0, int8_split.combine_sums(sums, 0, 16))
 
 
 @njit(error_model="numpy")
 def greatest(numbers):  # type: ignore[no-untyped-def]
-    return digits.largest(digits.larger_size(few(), load(numbers, 0, few())))
+    return int8_split.largest_magnitude(int8_split.larger_magnitude(few(), load(numbers, 0, few())))
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_three_digits_are_the_nearest_integer(is_signed: bool) -> None:
-    most = digits.MOST if is_signed else digits.MOST_POSITIVE
+def test_three_limbs_are_the_nearest_integer(is_signed: bool) -> None:
+    most = int8_split.MAX_SIGNED if is_signed else int8_split.MAX_UNSIGNED
     rng = np.random.default_rng(0)
     numbers = rng.uniform(-most if is_signed else 0, most, (4, 16)).astype(np.float32)
     numbers[:, :3] = [[most, 0, 0.4], [127.6, 128, 129], [255, 256, 32768], [65535, 8257663, 1]]
@@ -82,7 +82,7 @@ def test_three_digits_are_the_nearest_integer(is_signed: bool) -> None:
 
 
 @pytest.mark.parametrize("is_signed", [True, False])
-def test_tiles_of_digits_are_multiplied_exactly(is_signed: bool) -> None:
+def test_tiles_of_limbs_are_multiplied_exactly(is_signed: bool) -> None:
     rng = np.random.default_rng(1)
     left = rng.integers(-128, 128, (16, 64), np.int8)
     kind = np.int8 if is_signed else np.uint8
@@ -133,23 +133,23 @@ def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> Tenso
     return torch.from_numpy(rng.standard_normal((int(past.lens.sum()), heads, dim), np.float32))
 
 
-def chunk(past: Past, window: int | None = None) -> ChunkPart:
-    (part,) = cut_in_place(past, window).own
-    assert isinstance(part, ChunkPart)
+def chunk(past: Past, window: int | None = None) -> ExtendItem:
+    (part,) = plan_in_place(past, window).own
+    assert isinstance(part, ExtendItem)
     return part
 
 
 def read(
     q: Tensor,
     kv: Tensor,
-    part: ChunkPart,
+    part: ExtendItem,
     softcap: float | None = None,
     scale: float = 0.125,
     num_threads: int = 1,
-) -> Into:
-    into = Into.like(q)
-    ChunkReader(num_threads, True).attend(q, kv, part, Bend(scale, softcap), into)
-    return into
+) -> AttentionOutput:
+    output = AttentionOutput.like(q)
+    ExtendAttention(num_threads, True).attend(q, kv, part, ScoreMod(scale, softcap), output)
+    return output
 
 
 def exact(
@@ -159,7 +159,7 @@ def exact(
     window: int | None = None,
     softcap: float | None = None,
     scale: float = 0.125,
-) -> Into:
+) -> AttentionOutput:
     """In float64."""
     outs, totals, first = [], [], 0
     for row, start, num in zip(past.rows, past.starts, past.lens, strict=True):
@@ -176,7 +176,7 @@ def exact(
         outs.append((scores.softmax(-1) @ values).transpose(0, 1))
         totals.append(scores.logsumexp(-1).T)
         first += num
-    return Into(torch.cat(outs), torch.cat(totals))
+    return AttentionOutput(torch.cat(outs), torch.cat(totals))
 
 
 def off(found: Tensor, wanted: Tensor) -> float:
@@ -196,16 +196,16 @@ def test_ragged_chunks_have_the_precision_of_float32(
     found = read(q, kv, chunk(past, window), softcap)
     wanted = exact(q, kv, past, window, softcap)
     assert off(found.out, wanted.out) < 3e-6
-    assert (found.total - wanted.total).abs().max() < 3e-6
+    assert (found.lse - wanted.lse).abs().max() < 3e-6
 
 
-def test_digits_are_as_near_as_loops_that_multiply_float32() -> None:
+def test_limbs_are_as_near_as_loops_that_multiply_float32() -> None:
     rng = np.random.default_rng(7)
     past = scattered(rng, [500], [200])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
     wanted, part = exact(q, kv, past).out, chunk(past)
-    plain = Into.like(q)
-    ChunkReader(1, False).attend(q, kv, part, Bend(0.125, None), plain)
+    plain = AttentionOutput.like(q)
+    ExtendAttention(1, False).attend(q, kv, part, ScoreMod(0.125, None), plain)
     found = read(q, kv, part).out
     assert not torch.equal(found, plain.out)
     assert (found - wanted).pow(2).mean() < (plain.out - wanted).pow(2).mean()
@@ -236,7 +236,7 @@ def test_rows_of_zeros_are_zeros() -> None:
     past = scattered(rng, [0], [70])
     found = read(queries(rng, past, 2, 64), torch.zeros(2, 1, NUM_SLOTS, 64), chunk(past))
     assert (found.out == 0).all()
-    assert (found.total - torch.arange(1, 71).log()[:, None]).abs().max() < 1e-6
+    assert (found.lse - torch.arange(1, 71).log()[:, None]).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("scale", [1e-6, 60.0, 1e6])
@@ -244,7 +244,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
     rng = np.random.default_rng(11)
     past = scattered(rng, [200], [40])
     kv, q = pool(rng, past, 1, 64), queries(rng, past, 2, 64)
-    kv[0], q = kv[0].clamp(-1, 1).round(), q.clamp(-1, 1).round()  # all digits but one are zeros
+    kv[0], q = kv[0].clamp(-1, 1).round(), q.clamp(-1, 1).round()  # all limbs but one are zeros
     kv[0, :, :, 0], q[:, :, 0] = 127, 1
     found, wanted = read(q, kv, chunk(past), scale=scale), exact(q, kv, past, scale=scale)
     assert (found.out - wanted.out).abs().max() < 1e-4
@@ -259,7 +259,7 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
         bounds = np.array([[first], [end - first]], np.int32)
         piece = read(q[first:end], kv, chunk(Past(past.table, past.rows, *bounds)))
         assert torch.equal(piece.out, whole.out[first:end])
-        assert torch.equal(piece.total, whole.total[first:end])
+        assert torch.equal(piece.lse, whole.lse[first:end])
 
 
 def test_a_chunk_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
@@ -274,7 +274,7 @@ def test_a_chunk_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
         one = Past(past.table, past.rows[of_one], past.starts[of_one], past.lens[of_one])
         alone = read(q[tokens], kv, chunk(one))
         assert torch.equal(alone.out, together.out[tokens])
-        assert torch.equal(alone.total, together.total[tokens])
+        assert torch.equal(alone.lse, together.lse[tokens])
 
 
 @pytest.mark.parametrize("window", [None, 50])
@@ -287,25 +287,25 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
     for num_threads in (2, 3, 7):
         several = read(q, kv, part, num_threads=num_threads)
         assert torch.equal(several.out, alone.out)
-        assert torch.equal(several.total, alone.total)
+        assert torch.equal(several.lse, alone.lse)
 
 
 def test_keys_in_two_parts_are_merged() -> None:
     rng = np.random.default_rng(15)
     past = scattered(rng, [130], [60])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    part, zero, into = chunk(past), np.zeros(1, np.int32), Into.like(q)
-    reader, bend = ChunkReader(1, True), Bend(0.125, None)
+    part, zero, output = chunk(past), np.zeros(1, np.int32), AttentionOutput.like(q)
+    reader, score_mod = ExtendAttention(1, True), ScoreMod(0.125, None)
     own = {name: getattr(part, name) for name in ("tokens", "table", "rows", "starts", "ends")}
     end = np.array([77], np.int32)
-    later = ChunkPart(**own, firsts=end, bounds=part.bounds, window=None, num_scores=1)
+    later = ExtendItem(**own, firsts=end, bounds=part.bounds, window=None, num_scores=1)
     own.update(starts=end, ends=end)
-    sooner = ChunkPart(**own, firsts=zero, bounds=part.bounds, window=None, num_scores=1)
-    reader.attend(q, kv, later, bend, into)
-    reader.attend(q, kv, sooner, bend, into, is_merged=True)
+    sooner = ExtendItem(**own, firsts=zero, bounds=part.bounds, window=None, num_scores=1)
+    reader.attend(q, kv, later, score_mod, output)
+    reader.attend(q, kv, sooner, score_mod, output, is_merged=True)
     wanted = exact(q, kv, past)
-    assert off(into.out, wanted.out) < 3e-6
-    assert (into.total - wanted.total).abs().max() < 3e-6
+    assert off(output.out, wanted.out) < 3e-6
+    assert (output.lse - wanted.lse).abs().max() < 3e-6
 
 
 def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
@@ -316,7 +316,7 @@ def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
     assert apart.stride(-1) == 2
     found, wanted = read(apart, kv, chunk(past)), read(q, kv, chunk(past))
     assert torch.equal(found.out, wanted.out)
-    assert torch.equal(found.total, wanted.total)
+    assert torch.equal(found.lse, wanted.lse)
 
 
 @pytest.mark.parametrize("poison", [math.nan, math.inf])

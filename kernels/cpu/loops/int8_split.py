@@ -1,11 +1,10 @@
-"""Numbers of float32 as digits that a processor with AMX multiplies exactly, in code that numba
-compiles.
+"""Float32 numbers split into int8 limbs, which a processor with AMX multiplies exactly, in code
+that numba compiles.
 
-A row's numbers are integers of 24 bits times the row's unit, and an integer is three digits to the
-base 256. The processor adds up products of tiles of digits, a byte each, in integers, twice as fast
-as those of bfloat16 numbers: sums are the same in any order. Eight of the nine products of digits
-give float32's precision in rows whose numbers are of like size. Tile numbers are literals. Needs
-numba.
+A row's numbers are integers of 24 bits times the row's unit; an integer is three limbs to the base
+256. The processor adds up products of tiles of limbs in integers, twice as fast as those of
+bfloat16 numbers, and sums are the same in any order. Eight of the nine products of limbs give
+float32's precision in rows whose numbers are of like size. Tile numbers are literals. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -24,13 +23,13 @@ from ..jit import amx
 from ..jit.features import has
 from ..jit.vectors import Vector
 
-DIGITS = 3
-PLACES = 4  # of products of digits that are added up
-DEPTH = amx.BYTES  # digits in a row of a tile
+LIMBS = 3
+NUM_PRODUCTS = 4  # places of products of limbs that are summed
+DEPTH = amx.BYTES  # limbs in a row of a tile
 LANES = amx.ROWS
-TILE = amx.ROWS * DEPTH // 4  # float32 numbers that take as much room as a place of a tile
-MOST = 127.0 * 256**2  # the integer that stands for a row's greatest number
-MOST_POSITIVE = 255.0 * 256**2  # the same where no number has a sign
+TILE = amx.ROWS * DEPTH // 4  # float32 numbers in as many bytes as one limb of a tile's numbers
+MAX_SIGNED = 127.0 * 256**2  # the integer that stands for a row's greatest number
+MAX_UNSIGNED = 255.0 * 256**2  # the same for non-negative numbers
 UNIT = 256.0**2  # of sums, where that of both rows is 1
 _BYTE, _SHORT, _INT, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 _FLOATS, _INTS = ir.VectorType(ir.FloatType(), LANES), ir.VectorType(_INT, LANES)
@@ -42,8 +41,8 @@ _compiled = njit(error_model="numpy", nogil=True)
 
 @functools.cache
 def can_multiply() -> bool:
-    """Whether this processor multiplies tiles of digits and the system lets this process do so, for
-    which it is asked once."""
+    """Whether this processor multiplies int8 tiles and the system lets this process do so. The
+    system is asked once."""
     return has("amxint8") and amx.can_multiply()
 
 
@@ -63,43 +62,43 @@ def _instruction(name: str) -> Any:
     return multiply
 
 
-# A tile of sums [16, 16] += left [16, 64] times right [16, 16, 4], the digits of each column in
-# fours. Digits have signs, but for those on the right of the second.
-add_product, add_product_positive = _instruction("tdpbssd"), _instruction("tdpbsud")
+# A tile of sums [16, 16] += left [16, 64] times right [16, 16, 4], the limbs of each column in
+# groups of four. Limbs are signed, but for the right ones of the second function.
+add_product, add_product_unsigned = _instruction("tdpbssd"), _instruction("tdpbsud")
 
 
-def _putting(is_signed: bool) -> Any:
+def _storing(is_signed: bool) -> Any:
     @intrinsic
-    def put(typing, x0, x1, x2, x3, array, to, apart):
+    def store_limbs(typing, x0, x1, x2, x3, array, to, apart):
         def emit(context, builder, signature, args):
             *numbers, array, to, apart = args
             ints = [_rounded(builder, x) for x in numbers]
-            for digit in _digits(builder, ints, is_signed):
+            for limb in _limbs(builder, ints, is_signed):
                 place = _place(context, builder, signature.args[4], array, to)
-                builder.store(digit, place, align=4)
+                builder.store(limb, place, align=4)
                 to = builder.add(to, apart)
             return context.get_dummy_value()
 
         return types.void(x0, x1, x2, x3, array, types.intp, types.intp), emit
 
-    return put
+    return store_limbs
 
 
-# Four vectors of 16 numbers, rounded, as digits in a flat float32 array, each place of which takes
-# the digits of four numbers that are in one lane: the highest digits from `to` on, the others
-# `apart` places behind these. No number of the second has a sign.
-put, put_positive = _putting(True), _putting(False)
+# Round four vectors of 16 numbers and write their limbs into a flat float32 array, four limbs of
+# one lane to a number: the highest limbs from `to` on, the others `apart` behind these. The second
+# function takes non-negative numbers.
+store_limbs, store_limbs_unsigned = _storing(True), _storing(False)
 
 
 @intrinsic
-def take(typing, array, at, apart):
-    """16 sums of products of digits as a vector, from the highest place's at index `at` of a flat
-    array on; those of the other three lie so many numbers apart."""
+def combine_sums(typing, array, at, apart):
+    """16 sums of products of limbs as a vector. The sums of the highest place begin at index `at`
+    of a flat array; those of the other three lie so many numbers apart."""
 
     def emit(context, builder, signature, args):
         array, at, apart = args
         sums = []
-        for _ in range(PLACES):
+        for _ in range(NUM_PRODUCTS):
             place = _place(context, builder, signature.args[0], array, at)
             sums.append(builder.load(place, align=4))
             at = builder.add(at, apart)
@@ -113,9 +112,9 @@ def take(typing, array, at, apart):
 
 
 @intrinsic
-def larger_size(typing, x, y):
-    """The larger of numbers without sign and others, whose signs are left out: NaN is the largest,
-    then infinity."""
+def larger_magnitude(typing, x, y):
+    """The larger of non-negative numbers and the magnitudes of others: NaN is the largest, then
+    infinity."""
 
     def emit(context, builder, signature, args):
         x, y = (builder.bitcast(number, _INTS) for number in args)
@@ -127,8 +126,8 @@ def larger_size(typing, x, y):
 
 
 @intrinsic
-def largest(typing, x):
-    """Of a vector's numbers without sign the largest, as `larger_size` has it."""
+def largest_magnitude(typing, x):
+    """The largest of a vector's non-negative numbers, as `larger_magnitude` has it."""
 
     def emit(context, builder, signature, args):
         x, size = builder.bitcast(args[0], _INTS), LANES
@@ -147,37 +146,37 @@ def largest(typing, x):
 
 def _with(add):
     @_compiled
-    def multiply(digits, left):
-        """Add the products of a tile's digits and those in registers 5 to 7 to sums."""
-        amx.read(3, digits, left, amx.BYTES)
+    def multiply(limbs, left):
+        """Add the products of a tile's limbs and those in registers 5 to 7 to sums."""
+        amx.read(3, limbs, left, amx.BYTES)
         add(2, 3, 7)
         add(1, 3, 6)
         add(0, 3, 5)
-        amx.read(3, digits, left + TILE, amx.BYTES)
+        amx.read(3, limbs, left + TILE, amx.BYTES)
         add(4, 3, 7)
         add(2, 3, 6)
         add(1, 3, 5)
-        amx.read(3, digits, left + 2 * TILE, amx.BYTES)
+        amx.read(3, limbs, left + 2 * TILE, amx.BYTES)
         add(4, 3, 6)
         add(2, 3, 5)
 
     return multiply
 
 
-multiply, multiply_positive = _with(add_product), _with(add_product_positive)
+multiply, multiply_unsigned = _with(add_product), _with(add_product_unsigned)
 
 
 @_compiled
-def take_right(digits, at):
-    """A tile's digits into registers 5 to 7."""
-    amx.read(5, digits, at, amx.BYTES)
-    amx.read(6, digits, at + TILE, amx.BYTES)
-    amx.read(7, digits, at + 2 * TILE, amx.BYTES)
+def load_right(limbs, at):
+    """Load a tile's limbs into registers 5 to 7."""
+    amx.read(5, limbs, at, amx.BYTES)
+    amx.read(6, limbs, at + TILE, amx.BYTES)
+    amx.read(7, limbs, at + 2 * TILE, amx.BYTES)
 
 
 @_compiled
 def clear_sums():
-    """Of registers 0, 1, 2 and 4."""
+    """Clear registers 0, 1, 2 and 4."""
     amx.clear(0)
     amx.clear(1)
     amx.clear(2)
@@ -185,8 +184,8 @@ def clear_sums():
 
 
 @_compiled
-def keep_sums(products, to):
-    """[4, 16, 16] from index `to` of a flat array on."""
+def store_sums(products, to):
+    """Write [4, 16, 16] from index `to` of a flat array on."""
     amx.write(0, products, to, amx.BYTES)
     amx.write(1, products, to + TILE, amx.BYTES)
     amx.write(2, products, to + 2 * TILE, amx.BYTES)
@@ -202,11 +201,11 @@ def _rounded(builder, x):
     return builder.call(function, [x, _filled(0), all_lanes, rounding])
 
 
-def _digits(builder, ints, is_signed):
-    """The highest, middle and lowest digits of four vectors, each four of a lane in one integer.
-    With signs: half the base is added to every digit, and then taken from each by itself."""
+def _limbs(builder, ints, is_signed):
+    """The highest, middle and lowest limbs of four vectors, each four of a lane in one integer.
+    With signs: half the base is added to every limb, and then subtracted again from each."""
 
-    def mixed(x, y, mask):
+    def blend(x, y, mask):
         rest = builder.and_(y, _filled(~mask & 0xFFFFFFFF))
         return builder.or_(builder.and_(x, _filled(mask)), rest)
 
@@ -219,12 +218,12 @@ def _digits(builder, ints, is_signed):
     if is_signed:
         ints = [builder.add(x, _filled(0x808080)) for x in ints]
     x0, x1, x2, x3 = ints
-    even, odd = mixed(x0, up(x2, 16), 0xFFFF), mixed(x1, up(x3, 16), 0xFFFF)
-    lowest = mixed(even, up(odd, 8), 0xFF00FF)
-    middle = mixed(down(even, 8), odd, 0xFF00FF)
-    even, odd = mixed(down(x0, 16), x2, 0xFFFF), mixed(down(x1, 16), x3, 0xFFFF)
-    digits = mixed(even, up(odd, 8), 0xFF00FF), middle, lowest
-    return [builder.xor(x, _filled(0x80808080)) for x in digits] if is_signed else digits
+    even, odd = blend(x0, up(x2, 16), 0xFFFF), blend(x1, up(x3, 16), 0xFFFF)
+    lowest = blend(even, up(odd, 8), 0xFF00FF)
+    middle = blend(down(even, 8), odd, 0xFF00FF)
+    even, odd = blend(down(x0, 16), x2, 0xFFFF), blend(down(x1, 16), x3, 0xFFFF)
+    limbs = blend(even, up(odd, 8), 0xFF00FF), middle, lowest
+    return [builder.xor(x, _filled(0x80808080)) for x in limbs] if is_signed else limbs
 
 
 def _filled(value):

@@ -1,5 +1,5 @@
-"""Which keys single tokens of sequences read that share nothing: a compiled loop, as operators of
-arrays, which a step finds in no near cache, take several times as long. Needs numba."""
+"""Plans which keys each sequence reads in a decode step in which no sequences share a prefix: a
+compiled loop. Numpy operators take several times as long. Needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -11,11 +11,10 @@ SIGNATURE = (
 
 
 def plan(table, rows, starts, lens, window, of_tokens, of_rows):
-    """Whether sequences of such rows of the table, lengths before the step, and numbers of new
-    tokens have one of these each and no two begin in the same slot.
+    """Whether every sequence has one new token and no two begin in the same slot.
 
-    If so writes tokens and reads [2, n] and rows, firsts and ends [3, n], as `parts.TokenPart`.
-    window: keys that a token reads at most; 0: all.
+    rows, starts, lens: as in `Past`. If so, writes tokens and reads [2, n], and rows, firsts and
+    ends [3, n], as `work_items.DecodeItem`. window: keys that a token reads at most; 0: all.
     """
     reads = 0
     for i in range(len(rows)):

@@ -12,9 +12,9 @@ pytest.importorskip("numba")
 
 from forkroot.kernels.cpu.jit import amx
 from forkroot.kernels.cpu.jit.addresses import address, entry
-from forkroot.kernels.cpu.linear.products import InThirds
+from forkroot.kernels.cpu.linear.linear import Bf16x3Linear
 from forkroot.kernels.cpu.linear.rows import PlainRows
-from forkroot.kernels.cpu.loops import chains, entries
+from forkroot.kernels.cpu.loops import entries, fused_mlp
 
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
 EPS = 1e-5
@@ -31,27 +31,27 @@ class FeedForward:
 
         self.weight, self.width = numbers(hidden), width
         self.up, self.down = (
-            InThirds(numbers(2 * ffn, hidden), 1),
-            InThirds(numbers(width, ffn), 1),
+            Bf16x3Linear(numbers(2 * ffn, hidden), 1),
+            Bf16x3Linear(numbers(width, ffn), 1),
         )
-        self.records = [self._record(product) for product in (self.up, self.down)]
-        self.chain = np.zeros(1, chains.CHAIN)
-        function = entry(chains.feed_forward)
+        self.records = [self._record(kernel) for kernel in (self.up, self.down)]
+        self.chain = np.zeros(1, fused_mlp.FUSED_MLP)
+        function = entry(fused_mlp.feed_forward)
         places = self.weight.data_ptr(), *(address(record) for record in self.records)
         self.chain[0] = function.address, *places, EPS
         self._enter = function.ctypes
 
     @staticmethod
-    def _record(product: InThirds) -> np.ndarray[Any, Any]:
+    def _record(kernel: Bf16x3Linear) -> np.ndarray[Any, Any]:
         record = np.zeros(1, entries.MATRIX)
-        panels = address(product.panels), len(product.panels), product.num_panels
+        weights = address(kernel.weights), len(kernel.weights), kernel.num_panels
         record[0] = (
             0,
-            product.depth,
-            product.width,
-            *panels,
-            product.num_thirds,
-            product.row_parts,
+            kernel.depth,
+            kernel.width,
+            *weights,
+            kernel.num_terms,
+            kernel.row_terms,
             0,
         )
         return record
@@ -77,7 +77,7 @@ def test_all_in_one_piece_is_the_same_part_by_part(
     hidden: int, ffn: int, width: int, dtype: torch.dtype
 ) -> None:
     layer = FeedForward(hidden, ffn, width, dtype)
-    assert chains.fits(layer.up.depth, layer.up.width, layer.down.depth)
+    assert fused_mlp.fits(layer.up.depth, layer.up.width, layer.down.depth)
     for count in (0, 1, 15, 16, 17, 32, 48, 65, 128, 131, 300):
         x = rows_of(count, hidden)
         kept, gated = x.clone(), layer.by_parts(x)
@@ -115,7 +115,7 @@ def test_a_row_is_the_same_in_any_company_and_a_poisoned_one_harms_no_other() ->
 
 
 def test_sizes_of_which_tiles_would_be_cut_do_not_fit() -> None:
-    assert chains.fits(512, 2 * 1408, 1408)
-    assert not chains.fits(48, 2 * 128, 128)
-    assert not chains.fits(64, 2 * 96, 96)
-    assert not chains.fits(64, 128, 128)
+    assert fused_mlp.fits(512, 2 * 1408, 1408)
+    assert not fused_mlp.fits(48, 2 * 128, 128)
+    assert not fused_mlp.fits(64, 2 * 96, 96)
+    assert not fused_mlp.fits(64, 128, 128)

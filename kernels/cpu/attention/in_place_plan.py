@@ -1,4 +1,4 @@
-"""Cuts one step's attention into parts that compiled loops compute: no key is copied.
+"""Plans a step's attention as work items that compiled loops compute: no key is copied.
 
 Made once a step and read by every layer. Knows slots and positions; computes no attention.
 """
@@ -15,44 +15,44 @@ import numpy as np
 from ...interface import Past
 from ...sharing import Run, find_runs
 from ..jit.jit import compiled
-from ..parts import ChunkPart, Indices, InPlacePart, InPlacePlan, TokenPart
+from ..work_items import DecodeItem, ExtendItem, Indices, InPlaceItem, InPlacePlan
 from .windows import is_reached, shifted
 
-JOINED = 32  # new tokens up to which a sequence has others join it in reading a run
+JOINED = 32  # new tokens up to which a sequence reads a run together with others
 
 
-def cut_in_place(past: Past, window: int | None = None, has_runs: bool = True) -> InPlacePlan:
-    """Cut a step into parts. has_runs: whether what sequences share may be read once for all, which
-    takes its sums in another order than each for itself."""
-    apart = _apart(past, window)
-    if apart is not None:
-        return apart
+def plan_in_place(past: Past, window: int | None = None, has_runs: bool = True) -> InPlacePlan:
+    """Split a step into work items. has_runs: whether keys that sequences share may be read once
+    for all, which sums in another order than for each sequence alone."""
+    unshared = _unshared(past, window)
+    if unshared is not None:
+        return unshared
     if window is None or not is_reached(past, window):
-        return _Cutter(past, None, has_runs).plan()
-    return _Cutter(shifted(past, window), window, has_runs).plan()
+        return _Planner(past, None, has_runs).plan()
+    return _Planner(shifted(past, window), window, has_runs).plan()
 
 
-def _apart(past: Past, window: int | None) -> InPlacePlan | None:
-    """The same for single tokens of sequences that share nothing, made in a third of the time;
-    None for others."""
+def _unshared(past: Past, window: int | None) -> InPlacePlan | None:
+    """The plan of a decode step whose sequences share nothing, made in a third of the time; None
+    for other steps."""
     table, count = past.table, len(past.rows)
     of_tokens, of_rows = np.empty((2, count), np.int64), np.empty((3, count), np.int32)
     given = table, past.rows, past.starts, past.lens, window or 0
-    if not stranger_loop()(*given, of_tokens, of_rows):
+    if not unshared_rows_loop()(*given, of_tokens, of_rows):
         return None
     (tokens, reads), (rows, firsts, ends) = of_tokens, of_rows
-    return InPlacePlan((TokenPart(tokens, table, rows, firsts, ends, reads),), ())
+    return InPlacePlan((DecodeItem(tokens, table, rows, firsts, ends, reads),), ())
 
 
 @functools.cache
-def stranger_loop() -> Callable[..., Any]:
-    """The loop of `strangers`, compiled the first time."""
-    from ..loops import strangers
+def unshared_rows_loop() -> Callable[..., Any]:
+    """The loop of `unshared_rows`, compiled the first time."""
+    from ..loops import unshared_rows
 
-    return compiled(strangers.plan, strangers.SIGNATURE, is_reordered=False)
+    return compiled(unshared_rows.plan, unshared_rows.SIGNATURE, is_reordered=False)
 
 
-class _Cutter:
+class _Planner:
     """firsts: [S] each sequence's first token in the batch. ends: [S] tokens that it reads.
     offsets: [S] how many of these lie in runs; what follows is its own."""
 
@@ -69,8 +69,8 @@ class _Cutter:
         found = find_runs(self._sharing(), is_single) if self._has_runs else ()
         runs = tuple(self._run(run) for run in found)
         single, several = np.flatnonzero(is_single), np.flatnonzero(~is_single)
-        own: list[InPlacePart] = [self._singles(single)] if len(single) else []
-        own += [self._chunks(several)] if len(several) else []
+        own: list[InPlaceItem] = [self._decode_item(single)] if len(single) else []
+        own += [self._extend_item(several)] if len(several) else []
         return InPlacePlan(tuple(own), runs)
 
     def _sharing(self) -> Past:
@@ -83,20 +83,20 @@ class _Cutter:
             return self._past
         return replace(self._past, starts=np.where(is_apart, 0, self._past.starts))
 
-    def _run(self, run: Run) -> ChunkPart:
-        """A run, which all new tokens of its sequences see; it moves their offsets."""
+    def _run(self, run: Run) -> ExtendItem:
+        """A run of shared keys, which all new tokens of its sequences see. Moves their offsets."""
         sequences = np.array(run.sequences)
         self._offsets[sequences] = run.end
         num_tokens, num_keys = int(self._past.lens[sequences].sum()), len(run.slots)
         row, end = np.zeros(1, np.int32), np.array([num_keys], np.int32)
         bounds = np.array([0, num_tokens])
         tokens, num_scores = self._tokens(sequences), num_tokens * num_keys
-        return ChunkPart(tokens, run.slots[None], row, row, end, end, bounds, None, num_scores)
+        return ExtendItem(tokens, run.slots[None], row, row, end, end, bounds, None, num_scores)
 
-    def _chunks(self, group: Indices) -> ChunkPart:
+    def _extend_item(self, group: Indices) -> ExtendItem:
         past, lens, ends = self._past, self._past.lens[group], self._ends[group]
         firsts = self._offsets[group]
-        return ChunkPart(
+        return ExtendItem(
             tokens=self._tokens(group),
             table=past.table,
             rows=past.rows[group],
@@ -108,10 +108,10 @@ class _Cutter:
             num_scores=int((lens * (ends - firsts)).sum()),
         )
 
-    def _singles(self, group: Indices) -> TokenPart:
+    def _decode_item(self, group: Indices) -> DecodeItem:
         firsts, ends = self._offsets[group], self._ends[group]
         rows, tokens = self._past.rows[group], self._firsts[group]
-        return TokenPart(tokens, self._past.table, rows, firsts, ends, np.cumsum(ends - firsts))
+        return DecodeItem(tokens, self._past.table, rows, firsts, ends, np.cumsum(ends - firsts))
 
     def _tokens(self, group: Indices) -> Indices:
         """All new tokens of these sequences."""

@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from forkroot.kernels.cpu.attention.ahead import Ahead
-from forkroot.kernels.cpu.attention.pages import roomy
+from forkroot.kernels.cpu.attention.pages import empty_in_large_pages
+from forkroot.kernels.cpu.attention.prefault import Prefaulter
 
 SLOTS_OF_A_PAGE = (1 << 21) // (64 * 4)
 SHAPE = (2, 2, 1, 5 * SLOTS_OF_A_PAGE, 64)
@@ -16,9 +16,9 @@ SHAPE = (2, 2, 1, 5 * SLOTS_OF_A_PAGE, 64)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the system of Linux")
 def test_slots_have_pages_before_they_are_used_and_keep_their_numbers() -> None:
-    storage = roomy(SHAPE, torch.float32)
+    storage = empty_in_large_pages(SHAPE, torch.float32)
     storage[:, :, :, :100] = 7
-    ahead = Ahead(storage)
+    ahead = Prefaulter(storage)
     threads = [ahead.use(slot) for slot in range(0, SHAPE[3], 100)]
     started = [thread for thread in threads if thread is not None]
     assert len(started) == 4  # the first page's was started before
@@ -31,7 +31,7 @@ def test_slots_have_pages_before_they_are_used_and_keep_their_numbers() -> None:
 
 
 def test_a_jump_ahead_is_caught_up_with() -> None:
-    ahead = Ahead(torch.empty(SHAPE))
+    ahead = Prefaulter(torch.empty(SHAPE))
     first, second = ahead.use(3 * SLOTS_OF_A_PAGE), ahead.use(3 * SLOTS_OF_A_PAGE)
     assert second is None
     if first is not None:
@@ -47,5 +47,5 @@ def test_a_jump_ahead_is_caught_up_with() -> None:
     ],
 )
 def test_small_pools_and_others_are_left_alone(storage: torch.Tensor) -> None:
-    ahead = Ahead(storage)
+    ahead = Prefaulter(storage)
     assert [ahead.use(slot) for slot in (0, 500, storage.shape[3] - 1)] == [None] * 3

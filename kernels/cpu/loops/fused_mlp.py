@@ -1,9 +1,9 @@
-"""A norm, products by tiles and the gates between them in one piece: compiled loops.
+"""The feed-forward of a layer in one piece: norm, gate and up, silu(gate) * up, down: compiled
+loops on AMX.
 
-What one of them gives goes into the next one as thirds (`thirds`), from caches into caches: rows of
-float32 that stand between two products would be written to memory and read twice. Gives what the
-same parts give one by one, to the last bit. Only for float32 on a CPU that multiplies tiles; needs
-numba.
+Each part passes its result on as bfloat16 terms (`bf16x3`), from cache to cache: float32 rows
+between two linear layers would be written to memory and read twice. Gives the same bits as the
+parts one by one. Only for float32 on a CPU with AMX; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -21,15 +21,15 @@ from ..jit.attention_lanes import few
 from ..jit.gates import gated
 from ..jit.norms import scale_of
 from ..jit.vectors import load, spread, times
+from .bf16x3 import LANES, TILE, add_up, aligned, num_sums, rows_at_once, sums_of, unpack
 from .entries import MATRIX
-from .thirds import LANES, TILE, add_up, aligned, num_sums, rows_at_once, sums_of, unpack
 
-# A norm's weight [depth] and the MATRIX behind it; last: the one behind gates. All are addresses.
-# entry: what computes them.
-CHAIN = record("entry norm matrix last", "eps")
-LEAST = 65  # rows from which this is quicker than one by one
+# Addresses of a norm's weight [depth], the MATRIX after it, and the last one, after the gates.
+# entry: the function that computes them.
+FUSED_MLP = record("entry norm matrix last", "eps")
+LEAST = 65  # rows from which this is faster than one by one
 _compiled = njit(error_model="numpy", nogil=True)
-_chain_at, _matrix_at = records(CHAIN), records(MATRIX)
+_mlp_at, _matrix_at = records(FUSED_MLP), records(MATRIX)
 
 
 def fits(depth: int, width: int, last_depth: int) -> bool:
@@ -38,20 +38,20 @@ def fits(depth: int, width: int, last_depth: int) -> bool:
     return depth % DEPTH == 0 and last_depth % LANES == 0 and width == 2 * last_depth
 
 
-def feed_forward(chain_at, x_at, rows, out_at, is_added):
+def feed_forward(mlp_at, x_at, rows, out_at, is_added):
     """norm -> gate and up -> silu(gate) * up -> down: from x [rows, depth] into out [rows, width],
     which may be x; or what it was before is added. The matrices `fits`, and have no bias."""
-    it = carray(_chain_at(chain_at), 1)[0]
+    it = carray(_mlp_at(mlp_at), 1)[0]
     up, down = carray(_matrix_at(it.matrix), 1)[0], carray(_matrix_at(it.last), 1)[0]
-    x, weights = carray(floats(x_at), rows * up.depth), carray(floats(it.norm), up.depth)
+    x, norm_weight = carray(floats(x_at), rows * up.depth), carray(floats(it.norm), up.depth)
     out = carray(floats(out_at), rows * down.width)
-    of_up = up.thirds, carray(shorts(up.panels), up.num_numbers)
-    of_down = down.thirds, carray(shorts(down.panels), down.num_numbers)
-    steps, last_steps, row_parts = up.depth // DEPTH, down.depth // DEPTH, up.row_parts
-    most, part = rows_at_once(steps, row_parts), row_parts * TILE
+    of_up = up.weight_terms, carray(shorts(up.weights), up.num_numbers)
+    of_down = down.weight_terms, carray(shorts(down.weights), down.num_numbers)
+    steps, last_steps, row_terms = up.depth // DEPTH, down.depth // DEPTH, up.row_terms
+    most, step_size = rows_at_once(steps, row_terms), row_terms * TILE
     tiles = (min(rows, most) + ROWS - 1) // ROWS
-    words = np.empty(tiles * steps * part + BYTES, np.uint16)  # as in `thirds.multiply`
-    gates = np.empty(tiles * last_steps * part + BYTES, np.uint16)
+    words = np.empty(tiles * steps * step_size + BYTES, np.uint16)  # as in `bf16x3.multiply`
+    gates = np.empty(tiles * last_steps * step_size + BYTES, np.uint16)
     sums = np.empty(2 * tiles * ROWS * LANES + BYTES, np.float32)  # of a gate's panel, and an up's
     packed, to = aligned(words.ctypes.data) // 2, aligned(gates.ctypes.data) // 2
     total = aligned(sums.ctypes.data) // 4
@@ -59,10 +59,10 @@ def feed_forward(chain_at, x_at, rows, out_at, is_added):
     begin(ROWS)
     for start in range(0, rows, most):
         used = min(most, rows - start)
-        _pack_normed(x[start * up.depth :], used, weights, it.eps, row_parts, of_words, packed)
-        of_rows = of_words, packed, used, steps, row_parts
+        _pack_normed(x[start * up.depth :], used, norm_weight, it.eps, row_terms, of_words, packed)
+        of_rows = of_words, packed, used, steps, row_terms
         _gate_all(of_rows, of_up, down.depth // LANES, of_sums, total, of_gates, to)
-        of_rows = of_gates, to, used, last_steps, row_parts
+        of_rows = of_gates, to, used, last_steps, row_terms
         for panel in range(down.num_panels):
             of_panel = panel, min(panel + 1, down.num_panels - 1)
             add_up(of_down[0], of_rows, of_down[1], of_panel, of_sums, total)
@@ -73,29 +73,29 @@ def feed_forward(chain_at, x_at, rows, out_at, is_added):
 
 
 @_compiled
-def _pack_normed(x, used, weights, eps, row_parts, words, packed):
-    """Thirds of rows of the flat x, normed, as `thirds` packs them."""
-    depth = len(weights)
+def _pack_normed(x, used, norm_weight, eps, row_terms, words, packed):
+    """Terms of rows of the flat x, normed, as `bf16x3` packs them."""
+    depth = len(norm_weight)
     steps = depth // DEPTH
     for row in range((used + ROWS - 1) // ROWS * ROWS):
         at = row * depth
-        to = packed + row // ROWS * steps * row_parts * TILE + row % ROWS * DEPTH
+        to = packed + row // ROWS * steps * row_terms * TILE + row % ROWS * DEPTH
         scale = spread(scale_of(x, at, depth, eps) if row < used else np.float32(0), few())
         for i in range(0, depth, DEPTH):
             if row < used:
-                first = times(times(load(x, at + i, few()), scale), load(weights, i, few()))
+                first = times(times(load(x, at + i, few()), scale), load(norm_weight, i, few()))
                 second = times(load(x, at + i + ROWS, few()), scale)
-                second = times(second, load(weights, i + ROWS, few()))
-                _put(first, second, row_parts, words, to)
+                second = times(second, load(norm_weight, i + ROWS, few()))
+                _store_terms(first, second, row_terms, words, to)
             else:
-                _put(few(), few(), row_parts, words, to)
-            to += row_parts * TILE
+                _store_terms(few(), few(), row_terms, words, to)
+            to += row_terms * TILE
 
 
 @_compiled
-def _put(first, second, row_parts, words, to):
-    """Two vectors as so many thirds."""
-    if row_parts == 1:
+def _store_terms(first, second, row_terms, words, to):
+    """Split two vectors into so many terms."""
+    if row_terms == 1:
         round_both(first, second, words, to)
     else:
         split_both(first, second, words, to, TILE)
@@ -103,33 +103,34 @@ def _put(first, second, row_parts, words, to):
 
 @_compiled
 def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
-    """Thirds of silu(gate) * up for packed rows and a matrix of so many panels of gates, and as
-    many of ups."""
-    (_, _, used, _, row_parts), (num, panels) = of_rows, of_up
+    """Terms of silu(gate) * up, for packed rows and weights of so many panels of gates and as many
+    of ups."""
+    (_, _, used, _, row_terms), (num, weights) = of_rows, of_up
     apart = num_sums(used)
     for panel in range(num_panels):
         up = num_panels + panel
-        add_up(num, of_rows, panels, (panel, up), sums, total)
+        add_up(num, of_rows, weights, (panel, up), sums, total)
         following = min(panel + 1, num_panels - 1)
-        add_up(num, of_rows, panels, (up, following), sums, total + apart)
-        _pack_gated(sums, total, apart, used, gates, to, (row_parts, 2 * panel, 2 * num_panels))
+        add_up(num, of_rows, weights, (up, following), sums, total + apart)
+        _pack_gated(sums, total, apart, used, gates, to, (row_terms, 2 * panel, 2 * num_panels))
 
 
 @_compiled
 def _pack_gated(sums, start, apart, used, gates, to, of_steps):
-    """Thirds of silu(gate) * up for sums of a panel of gates, and of ups so far behind: two steps
-    of those that are thirds' rows. of_steps: thirds of a number, the first of the two, and all."""
-    (row_parts, first_step, steps), tiles = of_steps, (used + ROWS - 1) // ROWS
-    part = row_parts * TILE
-    to += first_step * part
+    """Terms of silu(gate) * up, from sums of a panel of gates and, `apart` behind them, of ups: two
+    steps of packed rows. of_steps: terms of a number, the first of the two steps, and the number of
+    all."""
+    (row_terms, first_step, steps), tiles = of_steps, (used + ROWS - 1) // ROWS
+    step_size = row_terms * TILE
+    to += first_step * step_size
     for tile in range(tiles):
         at, right = sums_of(start, tile, tiles)
         for step in range(2):
-            place, source = to + (tile * steps + step) * part, at + step * right
+            place, source = to + (tile * steps + step) * step_size, at + step * right
             for _ in range(ROWS):
                 first = _gated_some(sums, source, apart)
                 second = _gated_some(sums, source + ROWS * ROWS, apart)
-                _put(first, second, row_parts, gates, place)
+                _store_terms(first, second, row_terms, gates, place)
                 place += DEPTH
                 source += ROWS
 
