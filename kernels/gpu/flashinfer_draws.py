@@ -16,8 +16,8 @@ from torch import Tensor
 
 
 class FlashInferDraws:
-    """The `DeviceSampler` of FlashInfer. library: the module itself. Raises ImportError where it is not
-    installed."""
+    """The `DeviceSampler` of FlashInfer. library: the module itself. Raises ImportError where it is
+    not installed."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library or import_module("flashinfer.sampling")
