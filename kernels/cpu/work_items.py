@@ -192,7 +192,7 @@ def _left(item: ExtendItem, is_wanted: Indices) -> list[ExtendItem]:
 
 
 def _of(item: ExtendItem, sequences: Indices, tokens: list[Indices]) -> ExtendItem:
-    """Some sequences of a part, and some tokens of each."""
+    """Some sequences of an item, and some tokens of each."""
     lens = np.array([len(each) for each in tokens])
     firsts, ends = item.firsts[sequences], item.ends[sequences]
     return replace(

@@ -241,6 +241,6 @@ def _put(x: Tensor, tokens: Tokens, values: Tensor) -> None:
 def _merge(out: Tensor, lse: Tensor, tokens: Tokens, item: _Result) -> None:
     """Merge an item with what these tokens have so far, each weighted by exp of its log-sum-exp."""
     so_far, item_lse = _pick(lse, tokens), item.lse()
-    share = torch.sigmoid(item_lse - so_far).unsqueeze(-1).to(out.dtype)
-    _put(out, tokens, torch.lerp(_pick(out, tokens), item.out, share))
+    weight = torch.sigmoid(item_lse - so_far).unsqueeze(-1).to(out.dtype)
+    _put(out, tokens, torch.lerp(_pick(out, tokens), item.out, weight))
     _put(lse, tokens, torch.logaddexp(so_far, item_lse))

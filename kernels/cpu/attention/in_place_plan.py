@@ -76,12 +76,12 @@ class _Planner:
     def _sharing(self) -> Past:
         """The step as far as runs may cover it: not where windows end in them, nor what many new
         tokens of one sequence read by themselves as well."""
-        is_apart = self._past.lens > JOINED
+        is_unshared = self._past.lens > JOINED
         if self._window is not None:
-            is_apart |= self._ends > self._window
-        if not is_apart.any():
+            is_unshared |= self._ends > self._window
+        if not is_unshared.any():
             return self._past
-        return replace(self._past, starts=np.where(is_apart, 0, self._past.starts))
+        return replace(self._past, starts=np.where(is_unshared, 0, self._past.starts))
 
     def _run(self, run: Run) -> ExtendItem:
         """A run of shared keys, which all new tokens of its sequences see. Moves their offsets."""

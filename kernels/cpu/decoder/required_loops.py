@@ -50,14 +50,14 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
     from ..jit import amx
 
     yield from _TRIAL + _SAMPLING
-    has_tiles, dtype = amx.can_multiply(), requirements.dtype
+    has_amx, dtype = amx.can_multiply(), requirements.dtype
     if requirements.is_read_in_place and dtype != "float16":
-        yield from _attention(dtype, has_tiles)
+        yield from _attention(dtype, has_amx)
     if not requirements.is_own:
         return
     is_converted = dtype != "float32" and not is_multiplied(getattr(torch, dtype))
-    # as `products.row_dtype`
-    is_single = dtype == "float32" or (dtype == "bfloat16" and (has_tiles or is_converted))
+    # as `linear.row_dtype`
+    is_single = dtype == "float32" or (dtype == "bfloat16" and (has_amx or is_converted))
     is_fused = is_single and requirements.is_fused
     if is_single:
         yield from _STEPS
@@ -66,10 +66,10 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
         yield "blocks.end"
     if is_single or is_converted:
         stored = requirements.stored if dtype == "float32" else dtype
-        yield from _linear(stored, has_tiles, is_fused)
+        yield from _linear(stored, has_amx, is_fused)
 
 
-def _attention(dtype: str, has_tiles: bool) -> Iterator[str]:
+def _attention(dtype: str, has_amx: bool) -> Iterator[str]:
     """Of keys and values of such numbers."""
     from ..loops import int8_split
 
@@ -80,19 +80,19 @@ def _attention(dtype: str, has_tiles: bool) -> Iterator[str]:
         ("extend_attention", "attend"),
     ):
         yield f"{module}.{name}:{module}.SIGNATURES.{dtype}"
-    if dtype == "bfloat16" and has_tiles:
+    if dtype == "bfloat16" and has_amx:
         yield "bf16_extend_attention.attend"
     if dtype == "float32" and int8_split.can_multiply():
         yield "int8_extend_attention.attend"
 
 
-def _linear(stored: str, has_tiles: bool, is_fused: bool) -> Iterator[str]:
+def _linear(stored: str, has_amx: bool, is_fused: bool) -> Iterator[str]:
     """Of float32 rows and weights that were stored as such numbers."""
-    if stored != "float32" and has_tiles:
+    if stored != "float32" and has_amx:
         yield "bf16x3.multiply"
         yield from ("entries.bf16x3_linear", "fused_mlp.feed_forward") if is_fused else ()
         return
-    is_halved = stored == "bfloat16"
-    yield f"packed_linear.multiply:packed_linear.{'BF16_' if is_halved else ''}SIGNATURE"
+    is_bf16 = stored == "bfloat16"
+    yield f"packed_linear.multiply:packed_linear.{'BF16_' if is_bf16 else ''}SIGNATURE"
     if is_fused:
-        yield "entries.packed_bf16" if is_halved else "entries.packed_f32"
+        yield "entries.packed_bf16" if is_bf16 else "entries.packed_f32"

@@ -52,7 +52,7 @@ class Stack:
         self._sizes, self._layers = sizes, tuple(layers)
         self._enter = entry(blocks.layers_bf16 if is_bf16_kv else blocks.layers).ctypes
         self._scale = sizes.dim**-0.5
-        self._power = float(ScoreMod(self._scale, None).in_log2()[0])
+        self._log2_scale = float(ScoreMod(self._scale, None).in_log2()[0])
         self._num_threads = num_threads or torch.get_num_threads()
         num_heads = sizes.num_heads + 2 * sizes.num_kv_heads
         self._largest = sizes.hidden * max(2 * sizes.ffn, num_heads * sizes.dim)
@@ -64,7 +64,9 @@ class Stack:
         self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
         self._workspace = _Workspace(sizes)
         self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
-        self._places = tuple(address(array) for array in (self._records, self._steps, self._reads))
+        self._addresses = tuple(
+            address(array) for array in (self._records, self._steps, self._reads)
+        )
 
     def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
         """As `Fused.fits`: there are rows for every thread, or too few for a second one."""
@@ -89,7 +91,7 @@ class Stack:
             is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
             shares = _shares(len(x), self._most_shares(len(x)))
             items = self._decode_items(plans) if is_known and len(shares) == 1 else None
-            arrays = [_arrays(part) for part in items or ()]
+            arrays = [_arrays(item) for item in items or ()]
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
             self._workspace.grow(max(len(x), num_wanted), len(shares))
             self._begin(x, past, arrays, shares)
@@ -119,7 +121,7 @@ class Stack:
 
     def _run(self, first: int, last: int, stages: int, num_shares: int = 1) -> None:
         """Some stages of some layers, for each share by a thread: the first one by this."""
-        layers, step, _ = self._places
+        layers, step, _ = self._addresses
         size = blocks.STEP.itemsize
         others = [
             helpers(self._num_threads).submit(
@@ -154,7 +156,7 @@ class Stack:
                 storage.stride(0) * storage.itemsize,
                 storage.shape[3],
                 *self._workspace.places(first, i),
-                self._places[2],
+                self._addresses[2],
             )
         for i, (tokens, table, spans) in enumerate(arrays):
             first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
@@ -202,7 +204,7 @@ class Stack:
             sizes.ffn,
             weights.window,
             sizes.eps,
-            self._power,
+            self._log2_scale,
         )
 
 
@@ -306,7 +308,7 @@ class _Workspace:
         lens = [-(-count // _LINE) * _LINE for count in counts]
         parts = _floats(sum(lens)).split(lens)
         self._sizes, self._qkv = (num_rows, num_shares), parts[1]
-        self._starts = [part.data_ptr() for part in parts]
+        self._starts = [item.data_ptr() for item in parts]
 
     def places(self, first: int, share: int) -> list[int]:
         """The addresses of cos_sin, qkv, attn_out and lse from a row on, and of normed, gate_up and

@@ -112,10 +112,10 @@ def entry_compiler(function: Callable[..., None]) -> Entry:
     return found
 
 
-def record(integers: str, singles: str = "") -> np.dtype[np.void]:
+def record(integers: str, floats32: str = "") -> np.dtype[np.void]:
     """Of these fields: numbers or addresses (int64), and float32 numbers."""
     fields: list[Any] = [(name, np.int64) for name in integers.split()]
-    fields += [(name, np.float32) for name in singles.split()]
+    fields += [(name, np.float32) for name in floats32.split()]
     return np.dtype(fields, align=True)
 
 

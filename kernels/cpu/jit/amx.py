@@ -22,7 +22,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .features import BFLOAT_TILES, has
+from .features import AMX_BF16, has
 from .rounding import rounded_weight_bits
 from .vectors import rounded_bits
 
@@ -46,7 +46,7 @@ def can_multiply() -> bool:
     """Whether this processor multiplies tiles and the system lets this process do so, for which it
     is asked once."""
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
-    return is_known and has(*BFLOAT_TILES) and _is_allowed()
+    return is_known and has(*AMX_BF16) and _is_allowed()
 
 
 def _is_allowed() -> bool:
@@ -97,7 +97,7 @@ def clear(typing, tile):
 
 def _moving(name: str) -> Any:
     @intrinsic(prefer_literal=True)
-    def move(typing, tile, array, at, apart):
+    def move(typing, tile, array, at, stride):
         def emit(context, builder, signature, args):
             kinds = [_BYTE, _BYTE.as_pointer(), _LONG]
             place = _pointer(context, builder, signature.args[1], args[1], args[2])
@@ -146,31 +146,31 @@ def copy_row(typing, words, at, others, to):
 
 
 @intrinsic
-def split(typing, numbers, at, words, to, apart):
+def split(typing, numbers, at, words, to, stride):
     """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
     uint16 array from `to` on, so many words apart: 0, 16, 1, 17, ..."""
 
     def emit(context, builder, signature, args):
-        numbers, at, words, to, apart = args
+        numbers, at, words, to, stride = args
         floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
         for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
             place = _pointer(context, builder, signature.args[0], numbers, start)
             halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
         place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, halves, place, to, apart)
+        _split(builder, halves, place, to, stride)
         return context.get_dummy_value()
 
     return types.void(numbers, types.intp, words, types.intp, types.intp), emit
 
 
 @intrinsic
-def split_both(typing, first, second, words, to, apart):
+def split_both(typing, first, second, words, to, stride):
     """The same of two vectors of 16 lanes (`vectors`)."""
 
     def emit(context, builder, signature, args):
-        first, second, words, to, apart = args
+        first, second, words, to, stride = args
         place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, [first, second], place, to, apart)
+        _split(builder, [first, second], place, to, stride)
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp, types.intp), emit
@@ -229,7 +229,7 @@ def _put_rounded(builder, halves, place, rounded=rounded_bits):
     builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
 
 
-def _split(builder, halves, place, to, apart):
+def _split(builder, halves, place, to, stride):
     """Two vectors of 16 lanes as bfloat16 terms; place: of an index."""
     floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
     mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
@@ -241,7 +241,7 @@ def _split(builder, halves, place, to, apart):
         if term < TERMS - 1:
             upper_floats = [builder.bitcast(half, floats) for half in uppers]
             halves = [builder.fsub(*both) for both in zip(halves, upper_floats, strict=True)]
-            to = builder.add(to, apart)
+            to = builder.add(to, stride)
 
 
 def _call(builder, name, kinds, args):

@@ -38,7 +38,7 @@ _PROCESSORS = {
     "amx": "x86-64-v4",
 }
 LEVELS = tuple(_LACKS)
-BFLOAT_TILES = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
+AMX_BF16 = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
 
 
 def has(*names: str) -> bool:
@@ -62,7 +62,7 @@ def fingerprint() -> str:
     """A short name of what loops are compiled for: code of one is not run where it differs."""
     from numba.core.registry import cpu_target
 
-    features()  # numba is told of a level
+    features()  # sets numba's level
     made_for = repr(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.sha256(made_for.encode()).hexdigest()[:8]
 
@@ -80,7 +80,7 @@ def level() -> str:
 
 
 def _of_numba(level: str | None) -> frozenset[str]:
-    """What numba compiles for: it is told of a level, and follows settings of its own."""
+    """The instruction sets that numba compiles for. A level replaces numba's own settings."""
     import numba
     from llvmlite import binding
 
@@ -102,7 +102,7 @@ def _of_numba(level: str | None) -> frozenset[str]:
 
 
 def _of_torch() -> frozenset[str]:
-    """What torch reports, where there is no LLVM to ask."""
+    """What torch reports, where LLVM is missing."""
     import torch
 
     if not hasattr(torch.cpu, "get_capabilities"):

@@ -153,8 +153,8 @@ def fma_scalar(typing, total, address, x):
         none = ir.Constant(x.type, ir.Undefined)
         number = builder.load(builder.inttoptr(address, _FLOAT.as_pointer()))
         first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-        places = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
-        return _fma(builder, total, builder.shuffle_vector(first, none, places), x)
+        lanes = ir.Constant(ir.VectorType(_INT, x.type.count), [0] * x.type.count)
+        return _fma(builder, total, builder.shuffle_vector(first, none, lanes), x)
 
     return total(total, types.intp, x), emit
 
@@ -167,8 +167,8 @@ def fma_parts(typing, total, x, y):
         total, x, y = args
         width = total.type.count
         for start in range(0, x.type.count, width):
-            places = list(range(start, start + width))
-            parts = (_picked(builder, of, of, places) for of in (x, y))
+            lanes = list(range(start, start + width))
+            parts = (_picked(builder, of, of, lanes) for of in (x, y))
             total = _fma(builder, total, *parts)
         return total
 
@@ -181,12 +181,15 @@ def interleave_sums(typing, x0, x1, x2, x3):
 
     def emit(context, builder, signature, args):
         width = args[0].type.count
-        fours = range(0, width, _FOUR)
-        mixed = [i + at for i in fours for at in (0, width, 1, width + 1)]  # x0 y0 x1 y1
-        paired = [i + at for i in fours for at in (0, 1, width, width + 1)]  # x0 x1 y0 y1
+        starts = range(0, width, _FOUR)
+        interleaved = [i + at for i in starts for at in (0, width, 1, width + 1)]  # x0 y0 x1 y1
+        in_pairs = [i + at for i in starts for at in (0, 1, width, width + 1)]  # x0 x1 y0 y1
         x0, x1, x2, x3 = args
-        low, high = _picked_sums(builder, x0, x1, mixed), _picked_sums(builder, x2, x3, mixed)
-        return _picked_sums(builder, low, high, paired)
+        low, high = (
+            _picked_sums(builder, x0, x1, interleaved),
+            _picked_sums(builder, x2, x3, interleaved),
+        )
+        return _picked_sums(builder, low, high, in_pairs)
 
     return x0(x0, x0, x0, x0), emit
 
@@ -197,28 +200,28 @@ def reduce_interleaved(typing, address, like):
 
     def emit(context, builder, signature, args):
         address, kind = args[0], args[1].type
-        width, fours = kind.count, []
+        width, starts = kind.count, []
         for i in range(width // _FOUR):
             at = builder.add(address, ir.Constant(_LONG, 4 * width * i))
-            fours.append(builder.load(builder.inttoptr(at, kind.as_pointer()), align=4))
+            starts.append(builder.load(builder.inttoptr(at, kind.as_pointer()), align=4))
         low = [i for i in range(2 * width) if i & _FOUR == 0]
-        while len(fours) > 1:
-            pairs = zip(fours[::2], fours[1::2], strict=True)
-            fours = [_picked_sums(builder, x, y, low, _FOUR) for x, y in pairs]
-        return fours[0]
+        while len(starts) > 1:
+            pairs = zip(starts[::2], starts[1::2], strict=True)
+            starts = [_picked_sums(builder, x, y, low, _FOUR) for x, y in pairs]
+        return starts[0]
 
     return like(types.intp, like), emit
 
 
-def _picked_sums(builder, x, y, places, apart=2):
-    """Of lanes of x and y, those that are so far apart."""
-    later = [i + apart for i in places]
-    return builder.fadd(*(_picked(builder, x, y, which) for which in (places, later)))
+def _picked_sums(builder, x, y, lanes, distance=2):
+    """The sums of lanes of x and y that lie `distance` apart, from these lanes on."""
+    later = [i + distance for i in lanes]
+    return builder.fadd(*(_picked(builder, x, y, which) for which in (lanes, later)))
 
 
-def _picked(builder, x, y, places):
-    kind = ir.VectorType(_INT, len(places))
-    return builder.shuffle_vector(x, y, ir.Constant(kind, places))
+def _picked(builder, x, y, lanes):
+    kind = ir.VectorType(_INT, len(lanes))
+    return builder.shuffle_vector(x, y, ir.Constant(kind, lanes))
 
 
 def _fma(builder, total, x, y):

@@ -65,11 +65,11 @@ def finalize(row_max, row_sum, old_lse, is_merged):
 @_compiled
 def apply_softcap(scores, num, cap, like):
     """cap * tanh(score / cap)."""
-    bound, share = spread(np.float32(cap), like), spread(np.float32(1 / cap), like)
+    bound, inverse = spread(np.float32(cap), like), spread(np.float32(1 / cap), like)
     lanes = width(like)
     for j in range(num):
         x = load(scores, j * lanes, bound)
-        store(scores, j * lanes, times(bound, tanh(times(x, share))))
+        store(scores, j * lanes, times(bound, tanh(times(x, inverse))))
 
 
 @_compiled

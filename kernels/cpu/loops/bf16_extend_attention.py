@@ -147,12 +147,12 @@ def _pair_rows(typing, words, first, second, numbers, to):
         data = context.make_array(signature.args[0])(context, builder, words).data
         halves = []
         for at in (first, second):
-            place = builder.bitcast(builder.gep(data, [at]), shorts.as_pointer())
-            halves.append(builder.zext(builder.load(place, align=2), ints))
+            pointer = builder.bitcast(builder.gep(data, [at]), shorts.as_pointer())
+            halves.append(builder.zext(builder.load(pointer, align=2), ints))
         upper = builder.shl(halves[1], ir.Constant(ints, [16] * ROWS))
         data = context.make_array(signature.args[3])(context, builder, numbers).data
-        place = builder.bitcast(builder.gep(data, [to]), ints.as_pointer())
-        builder.store(builder.or_(halves[0], upper), place, align=4)
+        pointer = builder.bitcast(builder.gep(data, [to]), ints.as_pointer())
+        builder.store(builder.or_(halves[0], upper), pointer, align=4)
         return context.get_dummy_value()
 
     return types.void(words, types.intp, types.intp, numbers, types.intp), emit
@@ -164,14 +164,14 @@ def _pack(q, tokens, offsets, queries, rounded, scale, of_tiles):
     query fills up its tile. offsets: by `query_offsets`. rounded: a buffer for SQUARE queries."""
     start, used, first, first_head, group = of_tiles
     dim, is_even, words = q.shape[2], q.strides[2] == q.itemsize, rounded.view(np.uint16)
-    share = spread(scale, few())
+    scales = spread(scale, few())
     for i in range((used + LANES - 1) // LANES * LANES):
         row = i % SQUARE
         if is_even:
             at, ahead = offsets[i], offsets[i + SOON]
             for d in range(0, dim, LANES):
                 fetch(q, ahead + d)
-                store(words, row * dim + d, times(load(q, at + d, share), share))
+                store(words, row * dim + d, times(load(q, at + d, scales), scales))
         else:
             query = start + min(i, used - 1)
             token, head = tokens[first + query // group], first_head + query % group

@@ -98,7 +98,7 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
     """
     (words, packed, used, steps, row_terms), (panel, following) = of_rows, of_panel
     tiles, of_pair = (used + ROWS - 1) // ROWS, (num, row_terms, words)
-    step_size, apart = TILES * num * TILE, steps * row_terms * TILE
+    step_size, stride = TILES * num * TILE, steps * row_terms * TILE
     side_size, pairs = steps * step_size, tiles // 2
     start, num_parts = panel * SIDES * side_size, (steps * num + _PART - 1) // _PART
     part = (steps + num_parts - 1) // num_parts
@@ -111,18 +111,18 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
                 soon = following * SIDES * side_size
             lines = (TILES * num * ROWS + pairs - 1) // pairs
             for pair in range(pairs):
-                row = packed + 2 * pair * apart + first * row_terms * TILE
+                row = packed + 2 * pair * stride + first * row_terms * TILE
                 to = total + (SIDES * pair + side) * HALF
                 if first:
                     load_sums(sums, to)
                 else:
                     clear_sums()
                 there = soon + pair * lines * _LINE, lines
-                _multiply_side(of_pair, row, row + apart, count, weights, at, there)
+                _multiply_side(of_pair, row, row + stride, count, weights, at, there)
                 store_sums(sums, to)
     if tiles % 2:
         clear_sums()
-        _multiply_whole(of_pair, packed + (tiles - 1) * apart, steps, weights, start, side_size)
+        _multiply_whole(of_pair, packed + (tiles - 1) * stride, steps, weights, start, side_size)
         store_sums(sums, total + (tiles - 1) * ROWS * LANES)
 
 

@@ -91,7 +91,7 @@ def attend(
     numbers = np.zeros(workspace_at(0, group, dim).end // SIZE + _LINE, np.float32)
     workspace = workspace_at(_at(numbers) + -_at(numbers) % _LINE, group, dim)
     table_at, table_step = _at(table), table.shape[1] * SIZE
-    head_size, apart = num_slots * in_bytes(row_size, kind), _at(values) - _at(keys)
+    head_size, v_offset = num_slots * in_bytes(row_size, kind), _at(values) - _at(keys)
     for kv_head in range(num_kv_heads):  # so that shared keys stay in a near cache
         base = _at(keys) + kv_head * head_size
         for i in range(start, stop):
@@ -110,7 +110,7 @@ def attend(
                         begin, num = base, 0
                     others = table_at + rows[other] * table_step + firsts[other] * SIZE
                     soon = Block(others, begin, num)
-                _attend_block(block, soon, apart, (row_size, kind), group, cap, workspace)
+                _attend_block(block, soon, v_offset, (row_size, kind), group, cap, workspace)
             _end(out, lse, tokens[i], kv_head * group, group, workspace)
     numbers[0] = 0  # keeps the buffer alive until here: loops know its address only
 
@@ -153,8 +153,8 @@ def _scaled(q, token, head, d, of_scores):
 
 
 @_inlined
-def _attend_block(block, soon, apart, of_row, group, cap, workspace):
-    """All heads of a group over a block of keys; the values lie `apart` bytes behind them. soon:
+def _attend_block(block, soon, v_offset, of_row, group, cap, workspace):
+    """All heads of a group over a block of keys; the values lie `v_offset` bytes behind them. soon:
     the next block's keys. of_row: bytes of a row as float32, and a number as rows of keys and
     values have it."""
     row_size, filled = of_row[0], filled_dim(of_row[0] // SIZE) * SIZE
@@ -165,13 +165,13 @@ def _attend_block(block, soon, apart, of_row, group, cap, workspace):
             workspace.scores + head * MAX_BLOCK * SIZE,
             workspace.queries + head * filled,
         )
-        _score(block, apart, of_row, of_pair, queries, filled, scores, workspace.partial_sums)
+        _score(block, v_offset, of_row, of_pair, queries, filled, scores, workspace.partial_sums)
         if cap > 0:
             _apply_softcap(scores, block.num, cap)
             _apply_softcap(scores + MAX_BLOCK * SIZE, block.num, cap)
         _softmax_step(scores, block.num, head, workspace, of_row[1])
         _softmax_step(scores + MAX_BLOCK * SIZE, block.num, head + 1, workspace, of_row[1])
-    values = Block(block.slots, block.base + apart, block.num)
+    values = Block(block.slots, block.base + v_offset, block.num)
     for pair in range(num_pairs):
         head, of_pair = 2 * pair, (pair, num_pairs)
         weights, rescale = (
@@ -183,19 +183,19 @@ def _attend_block(block, soon, apart, of_row, group, cap, workspace):
 
 
 @_inlined
-def _score(block, apart, of_row, of_pair, queries, filled, scores, partial_sums):
+def _score(block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums):
     """scores [2, MAX_BLOCK] of two heads; behind the last key, anything. Values are prefetched
     meanwhile, by all pairs of heads together."""
     (slots, base, num), (row_size, kind) = block, of_row
     if row_size >= HALF * SIZE:
         of_lanes = half(), HALF
         _score_lanes(
-            block, apart, of_row, of_pair, queries, filled, scores, partial_sums, *of_lanes
+            block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums, *of_lanes
         )
     elif row_size >= NARROW * SIZE:
         of_lanes = narrow(), NARROW
         _score_lanes(
-            block, apart, of_row, of_pair, queries, filled, scores, partial_sums, *of_lanes
+            block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums, *of_lanes
         )
     else:
         for j in range(num):
@@ -210,7 +210,9 @@ def _score(block, apart, of_row, of_pair, queries, filled, scores, partial_sums)
 
 
 @_compiled
-def _score_lanes(block, apart, of_row, of_pair, queries, filled, scores, partial_sums, like, lanes):
+def _score_lanes(
+    block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums, like, lanes
+):
     """The same by vectors like `like`. Where dim is no multiple of their lanes, the last vector
     overlaps the one before, with zeros in the query there."""
     (slots, base, num), (pair, num_pairs), (row_size, kind) = block, of_pair, of_row
@@ -225,7 +227,7 @@ def _score_lanes(block, apart, of_row, of_pair, queries, filled, scores, partial
         k3 = base + load_slot(min(at + 3 * SIZE, last)) * key_size
         if wait == 0:
             wait = num_pairs
-            for d in range(apart, apart + key_size, _LINE):
+            for d in range(v_offset, v_offset + key_size, _LINE):
                 fetch(k0 + d)
                 fetch(k1 + d)
                 fetch(k2 + d)
@@ -267,9 +269,9 @@ def _score_lanes(block, apart, of_row, of_pair, queries, filled, scores, partial
 @_compiled
 def _apply_softcap(scores, num, cap):
     """cap * tanh(score / cap)."""
-    bound, share = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
+    bound, inverse = spread(np.float32(cap), wide()), spread(np.float32(1 / cap), wide())
     for at in range(scores, scores + num * SIZE, LANES * SIZE):
-        write(at, times(bound, tanh(times(read(at, bound), share))))
+        write(at, times(bound, tanh(times(read(at, bound), inverse))))
 
 
 @_compiled

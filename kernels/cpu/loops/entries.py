@@ -43,8 +43,8 @@ def bf16x3_linear(matrix_at, x_at, rows, out_at, is_added):
     matrix = carray(_matrix_at(matrix_at), 1)[0]
     numbers = carray(words(matrix.weights), matrix.num_numbers)
     x, out = _ends(matrix, x_at, rows, out_at)
-    parts = matrix.weight_terms, matrix.row_terms
-    _multiply_bf16x3(*parts, x, numbers, out, is_added != 0, 0, matrix.num_panels)
+    terms = matrix.weight_terms, matrix.row_terms
+    _multiply_bf16x3(*terms, x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 
 

@@ -168,7 +168,7 @@ def _pack(q, tokens, queries, buffer, of_scores, of_tiles, like):
     """queries: [tiles, dim, lanes], scaled; the last query fills up its tile. buffer: for [SQUARE,
     dim]."""
     (start, used, first, first_head, group), (scale, kind) = of_tiles, of_scores
-    dim, lanes, share, one = q.shape[2], width(like), spread(scale, narrow()), single()
+    dim, lanes, scales, one = q.shape[2], width(like), spread(scale, narrow()), single()
     is_even = dim % SQUARE == 0 and q.strides[2] == q.itemsize
     for i in range((used + lanes - 1) // lanes * lanes):
         query = start + min(i, used - 1)
@@ -181,7 +181,7 @@ def _pack(q, tokens, queries, buffer, of_scores, of_tiles, like):
         source, row = (t * q.strides[0] + h * q.strides[1]) // q.itemsize, i % SQUARE
         for d in range(0, dim, SQUARE):
             store(
-                buffer, row * dim + d, rounded_for(times(load(q, source + d, share), share), kind)
+                buffer, row * dim + d, rounded_for(times(load(q, source + d, scales), scales), kind)
             )
         if row == SQUARE - 1:
             at = i // lanes * lanes * dim + i % lanes - row

@@ -1,4 +1,4 @@
-"""The feed-forward of a layer in one piece: norm, gate and up, silu(gate) * up, down: compiled
+"""The feed-forward of a layer in one loop: norm, gate and up, silu(gate) * up, down: compiled
 loops on AMX.
 
 Each part passes its result on as bfloat16 terms (`bf16x3`), from cache to cache: float32 rows
@@ -106,20 +106,20 @@ def _gate_all(of_rows, of_up, num_panels, sums, total, gates, to):
     """Terms of silu(gate) * up, for packed rows and weights of so many panels of gates and as many
     of ups."""
     (_, _, used, _, row_terms), (num, weights) = of_rows, of_up
-    apart = num_sums(used)
+    stride = num_sums(used)
     for panel in range(num_panels):
         up = num_panels + panel
         add_up(num, of_rows, weights, (panel, up), sums, total)
         following = min(panel + 1, num_panels - 1)
-        add_up(num, of_rows, weights, (up, following), sums, total + apart)
-        _pack_gated(sums, total, apart, used, gates, to, (row_terms, 2 * panel, 2 * num_panels))
+        add_up(num, of_rows, weights, (up, following), sums, total + stride)
+        _pack_gated(sums, total, stride, used, gates, to, (row_terms, 2 * panel, 2 * num_panels))
 
 
 @_compiled
-def _pack_gated(sums, start, apart, used, gates, to, of_steps):
-    """Terms of silu(gate) * up, from sums of a panel of gates and, `apart` behind them, of ups: two
-    steps of packed rows. of_steps: terms of a number, the first of the two steps, and the number of
-    all."""
+def _pack_gated(sums, start, stride, used, gates, to, of_steps):
+    """Terms of silu(gate) * up, from sums of a panel of gates and, `stride` behind them, of ups:
+    two steps of packed rows. of_steps: terms of a number, the first of the two steps, and the
+    number of all."""
     (row_terms, first_step, steps), tiles = of_steps, (used + ROWS - 1) // ROWS
     step_size = row_terms * TILE
     to += first_step * step_size
@@ -128,13 +128,13 @@ def _pack_gated(sums, start, apart, used, gates, to, of_steps):
         for step in range(2):
             place, source = to + (tile * steps + step) * step_size, at + step * right
             for _ in range(ROWS):
-                first = _gated_some(sums, source, apart)
-                second = _gated_some(sums, source + ROWS * ROWS, apart)
+                first = _gated_some(sums, source, stride)
+                second = _gated_some(sums, source + ROWS * ROWS, stride)
                 _store_terms(first, second, row_terms, gates, place)
                 place += DEPTH
                 source += ROWS
 
 
 @_compiled
-def _gated_some(sums, at, apart):
-    return gated(load(sums, at, few()), load(sums, at + apart, few()), few())
+def _gated_some(sums, at, stride):
+    return gated(load(sums, at, few()), load(sums, at + stride, few()), few())

@@ -177,15 +177,15 @@ def _max_magnitude(numbers, at, dim):
 
 
 @_compiled
-def _store_row_limbs(numbers, at, share, dim, limbs, to, apart):
+def _store_row_limbs(numbers, at, factor, dim, limbs, to, stride):
     """A row's limbs [dim / 64, 3, 64]; those of one place lie so far behind those of another."""
-    share = spread(share, few())
+    factor = spread(factor, few())
     for d in range(0, dim, DEPTH):
-        x0 = times(load(numbers, at + d, share), share)
-        x1 = times(load(numbers, at + d + LANES, share), share)
-        x2 = times(load(numbers, at + d + 2 * LANES, share), share)
-        x3 = times(load(numbers, at + d + 3 * LANES, share), share)
-        store_limbs(x0, x1, x2, x3, limbs, to + d // DEPTH * LIMBS * apart, apart)
+        x0 = times(load(numbers, at + d, factor), factor)
+        x1 = times(load(numbers, at + d + LANES, factor), factor)
+        x2 = times(load(numbers, at + d + 2 * LANES, factor), factor)
+        x3 = times(load(numbers, at + d + 3 * LANES, factor), factor)
+        store_limbs(x0, x1, x2, x3, limbs, to + d // DEPTH * LIMBS * stride, stride)
 
 
 @_compiled
@@ -340,13 +340,13 @@ def _softmax_step(scores, num, row_max, row_sum, tile, units):
 @_compiled
 def _pack_weights(scores, num, limbs):
     """limbs: [3, 16, 16 queries, 4 keys]."""
-    share = over(spread(_MAX_UNSIGNED, few()), load(scores, (BLOCK + 1) * LANES, few()))
+    factor = over(spread(_MAX_UNSIGNED, few()), load(scores, (BLOCK + 1) * LANES, few()))
     to = 0
     for j in range(0, num * LANES, 4 * LANES):
-        x0 = times(load(scores, j, share), share)
-        x1 = times(load(scores, j + LANES, share), share)
-        x2 = times(load(scores, j + 2 * LANES, share), share)
-        x3 = times(load(scores, j + 3 * LANES, share), share)
+        x0 = times(load(scores, j, factor), factor)
+        x1 = times(load(scores, j + LANES, factor), factor)
+        x2 = times(load(scores, j + 2 * LANES, factor), factor)
+        x3 = times(load(scores, j + 3 * LANES, factor), factor)
         store_limbs_unsigned(x0, x1, x2, x3, limbs, to, TILE)
         to += LANES
     for at in range(to, TILE, LANES):

@@ -24,7 +24,7 @@ from ..jit.features import has
 from ..jit.vectors import Vector
 
 LIMBS = 3
-NUM_PRODUCTS = 4  # places of products of limbs that are summed
+NUM_PRODUCTS = 4  # orders of magnitude of products of limbs, each summed by itself
 DEPTH = amx.BYTES  # limbs in a row of a tile
 LANES = amx.ROWS
 TILE = amx.ROWS * DEPTH // 4  # float32 numbers in as many bytes as one limb of a tile's numbers
@@ -69,14 +69,14 @@ add_product, add_product_unsigned = _instruction("tdpbssd"), _instruction("tdpbs
 
 def _storing(is_signed: bool) -> Any:
     @intrinsic
-    def store_limbs(typing, x0, x1, x2, x3, array, to, apart):
+    def store_limbs(typing, x0, x1, x2, x3, array, to, stride):
         def emit(context, builder, signature, args):
-            *numbers, array, to, apart = args
+            *numbers, array, to, stride = args
             ints = [_rounded(builder, x) for x in numbers]
             for limb in _limbs(builder, ints, is_signed):
-                place = _place(context, builder, signature.args[4], array, to)
-                builder.store(limb, place, align=4)
-                to = builder.add(to, apart)
+                pointer = _pointer(context, builder, signature.args[4], array, to)
+                builder.store(limb, pointer, align=4)
+                to = builder.add(to, stride)
             return context.get_dummy_value()
 
         return types.void(x0, x1, x2, x3, array, types.intp, types.intp), emit
@@ -85,23 +85,23 @@ def _storing(is_signed: bool) -> Any:
 
 
 # Round four vectors of 16 numbers and write their limbs into a flat float32 array, four limbs of
-# one lane to a number: the highest limbs from `to` on, the others `apart` behind these. The second
+# one lane to a number: the highest limbs from `to` on, the others `stride` behind these. The second
 # function takes non-negative numbers.
 store_limbs, store_limbs_unsigned = _storing(True), _storing(False)
 
 
 @intrinsic
-def combine_sums(typing, array, at, apart):
-    """16 sums of products of limbs as a vector. The sums of the highest place begin at index `at`
+def combine_sums(typing, array, at, stride):
+    """16 sums of products of limbs as a vector. The sums of the highest order begin at index `at`
     of a flat array; those of the other three lie so many numbers apart."""
 
     def emit(context, builder, signature, args):
-        array, at, apart = args
+        array, at, stride = args
         sums = []
         for _ in range(NUM_PRODUCTS):
-            place = _place(context, builder, signature.args[0], array, at)
-            sums.append(builder.load(place, align=4))
-            at = builder.add(at, apart)
+            pointer = _pointer(context, builder, signature.args[0], array, at)
+            sums.append(builder.load(pointer, align=4))
+            at = builder.add(at, stride)
         low = builder.add(sums[2], builder.ashr(sums[3], _filled(8)))
         low = builder.add(builder.shl(sums[1], _filled(8)), low)
         base = ir.Constant(_FLOATS, [256.0**2] * LANES)
@@ -230,6 +230,6 @@ def _filled(value):
     return ir.Constant(_INTS, [value] * LANES)
 
 
-def _place(context, builder, kind, array, at):
+def _pointer(context, builder, kind, array, at):
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), _INTS.as_pointer())

@@ -47,7 +47,7 @@ def multiply(x, weights, out, is_added, first, last):
     (rows, depth), numbers = x.shape, x.reshape(-1)
     most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
     num = (rows + most - 1) // most
-    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and room for a tile that is filled up
+    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is filled up
     packed = np.empty(most * (depth + CHUNK), np.float32)
     sums = np.empty(most * LANES * _MOST_PANELS, np.float32)
     block = np.empty(_DEPTH * LANES, np.float32)
@@ -65,7 +65,7 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
     """
     used = of_rows[1]
     num = _NUM_PANELS[_height(used)]
-    step, apart = (num, depth * LANES) if last - first >= num else (1, 0)
+    step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
     of_sums = sums, used * LANES + _HIGHEST * LANES
     for panel in range(first, last, step):
         group = min(panel, last - step)
@@ -76,7 +76,7 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
                 _widen(weights, at, size, block)
                 _add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
             else:
-                of_weights = weights, at, apart
+                of_weights = weights, at, stride
                 _add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
         for i in range(panel - group, step):
             _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
@@ -118,10 +118,10 @@ def _widen(weights, at, size, block):
 
 @_compiled
 def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
-    """Add the products of one block, whose panels are `apart` from one another; each tile
-    prefetches a share of the next block."""
-    (packed, used), (weights, at, apart), (matrix, ahead) = of_rows, of_weights, of_matrix
-    sums, sums_apart = of_sums
+    """Add the products of one block, whose panels are `stride` numbers from one another; each
+    tile prefetches a part of the next block."""
+    (packed, used), (weights, at, stride), (matrix, ahead) = of_rows, of_weights, of_matrix
+    sums, sums_stride = of_sums
     row, ahead = 0, ahead + size * LANES
     tiles = (used + _HIGHEST - 1) // _HIGHEST
     step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
@@ -129,8 +129,8 @@ def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
         height = _height(used - row)
         start = row * _filled(depth) + begin * height
         _add_tile(
-            height, packed, start, weights, at, apart, size, matrix, ahead, step,
-            sums, row * LANES, sums_apart, begin == 0,
+            height, packed, start, weights, at, stride, size, matrix, ahead, step,
+            sums, row * LANES, sums_stride, begin == 0,
         )  # fmt: skip
         row, ahead = row + height, ahead + step * size
 

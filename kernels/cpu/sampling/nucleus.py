@@ -20,9 +20,9 @@ _COLDEST = 1e-6
 
 
 class Filters(NamedTuple):
-    """What each row keeps. top_ks: [N] tokens at most, not positive: all. top_ps: [N] the share of
-    the mass of these that is enough. min_ps: [N] the least weight, that of the likeliest being 1.
-    Tokens as likely as the last one kept are kept."""
+    """What each row keeps. top_ks: [N] tokens at most, not positive: all. top_ps: [N] the part of
+    the mass of these that is enough. min_ps: [N] the least weight, relative to that of the most
+    probable token. Tokens as probable as the last one kept are kept, too."""
 
     top_ks: Longs
     top_ps: Doubles
@@ -67,7 +67,7 @@ class CompiledSampler:
         return tokens
 
     def weights(self, logits: Floats, temperatures: Doubles) -> Floats:
-        """Probabilities up to a factor: the likeliest token of a row has 1. Filled up with zeros:
+        """Probabilities up to a factor: the most probable token of a row has 1. Padded with zeros:
         [N, more than the vocabulary]."""
         from . import sampler
 
@@ -96,7 +96,7 @@ def compiled_sampler() -> CompiledSampler | None:
 
 
 def _scales(temperatures: Doubles) -> Floats:
-    """Of logits in powers of two; 0 for the likeliest token."""
+    """Of logits in powers of two; 0 for greedy sampling."""
     scales = 1 / (math.log(2) * temperatures.clip(_COLDEST))
     return np.where(temperatures > 0, scales, 0).astype(np.float32)
 

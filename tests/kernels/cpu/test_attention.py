@@ -146,7 +146,7 @@ def test_branches_share_what_their_windows_have_in_common() -> None:
     rng = np.random.default_rng(6)
     past = forest(rng, [[1200, 10 + s, 20 - s] for s in range(12)], [1] * 12, False)
     plan = on_cpu(2).plan(past, 1000)
-    assert [int(part.ends[0]) for part in plan.runs] == [969]
+    assert [int(item.ends[0]) for item in plan.runs] == [969]
     assert difference(rng, past, 4, 2, on_cpu(2), 1000) < 2e-6
 
 
@@ -166,8 +166,8 @@ def test_many_uneven_sequences_need_little_padding() -> None:
     rng = np.random.default_rng(2)
     past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
     attention = on_cpu(2, is_compiled=False)
-    parts = attention.plan(past).own
-    gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
+    items = attention.plan(past).own
+    gathered = sum(len(item.index) for item in items if hasattr(item, "num_sequences")) // 4
     assert gathered < 1.5 * (past.starts + 1).sum()
     assert difference(rng, past, 4, 2, attention) < 2e-6
 
@@ -177,10 +177,10 @@ def test_threads_share_decode_tokens(num_threads: int) -> None:
     rng = np.random.default_rng(7)
     past = forest(rng, [[2000], [1900], [1950], [1980], [1700]], [1] * 5, False)
     kv, q = pool(rng, past, 4), torch.randn(5, 8, DIM)
-    part = on_cpu(4).plan(past).own[0]
+    item = on_cpu(4).plan(past).own[0]
     alone, several = AttentionOutput.like(q), AttentionOutput.like(q)
-    DecodeAttention(1).attend(q, kv, part, ScoreMod(0.5, None), alone)
-    DecodeAttention(num_threads).attend(q, kv, part, ScoreMod(0.5, None), several)
+    DecodeAttention(1).attend(q, kv, item, ScoreMod(0.5, None), alone)
+    DecodeAttention(num_threads).attend(q, kv, item, ScoreMod(0.5, None), several)
     assert torch.equal(several.out, alone.out)
     assert torch.equal(several.lse, alone.lse)
 
@@ -212,8 +212,8 @@ def test_decode_gives_the_log_sum_exp_of_its_scores(scale: float, softcap: float
     rng = np.random.default_rng(8)
     past = forest(rng, [[150], [70]], [1, 1], False)
     kv, q = pool(rng, past, 2).round(), torch.randn(2, 4, DIM).round()
-    (part,), output = on_cpu(2).plan(past).own, AttentionOutput.like(q)
-    DecodeAttention(1).attend(q, kv, part, ScoreMod(scale, softcap), output)
+    (item,), output = on_cpu(2).plan(past).own, AttentionOutput.like(q)
+    DecodeAttention(1).attend(q, kv, item, ScoreMod(scale, softcap), output)
     for s in range(2):
         slots = past.table[past.rows[s], : past.starts[s] + 1].astype(np.int64)
         keys = kv[0][:, torch.from_numpy(slots)].double().repeat_interleave(2, 0)

@@ -61,8 +61,8 @@ def wanted_of(
     for row, start, length in zip(past.rows, past.starts, past.lens, strict=True):
         slots = torch.from_numpy(past.table[row, : start + length].astype(np.int64))
         keys, values = kv[:, :, slots].double().repeat_interleave(group, 1)
-        asked = (q[first : first + length] * float(in_log2)).bfloat16().double()
-        scores = torch.einsum("thd,hnd->thn", asked, keys)
+        rounded = (q[first : first + length] * float(in_log2)).bfloat16().double()
+        scores = torch.einsum("thd,hnd->thn", rounded, keys)
         scores = (scores / cap).tanh() * float(cap) if cap else scores
         at = torch.arange(start, start + length)[:, None] - torch.arange(start + length)
         is_hidden = (at < 0) | (at >= (window or len(slots)))
@@ -132,8 +132,8 @@ def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_pa
     together = attention.attend(q, kv, attention.plan(past), 0.125)
     first = 0
     for s, length in enumerate(lens):
-        parts = (part[s : s + 1] for part in (past.rows, past.starts, past.lens))
-        each = Past(past.table, *parts)
+        fields = (item[s : s + 1] for item in (past.rows, past.starts, past.lens))
+        each = Past(past.table, *fields)
         own = slice(first, first + length)
         alone = attention.attend(q[own], kv, attention.plan(each), 0.125)
         assert torch.equal(alone, together[own])
@@ -141,11 +141,11 @@ def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_pa
 
 
 @needs_tiles
-@pytest.mark.parametrize("cut", [2, 3, 30])
-def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(cut: int) -> None:
+@pytest.mark.parametrize("num_new", [2, 3, 30])
+def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(num_new: int) -> None:
     rng = np.random.default_rng(8)
-    whole, rest = scattered(rng, [0], [200], 0), 200 - cut
-    last = Past(whole.table, whole.rows, *np.array([[rest], [cut]], np.int32))
+    whole, rest = scattered(rng, [0], [200], 0), 200 - num_new
+    last = Past(whole.table, whole.rows, *np.array([[rest], [num_new]], np.int32))
     attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
     kv, q = poisoned(rng, whole, 2, 64), queries(rng, whole, 4, 64)
     found = attention.attend(q[rest:], kv, attention.plan(last), 0.125)
@@ -159,10 +159,10 @@ def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
     assert differences.mean() < 6e-5
 
 
-def part_of(past: Past, kind: type[DecodeItem] | type[ExtendItem]) -> DecodeItem | ExtendItem:
-    (part,) = plan_in_place(past).own
-    assert isinstance(part, kind)
-    return part
+def item_of(past: Past, kind: type[DecodeItem] | type[ExtendItem]) -> DecodeItem | ExtendItem:
+    (item,) = plan_in_place(past).own
+    assert isinstance(item, kind)
+    return item
 
 
 @pytest.mark.parametrize("dim", [1, 6, 12, 40, 64, 128])
@@ -187,7 +187,7 @@ def test_the_total_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64).bfloat16().float()
     output = AttentionOutput.like(q)
     ExtendAttention(1, dtype=torch.bfloat16).attend(
-        q, kv, part_of(past, ExtendItem), ScoreMod(0.125, None), output
+        q, kv, item_of(past, ExtendItem), ScoreMod(0.125, None), output
     )
     keys = kv[0, :, past.table[0, :160]].double().repeat_interleave(2, 0)
     scaled = (q * np.float32(0.125 / np.log(2))).bfloat16().double() * np.log(2)
@@ -203,11 +203,11 @@ def test_threads_share_tiles_out_and_change_nothing(num_threads: int) -> None:
     rng = np.random.default_rng(3)
     past = scattered(rng, [0, 300, 5], [500, 70, 3], 0)
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
-    part = part_of(past, ExtendItem)
+    item = item_of(past, ExtendItem)
     alone, several = AttentionOutput.like(q), AttentionOutput.like(q)
-    ExtendAttention(1, dtype=torch.bfloat16).attend(q, kv, part, ScoreMod(0.2, None), alone)
+    ExtendAttention(1, dtype=torch.bfloat16).attend(q, kv, item, ScoreMod(0.2, None), alone)
     ExtendAttention(num_threads, dtype=torch.bfloat16).attend(
-        q, kv, part, ScoreMod(0.2, None), several
+        q, kv, item, ScoreMod(0.2, None), several
     )
     assert torch.equal(several.out, alone.out)
     assert torch.equal(several.lse, alone.lse)
@@ -220,11 +220,11 @@ def test_a_prompt_cut_into_chunks_of_tiles_gives_the_same_numbers() -> None:
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
     reader = ExtendAttention(1, dtype=torch.bfloat16)
     whole = AttentionOutput.like(q)
-    reader.attend(q, kv, part_of(past, ExtendItem), ScoreMod(0.125, None), whole)
+    reader.attend(q, kv, item_of(past, ExtendItem), ScoreMod(0.125, None), whole)
     for first, end in ((0, 20), (20, 67), (67, 200), (200, 300)):
-        cut = Past(past.table, past.rows, *np.array([[first], [end - first]], np.int32))
+        some = Past(past.table, past.rows, *np.array([[first], [end - first]], np.int32))
         piece = AttentionOutput.like(q[first:end])
-        reader.attend(q[first:end], kv, part_of(cut, ExtendItem), ScoreMod(0.125, None), piece)
+        reader.attend(q[first:end], kv, item_of(some, ExtendItem), ScoreMod(0.125, None), piece)
         assert torch.equal(piece.out, whole.out[first:end])
 
 

@@ -57,20 +57,20 @@ def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> torch
 def read(
     q: torch.Tensor,
     kv: torch.Tensor,
-    part: ExtendItem,
+    item: ExtendItem,
     scale: float,
     softcap: float | None = None,
     num_threads: int = 1,
 ) -> AttentionOutput:
     output = AttentionOutput.like(q)
-    ExtendAttention(num_threads).attend(q, kv, part, ScoreMod(scale, softcap), output)
+    ExtendAttention(num_threads).attend(q, kv, item, ScoreMod(scale, softcap), output)
     return output
 
 
-def chunk(past: Past, window: int | None = None) -> ExtendItem:
-    (part,) = plan_in_place(past, window).own
-    assert isinstance(part, ExtendItem)
-    return part
+def extend_item(past: Past, window: int | None = None) -> ExtendItem:
+    (item,) = plan_in_place(past, window).own
+    assert isinstance(item, ExtendItem)
+    return item
 
 
 chunks = st.lists(
@@ -113,7 +113,7 @@ def test_lse_is_the_log_sum_exp_of_the_scores(softcap: float | None) -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [70], [90])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    _, lse = read(q, kv, chunk(past), 0.25, softcap)
+    _, lse = read(q, kv, extend_item(past), 0.25, softcap)
     keys = kv[0, :, past.table[past.rows[0], :160]].double().repeat_interleave(2, 0)
     scores = torch.einsum("thd,hnd->thn", q.double(), keys) * 0.25
     if softcap is not None:
@@ -129,7 +129,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
     past = scattered(rng, [200], [40])
     kv, q = poisoned(rng, past, 1, 8), queries(rng, past, 2, 8)
     kv[0] = kv[0].round()  # scores without rounding, which a great scale would magnify
-    result, _ = read(q.round(), kv, chunk(past), scale)
+    result, _ = read(q.round(), kv, extend_item(past), scale)
     assert (result - attend(q.round(), kv, past, scale)).abs().max() < 3e-5
 
 
@@ -138,10 +138,10 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
     rng = np.random.default_rng(3)
     past = scattered(rng, [0, 300, 5], [500, 70, 3])
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
-    part = chunk(past, window)
-    alone = read(q, kv, part, 0.2)
+    item = extend_item(past, window)
+    alone = read(q, kv, item, 0.2)
     for num_threads in (2, 3, 7):
-        several = read(q, kv, part, 0.2, num_threads=num_threads)
+        several = read(q, kv, item, 0.2, num_threads=num_threads)
         assert torch.equal(several[0], alone[0])
         assert torch.equal(several[1], alone[1])
 
@@ -150,11 +150,11 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     past = scattered(rng, [0], [300])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    whole = read(q, kv, chunk(past), 0.25).out
+    whole = read(q, kv, extend_item(past), 0.25).out
     for first, end in ((0, 2), (2, 67), (67, 200), (200, 300)):
         bounds = np.array([[first], [end - first]], np.int32)
-        cut = Past(past.table, past.rows, *bounds)
-        piece = read(q[first:end], kv, chunk(cut), 0.25).out
+        some = Past(past.table, past.rows, *bounds)
+        piece = read(q[first:end], kv, extend_item(some), 0.25).out
         assert torch.equal(piece, whole[first:end])
 
 
@@ -162,12 +162,12 @@ def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
     rng = np.random.default_rng(6)
     past = scattered(rng, [50], [19])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
-    apart = torch.stack([q, torch.full_like(q, torch.nan)], -1).flatten(-2)[..., ::2]
-    assert apart.stride(-1) == 2
+    strided = torch.stack([q, torch.full_like(q, torch.nan)], -1).flatten(-2)[..., ::2]
+    assert strided.stride(-1) == 2
     for num in (19, 4):  # a tile of many queries, and one of few
-        part = chunk(Past(past.table, past.rows, past.starts, np.array([num], np.int32)))
-        wanted = read(q[:num], kv, part, 0.25)
-        found = read(apart[:num], kv, part, 0.25)
+        item = extend_item(Past(past.table, past.rows, past.starts, np.array([num], np.int32)))
+        wanted = read(q[:num], kv, item, 0.25)
+        found = read(strided[:num], kv, item, 0.25)
         assert torch.equal(found.out, wanted.out)
         assert torch.equal(found.lse, wanted.lse)
 
@@ -177,7 +177,7 @@ def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only() -> No
     past = scattered(rng, [90, 90], [80, 80])
     kv, q = poisoned(rng, past, 1, 8), queries(rng, past, 2, 8)
     kv[0, :, past.table[past.rows[0], 0]] = torch.nan
-    is_bad = read(q, kv, chunk(past), 0.3).out.isnan().all(-1).all(-1)
+    is_bad = read(q, kv, extend_item(past), 0.3).out.isnan().all(-1).all(-1)
     assert is_bad.tolist() == [True] * 80 + [False] * 80
 
 
@@ -208,7 +208,7 @@ def test_what_is_wanted_is_the_same_where_the_rest_is_left_out(
     plan = attention.plan(past, window)
     less = attention.narrowed(plan, np.array(wanted, np.int64))
     assert isinstance(less, InPlacePlan)
-    tokens = np.concatenate([part.tokens for part in less.own])
+    tokens = np.concatenate([item.tokens for item in less.own])
     sequences = np.repeat(np.arange(len(LENS)), LENS)
     assert np.bincount(sequences[tokens], minlength=len(LENS)).tolist() == left
     found, whole = (attention.attend(q, kv, each, dim**-0.5) for each in (less, plan))
@@ -216,9 +216,9 @@ def test_what_is_wanted_is_the_same_where_the_rest_is_left_out(
 
 
 def test_chunks_that_a_run_is_merged_into_are_left_whole() -> None:
-    part = chunk(scattered(np.random.default_rng(7), [200], [LONG]))
+    item = extend_item(scattered(np.random.default_rng(7), [200], [LONG]))
     last = np.array([LONG - 1])
-    (left,) = narrowed(InPlacePlan((part,), (part,)), last).own
-    assert left is part
-    (left,) = narrowed(InPlacePlan((part,), ()), last).own
+    (left,) = narrowed(InPlacePlan((item,), (item,)), last).own
+    assert left is item
+    (left,) = narrowed(InPlacePlan((item,), ()), last).own
     assert left.tokens.tolist() == [LONG - 1]

@@ -1,4 +1,4 @@
-"""A layer's feed-forward in one piece is, to the last bit, the same part by part."""
+"""A layer's feed-forward in one loop is, to the last bit, the same as step by step."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class FeedForward:
             Bf16x3Linear(numbers(width, ffn), 1),
         )
         self.records = [self._record(kernel) for kernel in (self.up, self.down)]
-        self.chain = np.zeros(1, fused_mlp.FUSED_MLP)
+        self.fused_mlp_record = np.zeros(1, fused_mlp.FUSED_MLP)
         function = entry(fused_mlp.feed_forward)
-        places = self.weight.data_ptr(), *(address(record) for record in self.records)
-        self.chain[0] = function.address, *places, EPS
+        inputs = self.weight.data_ptr(), *(address(record) for record in self.records)
+        self.fused_mlp_record[0] = function.address, *inputs, EPS
         self._enter = function.ctypes
 
     @staticmethod
@@ -56,11 +56,11 @@ class FeedForward:
         )
         return record
 
-    def by_parts(self, x: torch.Tensor) -> torch.Tensor:
+    def unfused(self, x: torch.Tensor) -> torch.Tensor:
         return PlainRows.silu_mul(self.up(PlainRows.norm(self.weight, EPS)(x)))
 
-    def at_once(self, x: torch.Tensor, out: torch.Tensor, is_added: bool) -> torch.Tensor:
-        self._enter(address(self.chain), x.data_ptr(), len(x), out.data_ptr(), is_added)
+    def fused(self, x: torch.Tensor, out: torch.Tensor, is_added: bool) -> torch.Tensor:
+        self._enter(address(self.fused_mlp_record), x.data_ptr(), len(x), out.data_ptr(), is_added)
         return out
 
 
@@ -80,13 +80,13 @@ def test_all_in_one_piece_is_the_same_part_by_part(
     assert fused_mlp.fits(layer.up.depth, layer.up.width, layer.down.depth)
     for count in (0, 1, 15, 16, 17, 32, 48, 65, 128, 131, 300):
         x = rows_of(count, hidden)
-        kept, gated = x.clone(), layer.by_parts(x)
-        made = layer.at_once(x, torch.full((count, width), torch.nan), False)
+        kept, gated = x.clone(), layer.unfused(x)
+        made = layer.fused(x, torch.full((count, width), torch.nan), False)
         assert torch.equal(made, layer.down(gated))
         wanted = total = rows_of(count + 1, width)[:count]
         total = total.clone()
         layer.down.add_to(wanted, gated)
-        assert torch.equal(layer.at_once(x, total, True), wanted)
+        assert torch.equal(layer.fused(x, total, True), wanted)
         assert torch.equal(x, kept)
 
 
@@ -95,20 +95,20 @@ def test_what_goes_in_may_be_what_it_is_added_to() -> None:
     layer = FeedForward(64, 128, 64, torch.bfloat16)
     x = rows_of(140, 64)
     wanted = x.clone()
-    layer.down.add_to(wanted, layer.by_parts(x))
-    assert torch.equal(layer.at_once(x, x, True), wanted)
+    layer.down.add_to(wanted, layer.unfused(x))
+    assert torch.equal(layer.fused(x, x, True), wanted)
 
 
 @needs_tiles
 def test_a_row_is_the_same_in_any_company_and_a_poisoned_one_harms_no_other() -> None:
     layer = FeedForward(64, 128, 64, torch.bfloat16)
     x = rows_of(150, 64)
-    whole = layer.at_once(x, torch.zeros(150, 64), False)
+    whole = layer.fused(x, torch.zeros(150, 64), False)
     for first, last in ((0, 1), (3, 40), (100, 150)):
         part = x[first:last].clone()
-        assert torch.equal(layer.at_once(part, torch.zeros_like(part), False), whole[first:last])
+        assert torch.equal(layer.fused(part, torch.zeros_like(part), False), whole[first:last])
     x[70] = torch.nan
-    made = layer.at_once(x, torch.zeros(150, 64), False)
+    made = layer.fused(x, torch.zeros(150, 64), False)
     assert made[70].isnan().all()
     others = torch.arange(150) != 70
     assert torch.equal(made[others], whole[others])

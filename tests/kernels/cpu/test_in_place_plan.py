@@ -26,10 +26,10 @@ def decode_item(past: Past, window: int | None) -> DecodeItem:
     return plan.own[0]
 
 
-def read_by_first(part: DecodeItem) -> list[int]:
+def read_by_first(item: DecodeItem) -> list[int]:
     """The slots that the first token reads."""
-    row = part.table[part.rows[0]]
-    return row[part.firsts[0] : part.ends[0]].tolist()
+    row = item.table[item.rows[0]]
+    return row[item.firsts[0] : item.ends[0]].tolist()
 
 
 @pytest.mark.parametrize("window", [None, 1, 8, 31, 99])
@@ -45,19 +45,19 @@ def test_parts_of_single_tokens_have_the_types_that_loops_want(window: int | Non
     one, two = decode_item(past(40), window), decode_item(past(40, 50), window)
     other = decode_item(past(40, 50, lens=(1, 2)), window)
     for name in ("tokens", "table", "rows", "firsts", "ends", "reads"):
-        types = {getattr(part, name).dtype for part in (one, two, other)}
+        types = {getattr(item, name).dtype for item in (one, two, other)}
         assert len(types) == 1, name
     assert one.reads.tolist() == other.reads.tolist() == two.reads[:1].tolist()
 
 
 def test_sequences_may_have_any_rows_of_the_table() -> None:
     rows, starts, lens = (np.array(each, np.int32) for each in ((2, 0), (5, 9), (1, 1)))
-    part = decode_item(Past(TABLE, rows, starts, lens), 8)
-    assert part.tokens.tolist() == [0, 1]
-    assert part.rows.tolist() == [2, 0]
-    assert part.firsts.tolist() == [0, 2]
-    assert part.ends.tolist() == [6, 10]
-    assert part.reads.tolist() == [6, 14]
+    item = decode_item(Past(TABLE, rows, starts, lens), 8)
+    assert item.tokens.tolist() == [0, 1]
+    assert item.rows.tolist() == [2, 0]
+    assert item.firsts.tolist() == [0, 2]
+    assert item.ends.tolist() == [6, 10]
+    assert item.reads.tolist() == [6, 14]
 
 
 def test_what_single_tokens_share_is_read_once() -> None:

@@ -76,8 +76,8 @@ def test_three_limbs_are_the_nearest_integer(is_signed: bool) -> None:
     numbers[:, 3] = -numbers[:, 0] if is_signed else numbers[:, 0]
     found = np.zeros(48, np.float32)
     split(numbers.reshape(-1), found, is_signed)
-    places = found.view(np.int8 if is_signed else np.uint8).reshape(3, 16, 4).astype(np.int64)
-    integers = places[0] * 256**2 + places[1] * 256 + places[2]
+    limbs = found.view(np.int8 if is_signed else np.uint8).reshape(3, 16, 4).astype(np.int64)
+    integers = limbs[0] * 256**2 + limbs[1] * 256 + limbs[2]
     assert (np.rint(numbers) == integers.T).all()
 
 
@@ -87,9 +87,11 @@ def test_tiles_of_limbs_are_multiplied_exactly(is_signed: bool) -> None:
     left = rng.integers(-128, 128, (16, 64), np.int8)
     kind = np.int8 if is_signed else np.uint8
     right = rng.integers(np.iinfo(kind).min, np.iinfo(kind).max + 1, (64, 16), kind)
-    fours = np.ascontiguousarray(right.reshape(16, 4, 16).transpose(0, 2, 1))
+    packed = np.ascontiguousarray(right.reshape(16, 4, 16).transpose(0, 2, 1))
     sums = np.zeros(256, np.int32)
-    multiply(left.reshape(-1).view(np.float32), fours.reshape(-1).view(np.float32), sums, is_signed)
+    multiply(
+        left.reshape(-1).view(np.float32), packed.reshape(-1).view(np.float32), sums, is_signed
+    )
     assert (sums.reshape(16, 16) == left.astype(np.int64) @ right.astype(np.int64)).all()
 
 
@@ -133,22 +135,22 @@ def queries(rng: np.random.Generator, past: Past, heads: int, dim: int) -> Tenso
     return torch.from_numpy(rng.standard_normal((int(past.lens.sum()), heads, dim), np.float32))
 
 
-def chunk(past: Past, window: int | None = None) -> ExtendItem:
-    (part,) = plan_in_place(past, window).own
-    assert isinstance(part, ExtendItem)
-    return part
+def extend_item(past: Past, window: int | None = None) -> ExtendItem:
+    (item,) = plan_in_place(past, window).own
+    assert isinstance(item, ExtendItem)
+    return item
 
 
 def read(
     q: Tensor,
     kv: Tensor,
-    part: ExtendItem,
+    item: ExtendItem,
     softcap: float | None = None,
     scale: float = 0.125,
     num_threads: int = 1,
 ) -> AttentionOutput:
     output = AttentionOutput.like(q)
-    ExtendAttention(num_threads, True).attend(q, kv, part, ScoreMod(scale, softcap), output)
+    ExtendAttention(num_threads, True).attend(q, kv, item, ScoreMod(scale, softcap), output)
     return output
 
 
@@ -193,7 +195,7 @@ def test_ragged_chunks_have_the_precision_of_float32(
     rng = np.random.default_rng(group)
     past = scattered(rng, [0, 1, 63, 64, 130, 400], [33, 64, 150, 40, 5, 300])
     kv, q = pool(rng, past, 2, dim), queries(rng, past, 2 * group, dim)
-    found = read(q, kv, chunk(past, window), softcap)
+    found = read(q, kv, extend_item(past, window), softcap)
     wanted = exact(q, kv, past, window, softcap)
     assert off(found.out, wanted.out) < 3e-6
     assert (found.lse - wanted.lse).abs().max() < 3e-6
@@ -203,10 +205,10 @@ def test_limbs_are_as_near_as_loops_that_multiply_float32() -> None:
     rng = np.random.default_rng(7)
     past = scattered(rng, [500], [200])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    wanted, part = exact(q, kv, past).out, chunk(past)
+    wanted, item = exact(q, kv, past).out, extend_item(past)
     plain = AttentionOutput.like(q)
-    ExtendAttention(1, False).attend(q, kv, part, ScoreMod(0.125, None), plain)
-    found = read(q, kv, part).out
+    ExtendAttention(1, False).attend(q, kv, item, ScoreMod(0.125, None), plain)
+    found = read(q, kv, item).out
     assert not torch.equal(found, plain.out)
     assert (found - wanted).pow(2).mean() < (plain.out - wanted).pow(2).mean()
 
@@ -217,7 +219,7 @@ def test_values_of_any_size_are_read_alike(size: float) -> None:
     past = scattered(rng, [100], [50])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
     kv[1] *= size
-    found, wanted = read(q, kv, chunk(past)).out, exact(q, kv, past).out
+    found, wanted = read(q, kv, extend_item(past)).out, exact(q, kv, past).out
     assert off(found / size, wanted / size) < 3e-6
 
 
@@ -228,13 +230,13 @@ def test_keys_of_any_size_are_read_alike(size: float) -> None:
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
     kv[0] *= size
     q /= size
-    assert off(read(q, kv, chunk(past)).out, exact(q, kv, past).out) < 3e-6
+    assert off(read(q, kv, extend_item(past)).out, exact(q, kv, past).out) < 3e-6
 
 
 def test_rows_of_zeros_are_zeros() -> None:
     rng = np.random.default_rng(10)
     past = scattered(rng, [0], [70])
-    found = read(queries(rng, past, 2, 64), torch.zeros(2, 1, NUM_SLOTS, 64), chunk(past))
+    found = read(queries(rng, past, 2, 64), torch.zeros(2, 1, NUM_SLOTS, 64), extend_item(past))
     assert (found.out == 0).all()
     assert (found.lse - torch.arange(1, 71).log()[:, None]).abs().max() < 1e-6
 
@@ -246,7 +248,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
     kv, q = pool(rng, past, 1, 64), queries(rng, past, 2, 64)
     kv[0], q = kv[0].clamp(-1, 1).round(), q.clamp(-1, 1).round()  # all limbs but one are zeros
     kv[0, :, :, 0], q[:, :, 0] = 127, 1
-    found, wanted = read(q, kv, chunk(past), scale=scale), exact(q, kv, past, scale=scale)
+    found, wanted = read(q, kv, extend_item(past), scale=scale), exact(q, kv, past, scale=scale)
     assert (found.out - wanted.out).abs().max() < 1e-4
 
 
@@ -254,10 +256,10 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(12)
     past = scattered(rng, [0], [400])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    whole = read(q, kv, chunk(past))
+    whole = read(q, kv, extend_item(past))
     for first, end in ((0, 17), (17, 67), (67, 200), (200, 400), (40, 330)):
         bounds = np.array([[first], [end - first]], np.int32)
-        piece = read(q[first:end], kv, chunk(Past(past.table, past.rows, *bounds)))
+        piece = read(q[first:end], kv, extend_item(Past(past.table, past.rows, *bounds)))
         assert torch.equal(piece.out, whole.out[first:end])
         assert torch.equal(piece.lse, whole.lse[first:end])
 
@@ -266,13 +268,13 @@ def test_a_chunk_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
     rng = np.random.default_rng(13)
     past = scattered(rng, [50, 9, 200, 0], [3, 40, 16, 350])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    together = read(q, kv, chunk(past))
+    together = read(q, kv, extend_item(past))
     ends = np.cumsum(past.lens)
     for s, end in enumerate(ends):
         of_one = slice(s, s + 1)
         tokens = slice(int(end - past.lens[s]), int(end))
         one = Past(past.table, past.rows[of_one], past.starts[of_one], past.lens[of_one])
-        alone = read(q[tokens], kv, chunk(one))
+        alone = read(q[tokens], kv, extend_item(one))
         assert torch.equal(alone.out, together.out[tokens])
         assert torch.equal(alone.lse, together.lse[tokens])
 
@@ -282,10 +284,10 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
     rng = np.random.default_rng(14)
     past = scattered(rng, [0, 300, 5], [500, 70, 3])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 6, 64)
-    part = chunk(past, window)
-    alone = read(q, kv, part)
+    item = extend_item(past, window)
+    alone = read(q, kv, item)
     for num_threads in (2, 3, 7):
-        several = read(q, kv, part, num_threads=num_threads)
+        several = read(q, kv, item, num_threads=num_threads)
         assert torch.equal(several.out, alone.out)
         assert torch.equal(several.lse, alone.lse)
 
@@ -294,13 +296,13 @@ def test_keys_in_two_parts_are_merged() -> None:
     rng = np.random.default_rng(15)
     past = scattered(rng, [130], [60])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    part, zero, output = chunk(past), np.zeros(1, np.int32), AttentionOutput.like(q)
+    item, zero, output = extend_item(past), np.zeros(1, np.int32), AttentionOutput.like(q)
     reader, score_mod = ExtendAttention(1, True), ScoreMod(0.125, None)
-    own = {name: getattr(part, name) for name in ("tokens", "table", "rows", "starts", "ends")}
+    own = {name: getattr(item, name) for name in ("tokens", "table", "rows", "starts", "ends")}
     end = np.array([77], np.int32)
-    later = ExtendItem(**own, firsts=end, bounds=part.bounds, window=None, num_scores=1)
+    later = ExtendItem(**own, firsts=end, bounds=item.bounds, window=None, num_scores=1)
     own.update(starts=end, ends=end)
-    sooner = ExtendItem(**own, firsts=zero, bounds=part.bounds, window=None, num_scores=1)
+    sooner = ExtendItem(**own, firsts=zero, bounds=item.bounds, window=None, num_scores=1)
     reader.attend(q, kv, later, score_mod, output)
     reader.attend(q, kv, sooner, score_mod, output, is_merged=True)
     wanted = exact(q, kv, past)
@@ -312,9 +314,9 @@ def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
     rng = np.random.default_rng(16)
     past = scattered(rng, [50], [30])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
-    apart = torch.stack([q, torch.full_like(q, torch.nan)], -1).flatten(-2)[..., ::2]
-    assert apart.stride(-1) == 2
-    found, wanted = read(apart, kv, chunk(past)), read(q, kv, chunk(past))
+    strided = torch.stack([q, torch.full_like(q, torch.nan)], -1).flatten(-2)[..., ::2]
+    assert strided.stride(-1) == 2
+    found, wanted = read(strided, kv, extend_item(past)), read(q, kv, extend_item(past))
     assert torch.equal(found.out, wanted.out)
     assert torch.equal(found.lse, wanted.lse)
 
@@ -325,7 +327,7 @@ def test_a_poisoned_key_is_seen_by_later_tokens_of_its_own_sequence_only(poison:
     past = scattered(rng, [0, 90], [130, 80])
     kv, q = pool(rng, past, 1, 64), queries(rng, past, 2, 64)
     kv[0, :, past.table[0, 64]] = poison
-    is_bad = read(q, kv, chunk(past)).out.isfinite().logical_not().all(-1).all(-1)
+    is_bad = read(q, kv, extend_item(past)).out.isfinite().logical_not().all(-1).all(-1)
     assert is_bad.tolist() == [False] * 64 + [True] * 66 + [False] * 80
 
 
@@ -335,7 +337,7 @@ def test_a_poisoned_value_is_not_lost(poison: float) -> None:
     past = scattered(rng, [0, 90], [130, 80])
     kv, q = pool(rng, past, 1, 64), queries(rng, past, 2, 64)
     kv[1, :, past.table[0, 64], 5] = poison
-    is_bad = read(q, kv, chunk(past)).out.isfinite().logical_not().all(-1).any(-1)
+    is_bad = read(q, kv, extend_item(past)).out.isfinite().logical_not().all(-1).any(-1)
     assert is_bad[64:130].all()
     assert not is_bad[:64].any()
     assert not is_bad[130:].any()

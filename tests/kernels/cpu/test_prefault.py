@@ -1,4 +1,4 @@
-"""Pages before they are needed are pages like any other."""
+"""Prefaulted pages hold the same numbers as any others."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ SHAPE = (2, 2, 1, 5 * SLOTS_OF_A_PAGE, 64)
 def test_slots_have_pages_before_they_are_used_and_keep_their_numbers() -> None:
     storage = empty_in_large_pages(SHAPE, torch.float32)
     storage[:, :, :, :100] = 7
-    ahead = Prefaulter(storage)
-    threads = [ahead.use(slot) for slot in range(0, SHAPE[3], 100)]
+    prefaulter = Prefaulter(storage)
+    threads = [prefaulter.use(slot) for slot in range(0, SHAPE[3], 100)]
     started = [thread for thread in threads if thread is not None]
     assert len(started) == 4  # the first page's was started before
     for thread in started:
         thread.join()
-    assert ahead.use(SHAPE[3] - 1) is None
+    assert prefaulter.use(SHAPE[3] - 1) is None
     assert bool((storage[:, :, :, :100] == 7).all())
     storage.fill_(3)
     assert bool((storage == 3).all())
 
 
 def test_a_jump_ahead_is_caught_up_with() -> None:
-    ahead = Prefaulter(torch.empty(SHAPE))
-    first, second = ahead.use(3 * SLOTS_OF_A_PAGE), ahead.use(3 * SLOTS_OF_A_PAGE)
+    prefaulter = Prefaulter(torch.empty(SHAPE))
+    first, second = prefaulter.use(3 * SLOTS_OF_A_PAGE), prefaulter.use(3 * SLOTS_OF_A_PAGE)
     assert second is None
     if first is not None:
         first.join()
@@ -47,5 +47,5 @@ def test_a_jump_ahead_is_caught_up_with() -> None:
     ],
 )
 def test_small_pools_and_others_are_left_alone(storage: torch.Tensor) -> None:
-    ahead = Prefaulter(storage)
-    assert [ahead.use(slot) for slot in (0, 500, storage.shape[3] - 1)] == [None] * 3
+    prefaulter = Prefaulter(storage)
+    assert [prefaulter.use(slot) for slot in (0, 500, storage.shape[3] - 1)] == [None] * 3

@@ -16,23 +16,23 @@ def test_as_many_vectors_as_they_have_lanes_are_summed_in_their_order(
     like: object, lanes: int
 ) -> None:
     @numba.njit(error_model="numpy")  # type: ignore[untyped-decorator]
-    def add_up(numbers, fours, sums):  # type: ignore[no-untyped-def]
+    def add_up(numbers, interleaved, sums):  # type: ignore[no-untyped-def]
         size = 4 * lanes
-        at, to = np.intp(numbers.ctypes.data), np.intp(fours.ctypes.data)
+        at, to = np.intp(numbers.ctypes.data), np.intp(interleaved.ctypes.data)
         for i in range(0, lanes, 4):
-            place = at + i * size
-            x0, x1 = pointers.read(place, like()), pointers.read(place + size, like())
-            x2 = pointers.read(place + 2 * size, like())
-            x3 = pointers.read(place + 3 * size, like())
+            pointer = at + i * size
+            x0, x1 = pointers.read(pointer, like()), pointers.read(pointer + size, like())
+            x2 = pointers.read(pointer + 2 * size, like())
+            x3 = pointers.read(pointer + 3 * size, like())
             pointers.write(to + i // 4 * size, pointers.interleave_sums(x0, x1, x2, x3))
         pointers.write(np.intp(sums.ctypes.data), pointers.reduce_interleaved(to, like()))
 
     rng = np.random.default_rng(0)
     numbers = rng.integers(-100, 100, (lanes, lanes)).astype(np.float32)
-    fours, sums = np.zeros((lanes // 4, lanes), np.float32), np.zeros(lanes, np.float32)
-    add_up(numbers, fours, sums)
+    interleaved, sums = np.zeros((lanes // 4, lanes), np.float32), np.zeros(lanes, np.float32)
+    add_up(numbers, interleaved, sums)
     assert sums.tolist() == numbers.sum(1).tolist()
-    assert fours.reshape(-1, lanes // 4, 4).sum(1).ravel().tolist() == sums.tolist()
+    assert interleaved.reshape(-1, lanes // 4, 4).sum(1).ravel().tolist() == sums.tolist()
 
 
 def test_products_of_long_vectors_are_added_part_by_part() -> None:
