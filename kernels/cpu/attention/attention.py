@@ -3,7 +3,8 @@
 A step is split into work items that are merged by their log-sum-exp: runs of keys that several
 sequences share, and each sequence's own keys. Loops compiled for float32 or bfloat16 keys read all
 of them in place. Without these, runs that are shared or lie in adjacent slots are read in place by
-torch's fused kernel, as are long extends; other keys are gathered and computed together.
+torch's fused kernel, as are many new tokens of one sequence; other keys are gathered and computed
+together.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class _Result:
 class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots.
 
-    is_compiled: by compiled loops, which know float32 and bfloat16 keys, and compute in float32;
-    None: where numba is there.
+    is_compiled: whether to use compiled loops, which support float32 and bfloat16 keys and compute
+    in float32; None: if numba is installed.
     """
 
     def __init__(

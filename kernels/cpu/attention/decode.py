@@ -31,12 +31,12 @@ def as_array(x: Tensor) -> npt.NDArray[Any]:
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """As "bfloat16"."""
+    """The name of a dtype, such as "bfloat16"."""
     return str(dtype).removeprefix("torch.")
 
 
 class DecodeAttention:
-    """Attention of decode tokens. num_threads: as torch has, if None. dtype: of keys and values."""
+    """Attention of decode tokens. num_threads: torch's, if None. dtype: of keys and values."""
 
     def __init__(self, num_threads: int | None = None, dtype: torch.dtype = torch.float32) -> None:
         from ..loops import decode_attention

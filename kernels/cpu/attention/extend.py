@@ -33,7 +33,7 @@ class _Loop(NamedTuple):
 
 
 class ExtendAttention:
-    """Attention of extend tokens. num_threads: as torch has, if None. has_amx: whether AMX is used
+    """Attention of extend tokens. num_threads: torch's, if None. has_amx: whether AMX is used
     where it is faster; None: where it can be. dtype: of keys and values."""
 
     def __init__(

@@ -173,7 +173,7 @@ def _mask(seen: Indices, slots: Ints) -> Tensor | None:
 
 
 def borders(num_keys: list[int], most: int, most_waste: int) -> list[int]:
-    """Where to cut descending numbers of keys, so that no group has or wastes too many, padded to
+    """Where to split descending numbers of keys, so that no group has or wastes too many, padded to
     its longest."""
     found, start, waste = [], 0, 0
     for i, count in enumerate(num_keys):

@@ -1,5 +1,5 @@
-"""Memory in large pages, where the system has them, for what is large and read all the time: fewer
-TLB misses."""
+"""Memory in large pages, where the system has them: fewer TLB misses in large tensors that are read
+all the time."""
 
 from __future__ import annotations
 

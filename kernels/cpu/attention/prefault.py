@@ -1,8 +1,8 @@
-"""Faults pages of memory in before they are needed: the system finds and clears a page when it is
-first written, which takes time, in a virtual machine even more.
+"""Prefaults pages of memory. The system allocates and clears a page when it is first written, which
+takes time, most of all in a virtual machine.
 
-Threads have the system do so ahead of time (Linux 5.14); elsewhere pages are faulted in when they
-are written. The threads write nothing themselves.
+Threads ask the system to do so before pages are needed (Linux 5.14). Elsewhere pages fault when
+they are written. The threads write nothing themselves.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _LEAST = 4  # pages of slots in a pool for which this is worth a thread
 
 
 class Prefaulter:
-    """Keeps the pages of a pool [..., slots, dim], whose slots come into use one after another,
-    faulted in one page of slots ahead. Does nothing for a small pool, or one that is not contiguous
-    in CPU memory.
+    """Prefaults the pages of a pool [..., slots, dim], whose slots come into use one after another,
+    one page of slots before they are used. Does nothing for a small pool, or one that is not
+    contiguous in CPU memory.
 
-    Mutable: it remembers up to which slot pages are faulted in, or soon will be.
+    Mutable: it remembers up to which slot pages are prefaulted, or soon will be.
     """
 
     def __init__(self, storage: Tensor) -> None:
@@ -50,7 +50,7 @@ class Prefaulter:
 
 
 def _populate(storage: Tensor, first: int, last: int) -> None:
-    """Fault the pages of slots first:last in; does nothing where the system cannot."""
+    """Prefault the pages of slots first:last; does nothing where the system cannot."""
     libc = ctypes.CDLL(None)
     libc.madvise.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     slot_bytes = storage.shape[-1] * storage.element_size()

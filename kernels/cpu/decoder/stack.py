@@ -1,10 +1,10 @@
-"""The layers of a decoder by one call, or by two calls a layer where attention takes several: for
-few rows calls would take longer than computing, and many rows stay in near caches from one linear
-layer to the next. Rows in float32 on a CPU; needs numba.
+"""The layers of a decoder in one call, or in two calls per layer where attention takes several work
+items. For few rows, calls would take longer than the computation. Many rows stay in near caches
+from one linear layer to the next. Rows in float32 on a CPU; needs numba.
 
 Gives the same bits as the same layers one by one: the loops are the same. Many rows are distributed
-over threads, each of which takes its own rows through everything between two attentions. Knows
-where everything is; `blocks` computes.
+over threads, each of which computes everything between two attentions for its own rows. Writes
+records of addresses; `blocks` computes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks
 
 
 class Stack:
-    """Consecutive layers, and a workspace, which one caller has at a time. num_threads: as torch
-    has, if None. is_bf16_kv: whether keys and values are bfloat16."""
+    """Consecutive layers and their workspace, used by one caller at a time. num_threads: torch's
+    number, if None. is_bf16_kv: whether keys and values are bfloat16."""
 
     def __init__(
         self,
@@ -120,7 +120,8 @@ class Stack:
         return self._num_threads if is_worth_it else 1
 
     def _run(self, first: int, last: int, stages: int, num_shares: int = 1) -> None:
-        """Some stages of some layers, for each share by a thread: the first one by this."""
+        """Run some stages of some layers, each share of rows in its own thread, the first in this
+        one."""
         layers, step, _ = self._addresses
         size = blocks.STEP.itemsize
         others = [
@@ -209,7 +210,7 @@ class Stack:
 
 
 class Head:
-    """A norm and the matrix after it by one call. num_threads: as torch has, if None."""
+    """A norm and the matrix after it by one call. num_threads: torch's, if None."""
 
     def __init__(self, norm: CompiledNorm, matrix: Matrix, num_threads: int | None = None) -> None:
         kernel = matrix.kernel

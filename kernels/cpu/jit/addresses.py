@@ -1,6 +1,6 @@
-"""Memory by its address, and functions by theirs, in code that numba compiles: what a whole step
-reads goes into compiled code as a few numbers. Unpacking every array takes longer than small loops
-do. Nothing is checked. Needs numba.
+"""Arrays and functions by address, in code that numba compiles: the inputs of a whole step are
+passed to compiled code as a few numbers. Unpacking every array takes longer than small loops do.
+Nothing is checked. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -120,5 +120,5 @@ def record(integers: str, floats32: str = "") -> np.dtype[np.void]:
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where an array begins (slow: torch says it of a tensor ten times as quickly)."""
+    """Where an array begins. Slow: `data_ptr` of a tensor takes a tenth of the time."""
     return int(array.ctypes.data)

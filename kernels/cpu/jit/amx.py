@@ -43,8 +43,8 @@ SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wa
 
 @functools.cache
 def can_multiply() -> bool:
-    """Whether this processor multiplies tiles and the system lets this process do so, for which it
-    is asked once."""
+    """Whether this processor multiplies tiles and the system permits this process to. Requests the
+    system's permission once."""
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
     return is_known and has(*AMX_BF16) and _is_allowed()
 
@@ -75,7 +75,7 @@ def begin(typing, rows):
 
 @intrinsic
 def end(typing):
-    """Leave the tiles: a thread that has none is switched faster."""
+    """Release the tiles: context switches of a thread without tiles are faster."""
 
     def emit(context, builder, signature, args):
         _call(builder, "tilerelease", [], [])
@@ -148,7 +148,7 @@ def copy_row(typing, words, at, others, to):
 @intrinsic
 def split(typing, numbers, at, words, to, stride):
     """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
-    uint16 array from `to` on, so many words apart: 0, 16, 1, 17, ..."""
+    uint16 array from `to` on, with `stride` words from one term to the next: 0, 16, 1, 17, ..."""
 
     def emit(context, builder, signature, args):
         numbers, at, words, to, stride = args
@@ -221,7 +221,7 @@ def round_weights(typing, first, second, words, to):
 
 
 def _put_rounded(builder, halves, place, rounded=rounded_bits):
-    """Two vectors of 16 lanes, rounded, in turn."""
+    """Write two vectors of 16 lanes, rounded and interleaved."""
     ints = ir.VectorType(_INT, ROWS)
     first, second = (rounded(builder, half) for half in halves)
     upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))

@@ -1,5 +1,5 @@
-"""What attention's loops need beside `vectors`: short vectors for tiles of few queries, and
-transposes. Needs numba."""
+"""Short vectors for tiles of few queries, and transposes: what the attention loops use beside
+`vectors`. Needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 

@@ -69,7 +69,7 @@ def _mark(cache: Any, stamp: str, processor: str) -> None:
 
 
 def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None) -> Any:
-    """The same action, but None where a file cannot be read or written."""
+    """The same function, but it returns None where a file cannot be read or written."""
 
     def tried(*given: Any) -> Any:
         with contextlib.suppress(*_BROKEN):

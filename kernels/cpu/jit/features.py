@@ -1,13 +1,13 @@
-"""Which instructions this process may use: what the processor and the system have, less what a
-setting takes away.
+"""Which instructions this process may use: those that the processor and the system support, unless
+a setting excludes them.
 
-Every choice of a kernel asks here. Names are those of LLVM without punctuation ("avx512f",
-"amxtile", "sse42"), whoever reports them. Loops are compiled for the same features, so a loop never
-uses an instruction that this module does not report.
+Every choice of a kernel depends on this module. Names are those of LLVM without punctuation
+("avx512f", "amxtile", "sse42"), whoever reports them. Loops are compiled for the same features, so
+a loop never uses an instruction that this module does not report.
 
-`FORKROOT_CPU_FEATURES` restricts a process to a level: sse4.2, avx2, avx512, avx512bf16 or amx.
-It is read once, before the first loop is compiled. It does not restrict torch and oneDNN, which
-read ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
+`FORKROOT_CPU_FEATURES` restricts a process to a level: sse4.2, avx2, avx512, avx512bf16 or amx. It
+is read once, before the first loop is compiled. It does not restrict torch and oneDNN, which read
+ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ def normalize(x, weight, eps, out):
 
 @_compiled
 def scale_of(x, at, dim, eps):
-    """What brings dim numbers from place `at` of x on to root mean square 1."""
+    """The factor that scales dim numbers of x, from index `at` on, to root mean square 1."""
     return np.float32(1) / np.sqrt(_squares(x, at, dim) / np.float32(dim) + eps)
 
 
 @_compiled
 def _squares(x, at, dim):
-    """The sum of the squares of dim numbers from place `at` of x on."""
+    """The sum of the squares of dim numbers of x, from index `at` on."""
     whole = dim // WIDE * WIDE
     most = whole + (dim - whole) // NARROW * NARROW
     total = wide()

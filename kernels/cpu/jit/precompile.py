@@ -1,8 +1,8 @@
-"""Compiles loops in worker processes, several at a time, into numba's cache, from which whoever
-needs one reads it: in one process numba compiles one function at a time.
+"""Compiles loops in worker processes, several at a time, into numba's cache, from which other
+processes load them: in one process numba compiles one function at a time.
 
 Workers import numba and the loops' modules, and neither torch nor the program that runs here. What
-they do not compile is compiled by whoever needs it.
+they do not compile is compiled where it is first used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _START = (
 
 class Plan(NamedTuple):
     """loops: those that have to be compiled, in this order. num_workers: in so many processes; 0:
-    each by whoever needs it."""
+    each where it is first used."""
 
     loops: tuple[Loop, ...]
     num_workers: int
@@ -85,7 +85,7 @@ def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
 
 
 def run(plan: Plan) -> None:
-    """Compile as planned and notify listeners of each loop. The workers are ended in any case."""
+    """Compile as planned and notify listeners of each loop. The workers are always ended."""
     remaining = list(plan.loops)
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(selectors.DefaultSelector())
@@ -142,12 +142,12 @@ class _Worker:
         self._families: set[str] = set()
 
     def fileno(self) -> int:
-        """Where it answers."""
+        """The file descriptor of its answers."""
         return self._out
 
     def advance(self, remaining: list[Loop]) -> bool:
-        """Take its answer and give it a loop of those that are left; False: it has none to do, or
-        cannot do any."""
+        """Read its answer and send it the next loop; False: no loop is left for it, or it cannot
+        compile any."""
         data = os.read(self._out, 1 << 16)
         *answers, self._said = (self._said + data).split(b"\n")
         for answer in answers:
@@ -164,7 +164,7 @@ class _Worker:
         return True
 
     def close(self) -> None:
-        """End it at once: files of the cache are written whole or not at all."""
+        """Kill it: files of the cache are written whole or not at all."""
         with self._process as process:
             process.kill()
 

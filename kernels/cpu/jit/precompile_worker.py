@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _read(lines: queue.SimpleQueue[bytes], parent: int) -> None:
-    """Hand on whole lines until there are no more. A fork of the parent may keep the pipe open."""
+    """Pass on whole lines until there are no more. A fork of the parent may keep the pipe open."""
     rest = b""
     while os.getppid() == parent:
         if select.select([0], [], [], _SECONDS_BETWEEN_LOOKS)[0]:

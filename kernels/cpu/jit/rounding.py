@@ -45,7 +45,7 @@ def rounded_for(typing, x, kind):
 
 @intrinsic
 def weight_for(typing, x, kind):
-    """2**x as the softmax's weight of a key like `kind`: for float32 as `exp2` has it; for uint16,
+    """2**x as the softmax's weight of a key like `kind`: for float32 that of `exp2`; for uint16,
     where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
 
     def emit(context, builder, signature, args):

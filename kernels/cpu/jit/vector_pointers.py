@@ -50,7 +50,7 @@ def read(typing, address, like):
 
 @intrinsic
 def zero_like(typing, array):
-    """A zero of an array's dtype, which tells `read_as` how numbers are stored."""
+    """A zero of an array's dtype, from which `read_as` knows how numbers are stored."""
 
     def emit(context, builder, signature, args):
         return ir.Constant(context.get_value_type(signature.return_type), 0)

@@ -42,7 +42,7 @@ _NEAR = 0.3
 
 
 class Vector(types.Type):
-    """So many lanes."""
+    """A vector of `width` float32 numbers."""
 
     def __init__(self, width: int) -> None:
         self.width = width

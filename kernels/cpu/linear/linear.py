@@ -72,7 +72,7 @@ class PackedLinear:
 
     weights: flat, as the loops read them, in panels of `lanes` columns. num_terms: bfloat16 terms
     of each number, where it is split; 0 where it is not, see the dtype of the weights. row_terms:
-    terms of each number of rows, where they are split. num_threads: as torch has, if None.
+    terms of each number of rows, where they are split. num_threads: torch's, if None.
     known_terms: `count_bf16_terms` of the weight, where that is known.
     """
 

@@ -138,7 +138,7 @@ def attend(
 
 @intrinsic
 def _pair_rows(typing, words, first, second, numbers, to):
-    """16 words of a flat uint16 array from one place on, and 16 from another, in pairs: as 16
+    """16 words of a flat uint16 array from one index on, and 16 from another, in pairs: as 16
     numbers of a flat float32 array from `to` on."""
 
     def emit(context, builder, signature, args):
@@ -161,7 +161,8 @@ def _pair_rows(typing, words, first, second, numbers, to):
 @_compiled
 def _pack(q, tokens, offsets, queries, rounded, scale, of_tiles):
     """queries: [tiles, dim / 2, 16 queries], each a pair of bfloat16 numbers, scaled; the last
-    query fills up its tile. offsets: by `query_offsets`. rounded: a buffer for SQUARE queries."""
+    query is repeated to fill its tile. offsets: by `query_offsets`. rounded: a buffer for SQUARE
+    queries."""
     start, used, first, first_head, group = of_tiles
     dim, is_even, words = q.shape[2], q.strides[2] == q.itemsize, rounded.view(np.uint16)
     scales = spread(scale, few())

@@ -80,7 +80,7 @@ def multiply(num, row_terms, x, weights, out, is_added, first, last):
 
 @_compiled
 def rows_at_once(steps, row_terms):
-    """Rows of such a depth, of so many terms each, that share one read of a panel."""
+    """How many rows of such a depth, with so many terms per number, share one read of a panel."""
     most = _MOST_BYTES // (2 * DEPTH * row_terms * steps) // (2 * ROWS) * (2 * ROWS)
     return min(max(most, _LEAST_ROWS), _MOST_ROWS)
 
@@ -169,7 +169,7 @@ def _store_terms(x, at, row_terms, words, to):
 
 @_compiled
 def num_sums(used):
-    """Sums of so many rows and a panel."""
+    """How many sums so many rows and a panel have."""
     return (used + ROWS - 1) // ROWS * ROWS * LANES
 
 
@@ -178,9 +178,9 @@ def _multiply_side(of_pair, upper, lower, count, weights, at, there):
     """Two tiles of rows by some steps of a side. there: an index to prefetch from, and how many
     lines each step prefetches.
 
-    A processor powers its vector units down where only tiles are multiplied for long; tiles are
-    stored through these, and waking them takes 800 cycles each time. One vector sum a step, whose
-    result is not used, keeps them awake.
+    The processor powers its vector units down where it multiplies only tiles for long. Tiles are
+    stored through these units, and powering them up takes 800 cycles each time. One vector sum a
+    step, whose result is not used, keeps them powered.
     """
     (num, row_terms, words), (soon, lines) = of_pair, there
     row_size, size = row_terms * TILE, num * TILE
@@ -212,8 +212,8 @@ def _multiply_side(of_pair, upper, lower, count, weights, at, there):
 
 @_compiled
 def _multiply_whole(of_pair, row, count, weights, at, side_size):
-    """A tile of rows by a whole panel, whose sides are of such a size; keeps vector units awake as
-    `_multiply_side`."""
+    """A tile of rows by a whole panel, whose sides are of such a size; keeps vector units powered,
+    as `_multiply_side`."""
     num, row_terms, words = of_pair
     size = num * TILE
     step_size = TILES * size
@@ -263,7 +263,7 @@ _add_to_first, _add_to_second, _add_to_third, _add_to_fourth = (
 
 @_compiled
 def sums_of(start, tile, tiles):
-    """Where those of a tile of rows and a panel begin, of the panel's that begin at a place: two
+    """Where those of a tile of rows and a panel begin, of the panel's that begin at an index: two
     [16, 16] beside each other, and how far behind these two more."""
     if tile + 1 == tiles and tiles % 2:
         return start + tile * ROWS * LANES, 2 * ROWS * ROWS

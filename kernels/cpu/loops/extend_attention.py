@@ -165,8 +165,8 @@ def _fetch(keys, values, soon, first, dim):
 
 @_compiled
 def _pack(q, tokens, queries, buffer, of_scores, of_tiles, like):
-    """queries: [tiles, dim, lanes], scaled; the last query fills up its tile. buffer: for [SQUARE,
-    dim]."""
+    """queries: [tiles, dim, lanes], scaled; the last query is repeated to fill its tile. buffer:
+    for [SQUARE, dim]."""
     (start, used, first, first_head, group), (scale, kind) = of_tiles, of_scores
     dim, lanes, scales, one = q.shape[2], width(like), spread(scale, narrow()), single()
     is_even = dim % SQUARE == 0 and q.strides[2] == q.itemsize

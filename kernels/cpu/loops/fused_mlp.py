@@ -1,9 +1,9 @@
 """The feed-forward of a layer in one loop: norm, gate and up, silu(gate) * up, down: compiled
 loops on AMX.
 
-Each part passes its result on as bfloat16 terms (`bf16x3`), from cache to cache: float32 rows
+Each step passes its result on as bfloat16 terms (`bf16x3`), from cache to cache: float32 rows
 between two linear layers would be written to memory and read twice. Gives the same bits as the
-parts one by one. Only for float32 on a CPU with AMX; needs numba.
+steps one by one. Only for float32 on a CPU with AMX; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -34,7 +34,7 @@ _mlp_at, _matrix_at = records(FUSED_MLP), records(MATRIX)
 
 def fits(depth: int, width: int, last_depth: int) -> bool:
     """Whether `feed_forward` can do matrices of these sizes: no step of a tile holds gates of two
-    panels, or is filled up."""
+    panels, or is padded."""
     return depth % DEPTH == 0 and last_depth % LANES == 0 and width == 2 * last_depth
 
 

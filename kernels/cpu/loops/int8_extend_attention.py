@@ -178,7 +178,7 @@ def _max_magnitude(numbers, at, dim):
 
 @_compiled
 def _store_row_limbs(numbers, at, factor, dim, limbs, to, stride):
-    """A row's limbs [dim / 64, 3, 64]; those of one place lie so far behind those of another."""
+    """A row's limbs [dim / 64, 3, 64]; `stride` numbers from one limb to the next."""
     factor = spread(factor, few())
     for d in range(0, dim, DEPTH):
         x0 = times(load(numbers, at + d, factor), factor)
@@ -190,8 +190,9 @@ def _store_row_limbs(numbers, at, factor, dim, limbs, to, stride):
 
 @_compiled
 def _pack(q, tokens, offsets, limbs, transposed, units, buffer, scale, of_tiles):
-    """limbs: [tiles, dim / 64, 3, 16, 16 queries, 4]; the last query fills up its tile. offsets: by
-    `query_offsets`. transposed: a buffer for the limbs of SQUARE queries. buffer: for one query."""
+    """limbs: [tiles, dim / 64, 3, 16, 16 queries, 4]; the last query is repeated to fill its tile.
+    offsets: by `query_offsets`. transposed: a buffer for the limbs of SQUARE queries. buffer: for
+    one query."""
     start, used, first, first_head, group = of_tiles
     dim, is_even = q.shape[2], q.strides[2] == q.itemsize
     size = dim * LIMBS // 4

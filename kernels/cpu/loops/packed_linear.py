@@ -47,7 +47,7 @@ def multiply(x, weights, out, is_added, first, last):
     (rows, depth), numbers = x.shape, x.reshape(-1)
     most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
     num = (rows + most - 1) // most
-    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is filled up
+    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is padded
     packed = np.empty(most * (depth + CHUNK), np.float32)
     sums = np.empty(most * LANES * _MOST_PANELS, np.float32)
     block = np.empty(_DEPTH * LANES, np.float32)
@@ -84,14 +84,14 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
 
 @_compiled
 def _height(left):
-    """Rows of the next tile, where so many are left; the last tile is filled up."""
+    """Rows of the next tile, where so many are left; the last tile is padded."""
     num = (left + _HIGHEST - 1) // _HIGHEST
     return _HEIGHTS[(left + num - 1) // num]
 
 
 @_compiled
 def _filled(depth):
-    """Numbers of a row, and those that fill up its last chunk."""
+    """The numbers of a row, padded to whole chunks."""
     return (depth + CHUNK - 1) // CHUNK * CHUNK
 
 

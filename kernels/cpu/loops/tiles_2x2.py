@@ -30,7 +30,7 @@ def fetch_lines(weights, at, later, lines):
 
 @_compiled
 def load_row_tiles(words, first, second):
-    """Rows bypass the nearest cache, where panels stay."""
+    """Load tiles of rows past the nearest cache, where panels stay."""
     read_once(4, words, first, BYTES)
     read_once(5, words, second, BYTES)
 

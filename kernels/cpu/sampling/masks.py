@@ -67,7 +67,7 @@ def _apply_mask(logits, bits, masked):  # type: ignore[no-untyped-def]
 
 
 def _argmax(logits, bits, tokens):  # type: ignore[no-untyped-def]
-    """Tokens are looked at one by one only in a word that has one above the best so far."""
+    """Tokens are compared one by one only in a word that has one above the best so far."""
     size, exponent = logits.shape[1], np.int32(_EXPONENT)
     whole = size - size % 32
     for row in range(len(logits)):

@@ -136,7 +136,7 @@ def test_windows_and_softcaps_are_those_of_plain_attention(
 
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
-def test_a_long_chunk_under_a_window_is_cut_into_blocks(softcap: float | None) -> None:
+def test_a_long_extend_under_a_window_is_split_into_blocks(softcap: float | None) -> None:
     rng = np.random.default_rng(5)
     past = forest(rng, [[900], [20], []], [300, 1, 700], True)
     assert difference(rng, past, 4, 2, on_cpu(2), 200, softcap) < 2e-6
@@ -193,7 +193,7 @@ def test_threads_share_decode_tokens(num_threads: int) -> None:
     st.sampled_from([1, 6, 12, 40, 64, 128]),
     st.sampled_from([None, 0.4, 30.0]),
 )
-def test_decode_is_as_plain_attention_has_it(
+def test_decode_matches_plain_attention(
     starts: list[int], kv_heads: int, group: int, dim: int, softcap: float | None
 ) -> None:
     rng = np.random.default_rng(len(starts))
@@ -224,7 +224,7 @@ def test_decode_gives_the_log_sum_exp_of_its_scores(scale: float, softcap: float
         assert torch.allclose(output.lse[s].double(), wanted, rtol=1e-6, atol=2e-6)
 
 
-def test_new_keys_and_values_go_where_their_slots_are() -> None:
+def test_new_keys_and_values_are_written_to_their_slots() -> None:
     pool, kv = torch.full((4, 9, DIM), torch.nan), torch.randn(3, 6, DIM)[:, 1:-1]
     slot_writer(torch.float32)(pool, torch.tensor([7, 0, 3]), kv)
     assert torch.equal(pool[:, [7, 0, 3]].transpose(0, 1), kv)
@@ -244,7 +244,7 @@ def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_poisoned_sequence_harms_no_other(is_compiled: bool) -> None:
+def test_a_sequence_with_nan_changes_no_other(is_compiled: bool) -> None:
     rng = np.random.default_rng(4)
     past = forest(rng, [[600, 10 + s] for s in range(6)], [1, 1, 20, 1, 3, 1], True)
     kv = pool(rng, past, 2)

@@ -91,7 +91,7 @@ chunks = st.lists(
     st.sampled_from([None, 0.4, 30.0]),
     st.booleans(),
 )
-def test_a_step_over_bfloat16_keys_is_as_plain_attention_has_it(
+def test_a_step_over_bfloat16_keys_matches_plain_attention(
     chunks: list[tuple[int, int]],
     kv_heads: int,
     group: int,
@@ -112,7 +112,7 @@ def test_a_step_over_bfloat16_keys_is_as_plain_attention_has_it(
     assert_near(result, wanted)
 
 
-def test_many_single_tokens_that_share_a_long_past_read_it_once_and_rightly() -> None:
+def test_many_decode_tokens_read_a_shared_past_once_and_correctly() -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [700 + 9 * i for i in range(12)], [1] * 12, 690)
     plan = plan_in_place(past)
@@ -181,7 +181,7 @@ def test_every_loop_rounds_alike(dim: int) -> None:
 
 
 @needs_tiles
-def test_the_total_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
+def test_the_lse_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [70], [90], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64).bfloat16().float()
@@ -199,7 +199,7 @@ def test_the_total_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
 
 @needs_tiles
 @pytest.mark.parametrize("num_threads", [2, 3, 7])
-def test_threads_share_tiles_out_and_change_nothing(num_threads: int) -> None:
+def test_the_number_of_threads_does_not_change_the_result(num_threads: int) -> None:
     rng = np.random.default_rng(3)
     past = scattered(rng, [0, 300, 5], [500, 70, 3], 0)
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
@@ -214,7 +214,7 @@ def test_threads_share_tiles_out_and_change_nothing(num_threads: int) -> None:
 
 
 @needs_tiles
-def test_a_prompt_cut_into_chunks_of_tiles_gives_the_same_numbers() -> None:
+def test_chunked_prefill_by_tiles_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     past = scattered(rng, [0], [300], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -229,7 +229,7 @@ def test_a_prompt_cut_into_chunks_of_tiles_gives_the_same_numbers() -> None:
 
 
 @needs_tiles
-def test_a_sequence_of_no_numbers_harms_no_other() -> None:
+def test_a_sequence_with_nan_changes_no_other() -> None:
     rng = np.random.default_rng(5)
     past = scattered(rng, [40, 40], [60, 45], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)

@@ -86,7 +86,7 @@ def test_older_code_is_not_taken_while_newer_is_written(
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_code_that_is_cut_short_is_made_anew(package: Package, size: int) -> None:
+def test_truncated_code_is_compiled_again(package: Package, size: int) -> None:
     package.compiled()
     (file,) = package.code
     file.write_bytes(file.read_bytes()[:size])
@@ -95,7 +95,9 @@ def test_code_that_is_cut_short_is_made_anew(package: Package, size: int) -> Non
 
 
 @pytest.mark.parametrize("code", [b"cnowhere\nthing\n.", b"cnumba\nnothing_of_it\n."])
-def test_code_that_names_what_is_not_there_is_made_anew(package: Package, code: bytes) -> None:
+def test_code_that_refers_to_missing_modules_is_compiled_again(
+    package: Package, code: bytes
+) -> None:
     package.compiled()
     (file,) = package.code
     file.write_bytes(code)

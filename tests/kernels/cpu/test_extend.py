@@ -90,7 +90,7 @@ chunks = st.lists(
     st.sampled_from([None, 0.4, 30.0]),
     st.booleans(),
 )
-def test_ragged_chunks_are_as_plain_attention_has_them(
+def test_ragged_extends_match_plain_attention(
     chunks: list[tuple[int, int]],
     kv_heads: int,
     group: int,
@@ -124,7 +124,7 @@ def test_lse_is_the_log_sum_exp_of_the_scores(softcap: float | None) -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-6, 60.0, 1e6])
-def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
+def test_scores_of_any_size_get_correct_weights(scale: float) -> None:
     rng = np.random.default_rng(2)
     past = scattered(rng, [200], [40])
     kv, q = poisoned(rng, past, 1, 8), queries(rng, past, 2, 8)
@@ -134,7 +134,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
 
 
 @pytest.mark.parametrize("window", [None, 50])
-def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None:
+def test_the_number_of_threads_does_not_change_the_result(window: int | None) -> None:
     rng = np.random.default_rng(3)
     past = scattered(rng, [0, 300, 5], [500, 70, 3])
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
@@ -146,7 +146,7 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
         assert torch.equal(several[1], alone[1])
 
 
-def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
+def test_chunked_prefill_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     past = scattered(rng, [0], [300])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
@@ -158,7 +158,7 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
         assert torch.equal(piece, whole[first:end])
 
 
-def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
+def test_strided_queries_give_the_same_result() -> None:
     rng = np.random.default_rng(6)
     past = scattered(rng, [50], [19])
     kv, q = poisoned(rng, past, 2, 16), queries(rng, past, 4, 16)
@@ -197,7 +197,7 @@ LASTS = (np.cumsum(LENS) - 1).tolist()
         ([], [1, 5, 0, 0, 12, 0]),
     ],
 )
-def test_what_is_wanted_is_the_same_where_the_rest_is_left_out(
+def test_wanted_tokens_get_the_same_bits_from_a_narrowed_plan(
     wanted: list[int], left: list[int], dim: int, window: int | None
 ) -> None:
     rng = np.random.default_rng(dim)
@@ -215,7 +215,7 @@ def test_what_is_wanted_is_the_same_where_the_rest_is_left_out(
     assert torch.equal(found[wanted], whole[wanted])
 
 
-def test_chunks_that_a_run_is_merged_into_are_left_whole() -> None:
+def test_items_that_a_run_is_merged_into_are_not_narrowed() -> None:
     item = extend_item(scattered(np.random.default_rng(7), [200], [LONG]))
     last = np.array([LONG - 1])
     (left,) = narrowed(InPlacePlan((item,), (item,)), last).own

@@ -73,7 +73,7 @@ def rows_of(count: int, hidden: int) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("hidden", "ffn", "width"), [(32, 64, 32), (96, 64 * 5, 96), (512, 64 * 9, 70)]
 )
-def test_all_in_one_piece_is_the_same_part_by_part(
+def test_a_fused_mlp_gives_the_same_bits_as_its_steps(
     hidden: int, ffn: int, width: int, dtype: torch.dtype
 ) -> None:
     layer = FeedForward(hidden, ffn, width, dtype)
@@ -91,7 +91,7 @@ def test_all_in_one_piece_is_the_same_part_by_part(
 
 
 @needs_tiles
-def test_what_goes_in_may_be_what_it_is_added_to() -> None:
+def test_the_input_may_be_the_output_that_is_added_to() -> None:
     layer = FeedForward(64, 128, 64, torch.bfloat16)
     x = rows_of(140, 64)
     wanted = x.clone()
@@ -100,7 +100,7 @@ def test_what_goes_in_may_be_what_it_is_added_to() -> None:
 
 
 @needs_tiles
-def test_a_row_is_the_same_in_any_company_and_a_poisoned_one_harms_no_other() -> None:
+def test_a_row_gets_the_same_bits_in_any_batch_and_nan_changes_no_other_row() -> None:
     layer = FeedForward(64, 128, 64, torch.bfloat16)
     x = rows_of(150, 64)
     whole = layer.fused(x, torch.zeros(150, 64), False)
@@ -114,7 +114,7 @@ def test_a_row_is_the_same_in_any_company_and_a_poisoned_one_harms_no_other() ->
     assert torch.equal(made[others], whole[others])
 
 
-def test_sizes_of_which_tiles_would_be_cut_do_not_fit() -> None:
+def test_sizes_that_do_not_fill_tiles_do_not_fit() -> None:
     assert fused_mlp.fits(512, 2 * 1408, 1408)
     assert not fused_mlp.fits(48, 2 * 128, 128)
     assert not fused_mlp.fits(64, 2 * 96, 96)

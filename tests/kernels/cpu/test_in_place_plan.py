@@ -41,7 +41,7 @@ def test_a_token_reads_the_same_alone_and_beside_others(start: int, window: int 
 
 
 @pytest.mark.parametrize("window", [None, 8])
-def test_parts_of_single_tokens_have_the_types_that_loops_want(window: int | None) -> None:
+def test_decode_items_have_the_dtypes_that_loops_take(window: int | None) -> None:
     one, two = decode_item(past(40), window), decode_item(past(40, 50), window)
     other = decode_item(past(40, 50, lens=(1, 2)), window)
     for name in ("tokens", "table", "rows", "firsts", "ends", "reads"):
@@ -60,7 +60,7 @@ def test_sequences_may_have_any_rows_of_the_table() -> None:
     assert item.reads.tolist() == [6, 14]
 
 
-def test_what_single_tokens_share_is_read_once() -> None:
+def test_keys_that_decode_tokens_share_are_read_once() -> None:
     table = np.tile(np.arange(2000, dtype=np.int32), (40, 1))
     starts, rows = np.full(40, 1999, np.int32), np.arange(40, dtype=np.int32)
     table[:, 1999] = 2000 + rows

@@ -95,7 +95,7 @@ def test_tiles_of_limbs_are_multiplied_exactly(is_signed: bool) -> None:
     assert (sums.reshape(16, 16) == left.astype(np.int64) @ right.astype(np.int64)).all()
 
 
-def test_sums_are_joined_by_their_places() -> None:
+def test_sums_are_combined_by_their_order_of_magnitude() -> None:
     rng = np.random.default_rng(2)
     sums = rng.integers(-(1 << 21), 1 << 21, (4, 16), np.int32)
     found = np.zeros(16, np.float32)
@@ -105,7 +105,9 @@ def test_sums_are_joined_by_their_places() -> None:
 
 
 @pytest.mark.parametrize("worst", [3.5, -7.0, math.inf, -math.inf, math.nan])
-def test_no_number_hides_one_that_is_none(worst: float) -> None:
+def test_the_largest_magnitude_is_found_in_every_lane_also_if_it_is_not_finite(
+    worst: float,
+) -> None:
     for place in range(16):
         numbers = np.full(16, -2.5, np.float32)
         numbers[place] = worst
@@ -189,7 +191,7 @@ def off(found: Tensor, wanted: Tensor) -> float:
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("group", [1, 3, 8])
 @pytest.mark.parametrize(("window", "softcap"), [(None, None), (20, None), (100, 5.0), (None, 0.4)])
-def test_ragged_chunks_have_the_precision_of_float32(
+def test_ragged_extends_have_the_precision_of_float32(
     dim: int, group: int, window: int | None, softcap: float | None
 ) -> None:
     rng = np.random.default_rng(group)
@@ -201,7 +203,7 @@ def test_ragged_chunks_have_the_precision_of_float32(
     assert (found.lse - wanted.lse).abs().max() < 3e-6
 
 
-def test_limbs_are_as_near_as_loops_that_multiply_float32() -> None:
+def test_limbs_are_as_precise_as_loops_that_multiply_float32() -> None:
     rng = np.random.default_rng(7)
     past = scattered(rng, [500], [200])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -214,7 +216,7 @@ def test_limbs_are_as_near_as_loops_that_multiply_float32() -> None:
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-12, 1e12, 1e30])
-def test_values_of_any_size_are_read_alike(size: float) -> None:
+def test_values_of_any_size_have_the_same_precision(size: float) -> None:
     rng = np.random.default_rng(8)
     past = scattered(rng, [100], [50])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -224,7 +226,7 @@ def test_values_of_any_size_are_read_alike(size: float) -> None:
 
 
 @pytest.mark.parametrize("size", [1e-20, 1e-6, 1e6, 1e20])
-def test_keys_of_any_size_are_read_alike(size: float) -> None:
+def test_keys_of_any_size_have_the_same_precision(size: float) -> None:
     rng = np.random.default_rng(9)
     past = scattered(rng, [100], [50])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -242,7 +244,7 @@ def test_rows_of_zeros_are_zeros() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-6, 60.0, 1e6])
-def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
+def test_scores_of_any_size_get_correct_weights(scale: float) -> None:
     rng = np.random.default_rng(11)
     past = scattered(rng, [200], [40])
     kv, q = pool(rng, past, 1, 64), queries(rng, past, 2, 64)
@@ -252,7 +254,7 @@ def test_scores_of_any_size_are_weighed_rightly(scale: float) -> None:
     assert (found.out - wanted.out).abs().max() < 1e-4
 
 
-def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
+def test_chunked_prefill_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(12)
     past = scattered(rng, [0], [400])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -264,7 +266,7 @@ def test_a_prompt_cut_into_chunks_gives_the_same_numbers() -> None:
         assert torch.equal(piece.lse, whole.lse[first:end])
 
 
-def test_a_chunk_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
+def test_a_sequence_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
     rng = np.random.default_rng(13)
     past = scattered(rng, [50, 9, 200, 0], [3, 40, 16, 350])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -280,7 +282,7 @@ def test_a_chunk_has_the_same_numbers_beside_shorter_and_longer_ones() -> None:
 
 
 @pytest.mark.parametrize("window", [None, 50])
-def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None:
+def test_the_number_of_threads_does_not_change_the_result(window: int | None) -> None:
     rng = np.random.default_rng(14)
     past = scattered(rng, [0, 300, 5], [500, 70, 3])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 6, 64)
@@ -292,7 +294,7 @@ def test_threads_share_chunks_out_and_change_nothing(window: int | None) -> None
         assert torch.equal(several.lse, alone.lse)
 
 
-def test_keys_in_two_parts_are_merged() -> None:
+def test_keys_of_two_items_are_merged() -> None:
     rng = np.random.default_rng(15)
     past = scattered(rng, [130], [60])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)
@@ -310,7 +312,7 @@ def test_keys_in_two_parts_are_merged() -> None:
     assert (output.lse - wanted.lse).abs().max() < 3e-6
 
 
-def test_queries_whose_numbers_lie_apart_are_read_as_others_are() -> None:
+def test_strided_queries_give_the_same_result() -> None:
     rng = np.random.default_rng(16)
     past = scattered(rng, [50], [30])
     kv, q = pool(rng, past, 2, 64), queries(rng, past, 4, 64)

@@ -133,7 +133,7 @@ def test_a_row_with_nan_changes_no_other(layout: type[PackedLinear], stored: tor
 
 @pytest.mark.parametrize(("layout", "stored"), PACKED)
 @pytest.mark.parametrize("num_threads", [2, 3])
-def test_threads_share_panels_out_and_change_nothing(
+def test_the_number_of_threads_does_not_change_the_result(
     layout: type[PackedLinear], stored: torch.dtype, num_threads: int
 ) -> None:
     random = torch.Generator().manual_seed(2)
@@ -301,7 +301,7 @@ def test_rounded_rows_share_panels_out_and_give_some_of_them() -> None:
 
 
 @needs_tiles
-def test_a_rounded_row_that_is_no_number_harms_no_other() -> None:
+def test_a_rounded_row_with_nan_changes_no_other() -> None:
     weight, x = torch.ones(70, 40), torch.ones(20, 40)
     x[3, 2], x[5, 39] = torch.nan, torch.inf
     kernel = Bf16Linear(weight)(x)

@@ -97,7 +97,7 @@ def test_rows_of_one_value_end_with_a_token_that_exists(top_k: int, temperature:
 @pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("size", [3, 300])
-def test_a_row_that_is_no_numbers_gives_no_token(
+def test_a_row_that_is_not_finite_gives_no_token(
     value: float, temperature: float, size: int
 ) -> None:
     for place in (0, size // 2, size - 1):
@@ -108,7 +108,7 @@ def test_a_row_that_is_no_numbers_gives_no_token(
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_where_tokens_may_be_hidden_one_must_be_left(temperature: float) -> None:
+def test_a_row_whose_tokens_are_all_masked_gives_no_token(temperature: float) -> None:
     rows = np.full((3, 300), -np.inf)
     rows[1, 77] = -5.0
     assert sampled(rows, temperature, has_holes=True).tolist() == [-1, 77, -1]
@@ -126,7 +126,7 @@ def sampled(
 
 
 @pytest.mark.parametrize("size", [1, 31, 64, 300, 9000])
-def test_of_equals_the_first_is_the_likeliest(size: int) -> None:
+def test_greedy_takes_the_first_of_equal_logits(size: int) -> None:
     rows = np.random.default_rng(size).integers(-9, 9, (20, size)).astype(np.float32)
     assert SAMPLER.greedy(rows).tolist() == rows.argmax(-1).tolist()
 

@@ -30,7 +30,7 @@ def test_slots_have_pages_before_they_are_used_and_keep_their_numbers() -> None:
     assert bool((storage == 3).all())
 
 
-def test_a_jump_ahead_is_caught_up_with() -> None:
+def test_slots_that_were_skipped_are_prefaulted_once() -> None:
     prefaulter = Prefaulter(torch.empty(SHAPE))
     first, second = prefaulter.use(3 * SLOTS_OF_A_PAGE), prefaulter.use(3 * SLOTS_OF_A_PAGE)
     assert second is None
