@@ -142,7 +142,7 @@ def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
 
 
 def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
-    """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
+    """As `_tokens`, by compiled loops; -1 and has_holes as in `CompiledSampler.sample`."""
     loops = compiled_sampler()
     assert loops is not None
     filters = Filters(
