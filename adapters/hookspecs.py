@@ -36,7 +36,7 @@ class RegisterBackend(Protocol):
     constraint: token_bytes, end_ids, encode, as `core.fsm.constraints.Constraints` has them; gives
       a function from a `Constraint` to a `core.fsm.guide.Guide`, or to None for one that is left to
       forkroot. It may raise InvalidCall.
-    sampling: nothing; gives a `kernels.devices.Drawing`. On GPUs only.
+    sampling: nothing; gives a `kernels.devices.DeviceSampler`. On GPUs only.
 
     Raises ValueError for a kind that there is not, and for a name that is taken or has a colon.
     """

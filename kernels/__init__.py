@@ -1,4 +1,4 @@
-"""Attention, matrix products and draws over torch tensors, for each kind of device.
+"""Attention, linear layers and sampling over torch tensors, for each kind of device.
 
 Entry: `interface.Attention`, what a kernel computes, and `devices`, which picks kernels for a
 device. `reference` is the oracle. May import torch and, in `devices`, the errors of `core.api`.

@@ -31,8 +31,8 @@ class Pool(NamedTuple):
     group: int = 1
 
 
-class Drawing(Protocol):
-    """Draws tokens where their logits are, without waiting for them."""
+class DeviceSampler(Protocol):
+    """Samples tokens on the device of the logits, without waiting for them."""
 
     def __call__(
         self,
@@ -76,13 +76,13 @@ def _flashinfer(pool: Pool) -> Attention:
     return FlashInferAttention(pool.device, heads, pool.num_kv_heads, pool.dim, pool.dtype)
 
 
-def _draw_by_triton() -> Drawing:
+def _triton_sampler() -> DeviceSampler:
     from .gpu.sampler import sample_tokens
 
     return sample_tokens
 
 
-def _draw_by_flashinfer() -> Drawing:
+def _flashinfer_sampler() -> DeviceSampler:
     from .gpu.flashinfer_sampler import FlashInferSampler
 
     return FlashInferSampler()
@@ -91,8 +91,8 @@ def _draw_by_flashinfer() -> Drawing:
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
     {"cpu": _cpu, "plain": _plain, "triton": _triton, "flashinfer": _flashinfer}
 )
-DRAWINGS: Mapping[str, Callable[[], Drawing | None]] = MappingProxyType(
-    {"plain": lambda: None, "triton": _draw_by_triton, "flashinfer": _draw_by_flashinfer}
+SAMPLERS: Mapping[str, Callable[[], DeviceSampler | None]] = MappingProxyType(
+    {"plain": lambda: None, "triton": _triton_sampler, "flashinfer": _flashinfer_sampler}
 )
 _NEEDS = MappingProxyType({"triton": "triton", "flashinfer": "flashinfer"})
 
@@ -106,7 +106,7 @@ def attention_for(pool: Pool, kind: str = AUTO) -> Attention:
     if kind == AUTO:
         return KINDS[_best(pool.device)](pool)
     if ":" in kind:
-        attention: Attention = _brought("attention", kind, pool)
+        attention: Attention = _from_factory("attention", kind, pool)
         return attention
     if kind not in KINDS or not _is_here(kind, pool.device):
         here = [name for name in KINDS if _is_here(name, pool.device)]
@@ -114,20 +114,20 @@ def attention_for(pool: Pool, kind: str = AUTO) -> Attention:
     return KINDS[kind](pool)
 
 
-def drawing_for(device: torch.device, kind: str = AUTO) -> Drawing | None:
-    """How tokens are drawn where logits are: by kernels of a kind, "triton" or "flashinfer"; None
-    for "plain": by torch's or numba's, which wait for them; "auto" is the quickest that keeps a
-    seed's draws the same in any batch; on a GPU "module:Factory": what this factory makes. Raises
-    InvalidCall for a kind that there is not, or not here."""
+def sampler_for(device: torch.device, kind: str = AUTO) -> DeviceSampler | None:
+    """How tokens are sampled on a device: by kernels of a kind, "triton" or "flashinfer"; None for
+    "plain": by torch's or numba's, which wait for the logits; "auto" is the fastest that gives a
+    seed the same tokens in any batch; on a GPU "module:Factory": what this factory makes. Raises
+    InvalidCall for a kind that does not exist, or not here."""
     if kind == AUTO:
         kind = _best(device) if device.type == "cuda" else "plain"
     if ":" in kind and device.type == "cuda":
-        drawing: Drawing = _brought("sampling", kind)
-        return drawing
-    if kind not in DRAWINGS or not _is_here(kind, device):
-        here = [name for name in DRAWINGS if _is_here(name, device)]
+        sampler: DeviceSampler = _from_factory("sampling", kind)
+        return sampler
+    if kind not in SAMPLERS or not _is_here(kind, device):
+        here = [name for name in SAMPLERS if _is_here(name, device)]
         raise InvalidCall("sampling", kind, f"{AUTO}, {', '.join(here)}")
-    return DRAWINGS[kind]()
+    return SAMPLERS[kind]()
 
 
 def rows_for(device: torch.device, kind: str = AUTO) -> Rows:
@@ -149,8 +149,8 @@ def has_triton(device: torch.device) -> bool:
     return _is_here("triton", device)
 
 
-def _brought(field: str, place: str, *given: Any) -> Any:
-    """What the factory makes that is in this place. Raises InvalidCall for the field."""
+def _from_factory(field: str, place: str, *given: Any) -> Any:
+    """What the factory at this import path makes. Raises InvalidCall for the field."""
     try:
         return EntryPoint(field, place, "").load()(*given)
     except Exception as error:

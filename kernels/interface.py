@@ -37,7 +37,7 @@ class Attention(Protocol):
     ) -> Tensor:
         """Attend with q [tokens, heads, dim] over kv [2, kv_heads, slots, dim], in which the new
         tokens' keys and values are already written. Scores are scaled by `scale` and, with a
-        softcap, bent to softcap * tanh(score / softcap). Returns a new [tokens, heads, dim]."""
+        softcap, become softcap * tanh(score / softcap). Returns a new [tokens, heads, dim]."""
 
 
 class Static(Protocol):

@@ -73,7 +73,7 @@ class PlainAttention:
 def _capped(
     q: Tensor, keys: Tensor, values: Tensor, seen: Tensor | None, scale: float, softcap: float
 ) -> Tensor:
-    """Attention by bent scores: q [heads, length, dim] over keys and values [kv_heads, n, dim]."""
+    """Attention with a softcap: q [heads, length, dim] over keys and values [kv_heads, n, dim]."""
     groups = len(q) // len(keys)
     keys, values = keys.repeat_interleave(groups, 0), values.repeat_interleave(groups, 0)
     scores = (q @ keys.mT).float().mul_(scale / softcap).tanh_().mul_(softcap)

@@ -17,8 +17,10 @@ from .interface import Ints, Past
 
 Flags = npt.NDArray[np.bool_]
 
-WORTH = 768  # token reads that a run must save: about what a part of its own costs
-WORTH_LIGHT = 1536  # the same where all are single tokens that read in place, from near caches
+MIN_SAVED_READS = 768  # token reads that a run must save: about the cost of a work item
+MIN_SAVED_READS_LIGHT = (
+    1536  # the same where all are single tokens that read in place, from near caches
+)
 READS_LIGHT = 3  # such reads that cost as much as reading a token of a run once
 
 
@@ -54,7 +56,7 @@ class _Group(NamedTuple):
 
 
 def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
-    """The runs that save enough token reads to be worth it. Those of one sequence cover a prefix of
+    """The runs that save enough token reads. Those of one sequence cover a prefix of
     its cached tokens without gaps, and come in order of their positions.
 
     is_light: [S] given where keys are read in place, wherever they are: which sequences do so for
@@ -70,15 +72,15 @@ def find_runs(past: Past, is_light: Flags | None = None) -> Iterator[Run]:
             if len(sequences) == 1 and reads_in_place:
                 continue
             is_all_light = all(light[s] for s in sequences)
-            worth = WORTH_LIGHT if is_all_light else WORTH
-            if len(sequences) * (longest - group.covered) < worth:
+            threshold = MIN_SAVED_READS_LIGHT if is_all_light else MIN_SAVED_READS
+            if len(sequences) * (longest - group.covered) < threshold:
                 continue
             run = _leading_run(past.table, rows, starts, group, sequences)
-            is_worth = run.saved(reads_in_place, is_all_light) >= worth
-            if is_worth:
+            is_enough = run.saved(reads_in_place, is_all_light) >= threshold
+            if is_enough:
                 yield run
-            if is_worth or len(sequences) > 1:
-                covered = run.end if is_worth else group.covered
+            if is_enough or len(sequences) > 1:
+                covered = run.end if is_enough else group.covered
                 groups.append(_Group(sequences, covered, run.end))
 
 

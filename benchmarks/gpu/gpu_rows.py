@@ -26,7 +26,7 @@ from forkroot.benchmarks.gpu.gpu_bench import (
 from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.sampling.sampler import sample, uniforms
-from forkroot.kernels.devices import Drawing
+from forkroot.kernels.devices import DeviceSampler
 from forkroot.kernels.gpu.activation import silu_mul
 from forkroot.kernels.gpu.attention.kv_write import write
 from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
@@ -216,7 +216,7 @@ def _sampled(
     sizes: ModelConfig,
     kind: str,
     counts: tuple[int, ...],
-    sample_tokens: Drawing = sample_tokens,
+    sample_tokens: DeviceSampler = sample_tokens,
     is_alike: bool = True,
 ) -> Figures:
     """Tokens beside those of the sampler in plain torch, on the CPU, if they are to be alike; and

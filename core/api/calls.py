@@ -206,7 +206,7 @@ _OF_SAMPLING = KeywordOwner(
     "{name} is of Sampling: Call(..., Sampling({name}=...))",
 )
 _OF_CONSTRAINT = [
-    Place((name,), f"constraints are objects: Call(..., constraint={example})")
+    KeywordOwner((name,), f"constraints are objects: Call(..., constraint={example})")
     for name, example in {
         "regex": "Regex(...)",
         "json_schema": "JsonSchema(...)",

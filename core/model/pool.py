@@ -8,8 +8,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from ...kernels.cpu.attention.paged import SLOT_DTYPES, slot_writer
-from ...kernels.cpu.attention.pages import roomy
+from ...kernels.cpu.attention.decode import SLOT_DTYPES, slot_writer
+from ...kernels.cpu.attention.pages import empty_in_large_pages
 from ...kernels.cpu.jit.jit import can_compile
 from ...kernels.devices import has_triton
 from .allocation import allocating
@@ -49,7 +49,7 @@ class KVPool:
 
     def _allocate(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
         if not self.has_spare:
-            return roomy(shape, dtype)
+            return empty_in_large_pages(shape, dtype)
         layers, parts, heads, num_slots, dim = shape
         by_slot = (layers, parts, num_slots + 1, heads, dim)
         storage = torch.empty(by_slot, dtype=dtype, device=device).transpose(2, 3)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 
 class FlashInferSampler:
-    """The `Drawing` of FlashInfer. library: the module itself. Raises ImportError where it is not
-    installed."""
+    """The `DeviceSampler` of FlashInfer. library: the module itself. Raises ImportError where it is
+    not installed."""
 
     def __init__(self, library: Any = None) -> None:
         self._library = library or import_module("flashinfer.sampling")
@@ -31,7 +31,7 @@ class FlashInferSampler:
         min_ps: Tensor,
         numbers: Tensor,
     ) -> Tensor:
-        """As `Drawing`; numbers: together they are the seed."""
+        """As `DeviceSampler`; numbers: together they are the seed."""
         highest, likeliest = logits.max(-1)  # NaN where a row has one
         is_sound, is_greedy = highest.isfinite(), temperatures <= 0
         sound = torch.where(is_sound[:, None], logits, 0.0)

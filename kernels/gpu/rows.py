@@ -17,9 +17,9 @@ class GpuRows:
         return GpuNorm(weight, eps)
 
     @staticmethod
-    def turn(x: Tensor, angles: Tensor) -> None:
-        """As `Rows.turn`."""
-        rotary.apply_rotary(x, angles)
+    def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
+        """As `Rows.apply_rotary`."""
+        rotary.apply_rotary(x, cos_sin)
 
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
@@ -27,7 +27,7 @@ class GpuRows:
         return activation.silu_mul(gate_up)
 
     @staticmethod
-    def mix(x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    def fused_moe(x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
         """As `Mix`: pairs of token and expert are sorted by expert on the device."""
         num_tokens, per_token = chosen.shape
         pairs = SortedPairs.of(chosen, len(into))

@@ -164,7 +164,7 @@ def sample_tokens(
     min_ps: Tensor,
     numbers: Tensor,
 ) -> Tensor:
-    """As `kernels.devices.Drawing`."""
+    """As `kernels.devices.DeviceSampler`."""
     out = torch.empty(len(logits), dtype=torch.int32, device=logits.device)
     Launch(num_warps=8, num_stages=1)(
         _sample_tokens,

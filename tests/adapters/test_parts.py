@@ -18,7 +18,7 @@ from forkroot.adapters.hookspecs import hookimpl
 from forkroot.adapters.registry import OWN_PARTS, Registry
 from forkroot.core.api.config import PARTS, EngineConfig
 from forkroot.core.api.protocol import Call, Choices, InvalidCall, Regex, Sampling, Text
-from forkroot.kernels.devices import drawing_for
+from forkroot.kernels.devices import sampler_for
 
 from ..quiet import unexpected
 
@@ -188,9 +188,9 @@ def test_a_factory_that_does_not_work_is_a_setting_that_is_refused(
 
 
 def test_tokens_are_drawn_by_others_on_a_gpu_only() -> None:
-    assert drawing_for(torch.device("cuda"), "builtins:object") is not None
+    assert sampler_for(torch.device("cuda"), "builtins:object") is not None
     with pytest.raises(InvalidCall, match="sampling"):
-        drawing_for(torch.device("cpu"), "builtins:object")
+        sampler_for(torch.device("cpu"), "builtins:object")
 
 
 def test_the_names_that_plugins_may_not_take_are_the_runtimes_own() -> None:

@@ -2,8 +2,9 @@
 
 Keys may be scaled where queries are scaled back, and values where the output's matrix scales back:
 by powers of two, that changes no bit of any product. It is done once, to weights. Loops that round
-all of a row to one unit (`kernels.cpu.loops.digit_tiles`) then lose nothing to a few columns far
-above the others, as biases make them. What is done follows from a layer's weights alone.
+all of a row to one unit (`kernels.cpu.loops.int8_extend_attention`) then lose nothing to a few
+columns far above the others, as biases make them. What is done follows from a layer's weights
+alone.
 """
 
 from __future__ import annotations

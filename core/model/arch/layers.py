@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from ....kernels.cpu.decoder.layers import Matrix
-from ....kernels.cpu.linear.products import Product, row_dtype
+from ....kernels.cpu.linear.linear import LinearKernel, row_dtype
 from ..parallel import Ranks
 
 
 class Linear:
     """y = x W^T + b for x [tokens, in]."""
 
-    def __init__(self, product: Product, bias: Tensor | None = None) -> None:
+    def __init__(self, product: LinearKernel, bias: Tensor | None = None) -> None:
         self._product = product
         self._bias = bias
 
@@ -36,12 +36,12 @@ class Linear:
 class SummedLinear(Linear):
     """A linear layer whose input is spread over ranks: each multiplies its part, all add up."""
 
-    def __init__(self, product: Product, bias: Tensor | None, ranks: Ranks) -> None:
+    def __init__(self, product: LinearKernel, bias: Tensor | None, ranks: Ranks) -> None:
         super().__init__(product, bias)
         self._ranks = ranks
 
     @classmethod
-    def of(cls, product: Product, bias: Tensor | None, ranks: Ranks) -> Linear:
+    def of(cls, product: LinearKernel, bias: Tensor | None, ranks: Ranks) -> Linear:
         """A plain layer if there is one rank."""
         return Linear(product, bias) if ranks.size == 1 else cls(product, bias, ranks)
 
@@ -88,7 +88,7 @@ class SharedEmbedding(Embedding):
 class SharedHead:
     """Logits of a vocabulary of which each rank has some rows: only rank 0 gets all of them."""
 
-    def __init__(self, product: Product, count: int, ranks: Ranks) -> None:
+    def __init__(self, product: LinearKernel, count: int, ranks: Ranks) -> None:
         self._product, self._ranks = product, ranks
         self._blocks = [ranks.block(count, rank) for rank in range(ranks.size)]
 

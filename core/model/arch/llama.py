@@ -12,9 +12,9 @@ from torch import Tensor
 
 from ....kernels.cpu.decoder.fused import fused, fused_head
 from ....kernels.cpu.decoder.layers import LayerSizes, LayerWeights, Matrix, Past
-from ....kernels.cpu.linear.products import Paneled
+from ....kernels.cpu.linear.linear import PackedLinear
 from ....kernels.cpu.linear.rows import PlainRows, Rows
-from ....kernels.cpu.parts import least
+from ....kernels.cpu.work_items import narrowed_plan
 from ....kernels.devices import rows_for
 from ....kernels.interface import Attention
 from ...api.batch import Ints
@@ -43,7 +43,7 @@ class Step(NamedTuple):
         """For a layer of which only some rows are wanted, whose plan this is."""
         if wanted is None:
             return self
-        plan = least(self.attention, self.plans[window], wanted)
+        plan = narrowed_plan(self.attention, self.plans[window], wanted)
         return self._replace(plans=(*self.plans[:window], plan, *self.plans[window + 1 :]))
 
 
@@ -55,7 +55,7 @@ class SelfAttention:
         self.window, self._layer = window, layer
         self._head_dim = config.head_dim
         self._scale = config.head_dim**-0.5
-        self._apply_rotary = parts.rows.turn
+        self._apply_rotary = parts.rows.apply_rotary
         self._num_heads = parts.ranks.part(config.num_heads)
         self._num_rotary_heads = self._num_heads + parts.ranks.part(config.num_kv_heads)
         self.qkv, self.norm, self.out = parts.attention(name)
@@ -164,10 +164,12 @@ class Llama:
         self._head = parts.head("lm_head", self._embed)
         is_plain = type(rows) is PlainRows  # others turn and gate rows as they like
         known = [layer.weights if is_plain else None for layer in self._layers]
-        self._fused = fused(_sizes(config), known, is_halved=self.dtype is torch.bfloat16)
+        self._fused = fused(_sizes(config), known, is_bf16_kv=self.dtype is torch.bfloat16)
         matrix = self._head.matrix if isinstance(self._head, Linear) else None
         self._fused_head = fused_head(self._norm, matrix)
-        self._paneled = matrix.product if matrix and isinstance(matrix.product, Paneled) else None
+        self._paneled = (
+            matrix.kernel if matrix and isinstance(matrix.kernel, PackedLinear) else None
+        )
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.linear.rows import Mix
+from ....kernels.cpu.linear.rows import FusedMoE
 from .llama import FeedForward, Llama, Matrices
 from .parts import Parts
 
@@ -57,13 +57,13 @@ class SortedExperts:
 class StackedExperts:
     """All by one launch for each product, and no number of tokens leaves the device."""
 
-    def __init__(self, parts: Parts, names: list[str], mix: Mix) -> None:
-        self._mix = mix
+    def __init__(self, parts: Parts, names: list[str], fused_moe: FusedMoE) -> None:
+        self._fused_moe = fused_moe
         self._into = parts.stacked_rows([(f"{name}.w1", f"{name}.w3") for name in names])
         self._back = parts.stacked_columns([f"{name}.w2" for name in names])
 
     def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        return self._mix(x, self._into, self._back, chosen, shares)
+        return self._fused_moe(x, self._into, self._back, chosen, shares)
 
 
 class Mixture:
@@ -72,12 +72,14 @@ class Mixture:
     def __init__(self, parts: Parts, layer: int) -> None:
         config, name = parts.config, f"model.layers.{layer}.block_sparse_moe"
         names = [f"{name}.experts.{expert}" for expert in range(config.num_experts)]
-        mix = parts.rows.mix
+        fused_moe = parts.rows.fused_moe
         self._ranks = parts.ranks
         self._num_chosen = config.experts_per_token
         self._router = parts.linear(f"{name}.gate")
         self._experts: Experts = (
-            SortedExperts(parts, names) if mix is None else StackedExperts(parts, names, mix)
+            SortedExperts(parts, names)
+            if fused_moe is None
+            else StackedExperts(parts, names, fused_moe)
         )
 
     @property

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.linear.products import Product, Products, row_dtype
+from ....kernels.cpu.linear.linear import LinearFactory, LinearKernel, row_dtype
 from ....kernels.cpu.linear.rows import Norm, Rows
 from ..config import ModelConfig
 from ..parallel import Ranks
@@ -47,7 +47,7 @@ class Parts:
         self.rows = rows
         self._weights = weights
         self._shapes = config.weight_shapes()
-        self._products = Products()
+        self._products = LinearFactory()
 
     def embedding(self, name: str) -> Embedding:
         """The table of tokens, of which each rank has some rows."""
@@ -111,7 +111,7 @@ class Parts:
         bias = self._bias(name) if has_bias else None
         return SummedLinear.of(self.columns_part(name), bias, self.ranks)
 
-    def columns_part(self, name: str) -> Product:
+    def columns_part(self, name: str) -> LinearKernel:
         """A product as in `split_columns`; the caller adds up."""
         return self._products.of(self._part(f"{name}.weight", dim=1))
 

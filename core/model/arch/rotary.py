@@ -13,7 +13,7 @@ _MIN_POSITIONS = 8192  # positions whose rotations are computed at once
 
 
 class RotaryEmbedding:
-    """Rotations of pairs in queries and keys by position (`Rows.turn`).
+    """Rotations of pairs in queries and keys by position (`Rows.apply_rotary`).
 
     Pairs are adjacent, (0, 1), (2, 3), ..., so that a rotation is one complex product; checkpoints
     pair the halves of a head, and `interleave` reorders their weights. On a CPU the table of

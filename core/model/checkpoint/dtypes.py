@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ....kernels.cpu.linear.products import is_native
+from ....kernels.cpu.linear.linear import is_native
 from ..sizes import DTYPE_BYTES, Sizes
 
 SMALL = 256 << 20  # bytes in float32 up to which half precision gains nothing worth its rounding

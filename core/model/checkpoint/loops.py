@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ....kernels.cpu.decoder.needed import Needs, needed
+from ....kernels.cpu.decoder.required_loops import LoopRequirements, required_loops
 from ....kernels.cpu.jit import precompile
 from ....kernels.cpu.jit.loops import listen
 from ...common import compiling
@@ -22,16 +22,18 @@ def compiled_ahead(
     if device != "cpu":
         yield
         return
-    plan = precompile.plan(needed(_needs(described, dtype, attention, num_ranks)))
+    plan = precompile.plan(required_loops(_requirements(described, dtype, attention, num_ranks)))
     with compiling.shown(listen, plan.seconds(), plan.num_workers):
         precompile.run(plan)
         yield
 
 
-def _needs(described: Described, dtype: str, attention: str, num_ranks: int) -> Needs:
+def _requirements(
+    described: Described, dtype: str, attention: str, num_ranks: int
+) -> LoopRequirements:
     is_own = isinstance(described, ModelConfig)
     has_experts = isinstance(described, ModelConfig) and described.num_experts > 0
-    return Needs(
+    return LoopRequirements(
         dtype=dtype,
         stored=described.dtype,
         is_own=is_own,

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.attention.ahead import Ahead
-from ....kernels.devices import AUTO, Pool, attention_for, drawing_for
+from ....kernels.cpu.attention.prefault import Prefaulter
+from ....kernels.devices import AUTO, Pool, attention_for, sampler_for
 from ....kernels.interface import StaticAttention
 from ...api.batch import Answer, Batch, Copy, Floats, Ints, NoMemory, Outcome, SamplingParams
 from ..config import ModelConfig
@@ -61,11 +61,11 @@ class ModelRunner:
         self._ranks = ranks
         self._context = _device_context(device)
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
-        self._ahead = Ahead(self._pool.storage)
+        self._ahead = Prefaulter(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
-        self._drawing = drawing_for(device, sampling)
+        self._drawing = sampler_for(device, sampling)
         self._sampled_ids = torch.zeros(max_running, dtype=torch.int64, device=device)
         self._graphs = self._recorded(max_running, recorder) if graphs else None
         if device.type == "cuda" and ranks.size == 1:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ....kernels.devices import Drawing
+from ....kernels.devices import DeviceSampler
 from ....kernels.gpu.upload import uploaded
 from ...api.batch import Floats, Ints, SamplingParams
 from .fetch import Fetch
@@ -30,7 +30,7 @@ class DeviceSamples(NamedTuple):
 
 class _Settings(NamedTuple):
     """Sampling parameters of a batch, on the device. temperatures, top_ks, top_ps, min_ps, numbers:
-    as in `Drawing`. mask_rows, mask_bits: rows that have a mask, and its bits. logprob_rows: rows
+    as in `DeviceSampler`. mask_rows, mask_bits: rows that have a mask, and its bits. logprob_rows: rows
     whose log-probabilities are requested. log_mass_rows, log_mass_scales: rows whose log-masses
     are, and at which temperature (float64)."""
 
@@ -47,7 +47,7 @@ class _Settings(NamedTuple):
 
 
 def sample_on_device(
-    logits: Tensor, params: Sequence[SamplingParams], sampler: Drawing, fetch: Fetch
+    logits: Tensor, params: Sequence[SamplingParams], sampler: DeviceSampler, fetch: Fetch
 ) -> DeviceSamples:
     """Launch sampling of one token for each row of logits [N, vocabulary] (float32, not
     changed)."""

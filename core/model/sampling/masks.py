@@ -30,7 +30,7 @@ def _under(logits: Tensor, masks: Sequence[Ints], is_compiled: bool) -> Tensor:
     """A copy of logits under one mask for each row."""
     size, loop = logits.shape[-1], masker() if is_compiled else None
     if loop is not None:
-        return torch.from_numpy(loop.only(logits.contiguous().numpy(), _words(masks, size)))
+        return torch.from_numpy(loop.apply(logits.contiguous().numpy(), _words(masks, size)))
     bytes_ = _words(masks, size).view(np.uint8)
     flags = np.unpackbits(bytes_, axis=-1, count=size, bitorder="little")
     bits = torch.from_numpy(flags).to(logits.device)
@@ -51,7 +51,7 @@ def likeliest(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) ->
     """[N] the likeliest token that each row's mask allows; -1 where all of these are -inf, or the
     row has a number that is not finite."""
     words = _words([it.mask for it in params], logits.shape[-1])
-    return loop.likeliest(logits.contiguous().numpy(), words)
+    return loop.argmax(logits.contiguous().numpy(), words)
 
 
 def _words(masks: Sequence[Ints | None], size: int) -> Ints:

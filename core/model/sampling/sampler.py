@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ....kernels.cpu.sampling.masks import masker
-from ....kernels.cpu.sampling.nucleus import Filters, drawer
+from ....kernels.cpu.sampling.nucleus import Filters, compiled_sampler
 from ...api.batch import GREEDY, Floats, Longs, SamplingParams
 from .masks import likeliest, masked
 from .penalties import changed
@@ -75,10 +75,10 @@ def sample(
 
 def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs | None:
     """The tokens, read from the logits as they are; None where more than tokens are requested."""
-    loops, under_masks = drawer(), masker()
+    loops, under_masks = compiled_sampler(), masker()
     assert loops is not None and under_masks is not None
     if all(it is GREEDY for it in params):
-        return loops.likeliest(logits.contiguous().numpy())
+        return loops.greedy(logits.contiguous().numpy())
     if not all(map(_needs_token_only, params)):
         return None
     if all(it.mask is None for it in params):
@@ -102,7 +102,7 @@ def _tokens_only(tokens: Longs) -> Samples:
 
 def has_compiled_sampler(device: torch.device) -> bool:
     """Whether compiled sampling loops exist for the device; compiles them on the first call."""
-    return device.type == "cpu" and drawer() is not None and masker() is not None
+    return device.type == "cpu" and compiled_sampler() is not None and masker() is not None
 
 
 def uniforms(params: Sequence[SamplingParams]) -> npt.NDArray[np.float64]:
@@ -146,8 +146,8 @@ def _tokens(logits: Tensor, params: Sequence[SamplingParams], is_compiled: bool)
 def _compiled_tokens(
     logits: Tensor, params: Sequence[SamplingParams], has_holes: bool = False
 ) -> Longs:
-    """As `_tokens`, by compiled loops; -1 and has_holes as in `Drawer.draw`."""
-    loops = drawer()
+    """As `_tokens`, by compiled loops; -1 and has_holes as in `CompiledSampler.sample`."""
+    loops = compiled_sampler()
     assert loops is not None
     filters = Filters(
         np.array([it.top_k for it in params], np.int64),
@@ -156,7 +156,7 @@ def _compiled_tokens(
     )
     temperatures = np.array([it.temperature for it in params])
     rows = logits.contiguous().numpy()
-    return loops.draw(rows, temperatures, filters, uniforms(params), has_holes)
+    return loops.sample(rows, temperatures, filters, uniforms(params), has_holes)
 
 
 def _sampled(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:

@@ -1,9 +1,10 @@
 """Attention on a CPU.
 
-A step is cut into parts that are merged by their log-sum-exp: runs that several sequences share,
-and what is left of each. Loops compiled for float32 or bfloat16 keys read all of them in place.
-Where there are none, runs that are shared or lie in adjacent slots are read in place by torch's
-fused kernel, as are long chunks of new tokens; what is left is gathered and computed together.
+A step is split into work items that are merged by their log-sum-exp: runs of keys that several
+sequences share, and each sequence's own keys. Loops compiled for float32 or bfloat16 keys read all
+of them in place. Without these, runs that are shared or lie in adjacent slots are read in place by
+torch's fused kernel, as are many new tokens of one sequence; other keys are gathered and computed
+together.
 """
 
 from __future__ import annotations
@@ -16,24 +17,24 @@ from torch import Tensor
 
 from ...interface import Past
 from ..jit.jit import can_compile
-from ..parts import (
-    Bend,
-    CopiedPart,
-    CopiedPlan,
+from ..work_items import (
+    AttentionOutput,
+    DecodeItem,
+    GatheredItem,
+    GatheredPlan,
     Indices,
     InPlacePlan,
-    Into,
     Keys,
-    LongPart,
-    ShortPart,
-    TokenPart,
+    PaddedItem,
+    ScoreMod,
+    SharedKeysItem,
     Tokens,
     narrowed,
 )
-from .cuts import cut, first_rows
-from .inplace import cut_in_place, stranger_loop
-from .paged import SLOT_DTYPES, PagedReader
-from .prefill import ChunkReader
+from .decode import SLOT_DTYPES, DecodeAttention
+from .extend import ExtendAttention
+from .gathered_plan import first_rows, plan_gathered
+from .in_place_plan import plan_in_place, unshared_rows_loop
 from .windows import mask
 
 _FOLDED = 16  # new tokens up to which heads are folded into rows
@@ -43,44 +44,44 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """out: [tokens, heads, dim]; total: gives [tokens, heads] log-sum-exp of the scores behind
-    it, wanted only where parts are merged."""
+    """out: [tokens, heads, dim]; lse: gives [tokens, heads], the log-sum-exp of its scores, needed
+    only where items are merged."""
 
     out: Tensor
-    total: Callable[[], Tensor]
+    lse: Callable[[], Tensor]
 
 
 class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots.
 
-    is_compiled: by compiled loops, which know float32 and bfloat16 keys, and compute in float32;
-    None: where numba is there.
+    is_compiled: whether to use compiled loops, which support float32 and bfloat16 keys and compute
+    in float32; None: if numba is installed.
     """
 
     def __init__(
         self, num_slots: int, num_kv_heads: int, dtype: torch.dtype, is_compiled: bool | None = None
     ) -> None:
         is_wanted = can_compile() if is_compiled is None else is_compiled
-        self._readers: tuple[PagedReader, ChunkReader] | None = None
+        self._readers: tuple[DecodeAttention, ExtendAttention] | None = None
         if is_wanted and dtype in SLOT_DTYPES:
             from ..jit.amx import can_multiply
 
-            self._readers = PagedReader(dtype=dtype), ChunkReader(dtype=dtype)
+            self._readers = DecodeAttention(dtype=dtype), ExtendAttention(dtype=dtype)
             # a sum in another order may be rounded to another bfloat16 number before a product
             self._has_runs = dtype is torch.float32 or not can_multiply()
-            stranger_loop()  # now, not in a call's time
+            unshared_rows_loop()  # now, not in a call's time
         self._heads = first_rows(num_kv_heads, num_slots)
         self._num_kv_heads = num_kv_heads
         self._scratch: dict[torch.dtype, Tensor] = {}
 
-    def plan(self, past: Past, window: int | None = None) -> CopiedPlan | InPlacePlan:
+    def plan(self, past: Past, window: int | None = None) -> GatheredPlan | InPlacePlan:
         """As `Attention.plan`."""
         if self._readers is not None:
-            return cut_in_place(past, window, self._has_runs)
-        return cut(past, self._heads, window)
+            return plan_in_place(past, window, self._has_runs)
+        return plan_gathered(past, self._heads, window)
 
     @staticmethod
-    def narrowed(plan: CopiedPlan | InPlacePlan, wanted: Indices) -> CopiedPlan | InPlacePlan:
+    def narrowed(plan: GatheredPlan | InPlacePlan, wanted: Indices) -> GatheredPlan | InPlacePlan:
         """As `Narrowing.narrowed`."""
         return narrowed(plan, wanted) if isinstance(plan, InPlacePlan) else plan
 
@@ -88,93 +89,92 @@ class CpuAttention:
         self,
         q: Tensor,
         kv: Tensor,
-        plan: CopiedPlan | InPlacePlan,
+        plan: GatheredPlan | InPlacePlan,
         scale: float,
         softcap: float | None = None,
     ) -> Tensor:
         """As `Attention.attend`."""
-        bend = Bend(scale, softcap)
+        score_mod = ScoreMod(scale, softcap)
         if isinstance(plan, InPlacePlan):
-            return self._in_place(q, kv, plan, bend)
+            return self._in_place(q, kv, plan, score_mod)
         if plan.own[0].tokens is None and not plan.runs:
-            return self._part(q, kv, plan.own[0], bend).out
-        out, total = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
+            return self._item(q, kv, plan.own[0], score_mod).out
+        out, lse = torch.empty(q.shape, dtype=q.dtype), torch.empty(q.shape[:2])
         for own in plan.own:
-            part = self._part(q, kv, own, bend)
-            _put(out, own.tokens, part.out)
+            item = self._item(q, kv, own, score_mod)
+            _put(out, own.tokens, item.out)
             if plan.runs:
-                _put(total, own.tokens, part.total())
+                _put(lse, own.tokens, item.lse())
         for run in plan.runs:
-            _merge(out, total, run.tokens, self._part(q, kv, run, bend))
+            _merge(out, lse, run.tokens, self._item(q, kv, run, score_mod))
         return out
 
-    def _in_place(self, q: Tensor, kv: Tensor, plan: InPlacePlan, bend: Bend) -> Tensor:
+    def _in_place(self, q: Tensor, kv: Tensor, plan: InPlacePlan, score_mod: ScoreMod) -> Tensor:
         """By the compiled loops."""
         assert self._readers is not None
         dtype, q = q.dtype, q.float()
-        (tokens, chunks), into = self._readers, Into.like(q)
+        (decode, extend), output = self._readers, AttentionOutput.like(q)
         for own in plan.own:
-            if isinstance(own, TokenPart):
-                tokens.attend(q, kv, own, bend, into)
+            if isinstance(own, DecodeItem):
+                decode.attend(q, kv, own, score_mod, output)
             else:
-                chunks.attend(q, kv, own, bend, into)
+                extend.attend(q, kv, own, score_mod, output)
         for run in plan.runs:
-            chunks.attend(q, kv, run, bend, into, is_merged=True)
-        return into.out.to(dtype)
+            extend.attend(q, kv, run, score_mod, output, is_merged=True)
+        return output.out.to(dtype)
 
-    def _part(self, q: Tensor, kv: Tensor, part: CopiedPart, bend: Bend) -> _Result:
-        if isinstance(part, ShortPart):
-            return self._short(q, kv, part, bend)
-        return self._long(q, kv, part, bend)
+    def _item(self, q: Tensor, kv: Tensor, item: GatheredItem, score_mod: ScoreMod) -> _Result:
+        if isinstance(item, PaddedItem):
+            return self._padded(q, kv, item, score_mod)
+        return self._shared_keys(q, kv, item, score_mod)
 
-    def _long(self, q: Tensor, kv: Tensor, part: LongPart, bend: Bend) -> _Result:
+    def _shared_keys(
+        self, q: Tensor, kv: Tensor, item: SharedKeysItem, score_mod: ScoreMod
+    ) -> _Result:
         """Queries over keys that they have in common."""
-        queries = _pick(q, part.tokens)
+        queries = _pick(q, item.tokens)
         num_tokens, num_heads, dim = queries.shape
-        keys, values = self._read(kv, part.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
-        if bend.softcap is not None:
-            return _bent(queries, keys[0], values[0], part, bend)
-        is_folded = num_tokens <= _FOLDED and not part.is_causal and part.mask is None
+        keys, values = self._read(kv, item.keys).unsqueeze(1)  # [1, kv_heads, n, dim] each
+        if score_mod.softcap is not None:
+            return _softcapped(queries, keys[0], values[0], item, score_mod)
+        is_folded = num_tokens <= _FOLDED and not item.is_causal and item.mask is None
         if is_folded:  # the heads of a group are rows of one product
             queries = queries.reshape(num_tokens, self._num_kv_heads, -1, dim)
             queries = queries.transpose(0, 1).flatten(1, 2)[None]
         else:
             queries = queries.transpose(0, 1)[None]
-        out, total = _flash(
-            queries, keys, values, 0.0, part.is_causal, attn_mask=part.mask, scale=bend.scale
+        out, lse = _flash(
+            queries, keys, values, 0.0, item.is_causal, attn_mask=item.mask, scale=score_mod.scale
         )
         if is_folded:
             out = out.view(self._num_kv_heads, num_tokens, -1, dim).transpose(0, 1)
             return _Result(
-                out.reshape(num_tokens, num_heads, dim), lambda: _unfolded(total[0], num_tokens)
+                out.reshape(num_tokens, num_heads, dim), lambda: _unfolded(lse[0], num_tokens)
             )
-        return _Result(out[0].transpose(0, 1), lambda: total[0].T)
+        return _Result(out[0].transpose(0, 1), lambda: lse[0].T)
 
-    def _short(self, q: Tensor, kv: Tensor, part: ShortPart, bend: Bend) -> _Result:
+    def _padded(self, q: Tensor, kv: Tensor, item: PaddedItem, score_mod: ScoreMod) -> _Result:
         """Sequences of few new tokens, each over keys of its own."""
-        queries = _pick(q, part.tokens) * bend.scale  # [S * L, heads, dim]
+        queries = _pick(q, item.tokens) * score_mod.scale  # [S * L, heads, dim]
         num_heads, dim = queries.shape[1:]
-        shape = part.num_sequences, -1, self._num_kv_heads, num_heads // self._num_kv_heads
-        keys, values = self._gather(kv, part.index).view(2, shape[0] * shape[2], -1, dim)
+        shape = item.num_sequences, -1, self._num_kv_heads, num_heads // self._num_kv_heads
+        keys, values = self._gather(kv, item.index).view(2, shape[0] * shape[2], -1, dim)
         queries = queries.view(*shape, dim).transpose(1, 2)  # [S, kv_heads, L, group, dim]
         scores = torch.bmm(queries.reshape(len(keys), -1, dim), keys.mT).float()
-        if bend.softcap is not None:
-            scores.div_(bend.softcap).tanh_().mul_(bend.softcap)
-        if part.mask is not None:
-            scores.view(*queries.shape[:-1], -1).add_(part.mask)
+        if score_mod.softcap is not None:
+            scores.div_(score_mod.softcap).tanh_().mul_(score_mod.softcap)
+        if item.mask is not None:
+            scores.view(*queries.shape[:-1], -1).add_(item.mask)
         probs = scores.softmax(-1)
         out = torch.bmm(probs.to(q.dtype), values).view(queries.shape).transpose(1, 2)
         out = out.reshape(-1, num_heads, dim)
 
-        def total() -> Tensor:
+        def lse() -> Tensor:
             return (
-                _total(scores, probs)
-                .view(queries.shape[:-1])
-                .transpose(1, 2)
-                .reshape(-1, num_heads)
+                _lse(scores, probs).view(queries.shape[:-1]).transpose(1, 2).reshape(-1, num_heads)
             )
 
-        return _Result(out, total)
+        return _Result(out, lse)
 
     def _read(self, kv: Tensor, keys: Keys) -> Tensor:
         """Keys and values [2, kv_heads, n, dim], in place if their slots are adjacent."""
@@ -193,35 +193,37 @@ class CpuAttention:
         return torch.index_select(kv.view(-1, dim), 0, index, out=rows)
 
 
-def _unfolded(total: Tensor, num_tokens: int) -> Tensor:
+def _unfolded(lse: Tensor, num_tokens: int) -> Tensor:
     """[tokens, heads] of [kv_heads, tokens * heads of a group]."""
-    return total.view(len(total), num_tokens, -1).transpose(0, 1).flatten(1)
+    return lse.view(len(lse), num_tokens, -1).transpose(0, 1).flatten(1)
 
 
-def _total(scores: Tensor, probs: Tensor) -> Tensor:
-    """The log-sum-exp of scores whose softmax is known: probability = exp(score - total)."""
+def _lse(scores: Tensor, probs: Tensor) -> Tensor:
+    """The log-sum-exp of scores whose softmax is known: probability = exp(score - lse)."""
     return scores.amax(-1) - probs.amax(-1).log()
 
 
-def _bent(q: Tensor, keys: Tensor, values: Tensor, part: LongPart, bend: Bend) -> _Result:
-    """As `CpuAttention._long` with a softcap, which the fused kernel does not know: q [T, heads,
-    dim] over keys and values [kv_heads, n, dim], few scores at a time."""
-    assert bend.softcap is not None
+def _softcapped(
+    q: Tensor, keys: Tensor, values: Tensor, item: SharedKeysItem, score_mod: ScoreMod
+) -> _Result:
+    """As `CpuAttention._shared_keys` with a softcap, which the fused kernel does not support: q [T,
+    heads, dim] over keys and values [kv_heads, n, dim], few scores at a time."""
+    assert score_mod.softcap is not None
     (num_tokens, num_heads, dim), (num_kv_heads, num_keys, _) = q.shape, keys.shape
-    hidden = mask(num_tokens, num_keys, num_keys) if part.is_causal else part.mask
+    hidden = mask(num_tokens, num_keys, num_keys) if item.is_causal else item.mask
     step = max(_SCORES // (num_heads * num_keys), 1)
-    outs, totals = [], []
+    outs, lses = [], []
     for start in range(0, num_tokens, step):
         queries = q[start : start + step].reshape(-1, num_kv_heads, num_heads // num_kv_heads, dim)
         queries = queries.transpose(0, 1)  # [kv_heads, T, group, dim]
         scores = (queries.flatten(1, 2) @ keys.mT).float().view(*queries.shape[:3], -1)
-        scores.mul_(bend.scale / bend.softcap).tanh_().mul_(bend.softcap)
+        scores.mul_(score_mod.scale / score_mod.softcap).tanh_().mul_(score_mod.softcap)
         if hidden is not None:
             scores += hidden[start : start + step, None]
         out = scores.softmax(-1).to(q.dtype).flatten(1, 2) @ values
         outs.append(out.view(queries.shape).transpose(0, 1).flatten(1, 2))
-        totals.append(scores.logsumexp(-1).transpose(0, 1).flatten(1))
-    return _Result(torch.cat(outs), lambda: torch.cat(totals))
+        lses.append(scores.logsumexp(-1).transpose(0, 1).flatten(1))
+    return _Result(torch.cat(outs), lambda: torch.cat(lses))
 
 
 def _pick(x: Tensor, tokens: Tokens) -> Tensor:
@@ -237,9 +239,9 @@ def _put(x: Tensor, tokens: Tokens, values: Tensor) -> None:
         x[tokens or slice(None)] = values
 
 
-def _merge(out: Tensor, total: Tensor, tokens: Tokens, part: _Result) -> None:
-    """Join a part with what these tokens have so far, each weighted by exp of its total."""
-    so_far, part_total = _pick(total, tokens), part.total()
-    share = torch.sigmoid(part_total - so_far).unsqueeze(-1).to(out.dtype)
-    _put(out, tokens, torch.lerp(_pick(out, tokens), part.out, share))
-    _put(total, tokens, torch.logaddexp(so_far, part_total))
+def _merge(out: Tensor, lse: Tensor, tokens: Tokens, item: _Result) -> None:
+    """Merge an item with what these tokens have so far, each weighted by exp of its log-sum-exp."""
+    so_far, item_lse = _pick(lse, tokens), item.lse()
+    weight = torch.sigmoid(item_lse - so_far).unsqueeze(-1).to(out.dtype)
+    _put(out, tokens, torch.lerp(_pick(out, tokens), item.out, weight))
+    _put(lse, tokens, torch.logaddexp(so_far, item_lse))

@@ -1,5 +1,5 @@
-"""Memory for what is large and read all the time: in large pages, where the system has them, so
-that fewer addresses have to be looked up."""
+"""Memory in large pages, where the system has them: fewer TLB misses in large tensors that are read
+all the time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch import Tensor
 LARGE = 1 << 21  # bytes of a large page
 
 
-def roomy(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A new tensor on the CPU, of any numbers."""
+def empty_in_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """A new uninitialized tensor on the CPU."""
     size = math.prod(shape) * dtype.itemsize
     if size < LARGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.empty(shape, dtype=dtype)

@@ -33,7 +33,7 @@ def is_reached(past: Past, window: int) -> bool:
 
 
 def shifted(past: Past, window: int) -> Past:
-    """The same step in a table of its own, in which every sequence begins with the first token
+    """The same step with a new table, in which every sequence begins with the first token
     that one of its new tokens sees."""
     ends = past.starts + past.lens
     lows = np.maximum(past.starts - window + 1, 0)
@@ -44,7 +44,7 @@ def shifted(past: Past, window: int) -> Past:
 
 
 def blocks(start: int, length: int, window: int) -> Iterator[Block]:
-    """Cut `length` new tokens behind `start` others."""
+    """Split `length` new tokens after `start` others into blocks."""
     for first in range(0, length, BLOCK):
         end = min(first + BLOCK, length)
         yield Block(first, end, max(start + first - window + 1, 0), start + end)

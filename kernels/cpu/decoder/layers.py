@@ -8,14 +8,14 @@ from typing import Any, NamedTuple, Protocol
 from torch import Tensor
 
 from ...interface import Attention
-from ..linear.products import Product
+from ..linear.linear import LinearKernel
 from ..linear.rows import Norm
 
 
 class Matrix(NamedTuple):
-    """A product, and the bias [width] that follows."""
+    """A linear kernel, and the bias [width] after it."""
 
-    product: Product
+    kernel: LinearKernel
     bias: Tensor | None
 
 
@@ -44,18 +44,18 @@ class LayerSizes(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What a step reads and writes beside its rows: turns [positions, 1, dim / 2] (complex), of
-    which each row has that at its position [rows], and a pool [layers, 2, kv_heads, slots, dim], of
-    which it fills a slot [rows]."""
+    """What a step reads and writes beside its rows: cos_sin_cache [positions, 1, dim / 2]
+    (complex), of which each row uses the entry of its position [rows], and a pool [layers, 2,
+    kv_heads, slots, dim], of which it writes a slot [rows]."""
 
-    turns: Tensor
+    cos_sin_cache: Tensor
     positions: Tensor
     slots: Tensor
     storage: Tensor
 
 
 class FusedHead(Protocol):
-    """A norm and the matrix behind it, to the last bit as they are one by one."""
+    """A norm and the matrix after it, with the same bits as one by one."""
 
     def fits(self, x: Tensor) -> bool:
         """Whether x [rows, hidden] has so few rows that this is quicker."""
@@ -65,7 +65,7 @@ class FusedHead(Protocol):
 
 
 class Fused(Protocol):
-    """All layers of a decoder, to the last bit as they are one by one."""
+    """All layers of a decoder, with the same bits as one by one."""
 
     def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
         """Whether this can do a step of these plans, one for each window, for x [rows, hidden], and

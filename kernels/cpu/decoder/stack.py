@@ -1,10 +1,10 @@
-"""The layers of a decoder by one call, or by two calls a layer where attention takes several: few
-rows are computed in less time than calling would take, and many stay in near caches from product to
-product. Rows in float32 on a CPU; needs numba.
+"""The layers of a decoder in one call, or in two calls per layer where attention takes several work
+items. For few rows, calls would take longer than the computation. Many rows stay in near caches
+from one linear layer to the next. Rows in float32 on a CPU; needs numba.
 
-Gives what the same layers give that call their parts one by one, to the last bit: the loops are the
-same. Many rows are shared out among threads, each of which takes its own through all that stands
-between two readings of the past. Knows where everything is; `blocks` computes.
+Gives the same bits as the same layers one by one: the loops are the same. Many rows are distributed
+over threads, each of which computes everything between two attentions for its own rows. Writes
+records of addresses; `blocks` computes.
 """
 
 from __future__ import annotations
@@ -21,51 +21,52 @@ from torch import Tensor
 
 from ...interface import Attention
 from ..attention.attention import CpuAttention
-from ..attention.paged import helpers, is_spread
-from ..attention.pages import LARGE, roomy
+from ..attention.decode import helpers, is_spread
+from ..attention.pages import LARGE, empty_in_large_pages
 from ..jit.addresses import address, entry
-from ..linear.products import Paneled, is_spread_out
+from ..linear.linear import PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm, Norm
-from ..loops import blocks, chains, entries
-from ..parts import Bend, InPlacePlan, TokenPart, least
+from ..loops import blocks, entries, fused_mlp
+from ..work_items import DecodeItem, InPlacePlan, ScoreMod, narrowed_plan
 from .layers import LayerSizes, LayerWeights, Matrix, Past
 
-_MOST = 4096  # rows above which room for all of them is too much to keep
-_MOST_OF_HEAD = 256  # above which what calls take is nothing beside the rest
+_MOST = 4096  # rows above which buffers for all of them are too large to keep
+_MOST_OF_HEAD = 256  # above which the cost of calls is negligible
 _LEAST_SHARE = 64  # rows for which a thread reads all matrices, rather than a part of each for all
-_TILE = 16  # rows that are multiplied in about the time of one
+_TILE = 16  # rows that take about the time of one
 _LINE = 16  # numbers after which a cache's next line begins
 _STEP, _READ = (Struct(f"{len(it.names or ())}q") for it in (blocks.STEP, blocks.READ))
 
 
 class Stack:
-    """Layers that follow one another, and room for what stands between their products, which one
-    caller has at a time. num_threads: as torch has, if None. is_halved: whether keys and values are
-    bfloat16."""
+    """Consecutive layers and their workspace, used by one caller at a time. num_threads: torch's
+    number, if None. is_bf16_kv: whether keys and values are bfloat16."""
 
     def __init__(
         self,
         sizes: LayerSizes,
         layers: Sequence[LayerWeights],
         num_threads: int | None = None,
-        is_halved: bool = False,
+        is_bf16_kv: bool = False,
     ) -> None:
         self._sizes, self._layers = sizes, tuple(layers)
-        self._enter = entry(blocks.layers_halved if is_halved else blocks.layers).ctypes
+        self._enter = entry(blocks.layers_bf16 if is_bf16_kv else blocks.layers).ctypes
         self._scale = sizes.dim**-0.5
-        self._power = float(Bend(self._scale, None).in_powers()[0])
+        self._log2_scale = float(ScoreMod(self._scale, None).in_log2()[0])
         self._num_threads = num_threads or torch.get_num_threads()
         num_heads = sizes.num_heads + 2 * sizes.num_kv_heads
         self._largest = sizes.hidden * max(2 * sizes.ffn, num_heads * sizes.dim)
         self._memory = _Memory()
-        _gather([matrix.product for weights in layers for matrix in _matrices(weights)])
+        _gather([matrix.kernel for weights in layers for matrix in _matrices(weights)])
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
         self._lock = threading.Lock()
         self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
-        self._room = _Room(sizes)
+        self._workspace = _Workspace(sizes)
         self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
-        self._places = tuple(address(array) for array in (self._records, self._steps, self._reads))
+        self._addresses = tuple(
+            address(array) for array in (self._records, self._steps, self._reads)
+        )
 
     def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
         """As `Fused.fits`: there are rows for every thread, or too few for a second one."""
@@ -89,23 +90,26 @@ class Stack:
         with self._lock:
             is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
             shares = _shares(len(x), self._most_shares(len(x)))
-            parts = self._singles(plans) if is_known and len(shares) == 1 else None
-            arrays = [_arrays(part) for part in parts or ()]
+            items = self._decode_items(plans) if is_known and len(shares) == 1 else None
+            arrays = [_arrays(item) for item in items or ()]
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
-            self._room.grow(max(len(x), num_wanted), len(shares))
+            self._workspace.grow(max(len(x), num_wanted), len(shares))
             self._begin(x, past, arrays, shares)
-            if parts is not None:
+            if items is not None:
                 self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
                 return x if wanted is None else x.index_select(0, wanted)
             for i, layer in enumerate(self._layers):
                 self._run(i, i + 1, blocks.ENTER, len(shares))
                 of_last = wanted if i + 1 == len(self._layers) else None
-                q, plan = self._room.q(len(x)), least(attention, plans[layer.window], of_last)
-                seen = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
+                q, plan = (
+                    self._workspace.q(len(x)),
+                    narrowed_plan(attention, plans[layer.window], of_last),
+                )
+                attn_out = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
                 if of_last is not None:
-                    x, seen = x.index_select(0, of_last), seen.index_select(0, of_last)
+                    x, attn_out = x.index_select(0, of_last), attn_out.index_select(0, of_last)
                     shares = _shares(len(x), len(shares))
-                self._place(x, seen, shares)
+                self._place(x, attn_out, shares)
                 self._run(i, i + 1, blocks.LEAVE, len(shares))
             return x
 
@@ -115,17 +119,18 @@ class Stack:
         is_worth_it = is_worth_it and is_spread_out(num_rows, self._largest)
         return self._num_threads if is_worth_it else 1
 
-    def _run(self, first: int, last: int, parts: int, num_shares: int = 1) -> None:
-        """Some parts of some layers, for each share by a thread: the first one by this."""
-        layers, step, _ = self._places
+    def _run(self, first: int, last: int, stages: int, num_shares: int = 1) -> None:
+        """Run some stages of some layers, each share of rows in its own thread, the first in this
+        one."""
+        layers, step, _ = self._addresses
         size = blocks.STEP.itemsize
         others = [
             helpers(self._num_threads).submit(
-                self._enter, layers, first, last, step + i * size, parts
+                self._enter, layers, first, last, step + i * size, stages
             )
             for i in range(1, num_shares)
         ]
-        self._enter(layers, first, last, step, parts)
+        self._enter(layers, first, last, step, stages)
         for other in others:
             other.result()
 
@@ -136,7 +141,7 @@ class Stack:
         arrays: Sequence[tuple[Tensor, ...]],
         shares: Sequence[tuple[int, int]],
     ) -> None:
-        """Write down where all of a step is."""
+        """Write the addresses of a step's inputs into its record."""
         storage = past.storage
         for i, (first, last) in enumerate(shares):
             _STEP.pack_into(
@@ -144,15 +149,15 @@ class Stack:
                 i * _STEP.size,
                 last - first,
                 _row(x, first),
-                past.turns.data_ptr(),
-                len(past.turns),
+                past.cos_sin_cache.data_ptr(),
+                len(past.cos_sin_cache),
                 _row(past.positions, first),
                 _row(past.slots, first),
                 storage.data_ptr(),
                 storage.stride(0) * storage.itemsize,
                 storage.shape[3],
-                *self._room.places(first, i),
-                self._places[2],
+                *self._workspace.places(first, i),
+                self._addresses[2],
             )
         for i, (tokens, table, spans) in enumerate(arrays):
             first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
@@ -160,35 +165,39 @@ class Stack:
             read = tokens.data_ptr(), table.data_ptr(), *table.shape, *places
             _READ.pack_into(self._reads.data, i * _READ.size, *read)
 
-    def _place(self, x: Tensor, seen: Tensor, shares: Sequence[tuple[int, int]]) -> None:
-        """Write down where rows and what they have seen are now."""
+    def _place(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
+        """Write the addresses of rows and of attention's output into the record."""
         for step, (first, last) in zip(self._steps, shares, strict=False):
-            step["rows"], step["x"], step["seen"] = last - first, _row(x, first), _row(seen, first)
+            step["rows"], step["x"], step["attn_out"] = (
+                last - first,
+                _row(x, first),
+                _row(attn_out, first),
+            )
 
-    def _singles(self, plans: Sequence[InPlacePlan]) -> list[TokenPart] | None:
-        """What single tokens read, for each window; None where a step has others, or so much to
-        read that threads would help."""
-        parts, width = [], self._sizes.num_kv_heads * self._sizes.dim
+    def _decode_items(self, plans: Sequence[InPlacePlan]) -> list[DecodeItem] | None:
+        """The decode item of each window; None where a step has others, or so much to read that
+        threads would help."""
+        items, width = [], self._sizes.num_kv_heads * self._sizes.dim
         for plan in plans:
-            if plan.runs or len(plan.own) != 1 or not isinstance(plan.own[0], TokenPart):
+            if plan.runs or len(plan.own) != 1 or not isinstance(plan.own[0], DecodeItem):
                 return None
             if is_spread(plan.own[0], width, self._num_threads):
                 return None
-            parts.append(plan.own[0])
-        return parts
+            items.append(plan.own[0])
+        return items
 
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
         """A layer's record."""
-        sizes, keep = self._sizes, self._memory
-        norms = [keep.norm(norm) for norm in weights[:3]]
-        seen, kv = sizes.num_heads * sizes.dim, sizes.num_kv_heads * sizes.dim
+        sizes, memory = self._sizes, self._memory
+        norms = [memory.norm(norm) for norm in weights[:3]]
+        attn_out, kv = sizes.num_heads * sizes.dim, sizes.num_kv_heads * sizes.dim
         return (
             *norms,
-            keep.matrix(weights.qkv, sizes.hidden, seen + 2 * kv),
-            keep.matrix(weights.out, seen, sizes.hidden),
-            up := keep.matrix(weights.gate_up, sizes.hidden, 2 * sizes.ffn),
-            down := keep.matrix(weights.down, sizes.ffn, sizes.hidden),
-            keep.chain(weights, (norms[2], up, down, sizes.eps)),
+            memory.matrix(weights.qkv, sizes.hidden, attn_out + 2 * kv),
+            memory.matrix(weights.out, attn_out, sizes.hidden),
+            up := memory.matrix(weights.gate_up, sizes.hidden, 2 * sizes.ffn),
+            down := memory.matrix(weights.down, sizes.ffn, sizes.hidden),
+            memory.fused_mlp(weights, (norms[2], up, down, sizes.eps)),
             sizes.hidden,
             sizes.num_heads,
             sizes.num_kv_heads,
@@ -196,22 +205,22 @@ class Stack:
             sizes.ffn,
             weights.window,
             sizes.eps,
-            self._power,
+            self._log2_scale,
         )
 
 
 class Head:
-    """A norm and the matrix behind it by one call. num_threads: as torch has, if None."""
+    """A norm and the matrix after it by one call. num_threads: torch's, if None."""
 
     def __init__(self, norm: CompiledNorm, matrix: Matrix, num_threads: int | None = None) -> None:
-        product = matrix.product
-        assert isinstance(product, Paneled)
-        self._hidden, self._width = product.depth, product.width
+        kernel = matrix.kernel
+        assert isinstance(kernel, PackedLinear)
+        self._hidden, self._width = kernel.depth, kernel.width
         self._num_threads = num_threads or torch.get_num_threads()
         self._enter = entry(blocks.end).ctypes
         self._memory, self._record = _Memory(), np.zeros(1, blocks.END)
-        place = self._memory.matrix(matrix, product.depth, product.width)
-        self._record[0] = (self._memory.norm(norm), place, product.depth, norm.eps)
+        place = self._memory.matrix(matrix, kernel.depth, kernel.width)
+        self._record[0] = (self._memory.norm(norm), place, kernel.depth, norm.eps)
         self._place = address(self._record)
 
     def fits(self, x: Tensor) -> bool:
@@ -228,7 +237,7 @@ class Head:
 
 
 class _Memory:
-    """Holds what records name by its address."""
+    """Keeps alive what records refer to by address."""
 
     def __init__(self) -> None:
         self._held: list[object] = []
@@ -247,50 +256,50 @@ class _Memory:
 
     def matrix(self, matrix: Matrix, depth: int, width: int) -> int:
         """The address of its record, of a matrix [depth, width]. Raises ValueError for another."""
-        product, record = matrix.product, np.zeros(1, entries.MATRIX)
-        assert isinstance(product, Paneled)
-        if (product.depth, product.width) != (depth, width):
-            found = [product.depth, product.width]
+        kernel, record = matrix.kernel, np.zeros(1, entries.MATRIX)
+        assert isinstance(kernel, PackedLinear)
+        if (kernel.depth, kernel.width) != (depth, width):
+            found = [kernel.depth, kernel.width]
             raise ValueError(f"a layer has a matrix {found}; its sizes want {[depth, width]}")
-        panels, bias = product.panels, self.tensor(matrix.bias)
-        self._held += [panels, record]
-        function = entries.paneled if panels.dtype == np.float32 else entries.halved
-        if product.num_thirds:
-            function = entries.in_thirds
-        shape = depth, product.width, address(panels), len(panels), product.num_panels
-        parts = product.num_thirds, product.row_parts
+        weights, bias = kernel.weights, self.tensor(matrix.bias)
+        self._held += [weights, record]
+        function = entries.packed_f32 if weights.dtype == np.float32 else entries.packed_bf16
+        if kernel.num_terms:
+            function = entries.bf16x3_linear
+        shape = depth, kernel.width, address(weights), len(weights), kernel.num_panels
+        parts = kernel.num_terms, kernel.row_terms
         record[0] = (entry(function).address, *shape, *parts, bias)
         return address(record)
 
-    def chain(self, weights: LayerWeights, parts: tuple[int, int, int, float]) -> int:
-        """The address of a record of a layer's norm, gates and ups, and matrix behind these, which
-        are `parts`; 0 where they cannot be computed in one piece."""
-        up, down = weights.gate_up.product, weights.down.product
-        assert isinstance(up, Paneled)
-        assert isinstance(down, Paneled)
+    def fused_mlp(self, weights: LayerWeights, parts: tuple[int, int, int, float]) -> int:
+        """The address of a record of a layer's norm, gates and ups, and last matrix, which are
+        `parts`; 0 where the feed-forward cannot be fused."""
+        up, down = weights.gate_up.kernel, weights.down.kernel
+        assert isinstance(up, PackedLinear)
+        assert isinstance(down, PackedLinear)
         has_bias = weights.gate_up.bias is not None or weights.down.bias is not None
-        if has_bias or not up.num_thirds or not down.num_thirds or up.row_parts != down.row_parts:
+        if has_bias or not up.num_terms or not down.num_terms or up.row_terms != down.row_terms:
             return 0
-        if not chains.fits(up.depth, up.width, down.depth):
+        if not fused_mlp.fits(up.depth, up.width, down.depth):
             return 0
-        self._held.append(record := np.zeros(1, chains.CHAIN))
-        record[0] = (entry(chains.feed_forward).address, *parts)
+        self._held.append(record := np.zeros(1, fused_mlp.FUSED_MLP))
+        record[0] = (entry(fused_mlp.feed_forward).address, *parts)
         return address(record)
 
 
-class _Room:
-    """Memory for what stands between products, as long as rows are no more than before."""
+class _Workspace:
+    """Buffers for results between layers, reused as long as they are large enough."""
 
     def __init__(self, sizes: LayerSizes) -> None:
         heads, kv_heads, dim, ffn = sizes.num_heads, sizes.num_kv_heads, sizes.dim, sizes.ffn
         self._num_heads, self._dim = heads, dim
-        qkv, seen = (heads + 2 * kv_heads) * dim, heads * dim
-        self._widths, self._passing = (dim, qkv, seen, heads), (sizes.hidden, 2 * ffn, ffn)
+        qkv, attn_out = (heads + 2 * kv_heads) * dim, heads * dim
+        self._widths, self._passing = (dim, qkv, attn_out, heads), (sizes.hidden, 2 * ffn, ffn)
         self._steps = [4 * width for width in (*self._widths, *self._passing)]  # bytes of a row
         self._sizes, self._starts, self._qkv = (0, 0), [0] * len(self._steps), _floats(0)
 
     def grow(self, num_rows: int, num_shares: int) -> None:
-        """Let it do for so many rows, in so many shares."""
+        """Grow to so many rows, in so many shares."""
         if num_rows <= self._sizes[0] and num_shares <= self._sizes[1]:
             return
         num_rows, num_shares = max(num_rows, self._sizes[0]), max(num_shares, self._sizes[1])
@@ -300,11 +309,11 @@ class _Room:
         lens = [-(-count // _LINE) * _LINE for count in counts]
         parts = _floats(sum(lens)).split(lens)
         self._sizes, self._qkv = (num_rows, num_shares), parts[1]
-        self._starts = [part.data_ptr() for part in parts]
+        self._starts = [item.data_ptr() for item in parts]
 
     def places(self, first: int, share: int) -> list[int]:
-        """The addresses of angles, qkv, seen and total from a row on, and of normed, gate_up and
-        gated, which are of some rows of a share at a time."""
+        """The addresses of cos_sin, qkv, attn_out and lse from a row on, and of normed, gate_up and
+        gated, which hold some rows of a share at a time."""
         if first == share == 0:
             return self._starts
         rows = [first] * len(self._widths) + [share * blocks.MOST] * len(self._passing)
@@ -322,15 +331,15 @@ def _matrices(weights: LayerWeights) -> tuple[Matrix, ...]:
 
 
 def _gather(products: Sequence[Any]) -> None:
-    """Let panels too small for large pages of their own share some, one behind another, so that
-    fewer addresses are looked up; what is fetched ahead at the end of one is the next."""
-    small = [it for it in products if isinstance(it, Paneled) and it.panels.nbytes < LARGE]
-    ends = list(accumulate(-(-it.panels.nbytes // 64) * 64 for it in small))
-    memory = roomy((ends[-1] if ends else 0,), torch.uint8).numpy()
+    """Move weights too small for large pages of their own into shared ones, one behind another:
+    fewer TLB misses, and prefetching past the end of one reads the next."""
+    small = [it for it in products if isinstance(it, PackedLinear) and it.weights.nbytes < LARGE]
+    ends = list(accumulate(-(-it.weights.nbytes // 64) * 64 for it in small))
+    memory = empty_in_large_pages((ends[-1] if ends else 0,), torch.uint8).numpy()
     for it, start in zip(small, [0, *ends], strict=False):
-        place = memory[start : start + it.panels.nbytes].view(it.panels.dtype)
-        place[:] = it.panels
-        it.panels = place
+        place = memory[start : start + it.weights.nbytes].view(it.weights.dtype)
+        place[:] = it.weights
+        it.weights = place
 
 
 def _shares(num_rows: int, most: int) -> list[tuple[int, int]]:
@@ -346,13 +355,13 @@ def _row(x: Tensor, row: int) -> int:
 
 
 def _floats(count: int) -> Tensor:
-    """Room for so many, whatever torch's default is meanwhile: it may change at any time."""
+    """A new float32 buffer, whatever torch's default is meanwhile: it may change at any time."""
     return torch.empty(count, dtype=torch.float32, device="cpu")
 
 
-def _arrays(part: TokenPart) -> tuple[Tensor, ...]:
+def _arrays(item: DecodeItem) -> tuple[Tensor, ...]:
     """Tokens, table, and [rows, firsts, ends], as the loops read them."""
-    tokens = np.ascontiguousarray(part.tokens, np.int64)
-    spans = np.array((part.rows, part.firsts, part.ends), np.int32)
-    table = np.ascontiguousarray(part.table, np.int32)
+    tokens = np.ascontiguousarray(item.tokens, np.int64)
+    spans = np.array((item.rows, item.firsts, item.ends), np.int32)
+    table = np.ascontiguousarray(item.table, np.int32)
     return torch.from_numpy(tokens), torch.from_numpy(table), torch.from_numpy(spans)

@@ -1,6 +1,6 @@
-"""Memory by its address, and functions by theirs, in code that numba compiles: what a whole step
-reads goes into compiled code as a few numbers. Unpacking every array takes longer than small loops
-do. Nothing is checked. Needs numba.
+"""Arrays and functions by address, in code that numba compiles: the inputs of a whole step are
+passed to compiled code as a few numbers. Unpacking every array takes longer than small loops do.
+Nothing is checked. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -20,8 +20,8 @@ from numba.core import sigutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from .kept import is_kept, keep
-from .loops import told
+from .code_cache import enable_cache, is_cached
+from .loops import notifying
 
 Record: TypeAlias = npt.NDArray[np.void]
 Entry: TypeAlias = Any  # what `entry` gives: `address`, and `ctypes`, to be called from Python
@@ -97,10 +97,10 @@ def enter(typing, address, a, b, c, d, e):
 
 @functools.cache
 def entry(function: Callable[..., None]) -> Entry:
-    """A function of five numbers (int64) in machine code that can be entered by its address, and
-    is kept for later processes where files can be. It lives as long as this process."""
+    """A function of five numbers (int64) in machine code that can be called by its address, and is
+    cached for later processes where files can be written. It lives as long as this process."""
     found = entry_compiler(function)
-    with told(function, is_kept(found, ENTERED)):
+    with notifying(function, is_cached(found, ENTERED)):
         found.compile()
     return found
 
@@ -108,17 +108,17 @@ def entry(function: Callable[..., None]) -> Entry:
 def entry_compiler(function: Callable[..., None]) -> Entry:
     """The same, with nothing compiled yet."""
     found = CFunc(function, sigutils.normalize_signature(ENTERED), {}, {"error_model": "numpy"})
-    keep(found)
+    enable_cache(found)
     return found
 
 
-def record(integers: str, singles: str = "") -> np.dtype[np.void]:
+def record(integers: str, floats32: str = "") -> np.dtype[np.void]:
     """Of these fields: numbers or addresses (int64), and float32 numbers."""
     fields: list[Any] = [(name, np.int64) for name in integers.split()]
-    fields += [(name, np.float32) for name in singles.split()]
+    fields += [(name, np.float32) for name in floats32.split()]
     return np.dtype(fields, align=True)
 
 
 def address(array: npt.NDArray[Any]) -> int:
-    """Where an array begins (slow: torch says it of a tensor ten times as quickly)."""
+    """Where an array begins. Slow: `data_ptr` of a tensor takes a tenth of the time."""
     return int(array.ctypes.data)

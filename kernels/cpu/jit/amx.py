@@ -1,10 +1,10 @@
-"""Tiles of numbers as a processor with AMX multiplies them, in code that numba compiles.
+"""AMX tiles in code that numba compiles.
 
-The processor has eight registers, tiles 0 to 7, each of 16 rows of 64 bytes, and multiplies two
-tiles of bfloat16 numbers into one of float32 sums sixteen times as fast as it multiplies float32.
-A float32 number is the exact sum of three bfloat16 numbers: thirds, here. Six of the nine products
-of thirds give float32's precision; the others are below it. Tile numbers are literals. Rows are
-read and written three times slower where they are not aligned to 64 bytes. Needs numba.
+The processor has eight tile registers, 0 to 7, each of 16 rows of 64 bytes. It multiplies two tiles
+of bfloat16 numbers into one of float32 sums sixteen times as fast as it multiplies float32. A
+float32 number is the exact sum of three bfloat16 terms (bf16x3). Six of the nine products of terms
+give float32's precision; the others are below it. Tile numbers are literals. Rows are read and
+written three times slower where they are not aligned to 64 bytes. Needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -22,13 +22,13 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .features import BFLOAT_TILES, has
+from .features import AMX_BF16, has
 from .rounding import rounded_weight_bits
 from .vectors import rounded_bits
 
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
-THIRDS = 3
+TERMS = 3
 _ASK, _TILES = 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 _ARCH_PRCTL = 158
 _BYTE, _INT, _LONG = (ir.IntType(bits) for bits in (8, 32, 64))
@@ -43,10 +43,10 @@ SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wa
 
 @functools.cache
 def can_multiply() -> bool:
-    """Whether this processor multiplies tiles and the system lets this process do so, for which it
-    is asked once."""
+    """Whether this processor multiplies tiles and the system permits this process to. Requests the
+    system's permission once."""
     is_known = sys.platform == "linux" and platform.machine() == "x86_64"
-    return is_known and has(*BFLOAT_TILES) and _is_allowed()
+    return is_known and has(*AMX_BF16) and _is_allowed()
 
 
 def _is_allowed() -> bool:
@@ -75,7 +75,7 @@ def begin(typing, rows):
 
 @intrinsic
 def end(typing):
-    """Leave the tiles: a thread that has none is switched faster."""
+    """Release the tiles: context switches of a thread without tiles are faster."""
 
     def emit(context, builder, signature, args):
         _call(builder, "tilerelease", [], [])
@@ -97,7 +97,7 @@ def clear(typing, tile):
 
 def _moving(name: str) -> Any:
     @intrinsic(prefer_literal=True)
-    def move(typing, tile, array, at, apart):
+    def move(typing, tile, array, at, stride):
         def emit(context, builder, signature, args):
             kinds = [_BYTE, _BYTE.as_pointer(), _LONG]
             place = _pointer(context, builder, signature.args[1], args[1], args[2])
@@ -146,31 +146,31 @@ def copy_row(typing, words, at, others, to):
 
 
 @intrinsic
-def split(typing, numbers, at, words, to, apart):
+def split(typing, numbers, at, words, to, stride):
     """32 numbers of a flat float32 array from `at` on as three times 32 bfloat16 numbers in a flat
-    uint16 array from `to` on, so many words apart: 0, 16, 1, 17, ..."""
+    uint16 array from `to` on, with `stride` words from one term to the next: 0, 16, 1, 17, ..."""
 
     def emit(context, builder, signature, args):
-        numbers, at, words, to, apart = args
+        numbers, at, words, to, stride = args
         floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
         for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
             place = _pointer(context, builder, signature.args[0], numbers, start)
             halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
         place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, halves, place, to, apart)
+        _split(builder, halves, place, to, stride)
         return context.get_dummy_value()
 
     return types.void(numbers, types.intp, words, types.intp, types.intp), emit
 
 
 @intrinsic
-def split_both(typing, first, second, words, to, apart):
+def split_both(typing, first, second, words, to, stride):
     """The same of two vectors of 16 lanes (`vectors`)."""
 
     def emit(context, builder, signature, args):
-        first, second, words, to, apart = args
+        first, second, words, to, stride = args
         place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, [first, second], place, to, apart)
+        _split(builder, [first, second], place, to, stride)
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp, types.intp), emit
@@ -221,7 +221,7 @@ def round_weights(typing, first, second, words, to):
 
 
 def _put_rounded(builder, halves, place, rounded=rounded_bits):
-    """Two vectors of 16 lanes, rounded, in turn."""
+    """Write two vectors of 16 lanes, rounded and interleaved."""
     ints = ir.VectorType(_INT, ROWS)
     first, second = (rounded(builder, half) for half in halves)
     upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))
@@ -229,19 +229,19 @@ def _put_rounded(builder, halves, place, rounded=rounded_bits):
     builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
 
 
-def _split(builder, halves, place, to, apart):
-    """Two vectors of 16 lanes as thirds; place: of an index."""
+def _split(builder, halves, place, to, stride):
+    """Two vectors of 16 lanes as bfloat16 terms; place: of an index."""
     floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
     mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
-    for third in range(THIRDS):
+    for term in range(TERMS):
         first, second = (builder.bitcast(half, ints) for half in halves)
-        kept = [builder.and_(half, mask) for half in (first, second)]
-        pairs = builder.or_(builder.lshr(first, shift), kept[1])
+        uppers = [builder.and_(half, mask) for half in (first, second)]
+        pairs = builder.or_(builder.lshr(first, shift), uppers[1])
         builder.store(pairs, builder.bitcast(place(to), ints.as_pointer()), align=2)
-        if third < THIRDS - 1:
-            uppers = [builder.bitcast(half, floats) for half in kept]
-            halves = [builder.fsub(*both) for both in zip(halves, uppers, strict=True)]
-            to = builder.add(to, apart)
+        if term < TERMS - 1:
+            upper_floats = [builder.bitcast(half, floats) for half in uppers]
+            halves = [builder.fsub(*both) for both in zip(halves, upper_floats, strict=True)]
+            to = builder.add(to, stride)
 
 
 def _call(builder, name, kinds, args):

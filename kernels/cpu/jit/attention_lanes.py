@@ -1,6 +1,5 @@
-"""What attention's loops need of vectors beside `vectors`: tiles of few queries, and squares of
-numbers turned. Needs numba.
-"""
+"""Short vectors for tiles of few queries, and transposes: what the attention loops use beside
+`vectors`. Needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -38,27 +37,28 @@ def width(typing, like):
 
 
 @intrinsic
-def turn(typing, numbers, at, apart, turned, to, turned_apart):
-    """The square of SQUARE rows of a flat array, which begin `apart` numbers from one another from
-    `at` on, as columns of another array, whose rows lie `turned_apart` from `to` on."""
+def transpose(typing, numbers, at, stride, out, to, out_stride):
+    """Write the square of SQUARE rows of a flat array, which begin `stride` numbers from one
+    another from `at` on, as columns of another array, whose rows lie `out_stride` apart from `to`
+    on."""
 
     def emit(context, builder, signature, args):
-        numbers, at, apart, turned, to, turned_apart = args
+        numbers, at, stride, out, to, out_stride = args
         rows = []
         for i in range(SQUARE):
-            place = _place(context, builder, signature.args[0], numbers, at, apart, i)
+            place = _place(context, builder, signature.args[0], numbers, at, stride, i)
             rows.append(builder.load(place, align=4))
-        for i, row in enumerate(_turned(builder, rows)):
-            place = _place(context, builder, signature.args[3], turned, to, turned_apart, i)
+        for i, row in enumerate(_transposed(builder, rows)):
+            place = _place(context, builder, signature.args[3], out, to, out_stride, i)
             builder.store(row, place, align=4)
         return context.get_dummy_value()
 
     ints = [types.intp] * 2
-    return types.void(numbers, *ints, turned, *ints), emit
+    return types.void(numbers, *ints, out, *ints), emit
 
 
-def _turned(builder, rows):
-    """Blocks across the diagonal change places: the halves of the square, of these, and so on."""
+def _transposed(builder, rows):
+    """Swap blocks across the diagonal: halves of the square, halves of these, and so on."""
     size = SQUARE // 2
     while size:
         is_later = [i // size % 2 == 1 for i in range(SQUARE)]
@@ -76,7 +76,7 @@ def _picked(builder, x, y, places):
     return builder.shuffle_vector(x, y, ir.Constant(kind, places))
 
 
-def _place(context, builder, kind, array, at, apart, row):
+def _place(context, builder, kind, array, at, stride, row):
     data = context.make_array(kind)(context, builder, array).data
-    at = builder.add(at, builder.mul(apart, ir.Constant(_LONG, row)))
+    at = builder.add(at, builder.mul(stride, ir.Constant(_LONG, row)))
     return builder.bitcast(builder.gep(data, [at]), _SQUARE.as_pointer())

@@ -1,13 +1,13 @@
-"""Which instructions this process may use: what the processor and the system have, less what a
-setting takes away.
+"""Which instructions this process may use: those that the processor and the system support, unless
+a setting excludes them.
 
-Every choice of a kernel asks here. Names are those of LLVM without punctuation ("avx512f",
-"amxtile", "sse42"), whoever reports them. Loops are compiled for the same features, so a loop never
-uses an instruction that this module does not report.
+Every choice of a kernel depends on this module. Names are those of LLVM without punctuation
+("avx512f", "amxtile", "sse42"), whoever reports them. Loops are compiled for the same features, so
+a loop never uses an instruction that this module does not report.
 
-`FORKROOT_CPU_FEATURES` restricts a process to a level: sse4.2, avx2, avx512, avx512bf16 or amx.
-It is read once, before the first loop is compiled. It does not restrict torch and oneDNN, which
-read ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
+`FORKROOT_CPU_FEATURES` restricts a process to a level: sse4.2, avx2, avx512, avx512bf16 or amx. It
+is read once, before the first loop is compiled. It does not restrict torch and oneDNN, which read
+ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROCESSORS = {
     "amx": "x86-64-v4",
 }
 LEVELS = tuple(_LACKS)
-BFLOAT_TILES = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
+AMX_BF16 = "amxtile", "amxbf16", "avx512bw"  # what loops that multiply bfloat16 tiles use
 
 
 def has(*names: str) -> bool:
@@ -62,7 +62,7 @@ def fingerprint() -> str:
     """A short name of what loops are compiled for: code of one is not run where it differs."""
     from numba.core.registry import cpu_target
 
-    features()  # numba is told of a level
+    features()  # sets numba's level
     made_for = repr(cpu_target.target_context.codegen().magic_tuple())
     return hashlib.sha256(made_for.encode()).hexdigest()[:8]
 
@@ -80,7 +80,7 @@ def level() -> str:
 
 
 def _of_numba(level: str | None) -> frozenset[str]:
-    """What numba compiles for: it is told of a level, and follows settings of its own."""
+    """The instruction sets that numba compiles for. A level replaces numba's own settings."""
     import numba
     from llvmlite import binding
 
@@ -102,7 +102,7 @@ def _of_numba(level: str | None) -> frozenset[str]:
 
 
 def _of_torch() -> frozenset[str]:
-    """What torch reports, where there is no LLVM to ask."""
+    """What torch reports, where LLVM is missing."""
     import torch
 
     if not hasattr(torch.cpu, "get_capabilities"):

@@ -11,7 +11,7 @@ from numba import njit
 from .vectors import WIDE, exp2, larger, load, minus, over, plus, single, spread, store, times, wide
 
 SIGNATURE = "void(float32[:, ::1], float32[:, ::1])"
-_POWER = np.float32(1 / np.log(2))
+_LOG2_E = np.float32(1 / np.log(2))
 _LOWEST = np.float32(-126.0)  # whose power of two, and that of its negative, are normal numbers
 _compiled = njit(error_model="numpy", nogil=True)
 
@@ -36,7 +36,7 @@ def _gate(numbers, at, half, out, to, like):
 @_compiled
 def gated(gate, up, like):
     """silu(gate) * up, of two vectors like `like`, which is zeros."""
-    power = times(gate, spread(_POWER, like))
+    power = times(gate, spread(_LOG2_E, like))
     power = exp2(minus(like, larger(spread(_LOWEST, like), power)))
     bound = plus(spread(np.float32(1), like), power)
     return over(times(gate, up), bound)

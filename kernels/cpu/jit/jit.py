@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .kept import is_kept, keep
-from .loops import told
+from .code_cache import enable_cache, is_cached
+from .loops import notifying
 
 _log = logging.getLogger(__name__)
 _TRIED = 97  # numbers on which a compiled loop is tried: vectors of any width, and one left
@@ -50,10 +50,10 @@ def _is_norm_right() -> bool:
 def compiled(
     function: Callable[..., None], signature: str, is_reordered: bool = True
 ) -> Callable[..., None]:
-    """The function in machine code, which is kept for later processes where files can be.
+    """The function in machine code, which is cached for later processes where files can be written.
     is_reordered: whether its sums may be taken in any order."""
     found = dispatcher(function, is_reordered)
-    with told(function, is_kept(found, signature)):
+    with notifying(function, is_cached(found, signature)):
         found.compile(signature)
     found.disable_compile()
     loop: Callable[..., None] = found
@@ -66,5 +66,5 @@ def dispatcher(function: Callable[..., None], is_reordered: bool = True) -> Any:
 
     fastmath = _REORDERED if is_reordered else False
     found = numba.njit(fastmath=fastmath, nogil=True, error_model="numpy")(function)
-    keep(found)
+    enable_cache(found)
     return found

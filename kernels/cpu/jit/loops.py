@@ -1,5 +1,5 @@
-"""The loops that can be compiled ahead of their first use, how long each takes to compile, and who
-is told of each."""
+"""The loops that can be compiled ahead of their first use, how long each takes to compile, and
+listeners to be notified of each."""
 
 from __future__ import annotations
 
@@ -32,53 +32,55 @@ class Loop(NamedTuple):
 
 LOOPS = (
     Loop("blocks.layers", "blocks", 10.7, 6.2),
-    Loop("blocks.layers_halved", "blocks", 10.7, 6.2),
+    Loop("blocks.layers_bf16", "blocks", 10.7, 6.2),
     Loop("blocks.end", "blocks", 1.2, 0.3),
-    Loop("singles.attend", "blocks", 5.4, 0.8, "singles.SIGNATURES.float32"),
-    Loop("singles.attend", "blocks", 5.4, 0.8, "singles.SIGNATURES.bfloat16"),
+    Loop("decode_attention.attend", "blocks", 5.4, 0.8, "decode_attention.SIGNATURES.float32"),
+    Loop("decode_attention.attend", "blocks", 5.4, 0.8, "decode_attention.SIGNATURES.bfloat16"),
     Loop("norms.normalize", "blocks", 0.8, 0.2, "norms.SIGNATURE"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.float32"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.bfloat16"),
-    Loop("turns.turn", "blocks", 0.5, 0.2, "turns.SIGNATURE"),
+    Loop("rotary.apply_rotary", "blocks", 0.5, 0.2, "rotary.SIGNATURE"),
     Loop("gates.silu_mul", "blocks", 0.6, 0.2, "gates.SIGNATURE"),
-    Loop("strangers.plan", "plans", 0.3, 0.2, "strangers.SIGNATURE"),
-    Loop("tiles.attend", "tiles", 9.8, 7.2, "tiles.SIGNATURES.float32"),
-    Loop("tiles.attend", "tiles", 9.8, 7.2, "tiles.SIGNATURES.bfloat16"),
-    Loop("digit_tiles.attend", "tiles", 7.1, 4.9, "tiles.SIGNATURES.float32"),
-    Loop("bfloat_tiles.attend", "tiles", 7.1, 4.9, "tiles.SIGNATURES.bfloat16"),
-    Loop("panels.multiply", "panels", 3.5, 3.0, "panels.SIGNATURE"),
-    Loop("entries.paneled", "panels", 4.7, 2.6),
-    Loop("panels.multiply", "panels", 3.5, 3.0, "panels.HALVED_SIGNATURE"),
-    Loop("entries.halved", "panels", 4.7, 2.6),
-    Loop("thirds.multiply", "thirds", 7.2, 4.6, "thirds.SIGNATURE"),
-    Loop("entries.in_thirds", "thirds", 8.5, 2.6),
-    Loop("chains.feed_forward", "thirds", 9.6, 6.7),
-    Loop("draws.likeliest", "draws", 0.5, 0.2, "draws.LIKELIEST"),
-    Loop("draws.draw", "draws", 4.9, 4.8, "draws.DRAW"),
-    Loop("masks._hide", "masks", 0.3, 0.2, "masks._HIDE", is_reordered=True),
-    Loop("masks._find", "masks", 0.6, 0.4, "masks._FIND", is_reordered=True),
+    Loop("unshared_rows.plan", "plans", 0.3, 0.2, "unshared_rows.SIGNATURE"),
+    Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.float32"),
+    Loop("extend_attention.attend", "extend", 9.8, 7.2, "extend_attention.SIGNATURES.bfloat16"),
+    Loop("int8_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.float32"),
+    Loop(
+        "bf16_extend_attention.attend", "extend", 7.1, 4.9, "extend_attention.SIGNATURES.bfloat16"
+    ),
+    Loop("packed_linear.multiply", "packed", 3.5, 3.0, "packed_linear.SIGNATURE"),
+    Loop("entries.packed_f32", "packed", 4.7, 2.6),
+    Loop("packed_linear.multiply", "packed", 3.5, 3.0, "packed_linear.BF16_SIGNATURE"),
+    Loop("entries.packed_bf16", "packed", 4.7, 2.6),
+    Loop("bf16x3.multiply", "bf16x3", 7.2, 4.6, "bf16x3.SIGNATURE"),
+    Loop("entries.bf16x3_linear", "bf16x3", 8.5, 2.6),
+    Loop("fused_mlp.feed_forward", "bf16x3", 9.6, 6.7),
+    Loop("sampler.greedy", "sampler", 0.5, 0.2, "sampler.GREEDY"),
+    Loop("sampler.sample", "sampler", 4.9, 4.8, "sampler.SAMPLE"),
+    Loop("masks._apply_mask", "masks", 0.3, 0.2, "masks._APPLY_MASK", is_reordered=True),
+    Loop("masks._argmax", "masks", 0.6, 0.4, "masks._ARGMAX", is_reordered=True),
 )
 
 
 def listen(listener: Listener) -> None:
-    """Have it called for each loop from now on, in the thread that waits for it: before it is
-    compiled ("begun") and after ("done"), or once where it is in the cache ("kept")."""
+    """Call the listener for each loop from now on, in the thread that waits for it: before it is
+    compiled ("begun") and after ("done"), or once if it is in the cache ("kept")."""
     _listeners.append(listener)
 
 
-def tell(name: str, event: Event) -> None:
-    """Tell the listeners of a loop."""
+def notify(name: str, event: Event) -> None:
+    """Notify the listeners of a loop."""
     for listener in _listeners:
         listener(name, event)
 
 
 @contextmanager
-def told(function: Callable[..., None], is_kept: bool) -> Iterator[None]:
-    """Tell the listeners that a loop is compiled meanwhile, or read from where it is kept."""
+def notifying(function: Callable[..., None], is_cached: bool) -> Iterator[None]:
+    """Notify the listeners that a loop is compiled meanwhile, or loaded from the cache."""
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-    tell(name, "kept" if is_kept else "begun")
+    notify(name, "kept" if is_cached else "begun")
     try:
         yield
     finally:
-        if not is_kept:
-            tell(name, "done")
+        if not is_cached:
+            notify(name, "done")

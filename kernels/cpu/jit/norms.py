@@ -12,9 +12,9 @@ from numba import njit
 from .vectors import (
     NARROW,
     WIDE,
+    fma,
     load,
     narrow,
-    plus_products,
     single,
     spread,
     store,
@@ -44,27 +44,27 @@ def normalize(x, weight, eps, out):
 
 @_compiled
 def scale_of(x, at, dim, eps):
-    """What brings dim numbers from place `at` of x on to root mean square 1."""
+    """The factor that scales dim numbers of x, from index `at` on, to root mean square 1."""
     return np.float32(1) / np.sqrt(_squares(x, at, dim) / np.float32(dim) + eps)
 
 
 @_compiled
 def _squares(x, at, dim):
-    """The sum of the squares of dim numbers from place `at` of x on."""
+    """The sum of the squares of dim numbers of x, from index `at` on."""
     whole = dim // WIDE * WIDE
     most = whole + (dim - whole) // NARROW * NARROW
     total = wide()
     for i in range(0, whole, WIDE):
         number = load(x, at + i, total)
-        total = plus_products(total, number, number)
+        total = fma(total, number, number)
     some = narrow()
     for i in range(whole, most, NARROW):
         number = load(x, at + i, some)
-        some = plus_products(some, number, number)
+        some = fma(some, number, number)
     rest = single()
     for i in range(most, dim):
         number = load(x, at + i, rest)
-        rest = plus_products(rest, number, number)
+        rest = fma(rest, number, number)
     return summed(total) + summed(some) + summed(rest)
 
 

@@ -1,8 +1,8 @@
-"""Compiles loops in worker processes, several at a time, into numba's cache, from which whoever
-needs one reads it: in one process numba compiles one function at a time.
+"""Compiles loops in worker processes, several at a time, into numba's cache, from which other
+processes load them: in one process numba compiles one function at a time.
 
 Workers import numba and the loops' modules, and neither torch nor the program that runs here. What
-they do not compile is compiled by whoever needs it.
+they do not compile is compiled where it is first used.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .code_cache import has_cache, is_cached
 from .features import fingerprint
-from .kept import is_keeping, is_kept
-from .loops import Loop, tell
+from .loops import Loop, notify
 
 _START_SECONDS = 0.5  # until a worker compiles
 _LEAST_GAIN = 0.05  # of the time, for which another worker is started
 _PATIENCE = 600.0  # seconds without a word from any worker
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_HOMES = {"norms": "", "turns": "", "gates": "", "masks": "..sampling", "draws": "..sampling"}
+_HOMES = {"norms": "", "rotary": "", "gates": "", "masks": "..sampling", "sampler": "..sampling"}
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     "from importlib import import_module; import_module(sys.argv[2]).main()"
@@ -36,7 +36,7 @@ _START = (
 
 class Plan(NamedTuple):
     """loops: those that have to be compiled, in this order. num_workers: in so many processes; 0:
-    each by whoever needs it."""
+    each where it is first used."""
 
     loops: tuple[Loop, ...]
     num_workers: int
@@ -65,12 +65,12 @@ def plan(loops: Sequence[Loop], num_cores: int | None = None) -> Plan:
         compilers = [(loop, *compiler_of(loop)) for loop in loops]
     except Exception:  # whatever numba's version leads to: `jit.can_compile` logs it
         return Plan(tuple(loops), 0)
-    left = tuple(
-        loop for loop, compiler, signature in compilers if not is_kept(compiler, signature)
+    remaining = tuple(
+        loop for loop, compiler, signature in compilers if not is_cached(compiler, signature)
     )
-    if not all(is_keeping(compiler) for _, compiler, _ in compilers) or not _can_start():
-        return Plan(left, 0)
-    return Plan(left, num_workers(left, num_cores or available_cores()))
+    if not all(has_cache(compiler) for _, compiler, _ in compilers) or not _can_start():
+        return Plan(remaining, 0)
+    return Plan(remaining, num_workers(remaining, num_cores or available_cores()))
 
 
 def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
@@ -85,8 +85,8 @@ def num_workers(loops: Sequence[Loop], num_cores: int) -> int:
 
 
 def run(plan: Plan) -> None:
-    """Compile as planned; listeners are told of each loop. Ends the workers however it ends."""
-    left = list(plan.loops)
+    """Compile as planned and notify listeners of each loop. The workers are always ended."""
+    remaining = list(plan.loops)
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(selectors.DefaultSelector())
         for _ in range(plan.num_workers):
@@ -100,15 +100,15 @@ def run(plan: Plan) -> None:
                 return
             for key, _ in answers:
                 assert isinstance(key.fileobj, _Worker)
-                if not key.fileobj.advance(left):
+                if not key.fileobj.advance(remaining):
                     waiting.unregister(key.fileobj)
                     key.fileobj.close()
 
 
-def next_loop(left: Sequence[Loop], families: set[str]) -> Loop:
+def next_loop(remaining: Sequence[Loop], families: set[str]) -> Loop:
     """The longest loop, for a process that has compiled others of these families: one of these
     before any other."""
-    return max(left, key=lambda loop: (loop.family in families, loop.seconds))
+    return max(remaining, key=lambda loop: (loop.family in families, loop.seconds))
 
 
 def available_cores() -> int:
@@ -142,38 +142,38 @@ class _Worker:
         self._families: set[str] = set()
 
     def fileno(self) -> int:
-        """Where it answers."""
+        """The file descriptor of its answers."""
         return self._out
 
-    def advance(self, left: list[Loop]) -> bool:
-        """Take its answer and give it a loop of those that are left; False: it has none to do, or
-        cannot do any."""
+    def advance(self, remaining: list[Loop]) -> bool:
+        """Read its answer and send it the next loop; False: no loop is left for it, or it cannot
+        compile any."""
         data = os.read(self._out, 1 << 16)
         *answers, self._said = (self._said + data).split(b"\n")
         for answer in answers:
-            self._take(answer.decode(), left)
-        if not data or not left:
+            self._take(answer.decode(), remaining)
+        if not data or not remaining:
             return bool(data) and self._loop is not None
         if answers:
-            self._loop = next_loop(left, self._families)
-            left.remove(self._loop)
+            self._loop = next_loop(remaining, self._families)
+            remaining.remove(self._loop)
             self._families.add(self._loop.family)
-            tell(self._loop.name, "begun")
+            notify(self._loop.name, "begun")
             with contextlib.suppress(OSError):  # it is gone, and says so by its end
                 os.write(self._in, json.dumps(self._loop).encode() + b"\n")
         return True
 
     def close(self) -> None:
-        """End it at once: files of the cache are written whole or not at all."""
+        """Kill it: files of the cache are written whole or not at all."""
         with self._process as process:
             process.kill()
 
-    def _take(self, answer: str, left: list[Loop]) -> None:
+    def _take(self, answer: str, remaining: list[Loop]) -> None:
         """done: the loop is in the cache. failed: it is not. ready: it has just started."""
         if self._loop is not None and answer == "done":
-            tell(self._loop.name, "done")
+            notify(self._loop.name, "done")
         elif answer != f"ready {fingerprint()}":  # a full disk, or other settings than here
-            left.clear()
+            remaining.clear()
         self._loop = None
 
 
@@ -202,12 +202,12 @@ def _environment() -> dict[str, str]:
 
 def _makespan(loops: Sequence[Loop], num: int) -> float:
     """Seconds until so many workers have compiled these loops."""
-    left, busy = list(loops), [_START_SECONDS] * num
+    remaining, busy = list(loops), [_START_SECONDS] * num
     families: list[set[str]] = [set() for _ in busy]
-    while left:
+    while remaining:
         worker = busy.index(min(busy))
-        loop = next_loop(left, families[worker])
-        left.remove(loop)
+        loop = next_loop(remaining, families[worker])
+        remaining.remove(loop)
         busy[worker] += _seconds(loop, families[worker])
     return max(busy)
 

@@ -9,8 +9,8 @@ import queue
 import select
 import threading
 
+from .code_cache import is_cached
 from .features import fingerprint
-from .kept import is_kept
 from .loops import Loop
 from .precompile import compiler_of
 
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _read(lines: queue.SimpleQueue[bytes], parent: int) -> None:
-    """Hand on whole lines until there are no more. A fork of the parent may keep the pipe open."""
+    """Pass on whole lines until there are no more. A fork of the parent may keep the pipe open."""
     rest = b""
     while os.getppid() == parent:
         if select.select([0], [], [], _SECONDS_BETWEEN_LOOKS)[0]:
@@ -45,7 +45,7 @@ def _read(lines: queue.SimpleQueue[bytes], parent: int) -> None:
 def _compile(loop: Loop) -> bool:
     """Whether the loop is in the cache now. Another process may have put it there meanwhile."""
     compiler, signature = compiler_of(loop)
-    if not is_kept(compiler, signature):
+    if not is_cached(compiler, signature):
         compiler.compile(*([signature] if loop.signature else []))
         compiler, signature = compiler_of(loop)
-    return is_kept(compiler, signature)
+    return is_cached(compiler, signature)

@@ -1,7 +1,6 @@
-"""How loops over bfloat16 keys and values round what meets these in products: queries, and the
-softmax's weights. All of them round alike, so that a step gives the same numbers by any of them.
-Where no tiles of bfloat16 are multiplied, and for float32 keys, nothing is rounded. Needs numba.
-"""
+"""How loops over bfloat16 keys and values round queries and softmax weights. All of them round
+alike, so that a step gives the same numbers by any of them. Without AMX, and for float32 keys,
+nothing is rounded. Needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -14,11 +13,11 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from .features import BFLOAT_TILES, has
+from .features import AMX_BF16, has
 from .vectors import BELOW_HALF, all_lanes, polynomial, power_of_two, rounded_bits
 
 _INT = ir.IntType(32)
-_HAS_TILES = has(*BFLOAT_TILES)
+_HAS_AMX = has(*AMX_BF16)
 _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _COARSE = np.polynomial.Chebyshev.interpolate(
     lambda x: (np.exp2(x) - 1) / np.where(x, x, 1) + (x == 0) * math.log(2), 3, [0, 1]
@@ -30,13 +29,13 @@ _DOWN, _CURRENT = 1, 4  # ways to round
 
 @intrinsic
 def rounded_for(typing, x, kind):
-    """x as it meets numbers like `kind` in products: itself for float32; for uint16, the bits of
+    """x as it is multiplied by numbers like `kind`: itself for float32; for uint16, the bits of
     bfloat16, rounded to such numbers where tiles of these are multiplied, so that all loops round
     alike."""
 
     def emit(context, builder, signature, args):
         x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
+        if signature.args[1] != types.uint16 or not _HAS_AMX:
             return x
         bits = rounded_bits(builder, x)
         return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
@@ -46,12 +45,12 @@ def rounded_for(typing, x, kind):
 
 @intrinsic
 def weight_for(typing, x, kind):
-    """2**x as the softmax's weight of a key like `kind`: for float32 as `exp2` has it; for uint16,
+    """2**x as the softmax's weight of a key like `kind`: for float32 that of `exp2`; for uint16,
     where weights are rounded (`rounded_weight`), within 8e-6, and 1 for 0."""
 
     def emit(context, builder, signature, args):
         x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
+        if signature.args[1] != types.uint16 or not _HAS_AMX:
             return power_of_two(builder, x)
         return _by_registers(builder, x, _coarse_exp2)
 
@@ -60,12 +59,12 @@ def weight_for(typing, x, kind):
 
 @intrinsic
 def rounded_weight(typing, x, kind):
-    """A weight of `weight_for` as it meets values like `kind` in products: itself for float32; for
+    """A weight of `weight_for` as it is multiplied by values like `kind`: itself for float32; for
     uint16 rounded to bfloat16 where tiles of these are multiplied, halves up."""
 
     def emit(context, builder, signature, args):
         x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
+        if signature.args[1] != types.uint16 or not _HAS_AMX:
             return x
         bits = rounded_weight_bits(builder, x)
         return builder.bitcast(builder.and_(bits, all_lanes(bits.type, _UPPER)), x.type)
@@ -74,13 +73,14 @@ def rounded_weight(typing, x, kind):
 
 
 @intrinsic
-def peak_for(typing, x, kind):
-    """What powers of two of scores up to x go by: x itself, or the next integer where powers are
-    rounded (`rounded_for`): these are rounded alike below any integer."""
+def row_max_for(typing, x, kind):
+    """The row maximum that softmax weights are relative to: x itself, or the next integer where
+    weights are rounded (`rounded_for`), which scales them by a power of two and so keeps their
+    rounding."""
 
     def emit(context, builder, signature, args):
         x = args[0]
-        if signature.args[1] != types.uint16 or not _HAS_TILES:
+        if signature.args[1] != types.uint16 or not _HAS_AMX:
             return x
         kind, name = ir.FunctionType(x.type, [x.type]), f"llvm.ceil.v{x.type.count}f32"
         return builder.call(builder.module.declare_intrinsic(name, [], kind), [x])

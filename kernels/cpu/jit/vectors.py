@@ -42,7 +42,7 @@ _NEAR = 0.3
 
 
 class Vector(types.Type):
-    """So many lanes."""
+    """A vector of `width` float32 numbers."""
 
     def __init__(self, width: int) -> None:
         self.width = width
@@ -123,18 +123,18 @@ def spread(typing, number, like):
 
 
 @intrinsic
-def plus_product(typing, total, number, x):
+def fma_number(typing, total, number, x):
     """total + number * x, of a vector, a number and a vector."""
 
     def emit(context, builder, signature, args):
         total, number, x = args
-        return _plus_product(builder, total, _spread(builder, number, x.type), x)
+        return _fma(builder, total, _spread(builder, number, x.type), x)
 
     return total(total, types.float32, x), emit
 
 
 @intrinsic
-def plus_product_at(typing, total, array, at, x):
+def fma_at(typing, total, array, at, x):
     """total + array[at] * x, of a vector, a flat array's number and a vector. Numbers of the array
     as `load` takes them."""
 
@@ -145,17 +145,17 @@ def plus_product_at(typing, total, array, at, x):
         if signature.args[1].dtype == types.uint16:
             bits = builder.shl(builder.zext(number, _INT), ir.Constant(_INT, 16))
             number = builder.bitcast(bits, _FLOAT)
-        return _plus_product(builder, total, _spread(builder, number, x.type), x)
+        return _fma(builder, total, _spread(builder, number, x.type), x)
 
     return total(total, array, types.intp, x), emit
 
 
 @intrinsic
-def plus_products(typing, total, x, y):
+def fma(typing, total, x, y):
     """total + x * y, of three vectors."""
 
     def emit(context, builder, signature, args):
-        return _plus_product(builder, *args)
+        return _fma(builder, *args)
 
     return total(total, x, y), emit
 
@@ -180,15 +180,15 @@ fetch, fetch_far = _fetch_to(3), _fetch_to(2)  # a place of a flat array, or beh
 
 
 @intrinsic
-def seen(typing, x, lows, highs, at):
+def mask_range(typing, x, lows, highs, at):
     """x in lanes in which low <= at < high, -inf in the others."""
 
     def emit(context, builder, signature, args):
         x, lows, highs, at = args
         at = _spread(builder, at, x.type)
         is_above = builder.fcmp_ordered("<=", lows, at)
-        is_seen = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
-        return builder.select(is_seen, x, all_lanes(x.type, -math.inf))
+        is_visible = builder.and_(is_above, builder.fcmp_ordered("<", at, highs))
+        return builder.select(is_visible, x, all_lanes(x.type, -math.inf))
 
     return x(x, x, x, types.float32), emit
 
@@ -309,7 +309,7 @@ def rounded_bits(builder, x):
     return builder.select(builder.fcmp_unordered("uno", x, x), all_lanes(ints, _NAN), rounded)
 
 
-def _plus_product(builder, total, x, y):
+def _fma(builder, total, x, y):
     return builder.fadd(total, builder.fmul(x, y, flags=_FUSED), flags=_FUSED)
 
 
@@ -317,7 +317,7 @@ def polynomial(builder, x, coefficients):
     """Coefficients from the constant one on."""
     result = all_lanes(x.type, coefficients[-1])
     for coefficient in coefficients[-2::-1]:
-        result = _plus_product(builder, all_lanes(x.type, coefficient), result, x)
+        result = _fma(builder, all_lanes(x.type, coefficient), result, x)
     return result
 
 

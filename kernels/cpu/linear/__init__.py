@@ -1,6 +1,6 @@
-"""Matrix products on a CPU, and what layers do to rows: norms, rotary positions, gates.
+"""Linear layers on a CPU, and row-wise operations: norms, rotary positions, gates.
 
-Entry: `products.Products`, which picks the fastest layout of a matrix; `rows.Rows`.
+Entry: `linear.LinearFactory`, which picks the fastest kernel for a weight; `rows.Rows`.
 May import `kernels.cpu.jit`, `kernels.cpu.loops` and `kernels.cpu.attention`.
 Never knows a model.
 """

@@ -1,5 +1,5 @@
-"""Products of half-precision numbers with a fixed matrix on a CPU: by instructions for them, where
-the processor has some, or in float32."""
+"""Linear kernels for half precision on a CPU: by its instructions, where the processor has some, or
+in float32."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ _INSTRUCTIONS = {torch.bfloat16: ("avx512bf16", "bf16"), torch.float16: ("avx512
 HALVES = frozenset(_INSTRUCTIONS)
 
 
-class _Product(Protocol):
+class _LinearKernel(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
 
-class Packed:
-    """By oneDNN, with the matrix packed once in its own order."""
+class OneDnnLinear:
+    """By oneDNN, with the weight packed once in its own order."""
 
     def __init__(self, weight: Tensor) -> None:
         self._matrix = torch.ops.mkldnn._reorder_linear_weight(weight, _PACKED_ROWS)
         self._multiply = torch.ops.mkldnn._linear_pointwise
 
     def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
-        return product
+        result: Tensor = self._multiply(x, self._matrix, None, "none", [], "")
+        return result
 
     def add_to(self, total: Tensor, x: Tensor) -> None:
         total += self(x)
 
 
-class Converted:
-    """By the product of the same matrix in float32, for half-precision rows: sums are rounded once.
+class ConvertedLinear:
+    """By a float32 kernel of the same weight, for half-precision rows: sums are rounded once.
 
-    inner: of the weight in float32. A bfloat16 weight keeps its size (`Halved`), a float16 one
-    takes twice as much.
+    inner: of the weight in float32. A bfloat16 weight keeps its size (`PackedBf16Linear`), a
+    float16 one takes twice as much.
     """
 
-    def __init__(self, inner: _Product) -> None:
+    def __init__(self, inner: _LinearKernel) -> None:
         self.inner = inner
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -70,6 +70,6 @@ def can_pack(dtype: torch.dtype) -> bool:
     processor and settings: tried on a small matrix."""
     weight = torch.ones(_TRIED, _TRIED, dtype=dtype)
     try:
-        return torch.equal(Packed(weight)(weight), torch.full_like(weight, _TRIED))
+        return torch.equal(OneDnnLinear(weight)(weight), torch.full_like(weight, _TRIED))
     except (RuntimeError, AttributeError):
         return False

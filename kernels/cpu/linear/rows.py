@@ -1,4 +1,4 @@
-"""What layers do to rows of numbers beside products and attention: by torch and compiled loops, or
+"""Row-wise operations of layers beside linear layers and attention: by torch and compiled loops, or
 by the kernels of a GPU (`kernels.gpu.rows`)."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Norm(Protocol):
         """x [tokens, dim], or [tokens, heads, dim]; into `out`, which may be x, or a new tensor."""
 
 
-class Mix(Protocol):
-    """A mixture of experts whose matrices lie in one piece."""
+class FusedMoE(Protocol):
+    """A mixture of experts whose weights lie in one tensor."""
 
     def __call__(
         self, x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor
@@ -34,18 +34,18 @@ class Mix(Protocol):
 
 
 class Rows(Protocol):
-    """What a device does to rows."""
+    """Row-wise operations on one device."""
 
     @property
-    def mix(self) -> Mix | None:
+    def fused_moe(self) -> FusedMoE | None:
         """None: each expert is computed by itself."""
 
     def norm(self, weight: Tensor, eps: float) -> Norm:
         """The norm with a weight."""
 
-    def turn(self, x: Tensor, angles: Tensor) -> None:
-        """Turn the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by complex numbers
-        [tokens, 1, dim / 2]."""
+    def apply_rotary(self, x: Tensor, cos_sin: Tensor) -> None:
+        """Rotate the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by complex
+        cos_sin [tokens, 1, dim / 2]."""
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         """silu(gate) * up for rows [tokens, gate then up]: [tokens, half]; may spoil the rows."""
@@ -54,7 +54,7 @@ class Rows(Protocol):
 class PlainRows:
     """The `Rows` of any device; on a CPU with compiled loops where these are quicker."""
 
-    mix: Mix | None = None
+    fused_moe: FusedMoE | None = None
 
     @staticmethod
     def norm(weight: Tensor, eps: float) -> Norm:
@@ -62,23 +62,25 @@ class PlainRows:
         return CompiledNorm(weight, eps) if _has_loops(weight) else PlainNorm(weight, eps)
 
     @staticmethod
-    def turn(x: Tensor, angles: Tensor) -> None:
-        """As `Rows.turn`."""
+    def apply_rotary(x: Tensor, cos_sin: Tensor) -> None:
+        """As `Rows.apply_rotary`."""
         if _has_loops(x) and x.stride(-1) == 1:
-            _turning()(x.numpy(), torch.view_as_real(angles).contiguous().view(len(x), -1).numpy())
+            _rotary_loop()(
+                x.numpy(), torch.view_as_real(cos_sin).contiguous().view(len(x), -1).numpy()
+            )
             return
         pairs = x.view(*x.shape[:-1], -1, 2)
         if x.dtype is torch.float32:
-            torch.view_as_complex(pairs).mul_(angles)
+            torch.view_as_complex(pairs).mul_(cos_sin)
         else:  # there are no complex numbers of half precision
-            pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()).mul_(angles)))
+            pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.float()).mul_(cos_sin)))
 
     @staticmethod
     def silu_mul(gate_up: Tensor) -> Tensor:
         """As `Rows.silu_mul`."""
         if _has_loops(gate_up):
             out = gate_up.new_empty(len(gate_up), gate_up.shape[1] // 2)
-            _gating()(gate_up.contiguous().numpy(), out.numpy())
+            _silu_mul_loop()(gate_up.contiguous().numpy(), out.numpy())
             return out
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate).mul_(up)
@@ -126,7 +128,7 @@ def _has_loops(x: Tensor) -> bool:
 
 
 @functools.cache
-def _gating() -> Callable[..., None]:
+def _silu_mul_loop() -> Callable[..., None]:
     """The loop for `silu_mul`."""
     from ..jit import gates
 
@@ -134,8 +136,8 @@ def _gating() -> Callable[..., None]:
 
 
 @functools.cache
-def _turning() -> Callable[..., None]:
-    """The loop for `turn`."""
-    from ..jit import turns
+def _rotary_loop() -> Callable[..., None]:
+    """The loop for `apply_rotary`."""
+    from ..jit import rotary
 
-    return compiled(turns.turn, turns.SIGNATURE, is_reordered=False)
+    return compiled(rotary.apply_rotary, rotary.SIGNATURE, is_reordered=False)

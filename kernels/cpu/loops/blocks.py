@@ -1,8 +1,8 @@
 """The layers of a decoder over few rows: compiled loops that call one another.
 
-All that they read and write is handed over by address, in records of one layer and of one step.
-`layers` reads as the layer's diagram. Rows are float32; keys and values are such numbers, or the
-bits of bfloat16 ones (`layers_halved`). Only on a CPU; needs numba.
+All inputs and outputs are passed by address, in records of one layer and of one step. `layers`
+reads as the layer's diagram. Rows are float32; keys and values are float32, or the bits of bfloat16
+numbers (`layers_bf16`). Only on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -13,67 +13,68 @@ from __future__ import annotations
 import numpy as np
 from numba import carray, njit  # type: ignore[attr-defined]
 
-from ..jit import gates, norms, turns
+from ..jit import gates, norms, rotary
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
-from . import singles, slots
-from .chains import CHAIN, LEAST
+from . import decode_attention, slots
 from .entries import MATRIX
+from .fused_mlp import FUSED_MLP, LEAST
 
-# One layer. Norms and matrices (`entries.MATRIX`) are addresses; head_norm: 0 for none. feed: the
-# address of a CHAIN of all that stands behind the attention, for many rows; 0 for none. read: which
-# READ is its own.
+# One layer. Norms and matrices (`entries.MATRIX`) are addresses; head_norm: 0 for none. mlp: the
+# address of a FUSED_MLP, the feed-forward for many rows; 0 for none. read: the index of its READ.
 LAYER = record(
-    "attention_norm head_norm ffn_norm qkv out gate_up down feed"
+    "attention_norm head_norm ffn_norm qkv out gate_up down mlp"
     " hidden num_heads num_kv_heads dim ffn read",
     "eps scale",
 )
-# A step: x [rows, hidden], which is changed; turns [num_turns, dim]; positions and slots [rows];
-# keys and values of the first layer [2, kv_heads, num_slots, dim] and how many bytes further on
-# those of the next are; room for turns [rows, dim], for what stands between products and attention,
-# and, of MOST rows, for what stands between products; and the step's READs, one for each window.
+# A step: x [rows, hidden], which is changed; cos_sin_cache [num_positions, dim]; positions and
+# slots [rows]; keys and values of the first layer [2, kv_heads, num_slots, dim] and the offset in
+# bytes of the next layer's; buffers for cos_sin [rows, dim], for inputs and outputs of attention,
+# and, of MOST rows, for results between linear layers; and the step's READs, one for each window.
 STEP = record(
-    "rows x turns num_turns positions slots kv kv_step num_slots"
-    " angles qkv seen total normed gate_up gated reads"
+    "rows x cos_sin_cache num_positions positions slots kv kv_step num_slots"
+    " cos_sin qkv attn_out lse normed gate_up gated reads"
 )
-# What single tokens read, see `parts.TokenPart`.
+# What decode tokens read, see `work_items.DecodeItem`.
 READ = record("tokens table num_rows width rows firsts ends")
-# A norm and the matrix behind it, by their addresses; hidden: numbers of a row.
+# A norm and the matrix after it, by their addresses; hidden: numbers of a row.
 END = record("norm matrix hidden", "eps")
 ENTER, ATTEND, LEAVE = 1, 2, 4  # what `layers` does of each layer
-MOST = 256  # rows that go from product to product while they are in near caches
+MOST = 256  # rows that pass from one linear layer to the next in near caches
 _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
-_matrix_at, _chain_at, _end_at = records(MATRIX), records(CHAIN), records(END)
-_normalize, _turn = _compiled(norms.normalize), _compiled(turns.turn)
-_write, _attend, _silu_mul = (_compiled(f) for f in (slots.write, singles.attend, gates.silu_mul))
+_matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
+_normalize, _apply_rotary = _compiled(norms.normalize), _compiled(rotary.apply_rotary)
+_write, _attend, _silu_mul = (
+    _compiled(f) for f in (slots.write, decode_attention.attend, gates.silu_mul)
+)
 
 
-def layers(first_layer, first, last, step_at, parts):
-    """Layers first:last of those that begin at an address, or some parts of each."""
-    _layers(first_layer, first, last, step_at, parts, np.float32(0))
+def layers(first_layer, first, last, step_at, stages):
+    """Layers first:last of those that begin at an address, or some stages of each."""
+    _layers(first_layer, first, last, step_at, stages, np.float32(0))
 
 
-def layers_halved(first_layer, first, last, step_at, parts):
+def layers_bf16(first_layer, first, last, step_at, stages):
     """The same where keys and values are bfloat16."""
-    _layers(first_layer, first, last, step_at, parts, np.uint16(0))
+    _layers(first_layer, first, last, step_at, stages, np.uint16(0))
 
 
 @_compiled
-def _layers(first_layer, first, last, step_at, parts, kind):
+def _layers(first_layer, first, last, step_at, stages, kind):
     """kind: a number as the pool has them."""
     all_layers = carray(_layer_at(first_layer), last)
     step = carray(_step_at(step_at), 1)[0]
-    if first == 0 and parts & ENTER:
-        _collect_turns(step, all_layers[0].dim)
+    if first == 0 and stages & ENTER:
+        _gather_cos_sin(step, all_layers[0].dim)
     for i in range(first, last):
         layer = all_layers[i]
         kv = step.kv + i * step.kv_step
-        if parts & ENTER:
+        if stages & ENTER:
             for start in range(0, step.rows, MOST):
                 _enter_attention(layer, step, (kv, kind), start, min(MOST, step.rows - start))
-        if parts & ATTEND:
-            _attend_singles(layer, step, (kv, kind))
-        if parts & LEAVE:
+        if stages & ATTEND:
+            _attend_decode(layer, step, (kv, kind))
+        if stages & LEAVE:
             for start in range(0, step.rows, MOST):
                 _leave_attention(layer, step, start, min(MOST, step.rows - start))
 
@@ -82,56 +83,57 @@ def end(end_at, x_at, rows, out_at, normed_at):
     """x [rows, hidden] -> norm -> matrix -> out; normed [rows, hidden] stands between these."""
     it = carray(_end_at(end_at), 1)[0]
     _norm(it, it.norm, x_at, rows, normed_at)
-    _product(it.matrix, normed_at, rows, out_at, 0)
+    _linear(it.matrix, normed_at, rows, out_at, 0)
 
 
 @_compiled
-def _collect_turns(step, dim):
-    """Of each row that at its position; NaN where there is none, which ends a sequence."""
+def _gather_cos_sin(step, dim):
+    """Rotary factors of each row by its position; NaN for a position out of range, which ends a
+    sequence."""
     positions = carray(longs(step.positions), step.rows)
-    turns = carray(floats(step.turns), (step.num_turns, dim))
-    angles = carray(floats(step.angles), (step.rows, dim))
+    cos_sin_cache = carray(floats(step.cos_sin_cache), (step.num_positions, dim))
+    cos_sin = carray(floats(step.cos_sin), (step.rows, dim))
     for row in range(step.rows):
         position = positions[row]
-        is_known = 0 <= position < step.num_turns
+        is_known = 0 <= position < step.num_positions
         for i in range(dim):
-            angles[row, i] = turns[position, i] if is_known else np.float32(np.nan)
+            cos_sin[row, i] = cos_sin_cache[position, i] if is_known else np.float32(np.nan)
 
 
 @_compiled
 def _enter_attention(layer, step, kv, start, rows):
-    """norm -> queries, keys and values -> norms of heads -> turns; keys and values go into their
-    slots. For so many rows from `start` on."""
-    num_turned, dim = layer.num_heads + layer.num_kv_heads, layer.dim
-    num_heads = num_turned + layer.num_kv_heads
+    """norm -> queries, keys and values -> norms of heads -> rotary; keys and values are written
+    into their slots. For so many rows from `start` on."""
+    num_rotated, dim = layer.num_heads + layer.num_kv_heads, layer.dim
+    num_heads = num_rotated + layer.num_kv_heads
     qkv_at = _row(step.qkv, start, num_heads * dim)
     _norm(layer, layer.attention_norm, _row(step.x, start, layer.hidden), rows, step.normed)
-    _product(layer.qkv, step.normed, rows, qkv_at, 0)
+    _linear(layer.qkv, step.normed, rows, qkv_at, 0)
     qkv = carray(floats(qkv_at), (rows, num_heads, dim))
-    turned = qkv[:, :num_turned]
+    rotated = qkv[:, :num_rotated]
     if layer.head_norm:
-        weight = carray(floats(layer.head_norm), (num_turned, dim))
-        _normalize(turned, weight, layer.eps, turned)
-    _turn(turned, carray(floats(step.angles), (step.rows, dim))[start : start + rows])
+        weight = carray(floats(layer.head_norm), (num_rotated, dim))
+        _normalize(rotated, weight, layer.eps, rotated)
+    _apply_rotary(rotated, carray(floats(step.cos_sin), (step.rows, dim))[start : start + rows])
     kv_at, kind = kv
     pool = carray(numbers_like(kv_at, kind), (2 * layer.num_kv_heads, step.num_slots, dim))
-    places = carray(longs(step.slots), step.rows)[start : start + rows]
-    _write(pool, places, qkv[:, layer.num_heads :])
+    kv_size = carray(longs(step.slots), step.rows)[start : start + rows]
+    _write(pool, kv_size, qkv[:, layer.num_heads :])
 
 
 @_compiled
-def _attend_singles(layer, step, kv):
+def _attend_decode(layer, step, kv):
     read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
     heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
     qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
-    (kv_at, kind), places = kv, 2 * kv_heads * step.num_slots * dim
+    (kv_at, kind), kv_size = kv, 2 * kv_heads * step.num_slots * dim
     pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
     _attend(
         qkv[:, :heads],
         pool[:kv_heads],
-        carray(numbers_like(kv_at, kind), places)[places // 2 :],
-        carray(floats(step.seen), (rows, heads, dim)),
-        carray(floats(step.total), (rows, heads)),
+        carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
+        carray(floats(step.attn_out), (rows, heads, dim)),
+        carray(floats(step.lse), (rows, heads)),
         carray(longs(read.tokens), rows),
         carray(ints(read.table), (read.num_rows, read.width)),
         carray(ints(read.rows), rows),
@@ -146,19 +148,19 @@ def _attend_singles(layer, step, kv):
 
 @_compiled
 def _leave_attention(layer, step, start, rows):
-    """What was attended to -> out, and norm -> gate and up -> silu(gate) * up -> down, each added
-    to x. For so many rows from `start` on."""
+    """Attention's output -> out, and norm -> gate and up -> silu(gate) * up -> down, each added to
+    x. For so many rows from `start` on."""
     ffn, x = layer.ffn, _row(step.x, start, layer.hidden)
-    seen = _row(step.seen, start, layer.num_heads * layer.dim)
-    _product(layer.out, seen, rows, x, 1)
-    if layer.feed and rows >= LEAST:
-        enter(carray(_chain_at(layer.feed), 1)[0].entry, layer.feed, x, rows, x, 1)
+    attn_out = _row(step.attn_out, start, layer.num_heads * layer.dim)
+    _linear(layer.out, attn_out, rows, x, 1)
+    if layer.mlp and rows >= LEAST:
+        enter(carray(_mlp_at(layer.mlp), 1)[0].entry, layer.mlp, x, rows, x, 1)
         return
     _norm(layer, layer.ffn_norm, x, rows, step.normed)
-    _product(layer.gate_up, step.normed, rows, step.gate_up, 0)
+    _linear(layer.gate_up, step.normed, rows, step.gate_up, 0)
     gated = carray(floats(step.gated), (rows, ffn))
     _silu_mul(carray(floats(step.gate_up), (rows, 2 * ffn)), gated)
-    _product(layer.down, step.gated, rows, x, 1)
+    _linear(layer.down, step.gated, rows, x, 1)
 
 
 @_compiled
@@ -176,7 +178,7 @@ def _norm(sizes, weight, x_at, rows, normed_at):
 
 
 @_compiled
-def _product(matrix_at, x, rows, out, is_added):
-    """x [rows, depth] times a matrix into out [rows, width], or added to it, by its entry."""
+def _linear(matrix_at, x, rows, out, is_added):
+    """out [rows, width] = x [rows, depth] times a matrix, or added to it, by its entry."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
     enter(matrix.entry, matrix_at, x, rows, out, is_added)

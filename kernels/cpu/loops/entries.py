@@ -1,5 +1,5 @@
-"""Products with a fixed matrix as compiled code calls them: by address, a bias included. Only for
-float32 on a CPU; needs numba."""
+"""Linear layers as compiled code calls them: by address, with the bias. Only for float32 on a CPU;
+needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="call-arg, var-annotated"
@@ -9,42 +9,42 @@ from __future__ import annotations
 from numba import carray, njit  # type: ignore[attr-defined]
 
 from ..jit.addresses import floats, record, records, words
-from . import panels, thirds
+from . import bf16x3, packed_linear
 
-# A matrix [depth, width] in panels of so many numbers in all; thirds: of each number, where it is
-# split into some; row_parts: of each number of rows. bias: 0 for none.
-MATRIX = record("entry depth width panels num_numbers num_panels thirds row_parts bias")
+# A packed matrix [depth, width] of so many numbers in all. weight_terms: bfloat16 terms of each
+# number where it is split; row_terms: of each number of rows. bias: 0 for none.
+MATRIX = record("entry depth width weights num_numbers num_panels weight_terms row_terms bias")
 _compiled = njit(error_model="numpy", nogil=True)
 _matrix_at = records(MATRIX)
-_by_panels, _by_thirds = _compiled(panels.multiply), _compiled(thirds.multiply)
+_multiply_packed, _multiply_bf16x3 = _compiled(packed_linear.multiply), _compiled(bf16x3.multiply)
 
 
-def paneled(matrix_at, x_at, rows, out_at, is_added):
-    """By `panels`: out [rows, width] is x [rows, depth] times the matrix, and the bias; or what it
-    was before is added."""
+def packed_f32(matrix_at, x_at, rows, out_at, is_added):
+    """By `packed_linear`: out [rows, width] is x [rows, depth] times the matrix, plus the bias,
+    plus its old value if is_added."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
-    numbers = carray(floats(matrix.panels), matrix.num_numbers)
+    numbers = carray(floats(matrix.weights), matrix.num_numbers)
     x, out = _ends(matrix, x_at, rows, out_at)
-    _by_panels(x, numbers, out, is_added != 0, 0, matrix.num_panels)
+    _multiply_packed(x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 
 
-def halved(matrix_at, x_at, rows, out_at, is_added):
-    """The same, of bfloat16 numbers."""
+def packed_bf16(matrix_at, x_at, rows, out_at, is_added):
+    """The same, of bfloat16 weights."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
-    numbers = carray(words(matrix.panels), matrix.num_numbers)
+    numbers = carray(words(matrix.weights), matrix.num_numbers)
     x, out = _ends(matrix, x_at, rows, out_at)
-    _by_panels(x, numbers, out, is_added != 0, 0, matrix.num_panels)
+    _multiply_packed(x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 
 
-def in_thirds(matrix_at, x_at, rows, out_at, is_added):
-    """By `thirds`."""
+def bf16x3_linear(matrix_at, x_at, rows, out_at, is_added):
+    """By `bf16x3`."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
-    numbers = carray(words(matrix.panels), matrix.num_numbers)
+    numbers = carray(words(matrix.weights), matrix.num_numbers)
     x, out = _ends(matrix, x_at, rows, out_at)
-    parts = matrix.thirds, matrix.row_parts
-    _by_thirds(*parts, x, numbers, out, is_added != 0, 0, matrix.num_panels)
+    terms = matrix.weight_terms, matrix.row_terms
+    _multiply_bf16x3(*terms, x, numbers, out, is_added != 0, 0, matrix.num_panels)
     _add_bias(matrix, out)
 
 

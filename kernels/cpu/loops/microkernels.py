@@ -17,7 +17,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-CHUNK = 8  # numbers of a row that are adjacent in packed rows
+CHUNK = 8  # adjacent numbers of a row in packed rows
 _LINE = 64  # bytes of a cache line
 _FLOAT, _INT, _LONG = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 _SHORT, _BYTES = ir.IntType(16), ir.IntType(8).as_pointer()
@@ -26,8 +26,8 @@ _FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
 
 
 class Shape(NamedTuple):
-    """What a tile is multiplied by. panels: so many at a time. streams: it prefetches from so many
-    places in each; hardware then prefetches behind each of these, too."""
+    """What a tile is multiplied by. panels: so many at a time. streams: so many addresses are
+    prefetched in each; hardware then prefetches behind each of these, too."""
 
     panels: int
     streams: int
@@ -41,26 +41,26 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 
     - height: a key of `shapes`.
     - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
-    - panels, at, apart, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
+    - panels, at, stride, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
       of the first panel begins in it, and how many numbers later that of the next one.
-    - ahead, ahead_at, step: flat array, where the tile's share of what is prefetched into the
+    - ahead, ahead_at, step: flat array, where the part that this tile prefetches into the
       second cache begins in it, and how many numbers that is for each of `depth`; a tile of several
       panels prefetches as much in each.
-    - sums, to, sums_apart: flat float32 array, where [height, lanes] of the first panel begins in
+    - sums, to, sums_stride: flat float32 array, where [height, lanes] of the first panel begins in
       it, and how many numbers later that of the next one.
     - is_first: whether sums are overwritten; otherwise added to.
     """
 
     @intrinsic
-    def meet(
-        typing, height, rows, start, panels, at, apart, depth, ahead, ahead_at, step, sums, to,
-        sums_apart, is_first,
+    def accumulate_tile(
+        typing, height, rows, start, panels, at, stride, depth, ahead, ahead_at, step, sums, to,
+        sums_stride, is_first,
     ):  # fmt: skip
         def emit(context, builder, signature, args):
-            def places(array, at, apart, num):
+            def pointers(array, at, stride, num):
                 """Pointers to the first number of so many panels."""
                 data = context.make_array(signature.args[array])(context, builder, args[array]).data
-                shifts = (builder.mul(args[apart], ir.Constant(_LONG, i)) for i in range(num))
+                shifts = (builder.mul(args[stride], ir.Constant(_LONG, i)) for i in range(num))
                 return [builder.gep(data, [builder.add(args[at], shift)]) for shift in shifts]
 
             after = builder.append_basic_block("tile.end")
@@ -71,9 +71,9 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
                 switch.add_case(ir.Constant(_LONG, height), block)
                 builder.position_at_end(block)
                 tile = _Tile(builder, height, shape, lanes, near)
-                tile.prefetch(places(7, 8, 5, num), args[9], args[6])
-                tile.add_up(places(1, 2, 2, 1)[0], places(3, 4, 5, num), args[6])
-                tile.store(places(10, 11, 12, num), args[13])
+                tile.prefetch(pointers(7, 8, 5, num), args[9], args[6])
+                tile.add_up(pointers(1, 2, 2, 1)[0], pointers(3, 4, 5, num), args[6])
+                tile.store(pointers(10, 11, 12, num), args[13])
                 builder.branch(after)
             builder.position_at_end(after)
             return context.get_dummy_value()
@@ -82,7 +82,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
         tiles = (long, rows, long, panels, long, long, long)
         return types.void(*tiles, ahead, long, long, sums, long, long, types.boolean), emit
 
-    return meet
+    return accumulate_tile
 
 
 class _Tile:
@@ -100,20 +100,20 @@ class _Tile:
         for total in (total for sums in self._sums for total in sums):
             builder.store(self._zeros, total)
 
-    def prefetch(self, places: Any, step: Any, depth: Any) -> None:
+    def prefetch(self, pointers: Any, step: Any, depth: Any) -> None:
         """Set where prefetching begins, in each panel, and how far it advances."""
-        builder, (lines, every) = self._builder, self._lines(places[0])
-        apart = builder.sdiv(builder.mul(step, depth), ir.Constant(_LONG, self._streams))
+        builder, (lines, every) = self._builder, self._lines(pointers[0])
+        stride = builder.sdiv(builder.mul(step, depth), ir.Constant(_LONG, self._streams))
         step = builder.mul(step, ir.Constant(_LONG, every))
         self._step = builder.sdiv(step, ir.Constant(_LONG, lines))
         self._ahead = [
-            [cgutils.alloca_once(builder, place.type) for _ in range(self._streams)]
-            for place in places
+            [cgutils.alloca_once(builder, pointer.type) for _ in range(self._streams)]
+            for pointer in pointers
         ]
-        for place, aheads in zip(places, self._ahead, strict=True):
+        for pointer, aheads in zip(pointers, self._ahead, strict=True):
             for i, ahead in enumerate(aheads):
-                start = builder.mul(apart, ir.Constant(_LONG, i))
-                builder.store(builder.gep(place, [start]), ahead)
+                start = builder.mul(stride, ir.Constant(_LONG, i))
+                builder.store(builder.gep(pointer, [start]), ahead)
 
     def add_up(self, rows: Any, panels: Any, depth: Any) -> None:
         """Whole chunks, then what is left of the last one."""
@@ -130,12 +130,12 @@ class _Tile:
             at = builder.add(builder.mul(num, chunk), loop.index)
             self._add(builder.gep(rest, [loop.index]), self._rows_of(panels, at), 0)
 
-    def store(self, places: Any, is_first: Any) -> None:
-        """Add the sums to what is in these places."""
+    def store(self, pointers: Any, is_first: Any) -> None:
+        """Add the sums to what these pointers point to."""
         builder, kind = self._builder, self._kind.as_pointer()
-        for sums, place in zip(self._sums, places, strict=True):
+        for sums, pointer in zip(self._sums, pointers, strict=True):
             for i, total in enumerate(sums):
-                to = builder.gep(place, [ir.Constant(_LONG, i * self._lanes)])
+                to = builder.gep(pointer, [ir.Constant(_LONG, i * self._lanes)])
                 to = builder.bitcast(to, kind)
                 before = builder.select(is_first, self._zeros, builder.load(to, align=4))
                 builder.store(builder.fadd(before, builder.load(total)), to, align=4)
@@ -167,42 +167,42 @@ class _Tile:
                 self._fetch(self._builder.gep(panel, [ir.Constant(_LONG, at)]), _FIRST)
 
     def _prefetch_far(self, d: int) -> None:
-        """As many lines as a row of a panel has; streams take turns."""
+        """As many lines as a row of a panel has; streams alternate."""
         builder = self._builder
         lines, every = self._lines(builder.load(self._ahead[0][0]))
         for i in range(lines if d % every == 0 else 0):
             for aheads in self._ahead:
                 ahead = aheads[(d // every * lines + i) % self._streams]
-                place = builder.load(ahead)
-                self._fetch(place, _SECOND)
-                builder.store(builder.gep(place, [self._step]), ahead)
+                pointer = builder.load(ahead)
+                self._fetch(pointer, _SECOND)
+                builder.store(builder.gep(pointer, [self._step]), ahead)
 
-    def _lines(self, place: Any) -> tuple[int, int]:
+    def _lines(self, pointer: Any) -> tuple[int, int]:
         """How many cache lines a row of a panel has, at least one, and how many rows a line."""
-        size = self._lanes * (2 if place.type.pointee == _SHORT else 4)
+        size = self._lanes * (2 if pointer.type.pointee == _SHORT else 4)
         return max(size // _LINE, 1), max(_LINE // size, 1)
 
     def _columns(self, panel: Any, d: int) -> Any:
         """A row of a panel, as float32."""
         builder, lanes = self._builder, self._lanes
-        place = builder.gep(panel, [ir.Constant(_LONG, d * lanes)])
-        if place.type.pointee != _SHORT:
-            return builder.load(builder.bitcast(place, self._kind.as_pointer()), align=4)
+        pointer = builder.gep(panel, [ir.Constant(_LONG, d * lanes)])
+        if pointer.type.pointee != _SHORT:
+            return builder.load(builder.bitcast(pointer, self._kind.as_pointer()), align=4)
         shorts, ints = ir.VectorType(_SHORT, lanes), ir.VectorType(_INT, lanes)
-        bits = builder.load(builder.bitcast(place, shorts.as_pointer()), align=2)
+        bits = builder.load(builder.bitcast(pointer, shorts.as_pointer()), align=2)
         bits = builder.shl(builder.zext(bits, ints), ir.Constant(ints, [16] * lanes))
         return builder.bitcast(bits, self._kind)
 
     def _spread(self, number: Any) -> Any:
         builder, none = self._builder, ir.Constant(self._kind, ir.Undefined)
         first = builder.insert_element(none, number, ir.Constant(_INT, 0))
-        places = ir.Constant(ir.VectorType(_INT, self._lanes), [0] * self._lanes)
-        return builder.shuffle_vector(first, none, places)
+        indices = ir.Constant(ir.VectorType(_INT, self._lanes), [0] * self._lanes)
+        return builder.shuffle_vector(first, none, indices)
 
-    def _fetch(self, place: Any, cache: int) -> None:
+    def _fetch(self, pointer: Any, cache: int) -> None:
         """Prefetch a line that is going to be read."""
         builder = self._builder
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, _INT, _INT, _INT])
         function = builder.module.declare_intrinsic("llvm.prefetch", [_BYTES], kind)
         settings = [ir.Constant(_INT, setting) for setting in (0, cache, 1)]  # for reading, of data
-        builder.call(function, [builder.bitcast(place, _BYTES), *settings])
+        builder.call(function, [builder.bitcast(pointer, _BYTES), *settings])

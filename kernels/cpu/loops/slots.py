@@ -1,5 +1,5 @@
-"""New keys and values into their slots: a compiled loop. The pool holds float32 numbers, or the
-bits of bfloat16 ones. Only on a CPU; needs numba."""
+"""Writes new keys and values into their slots: a compiled loop. The pool holds float32 numbers, or
+the bits of bfloat16 ones. Only on a CPU; needs numba."""
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
 # mypy: disable-error-code="call-arg"
@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..jit.attention_lanes import FEW, few
 from ..jit.vectors import fetch, load, single, spread, store
 
-_SOON = 4  # tokens ahead of which places are fetched
+_SOON = 4  # how many tokens ahead slots are prefetched
 SIGNATURES = {
     "float32": "void(float32[:, :, ::1], int64[::1], float32[:, :, :])",
     "bfloat16": "void(uint16[:, :, ::1], int64[::1], float32[:, :, :])",
@@ -17,8 +17,8 @@ SIGNATURES = {
 
 
 def write(pool, slots, kv):
-    """Put kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots, dim]. Places are
-    fetched some tokens ahead: one after another, each would be waited for."""
+    """Write kv [tokens, heads, dim] into slots [tokens] of a pool [heads, slots, dim]. Slots are
+    prefetched some tokens ahead; otherwise every write would wait for memory."""
     (heads, num_slots, dim), tokens = pool.shape, len(slots)
     numbers, size = pool.reshape(-1), kv.itemsize
     whole = dim // FEW * FEW if kv.strides[2] == size else 0

@@ -1,5 +1,5 @@
-"""Logits under masks, on a CPU: loops compiled by numba that read packed bits, 32 tokens a word.
-Only float32."""
+"""Token masks applied to logits on a CPU: loops compiled by numba that read packed bits, 32 tokens
+a word. Only float32."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 _ROWS, _BITS = "float32[:, ::1]", "int32[:, ::1]"
-_HIDE = f"void({_ROWS}, {_BITS}, {_ROWS})"
-_FIND = f"void({_ROWS}, {_BITS}, int64[::1])"
+_APPLY_MASK = f"void({_ROWS}, {_BITS}, {_ROWS})"
+_ARGMAX = f"void({_ROWS}, {_BITS}, int64[::1])"
 _EXPONENT = 0x7F800000  # bits that are all set in what is no finite number
 
 
 class Masker:
-    """Logits [N, vocabulary] under bits [N, vocabulary / 32, rounded up]; has its loops compiled
-    when it is made."""
+    """Applies bits [N, vocabulary / 32, rounded up] to logits [N, vocabulary]; its loops are
+    compiled when it is made."""
 
     def __init__(self) -> None:
-        self._hide, self._find = compiled(_hide, _HIDE), compiled(_find, _FIND)
+        self._apply_mask, self._argmax = (
+            compiled(_apply_mask, _APPLY_MASK),
+            compiled(_argmax, _ARGMAX),
+        )
 
-    def only(self, logits: Floats, bits: Ints) -> Floats:
+    def apply(self, logits: Floats, bits: Ints) -> Floats:
         """The logits whose bit is set, and -inf for the others."""
-        kept = np.empty_like(logits)
-        self._hide(logits, bits, kept)
-        return kept
+        masked = np.empty_like(logits)
+        self._apply_mask(logits, bits, masked)
+        return masked
 
-    def likeliest(self, logits: Floats, bits: Ints) -> Longs:
-        """[N] the first of the likeliest tokens whose bit is set; -1 where there is none above
-        -inf, or the row has something that is no finite number."""
+    def argmax(self, logits: Floats, bits: Ints) -> Longs:
+        """[N] the argmax of the tokens whose bit is set, the first one of equals; -1 where there is
+        none above -inf, or the row has a number that is not finite."""
         tokens = np.empty(len(logits), np.int64)
-        self._find(logits, bits, tokens)
+        self._argmax(logits, bits, tokens)
         return tokens
 
 
@@ -48,11 +51,11 @@ def masker() -> Masker | None:
     return Masker() if can_compile() else None
 
 
-def _hide(logits, bits, kept):  # type: ignore[no-untyped-def]
+def _apply_mask(logits, bits, masked):  # type: ignore[no-untyped-def]
     size = logits.shape[1]
     whole = size - size % 32
     for row in range(len(logits)):
-        x, y = logits[row], kept[row]
+        x, y = logits[row], masked[row]
         for place in range(0, whole, 32):
             word = bits[row, place // 32]
             for i in range(32):
@@ -63,8 +66,8 @@ def _hide(logits, bits, kept):  # type: ignore[no-untyped-def]
             y[whole + i] = x[whole + i] if is_set else np.float32(-np.inf)
 
 
-def _find(logits, bits, tokens):  # type: ignore[no-untyped-def]
-    """Tokens are looked at one by one only in a word that has one above the best so far."""
+def _argmax(logits, bits, tokens):  # type: ignore[no-untyped-def]
+    """Tokens are compared one by one only in a word that has one above the best so far."""
     size, exponent = logits.shape[1], np.int32(_EXPONENT)
     whole = size - size % 32
     for row in range(len(logits)):

@@ -1,5 +1,5 @@
-"""Draws tokens from logits over a whole vocabulary, on a CPU: by the loops of `draws`, which need
-numba. Only float32."""
+"""Samples tokens from logits over a whole vocabulary, on a CPU: by the loops of `sampler`, which
+need numba. Only float32."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _COLDEST = 1e-6
 
 
 class Filters(NamedTuple):
-    """What each row keeps. top_ks: [N] tokens at most, not positive: all. top_ps: [N] the share of
-    the mass of these that is enough. min_ps: [N] the least weight, that of the likeliest being 1.
-    Tokens as likely as the last one kept are kept."""
+    """What each row keeps. top_ks: [N] tokens at most, not positive: all. top_ps: [N] the part of
+    the mass of these that is enough. min_ps: [N] the least weight, relative to that of the most
+    probable token. Tokens as probable as the last one kept are kept, too."""
 
     top_ks: Longs
     top_ps: Doubles
     min_ps: Floats
 
 
-class Drawer:
-    """Draws tokens; has the loops for this compiled when it is made, and those that show the steps
-    on the way when they are called."""
+class CompiledSampler:
+    """Samples tokens; its loops are compiled when it is made, and those that give intermediate
+    results when they are called."""
 
     def __init__(self) -> None:
-        from . import draws
+        from . import sampler
 
-        self._likeliest = compiled(draws.likeliest, draws.LIKELIEST, is_reordered=False)
-        self._draw = compiled(draws.draw, draws.DRAW, is_reordered=False)
+        self._greedy = compiled(sampler.greedy, sampler.GREEDY, is_reordered=False)
+        self._sample = compiled(sampler.sample, sampler.SAMPLE, is_reordered=False)
 
-    def likeliest(self, logits: Floats) -> Longs:
-        """[N] the first of the likeliest tokens of each row of logits [N, vocabulary]; -1 where one
-        of them is no finite number."""
+    def greedy(self, logits: Floats) -> Longs:
+        """[N] the argmax of each row of logits [N, vocabulary], the first one of equals; -1 where a
+        number of the row is not finite."""
         tokens = np.empty(len(logits), np.int64)
-        self._likeliest(logits, tokens)
+        self._greedy(logits, tokens)
         return tokens
 
-    def draw(
+    def sample(
         self,
         logits: Floats,
         temperatures: Doubles,
@@ -54,49 +54,49 @@ class Drawer:
         numbers: Doubles,
         has_holes: bool = False,
     ) -> Longs:
-        """A token for each row of logits [N, vocabulary]: that at which the running sum of the
-        weights kept, in the order of token ids, passes `numbers` [N] of the whole; the likeliest
-        where the temperature is 0. -1 for a row that has something that is no finite number.
+        """A token for each row of logits [N, vocabulary]: the first at which the running sum of the
+        kept weights, in the order of token ids, exceeds `numbers` [N] of their total; the argmax
+        where the temperature is 0. -1 for a row with a number that is not finite.
 
-        has_holes: -inf is a token that is not to be drawn; then -1 where there are only such. What
-        comes of rows with NaN or infinity is any token of theirs, or -1.
+        has_holes: -inf is a masked token; then -1 only where all are masked, and a row with NaN or
+        infinity gives any token of it, or -1.
         """
         tokens, counts = np.empty(len(logits), np.int64), _counts(filters, logits.shape[1])
         kept = counts, filters.top_ps, filters.min_ps
-        self._draw(logits, _scales(temperatures), *kept, numbers, has_holes, tokens)
+        self._sample(logits, _scales(temperatures), *kept, numbers, has_holes, tokens)
         return tokens
 
     def weights(self, logits: Floats, temperatures: Doubles) -> Floats:
-        """Probabilities up to a factor: the likeliest token of a row has 1. Filled up with zeros:
+        """Probabilities up to a factor: the most probable token of a row has 1. Padded with zeros:
         [N, more than the vocabulary]."""
-        from . import draws
+        from . import sampler
 
         num_rows, size = logits.shape
-        width = -(-size // draws.BLOCK) * draws.BLOCK + draws.SPARE
+        width = -(-size // sampler.BLOCK) * sampler.BLOCK + sampler.SPARE
         weights = np.empty((num_rows, width), np.float32)
-        weigh = compiled(draws.weigh, draws.WEIGH, is_reordered=False)
+        weigh = compiled(sampler.weigh, sampler.WEIGH, is_reordered=False)
         weigh(logits, _scales(temperatures), weights)
         return weights
 
     def floors(self, weights: Floats, size: int, filters: Filters) -> Floats:
         """[N] the least weight that each row's filters keep, of such weights. size: of the
         vocabulary."""
-        from . import draws
+        from . import sampler
 
         floors, counts = np.empty(len(weights), np.float32), _counts(filters, size)
-        find = compiled(draws.floors, draws.FLOORS, is_reordered=False)
+        find = compiled(sampler.floors, sampler.FLOORS, is_reordered=False)
         find(weights, size, counts, filters.top_ps, filters.min_ps, floors)
         return floors
 
 
 @functools.cache
-def drawer() -> Drawer | None:
+def compiled_sampler() -> CompiledSampler | None:
     """The one of this process; None where numba is not installed."""
-    return Drawer() if can_compile() else None
+    return CompiledSampler() if can_compile() else None
 
 
 def _scales(temperatures: Doubles) -> Floats:
-    """Of logits in powers of two; 0 for the likeliest token."""
+    """Of logits in powers of two; 0 for greedy sampling."""
     scales = 1 / (math.log(2) * temperatures.clip(_COLDEST))
     return np.where(temperatures > 0, scales, 0).astype(np.float32)
 

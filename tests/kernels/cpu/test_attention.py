@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkroot.kernels.cpu.attention.attention import CpuAttention
-from forkroot.kernels.cpu.attention.paged import PagedReader, slot_writer
-from forkroot.kernels.cpu.parts import Bend, Into
+from forkroot.kernels.cpu.attention.decode import DecodeAttention, slot_writer
+from forkroot.kernels.cpu.work_items import AttentionOutput, ScoreMod
 from forkroot.kernels.interface import Attention, Past
 from forkroot.kernels.plain import PlainAttention
 from forkroot.kernels.reference import attend
@@ -98,7 +98,7 @@ sequences = st.lists(st.tuples(pieces, st.sampled_from([1, 1, 1, 2, 5, 16, 17, 4
     st.sampled_from([1, 2, 4]),
     st.booleans(),
 )
-def test_parts_add_up_to_plain_attention(
+def test_work_items_add_up_to_plain_attention(
     sequences: list[tuple[list[int], int]], is_adjacent: bool, kv_heads: int, is_compiled: bool
 ) -> None:
     rng = np.random.default_rng(len(sequences))
@@ -136,7 +136,7 @@ def test_windows_and_softcaps_are_those_of_plain_attention(
 
 
 @pytest.mark.parametrize("softcap", [None, 1.5])
-def test_a_long_chunk_under_a_window_is_cut_into_blocks(softcap: float | None) -> None:
+def test_a_long_extend_under_a_window_is_split_into_blocks(softcap: float | None) -> None:
     rng = np.random.default_rng(5)
     past = forest(rng, [[900], [20], []], [300, 1, 700], True)
     assert difference(rng, past, 4, 2, on_cpu(2), 200, softcap) < 2e-6
@@ -146,7 +146,7 @@ def test_branches_share_what_their_windows_have_in_common() -> None:
     rng = np.random.default_rng(6)
     past = forest(rng, [[1200, 10 + s, 20 - s] for s in range(12)], [1] * 12, False)
     plan = on_cpu(2).plan(past, 1000)
-    assert [int(part.ends[0]) for part in plan.runs] == [969]
+    assert [int(item.ends[0]) for item in plan.runs] == [969]
     assert difference(rng, past, 4, 2, on_cpu(2), 1000) < 2e-6
 
 
@@ -166,23 +166,23 @@ def test_many_uneven_sequences_need_little_padding() -> None:
     rng = np.random.default_rng(2)
     past = forest(rng, [[3 + 17 * s] for s in range(24)] + [[700]], [1] * 25, False)
     attention = on_cpu(2, is_compiled=False)
-    parts = attention.plan(past).own
-    gathered = sum(len(part.index) for part in parts if hasattr(part, "num_sequences")) // 4
+    items = attention.plan(past).own
+    gathered = sum(len(item.index) for item in items if hasattr(item, "num_sequences")) // 4
     assert gathered < 1.5 * (past.starts + 1).sum()
     assert difference(rng, past, 4, 2, attention) < 2e-6
 
 
 @pytest.mark.parametrize("num_threads", [2, 3, 16])
-def test_threads_share_single_tokens_out(num_threads: int) -> None:
+def test_threads_share_decode_tokens(num_threads: int) -> None:
     rng = np.random.default_rng(7)
     past = forest(rng, [[2000], [1900], [1950], [1980], [1700]], [1] * 5, False)
     kv, q = pool(rng, past, 4), torch.randn(5, 8, DIM)
-    part = on_cpu(4).plan(past).own[0]
-    alone, several = Into.like(q), Into.like(q)
-    PagedReader(1).attend(q, kv, part, Bend(0.5, None), alone)
-    PagedReader(num_threads).attend(q, kv, part, Bend(0.5, None), several)
+    item = on_cpu(4).plan(past).own[0]
+    alone, several = AttentionOutput.like(q), AttentionOutput.like(q)
+    DecodeAttention(1).attend(q, kv, item, ScoreMod(0.5, None), alone)
+    DecodeAttention(num_threads).attend(q, kv, item, ScoreMod(0.5, None), several)
     assert torch.equal(several.out, alone.out)
-    assert torch.equal(several.total, alone.total)
+    assert torch.equal(several.lse, alone.lse)
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -193,7 +193,7 @@ def test_threads_share_single_tokens_out(num_threads: int) -> None:
     st.sampled_from([1, 6, 12, 40, 64, 128]),
     st.sampled_from([None, 0.4, 30.0]),
 )
-def test_single_tokens_are_as_plain_attention_has_them(
+def test_decode_matches_plain_attention(
     starts: list[int], kv_heads: int, group: int, dim: int, softcap: float | None
 ) -> None:
     rng = np.random.default_rng(len(starts))
@@ -208,14 +208,12 @@ def test_single_tokens_are_as_plain_attention_has_them(
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("scale", [1e-6, 0.25, 1e4])
-def test_single_tokens_tell_the_log_sum_exp_of_their_scores(
-    scale: float, softcap: float | None
-) -> None:
+def test_decode_gives_the_log_sum_exp_of_its_scores(scale: float, softcap: float | None) -> None:
     rng = np.random.default_rng(8)
     past = forest(rng, [[150], [70]], [1, 1], False)
     kv, q = pool(rng, past, 2).round(), torch.randn(2, 4, DIM).round()
-    (part,), into = on_cpu(2).plan(past).own, Into.like(q)
-    PagedReader(1).attend(q, kv, part, Bend(scale, softcap), into)
+    (item,), output = on_cpu(2).plan(past).own, AttentionOutput.like(q)
+    DecodeAttention(1).attend(q, kv, item, ScoreMod(scale, softcap), output)
     for s in range(2):
         slots = past.table[past.rows[s], : past.starts[s] + 1].astype(np.int64)
         keys = kv[0][:, torch.from_numpy(slots)].double().repeat_interleave(2, 0)
@@ -223,10 +221,10 @@ def test_single_tokens_tell_the_log_sum_exp_of_their_scores(
         if softcap is not None:
             scores = (scores / softcap).tanh() * softcap
         wanted = scores.logsumexp(-1)
-        assert torch.allclose(into.total[s].double(), wanted, rtol=1e-6, atol=2e-6)
+        assert torch.allclose(output.lse[s].double(), wanted, rtol=1e-6, atol=2e-6)
 
 
-def test_new_keys_and_values_go_where_their_slots_are() -> None:
+def test_new_keys_and_values_are_written_to_their_slots() -> None:
     pool, kv = torch.full((4, 9, DIM), torch.nan), torch.randn(3, 6, DIM)[:, 1:-1]
     slot_writer(torch.float32)(pool, torch.tensor([7, 0, 3]), kv)
     assert torch.equal(pool[:, [7, 0, 3]].transpose(0, 1), kv)
@@ -246,7 +244,7 @@ def test_half_precision_stays_near_the_plain_result(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_a_poisoned_sequence_harms_no_other(is_compiled: bool) -> None:
+def test_a_sequence_with_nan_changes_no_other(is_compiled: bool) -> None:
     rng = np.random.default_rng(4)
     past = forest(rng, [[600, 10 + s] for s in range(6)], [1, 1, 20, 1, 3, 1], True)
     kv = pool(rng, past, 2)

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 pytest.importorskip("numba")
 
 from forkroot.kernels.cpu.attention.attention import CpuAttention
-from forkroot.kernels.cpu.attention.inplace import cut_in_place
-from forkroot.kernels.cpu.attention.paged import PagedReader, slot_writer
-from forkroot.kernels.cpu.attention.prefill import ChunkReader
+from forkroot.kernels.cpu.attention.decode import DecodeAttention, slot_writer
+from forkroot.kernels.cpu.attention.extend import ExtendAttention
+from forkroot.kernels.cpu.attention.in_place_plan import plan_in_place
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.parts import Bend, ChunkPart, Into, TokenPart
+from forkroot.kernels.cpu.work_items import AttentionOutput, DecodeItem, ExtendItem, ScoreMod
 from forkroot.kernels.interface import Past
 from forkroot.kernels.reference import attend
 
-from .test_prefill import NUM_SLOTS, queries
-from .test_prefill import poisoned as pool_of
+from .test_extend import NUM_SLOTS, queries
+from .test_extend import poisoned as pool_of
 
 needs_tiles = pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX")
 
@@ -40,7 +40,7 @@ def scattered(rng: np.random.Generator, starts: list[int], lens: list[int], shar
 
 
 def poisoned(rng: np.random.Generator, past: Past, kv_heads: int, dim: int) -> torch.Tensor:
-    """As in `test_prefill`, rounded."""
+    """As in `test_extend`, rounded."""
     return pool_of(rng, past, kv_heads, dim).bfloat16()
 
 
@@ -52,24 +52,24 @@ def wanted_of(
     window: int | None = None,
     softcap: float | None = None,
 ) -> torch.Tensor:
-    """Plain attention; where tiles are multiplied, by queries and powers rounded to bfloat16, those
-    below the next integer above the greatest score."""
+    """Plain attention; with AMX, by queries and weights rounded to bfloat16, the latter
+    relative to the next integer above the row maximum."""
     if not amx.can_multiply():
         return attend(q, kv.float(), past, scale, window, softcap)
-    in_powers, cap = Bend(scale, softcap).in_powers()
+    in_log2, cap = ScoreMod(scale, softcap).in_log2()
     outs, first, group = [], 0, q.shape[1] // kv.shape[1]
     for row, start, length in zip(past.rows, past.starts, past.lens, strict=True):
         slots = torch.from_numpy(past.table[row, : start + length].astype(np.int64))
         keys, values = kv[:, :, slots].double().repeat_interleave(group, 1)
-        asked = (q[first : first + length] * float(in_powers)).bfloat16().double()
-        scores = torch.einsum("thd,hnd->thn", asked, keys)
+        rounded = (q[first : first + length] * float(in_log2)).bfloat16().double()
+        scores = torch.einsum("thd,hnd->thn", rounded, keys)
         scores = (scores / cap).tanh() * float(cap) if cap else scores
         at = torch.arange(start, start + length)[:, None] - torch.arange(start + length)
         is_hidden = (at < 0) | (at >= (window or len(slots)))
         scores = scores.masked_fill(is_hidden[:, None], -torch.inf)
-        powers = (scores - scores.amax(-1, keepdim=True).ceil()).exp2()
-        mixed = torch.einsum("thn,hnd->thd", powers.float().bfloat16().double(), values)
-        outs.append(mixed / powers.sum(-1, keepdim=True))
+        weights = (scores - scores.amax(-1, keepdim=True).ceil()).exp2()
+        acc = torch.einsum("thn,hnd->thd", weights.float().bfloat16().double(), values)
+        outs.append(acc / weights.sum(-1, keepdim=True))
         first += length
     return torch.cat(outs).float()
 
@@ -91,7 +91,7 @@ chunks = st.lists(
     st.sampled_from([None, 0.4, 30.0]),
     st.booleans(),
 )
-def test_a_step_over_bfloat16_keys_is_as_plain_attention_has_it(
+def test_a_step_over_bfloat16_keys_matches_plain_attention(
     chunks: list[tuple[int, int]],
     kv_heads: int,
     group: int,
@@ -112,10 +112,10 @@ def test_a_step_over_bfloat16_keys_is_as_plain_attention_has_it(
     assert_near(result, wanted)
 
 
-def test_many_single_tokens_that_share_a_long_past_read_it_once_and_rightly() -> None:
+def test_many_decode_tokens_read_a_shared_past_once_and_correctly() -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [700 + 9 * i for i in range(12)], [1] * 12, 690)
-    plan = cut_in_place(past)
+    plan = plan_in_place(past)
     assert len(plan.runs) == 1
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
     found = CpuAttention(NUM_SLOTS, 2, torch.bfloat16).attend(q, kv, plan, 0.125)
@@ -132,8 +132,8 @@ def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_pa
     together = attention.attend(q, kv, attention.plan(past), 0.125)
     first = 0
     for s, length in enumerate(lens):
-        parts = (part[s : s + 1] for part in (past.rows, past.starts, past.lens))
-        each = Past(past.table, *parts)
+        fields = (item[s : s + 1] for item in (past.rows, past.starts, past.lens))
+        each = Past(past.table, *fields)
         own = slice(first, first + length)
         alone = attention.attend(q[own], kv, attention.plan(each), 0.125)
         assert torch.equal(alone, together[own])
@@ -141,11 +141,11 @@ def test_a_sequence_gets_the_same_bits_alone_and_beside_others_that_share_its_pa
 
 
 @needs_tiles
-@pytest.mark.parametrize("cut", [2, 3, 30])
-def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(cut: int) -> None:
+@pytest.mark.parametrize("num_new", [2, 3, 30])
+def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(num_new: int) -> None:
     rng = np.random.default_rng(8)
-    whole, rest = scattered(rng, [0], [200], 0), 200 - cut
-    last = Past(whole.table, whole.rows, *np.array([[rest], [cut]], np.int32))
+    whole, rest = scattered(rng, [0], [200], 0), 200 - num_new
+    last = Past(whole.table, whole.rows, *np.array([[rest], [num_new]], np.int32))
     attention = CpuAttention(NUM_SLOTS, 2, torch.bfloat16)
     kv, q = poisoned(rng, whole, 2, 64), queries(rng, whole, 4, 64)
     found = attention.attend(q[rest:], kv, attention.plan(last), 0.125)
@@ -153,16 +153,16 @@ def test_a_few_tokens_get_the_bits_that_they_get_in_a_whole_prompt(cut: int) -> 
 
 
 def assert_near(found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """All but a few powers, whose sums may be rounded to the other side, are the same."""
+    """All but a few weights, whose sums may be rounded to the other side, are the same."""
     differences = (found - wanted).abs() / wanted.abs().max()
     assert differences.max() < 2**-8  # a weight near the middle may be rounded the other way
     assert differences.mean() < 6e-5
 
 
-def part_of(past: Past, kind: type[TokenPart] | type[ChunkPart]) -> TokenPart | ChunkPart:
-    (part,) = cut_in_place(past).own
-    assert isinstance(part, kind)
-    return part
+def item_of(past: Past, kind: type[DecodeItem] | type[ExtendItem]) -> DecodeItem | ExtendItem:
+    (item,) = plan_in_place(past).own
+    assert isinstance(item, kind)
+    return item
 
 
 @pytest.mark.parametrize("dim", [1, 6, 12, 40, 64, 128])
@@ -170,64 +170,66 @@ def test_every_loop_rounds_alike(dim: int) -> None:
     rng = np.random.default_rng(dim)
     several, single = scattered(rng, [0, 200], [90, 3], 0), scattered(rng, [70, 300], [1, 1], 0)
     readers: list[tuple[Past, Callable[..., None]]] = [
-        (several, ChunkReader(1, has_tiles=False, dtype=torch.bfloat16).attend),
-        (single, PagedReader(1, torch.bfloat16).attend),
+        (several, ExtendAttention(1, has_amx=False, dtype=torch.bfloat16).attend),
+        (single, DecodeAttention(1, torch.bfloat16).attend),
     ]
     for past, read in readers:
         kv, q = poisoned(rng, past, 2, dim), queries(rng, past, 6, dim)
-        into = Into.like(q)
-        read(q, kv, cut_in_place(past).own[0], Bend(0.3, None), into)
-        assert_near(into.out, wanted_of(q, kv, past, 0.3))
+        output = AttentionOutput.like(q)
+        read(q, kv, plan_in_place(past).own[0], ScoreMod(0.3, None), output)
+        assert_near(output.out, wanted_of(q, kv, past, 0.3))
 
 
 @needs_tiles
-def test_the_total_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
+def test_the_lse_of_tiles_is_the_log_sum_exp_of_the_scores() -> None:
     rng = np.random.default_rng(1)
     past = scattered(rng, [70], [90], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64).bfloat16().float()
-    into = Into.like(q)
-    ChunkReader(1, dtype=torch.bfloat16).attend(
-        q, kv, part_of(past, ChunkPart), Bend(0.125, None), into
+    output = AttentionOutput.like(q)
+    ExtendAttention(1, dtype=torch.bfloat16).attend(
+        q, kv, item_of(past, ExtendItem), ScoreMod(0.125, None), output
     )
     keys = kv[0, :, past.table[0, :160]].double().repeat_interleave(2, 0)
     scaled = (q * np.float32(0.125 / np.log(2))).bfloat16().double() * np.log(2)
     scores = torch.einsum("thd,hnd->thn", scaled, keys)
     hidden = torch.ones(90, 160, dtype=torch.bool).triu(71)[:, None]
     wanted = scores.masked_fill(hidden, -torch.inf).logsumexp(-1)
-    assert (into.total - wanted).abs().max() < 1e-5
+    assert (output.lse - wanted).abs().max() < 1e-5
 
 
 @needs_tiles
 @pytest.mark.parametrize("num_threads", [2, 3, 7])
-def test_threads_share_tiles_out_and_change_nothing(num_threads: int) -> None:
+def test_the_number_of_threads_does_not_change_the_result(num_threads: int) -> None:
     rng = np.random.default_rng(3)
     past = scattered(rng, [0, 300, 5], [500, 70, 3], 0)
     kv, q = poisoned(rng, past, 2, 32), queries(rng, past, 6, 32)
-    part = part_of(past, ChunkPart)
-    alone, several = Into.like(q), Into.like(q)
-    ChunkReader(1, dtype=torch.bfloat16).attend(q, kv, part, Bend(0.2, None), alone)
-    ChunkReader(num_threads, dtype=torch.bfloat16).attend(q, kv, part, Bend(0.2, None), several)
+    item = item_of(past, ExtendItem)
+    alone, several = AttentionOutput.like(q), AttentionOutput.like(q)
+    ExtendAttention(1, dtype=torch.bfloat16).attend(q, kv, item, ScoreMod(0.2, None), alone)
+    ExtendAttention(num_threads, dtype=torch.bfloat16).attend(
+        q, kv, item, ScoreMod(0.2, None), several
+    )
     assert torch.equal(several.out, alone.out)
-    assert torch.equal(several.total, alone.total)
+    assert torch.equal(several.lse, alone.lse)
 
 
 @needs_tiles
-def test_a_prompt_cut_into_chunks_of_tiles_gives_the_same_numbers() -> None:
+def test_chunked_prefill_by_tiles_gives_the_same_numbers() -> None:
     rng = np.random.default_rng(4)
     past = scattered(rng, [0], [300], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)
-    reader = ChunkReader(1, dtype=torch.bfloat16)
-    whole = Into.like(q)
-    reader.attend(q, kv, part_of(past, ChunkPart), Bend(0.125, None), whole)
+    reader = ExtendAttention(1, dtype=torch.bfloat16)
+    whole = AttentionOutput.like(q)
+    reader.attend(q, kv, item_of(past, ExtendItem), ScoreMod(0.125, None), whole)
     for first, end in ((0, 20), (20, 67), (67, 200), (200, 300)):
-        cut = Past(past.table, past.rows, *np.array([[first], [end - first]], np.int32))
-        piece = Into.like(q[first:end])
-        reader.attend(q[first:end], kv, part_of(cut, ChunkPart), Bend(0.125, None), piece)
+        some = Past(past.table, past.rows, *np.array([[first], [end - first]], np.int32))
+        piece = AttentionOutput.like(q[first:end])
+        reader.attend(q[first:end], kv, item_of(some, ExtendItem), ScoreMod(0.125, None), piece)
         assert torch.equal(piece.out, whole.out[first:end])
 
 
 @needs_tiles
-def test_a_sequence_of_no_numbers_harms_no_other() -> None:
+def test_a_sequence_with_nan_changes_no_other() -> None:
     rng = np.random.default_rng(5)
     past = scattered(rng, [40, 40], [60, 45], 0)
     kv, q = poisoned(rng, past, 2, 64), queries(rng, past, 4, 64)

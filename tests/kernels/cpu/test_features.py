@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from forkroot.kernels.cpu.jit import jit
-from forkroot.kernels.cpu.linear import half_precision, products
-from forkroot.kernels.cpu.linear.half_precision import Converted, Packed
-from forkroot.kernels.cpu.linear.products import Plain, Products
+from forkroot.kernels.cpu.linear import half_precision, linear
+from forkroot.kernels.cpu.linear.half_precision import ConvertedLinear, OneDnnLinear
+from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
 
 NEEDED = "bf16 path needs the cpu support avx_ne_convert or avx512bw, avx512vl and avx512dq"
 
@@ -37,15 +37,15 @@ def without_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
         if weight.dtype is not torch.float32:
             raise RuntimeError(f"mkldnn_reorder_linear_weight: {NEEDED}")
 
-    monkeypatch.setattr(products, "_has_tiles", lambda: False)
+    monkeypatch.setattr(linear, "_has_amx", lambda: False)
     monkeypatch.setattr(half_precision, "has", lambda *names: False)
-    pack = Packed.__init__
+    pack = OneDnnLinear.__init__
 
-    def packed(self: Packed, weight: torch.Tensor) -> None:
+    def packed(self: OneDnnLinear, weight: torch.Tensor) -> None:
         refuse(weight)
         pack(self, weight)
 
-    monkeypatch.setattr(Packed, "__init__", packed)
+    monkeypatch.setattr(OneDnnLinear, "__init__", packed)
     half_precision.can_pack.cache_clear()
     yield
     half_precision.can_pack.cache_clear()
@@ -62,12 +62,12 @@ def test_half_precision_is_multiplied_in_float32_without_instructions_for_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not can_compile:
-        monkeypatch.setattr(products, "can_compile", lambda: False)
+        monkeypatch.setattr(linear, "can_compile", lambda: False)
     random = torch.Generator().manual_seed(1)
     weight = torch.randn(70, 40, generator=random).to(dtype)
     x, total = (torch.randn(9, size, generator=random).to(dtype) for size in (40, 70))
-    product = Products().of(weight)
-    assert isinstance(product, Converted)
+    product = LinearFactory().of(weight)
+    assert isinstance(product, ConvertedLinear)
     wanted = (x.double() @ weight.double().T).to(dtype)
     assert torch.allclose(product(x), wanted, rtol=torch.finfo(dtype).eps, atol=1e-5)
     wanted = (total.double() + x.double() @ weight.double().T).to(dtype)
@@ -78,20 +78,20 @@ def test_half_precision_is_multiplied_in_float32_without_instructions_for_it(
 def test_a_matrix_of_float32_is_multiplied_by_torch_where_onednn_refuses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refuse(self: Packed, weight: torch.Tensor) -> None:
+    def refuse(self: OneDnnLinear, weight: torch.Tensor) -> None:
         raise RuntimeError(NEEDED)
 
-    monkeypatch.setattr(products, "can_compile", lambda: False)
-    monkeypatch.setattr(Packed, "__init__", refuse)
+    monkeypatch.setattr(linear, "can_compile", lambda: False)
+    monkeypatch.setattr(OneDnnLinear, "__init__", refuse)
     half_precision.can_pack.cache_clear()
-    assert isinstance(Products().of(torch.ones(5, 3)), Plain)
+    assert isinstance(LinearFactory().of(torch.ones(5, 3)), TorchLinear)
     half_precision.can_pack.cache_clear()
 
 
 def test_onednn_is_not_used_where_what_it_multiplies_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Packed, "__call__", lambda self, x: torch.zeros_like(x))
+    monkeypatch.setattr(OneDnnLinear, "__call__", lambda self, x: torch.zeros_like(x))
     half_precision.can_pack.cache_clear()
     assert not half_precision.can_pack(torch.float32)
     half_precision.can_pack.cache_clear()

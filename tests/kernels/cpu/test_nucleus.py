@@ -1,4 +1,4 @@
-"""What compiled draws keep of a distribution, against an oracle that sorts in float64."""
+"""Which tokens the compiled sampler keeps, against an oracle that sorts in float64."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ pytest.importorskip("numba")
 
 from numba import njit
 
-from forkroot.kernels.cpu.sampling import draws
-from forkroot.kernels.cpu.sampling.nucleus import Drawer, Filters
+from forkroot.kernels.cpu.sampling import sampler
+from forkroot.kernels.cpu.sampling.nucleus import CompiledSampler, Filters
 
-DRAWER = Drawer()
+SAMPLER = CompiledSampler()
 
 
 def weights_of(rows: np.ndarray, temperature: float = 1.0) -> np.ndarray:
     temperatures = np.full(len(rows), temperature)
-    return DRAWER.weights(rows.astype(np.float32), temperatures)
+    return SAMPLER.weights(rows.astype(np.float32), temperatures)
 
 
 def kept(weights: np.ndarray, size: int, top_k: int, top_p: float, min_p: float) -> np.ndarray:
@@ -25,7 +25,7 @@ def kept(weights: np.ndarray, size: int, top_k: int, top_p: float, min_p: float)
     filters = Filters(
         np.full(num, top_k), np.full(num, top_p), np.full(num, min_p, dtype=np.float32)
     )
-    floors: np.ndarray = DRAWER.floors(weights, size, filters)
+    floors: np.ndarray = SAMPLER.floors(weights, size, filters)
     return floors
 
 
@@ -71,7 +71,7 @@ def test_floors_are_those_of_a_sort(size: int, top_p: float, top_k: int) -> None
 
 
 def is_narrow_miss(row: np.ndarray, top_k: int, top_p: float, floor: float) -> bool:
-    """Whether sums of floats may tell as well that this is where the nucleus ends."""
+    """Whether sums of float32 may also find that the nucleus ends here."""
     best = np.sort(row.astype(np.float64))[::-1]
     best = best[:top_k] if top_k > 0 else best
     goal = top_p * best.sum()
@@ -90,56 +90,56 @@ def test_ties_with_the_last_token_kept_are_kept() -> None:
 @pytest.mark.parametrize("top_k", [-1, 5])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_rows_of_one_value_end_with_a_token_that_exists(top_k: int, temperature: float) -> None:
-    tokens = drawn(np.full((2, 300), 0.5), temperature, top_k)
+    tokens = sampled(np.full((2, 300), 0.5), temperature, top_k)
     assert ((tokens >= 0) & (tokens < 300)).all()
 
 
 @pytest.mark.parametrize("value", [-np.inf, np.nan, np.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("size", [3, 300])
-def test_a_row_that_is_no_numbers_gives_no_token(
+def test_a_row_that_is_not_finite_gives_no_token(
     value: float, temperature: float, size: int
 ) -> None:
     for place in (0, size // 2, size - 1):
         rows = np.zeros((3, size))
         rows[1, place], rows[2, -1] = value, 1.0
-        assert (drawn(rows, temperature) < 0).tolist() == [False, True, False]
-        assert DRAWER.likeliest(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
+        assert (sampled(rows, temperature) < 0).tolist() == [False, True, False]
+        assert SAMPLER.greedy(rows.astype(np.float32)).tolist() == [0, -1, size - 1]
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_where_tokens_may_be_hidden_one_must_be_left(temperature: float) -> None:
+def test_a_row_whose_tokens_are_all_masked_gives_no_token(temperature: float) -> None:
     rows = np.full((3, 300), -np.inf)
     rows[1, 77] = -5.0
-    assert drawn(rows, temperature, has_holes=True).tolist() == [-1, 77, -1]
+    assert sampled(rows, temperature, has_holes=True).tolist() == [-1, 77, -1]
 
 
-def drawn(
+def sampled(
     rows: np.ndarray, temperature: float, top_k: int = -1, has_holes: bool = False
 ) -> np.ndarray:
     num = len(rows)
     filters = Filters(np.full(num, top_k), np.full(num, 0.9), np.zeros(num, np.float32))
     numbers, temperatures = np.linspace(0, 0.999, num), np.full(num, temperature)
-    tokens = DRAWER.draw(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
+    tokens = SAMPLER.sample(rows.astype(np.float32), temperatures, filters, numbers, has_holes)
     assert (tokens >= -1).all()
     return tokens
 
 
 @pytest.mark.parametrize("size", [1, 31, 64, 300, 9000])
-def test_of_equals_the_first_is_the_likeliest(size: int) -> None:
+def test_greedy_takes_the_first_of_equal_logits(size: int) -> None:
     rows = np.random.default_rng(size).integers(-9, 9, (20, size)).astype(np.float32)
-    assert DRAWER.likeliest(rows).tolist() == rows.argmax(-1).tolist()
+    assert SAMPLER.greedy(rows).tolist() == rows.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("num", [32, 640, 2048])
 def test_weights_are_packed_alike_on_any_processor(num: int) -> None:
     weights = np.random.default_rng(num).random(num).astype(np.float32)
-    singly = njit(draws.packed_singly)
+    singly = njit(sampler.packed_singly)
     for low, high in ((0.25, 0.75), (0.0, 2.0), (0.5, 0.5)):
         low, high = np.float32(low), np.float32(high)
         kept = weights[(weights >= low) & (weights < high)]
-        for packed in (singly, njit(draws.packed)):
-            found = np.full(num + draws.SPARE, 9, np.float32)
+        for packed in (singly, njit(sampler.packed)):
+            found = np.full(num + sampler.SPARE, 9, np.float32)
             assert packed(weights, num, found, low, high) == len(kept)
             assert found[: len(kept)].tolist() == kept.tolist()
-            assert not found[len(kept) :][: draws.SPARE].any()
+            assert not found[len(kept) :][: sampler.SPARE].any()

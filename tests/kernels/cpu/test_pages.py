@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from forkroot.kernels.cpu.attention.pages import roomy
+from forkroot.kernels.cpu.attention.pages import empty_in_large_pages
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (3, 1 << 20), (0, 4)])
@@ -13,7 +13,7 @@ from forkroot.kernels.cpu.attention.pages import roomy
 def test_memory_has_its_shape_and_keeps_what_is_written(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    first, second = roomy(shape, dtype), roomy(shape, dtype)
+    first, second = empty_in_large_pages(shape, dtype), empty_in_large_pages(shape, dtype)
     assert first.shape == shape
     assert first.dtype is dtype
     assert first.is_contiguous()

@@ -17,25 +17,25 @@ pytest.importorskip("numba")
 
 import numba
 
-from forkroot.kernels.cpu.jit import kept, precompile
+from forkroot.kernels.cpu.jit import code_cache, precompile
 from forkroot.kernels.cpu.jit.loops import LOOPS, Event
 from forkroot.kernels.cpu.jit.precompile import Plan, num_workers, plan, run
 
-SMALL = tuple(loop for loop in LOOPS if loop.name in ("strangers.plan", "masks._find"))
+SMALL = tuple(loop for loop in LOOPS if loop.name in ("unshared_rows.plan", "masks._argmax"))
 
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty one."""
-    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "kept"))
-    return tmp_path / "kept"
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Event]]:
-    """What listeners are told."""
+def notified(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Event]]:
+    """What listeners are notified of."""
     events: list[tuple[str, Event]] = []
-    monkeypatch.setattr(precompile, "tell", lambda *event: events.append(event))
+    monkeypatch.setattr(precompile, "notify", lambda *event: events.append(event))
     return events
 
 
@@ -69,11 +69,11 @@ def subprocess_of(program: str, *arguments: str, **environment: str) -> str:
 
 
 def test_workers_compile_loops_into_the_cache_of_this_process(
-    cache: Path, told: list[tuple[str, Event]], started: list[subprocess.Popen[bytes]]
+    cache: Path, notified: list[tuple[str, Event]], started: list[subprocess.Popen[bytes]]
 ) -> None:
     run(Plan(SMALL, 2))
     assert plan(SMALL).loops == ()
-    assert sorted(told) == sorted(
+    assert sorted(notified) == sorted(
         (loop.name, event) for loop in SMALL for event in ("begun", "done")
     )
     assert len(started) == 2
@@ -91,11 +91,11 @@ def test_a_worker_compiles_for_the_features_that_this_process_is_restricted_to(
 ) -> None:
     program = (
         "from forkroot.kernels.cpu.jit import precompile, loops\n"
-        "small = [loop for loop in loops.LOOPS if loop.name == 'strangers.plan']\n"
+        "small = [loop for loop in loops.LOOPS if loop.name == 'unshared_rows.plan']\n"
         "precompile.run(precompile.Plan(tuple(small), 1))\n"
         "print(precompile.plan(small).loops)"
     )
-    settings = {"NUMBA_CACHE_DIR": str(tmp_path / "kept"), "FORKROOT_CPU_FEATURES": "sse4.2"}
+    settings = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "FORKROOT_CPU_FEATURES": "sse4.2"}
     assert subprocess_of(program, "-c", **settings) == "()\n"
 
 
@@ -104,12 +104,12 @@ def test_workers_do_not_run_the_program_again(tmp_path: Path) -> None:
     file.write_text(
         "print('run')\n"
         "from forkroot.kernels.cpu.jit import loops, precompile\n"
-        "small = [loop for loop in loops.LOOPS if loop.name == 'strangers.plan']\n"
+        "small = [loop for loop in loops.LOOPS if loop.name == 'unshared_rows.plan']\n"
         "precompile.run(precompile.Plan(tuple(small), 1))\n"
         "print(precompile.plan(small).loops)"
     )
     (tmp_path / "json.py").write_text("raise RuntimeError('shadows the standard library')")
-    said = subprocess_of(str(file), "-P", NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+    said = subprocess_of(str(file), "-P", NUMBA_CACHE_DIR=str(tmp_path / "cache"))
     assert said == "run\n()\n"
 
 
@@ -125,23 +125,23 @@ def test_every_loop_of_the_list_is_found_without_torch() -> None:
 
 
 def test_what_workers_cannot_compile_is_left_to_this_process(
-    cache: Path, told: list[tuple[str, Event]], monkeypatch: pytest.MonkeyPatch
+    cache: Path, notified: list[tuple[str, Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precompile.sys, "executable", "/bin/false")
     run(Plan(SMALL, 2))
     monkeypatch.setattr(precompile.sys, "executable", "/nowhere")
     run(Plan(SMALL, 2))
     assert plan(SMALL).loops == SMALL
-    assert told == []
+    assert notified == []
 
 
 def test_a_worker_with_other_settings_compiles_nothing(
-    cache: Path, told: list[tuple[str, Event]], monkeypatch: pytest.MonkeyPatch
+    cache: Path, notified: list[tuple[str, Event]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precompile, "fingerprint", lambda: "other")
     run(Plan(SMALL, 1))
     assert plan(SMALL).loops == SMALL
-    assert told == []
+    assert notified == []
 
 
 def test_an_interrupt_ends_the_workers(
@@ -150,7 +150,7 @@ def test_an_interrupt_ends_the_workers(
     def interrupt(*event: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(precompile, "tell", interrupt)
+    monkeypatch.setattr(precompile, "notify", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(Plan(SMALL, 2))
     assert len(started) == 2
@@ -197,13 +197,13 @@ def test_this_process_compiles_where_workers_cannot_help(
         assert plan(LOOPS, 2) == Plan(LOOPS, 0)
 
 
-def test_this_process_compiles_where_nothing_can_be_kept(
+def test_this_process_compiles_where_nothing_can_be_cached(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing() -> str:
         raise RuntimeError("there are no files to go by")
 
-    monkeypatch.setattr(kept, "_stamp", missing)
+    monkeypatch.setattr(code_cache, "_stamp", missing)
     assert plan(LOOPS, 2) == Plan(LOOPS, 0)
 
 

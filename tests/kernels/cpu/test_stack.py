@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from forkroot.kernels.cpu.decoder.fused import fused
 from forkroot.kernels.cpu.decoder.layers import LayerSizes, LayerWeights, Matrix
-from forkroot.kernels.cpu.linear.products import Paneled
+from forkroot.kernels.cpu.linear.linear import PackedLinear
 from forkroot.kernels.cpu.linear.rows import CompiledNorm
 
 SIZES = LayerSizes(num_heads=2, num_kv_heads=1, dim=16, hidden=32, ffn=48, eps=1e-5)
@@ -21,16 +21,16 @@ SHAPES = (64, 32), (32, 32), (96, 32), (32, 48)  # [out, in] of a layer's matric
 def test_small_matrices_follow_one_another_in_memory_and_stay_the_same() -> None:
     random = torch.Generator().manual_seed(0)
     weights = [torch.randn(shape, generator=random) for _ in range(3) for shape in SHAPES]
-    products = [Paneled(weight) for weight in weights]
+    products = [PackedLinear(weight) for weight in weights]
     norm = CompiledNorm(torch.ones(SIZES.hidden), SIZES.eps)
     layers = [
-        LayerWeights(norm, None, norm, *(Matrix(product, None) for product in four), 0)
+        LayerWeights(norm, None, norm, *(Matrix(kernel, None) for kernel in four), 0)
         for four in (products[:4], products[4:8], products[8:])
     ]
     x = {depth: torch.randn(3, depth, generator=random) for depth in (32, 48)}
-    before = [product(x[product.depth]) for product in products]
+    before = [kernel(x[kernel.depth]) for kernel in products]
     assert fused(SIZES, layers) is not None
     for one, other in itertools.pairwise(products):
-        assert one.panels.ctypes.data + one.panels.nbytes == other.panels.ctypes.data
-    after = [product(x[product.depth]) for product in products]
+        assert one.weights.ctypes.data + one.weights.nbytes == other.weights.ctypes.data
+    after = [kernel(x[kernel.depth]) for kernel in products]
     assert all(map(torch.equal, before, after))

@@ -11,7 +11,7 @@ pytest.importorskip("numba")
 
 from forkroot.kernels.cpu.attention.attention import CpuAttention
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.products import Halved, InThirds, Layout, Paneled
+from forkroot.kernels.cpu.linear.linear import Bf16x3Linear, Layout, PackedBf16Linear, PackedLinear
 from forkroot.kernels.interface import Past
 
 NUM_KEYS = 6000
@@ -54,10 +54,10 @@ def test_keys_that_count_little_each_count_together(dim: int, gap: float, length
 
 
 LAYOUTS = [
-    (Paneled, 2e-6),
-    (Halved, 2e-6),
+    (PackedLinear, 2e-6),
+    (PackedBf16Linear, 2e-6),
     pytest.param(
-        InThirds,
+        Bf16x3Linear,
         4e-6,
         marks=pytest.mark.skipif(not amx.can_multiply(), reason="needs a processor with AMX"),
     ),

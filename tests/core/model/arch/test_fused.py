@@ -23,7 +23,7 @@ from forkroot.kernels.cpu.decoder.fused import fused, fused_head
 from forkroot.kernels.cpu.decoder.layers import Fused, LayerSizes, Matrix, Past
 from forkroot.kernels.cpu.decoder.stack import Stack
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.products import Products
+from forkroot.kernels.cpu.linear.linear import LinearFactory
 from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
 
 from ..conftest import NUM_SLOTS, Placement
@@ -254,14 +254,14 @@ def test_what_is_torchs_default_meanwhile_changes_nothing() -> None:
 def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
     weights = RandomWeights(PLAIN, dtype)
     weight, scale = weights.take("model.embed_tokens.weight"), weights.take("model.norm.weight")
-    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(Products().of(weight), None)
+    norm, matrix = PlainRows.norm(scale, 1e-5), Matrix(LinearFactory().of(weight), None)
     head = fused_head(norm, matrix)
     assert head is not None
     random = torch.Generator().manual_seed(2)
     for num_rows in (0, 1, 2, 17, 100):
         x = torch.randn(num_rows, PLAIN.hidden_size, generator=random)
         assert head.fits(x)
-        assert torch.equal(head(x), matrix.product(norm(x)))
+        assert torch.equal(head(x), matrix.kernel(norm(x)))
     assert not head.fits(torch.zeros(300, PLAIN.hidden_size))
     assert not head.fits(torch.zeros(PLAIN.hidden_size, 3).T[:, ::2])
     assert fused_head(PlainNorm(scale, 1e-5), matrix) is None

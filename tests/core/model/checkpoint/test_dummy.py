@@ -15,7 +15,7 @@ from forkroot.core.model.checkpoint.load import describe, load_model
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.model.parallel import Ranks
-from forkroot.kernels.cpu.linear import half_precision, products
+from forkroot.kernels.cpu.linear import half_precision, linear
 
 from ..conftest import Machine, Placement, assert_near
 
@@ -112,7 +112,7 @@ def test_auto_takes_half_precision_where_it_is_stored_and_multiplied(
 def test_bfloat16_is_quick_where_there_are_instructions_and_a_library_that_uses_them(
     monkeypatch: pytest.MonkeyPatch, names: set[str], can_pack: bool, is_quick: bool
 ) -> None:
-    monkeypatch.setattr(products, "_has_tiles", lambda: False)
+    monkeypatch.setattr(linear, "_has_amx", lambda: False)
     monkeypatch.setattr(half_precision, "can_pack", lambda dtype: can_pack)
     monkeypatch.setattr(half_precision, "has", lambda *wanted: names.issuperset(wanted))
     assert dtypes.multiplies_bfloat16() is is_quick

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from forkroot.core.api.batch import Batch, Query, SamplingParams
 from forkroot.core.model.runner.runner import ModelRunner
-from forkroot.kernels.cpu.linear import products
-from forkroot.kernels.cpu.linear.products import Paneled, Spans
+from forkroot.kernels.cpu.linear import linear
+from forkroot.kernels.cpu.linear.linear import PackedLinear, Spans
 
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load, plain
 
@@ -92,7 +92,7 @@ def test_a_sample_is_the_same_alone_and_in_a_batch(pair: tuple[ModelRunner, Any]
 def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
     make_checkpoint: MakeCheckpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(products, "_WHOLE", 0)
+    monkeypatch.setattr(linear, "_WHOLE", 0)
     folder, _ = make_checkpoint(vocab_size=3000)
     runner, columns = ModelRunner(load(folder), NUM_SLOTS), list[int]()
     product = runner.model._paneled  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
 
     def noted(x: torch.Tensor, spans: Spans) -> torch.Tensor:
         columns.append(product.lanes * sum(last - first for first, last in spans))
-        return Paneled.some(product, x, spans)
+        return PackedLinear.some(product, x, spans)
 
     monkeypatch.setattr(product, "some", noted)
     words = np.zeros((2, 94), np.int32)

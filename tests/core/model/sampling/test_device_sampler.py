@@ -18,7 +18,7 @@ from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.device_sampler import sample_on_device
 from forkroot.core.model.sampling.fetch import Fetch
 from forkroot.core.model.sampling.sampler import Samples, sample
-from forkroot.kernels.devices import drawing_for
+from forkroot.kernels.devices import sampler_for
 
 SIZE = 300
 
@@ -32,7 +32,7 @@ def device() -> torch.device:
 def sampled_on_device(
     logits: torch.Tensor, params: Sequence[SamplingParams], device: torch.device
 ) -> Samples:
-    sampler = drawing_for(device, "triton")
+    sampler = sampler_for(device, "triton")
     assert sampler is not None
     fetch, before = Fetch(device), logits.clone()
     on_device = logits.to(device)

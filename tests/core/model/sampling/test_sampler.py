@@ -249,5 +249,5 @@ def test_without_numba_the_plain_way_is_taken(monkeypatch: pytest.MonkeyPatch) -
     )
     usual = sample(rows, params).tokens.tolist()
     with monkeypatch.context() as patch:
-        patch.setattr("forkroot.core.model.sampling.sampler.drawer", lambda: None)
+        patch.setattr("forkroot.core.model.sampling.sampler.compiled_sampler", lambda: None)
         assert sample(rows, params).tokens.tolist() == usual

@@ -1,0 +1,99 @@
+"""Decode attention: one new token of each sequence over keys in any slots, read in place.
+
+Torch has no operator for this: it would copy every key first. Distributes the work of
+`decode_attention` over threads. Only for queries in float32 on a CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from ..jit.jit import compiled
+from ..work_items import AttentionOutput, DecodeItem, ScoreMod
+
+SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
+_SPREAD = 1 << 19  # numbers to read from which a second thread is worth its wake-up
+
+
+def as_array(x: Tensor) -> npt.NDArray[Any]:
+    """The same memory as the loops take it: float32 numbers, or the bits of bfloat16 ones."""
+    return x.numpy() if x.dtype is torch.float32 else x.view(torch.uint16).numpy()
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """The name of a dtype, such as "bfloat16"."""
+    return str(dtype).removeprefix("torch.")
+
+
+class DecodeAttention:
+    """Attention of decode tokens. num_threads: torch's, if None. dtype: of keys and values."""
+
+    def __init__(self, num_threads: int | None = None, dtype: torch.dtype = torch.float32) -> None:
+        from ..loops import decode_attention
+
+        self._num_threads = num_threads or torch.get_num_threads()
+        signature = decode_attention.SIGNATURES[name_of(dtype)]
+        self._attend = compiled(decode_attention.attend, signature, is_reordered=False)
+
+    def attend(
+        self, q: Tensor, kv: Tensor, item: DecodeItem, score_mod: ScoreMod, output: AttentionOutput
+    ) -> None:
+        """Write the attention of an item's tokens to the output, for q [tokens, heads, dim]."""
+        arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *output.arrays()
+        of_item = item.tokens, item.table, item.rows, item.firsts, item.ends
+        settings = *arrays, *of_item, *score_mod.in_log2()
+        borders = self._borders(item, kv.shape[1] * kv.shape[3])
+        others = [
+            helpers(self._num_threads).submit(self._attend, *settings, start, stop)
+            for start, stop in itertools.pairwise(borders[1:])
+        ]
+        self._attend(*settings, 0, borders[1])
+        for other in others:
+            other.result()
+
+    def _borders(self, item: DecodeItem, width: int) -> list[int]:
+        """Where tokens are split among threads; all for one, unless there is much to read."""
+        num_tokens, reads = len(item.rows), item.reads
+        num_threads = min(self._num_threads, num_tokens)
+        if not is_spread(item, width, num_threads):
+            return [0, num_tokens]
+        goals = reads[-1] * np.arange(1, num_threads) / num_threads
+        return [0, *(np.searchsorted(reads, goals) + 1).tolist(), num_tokens]
+
+
+def is_spread(item: DecodeItem, width: int, num_threads: int) -> bool:
+    """Whether several threads read the keys of an item, each of so many numbers."""
+    return min(num_threads, len(item.rows)) > 1 and bool(item.reads[-1] * width >= _SPREAD)
+
+
+@functools.cache
+def helpers(num_threads: int) -> ThreadPoolExecutor:
+    """Threads beside the caller's; the loops need no interpreter."""
+    return ThreadPoolExecutor(num_threads - 1, "forkroot-attention")
+
+
+if hasattr(os, "register_at_fork"):  # a forked child has none of the threads
+    os.register_at_fork(after_in_child=helpers.cache_clear)
+
+
+def slot_writer(dtype: torch.dtype) -> Callable[[Tensor, Tensor, Tensor], None]:
+    """A function that writes kv [tokens, heads, dim], float32 or of this dtype, into slots [tokens]
+    of a pool [heads, slots, dim] of this dtype."""
+    from ..loops import slots as slot_loops
+
+    loop = compiled(slot_loops.write, slot_loops.SIGNATURES[name_of(dtype)], is_reordered=False)
+
+    def write(pool: Tensor, slots: Tensor, kv: Tensor) -> None:
+        loop(as_array(pool), slots.numpy(), kv.float().numpy())
+
+    return write

@@ -1,0 +1,98 @@
+"""Which loops a model requires on this CPU: those that are compiled before its first call. Loops
+that only some calls use (the intermediate steps of sampling, for log-probabilities and speculation)
+are compiled by the first of these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import torch
+
+from ..jit.loops import LOOPS, Loop
+from ..linear.half_precision import is_multiplied
+
+_TRIAL = ("norms.normalize",)  # of `jit.can_compile`
+_SAMPLING = ("sampler.greedy", "sampler.sample", "masks._apply_mask", "masks._argmax")
+_STEPS = (
+    "rotary.apply_rotary",
+    "gates.silu_mul",
+)  # of layers that are not fused, or shared by threads
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRequirements:
+    """What the loops of a model depend on.
+
+    dtype: that it is run in. stored: of the checkpoint's weights. is_own: computed by the layers of
+    this package. is_fused: all layers by one call (`fused`). is_read_in_place: by attention for a
+    CPU.
+    """
+
+    dtype: str
+    stored: str
+    is_own: bool
+    is_fused: bool
+    is_read_in_place: bool
+
+
+def required_loops(requirements: LoopRequirements) -> tuple[Loop, ...]:
+    """The loops that such a model requires; none without numba."""
+    if find_spec("numba") is None:
+        return ()
+    names = set(_names(requirements))
+    return tuple(loop for loop in LOOPS if {loop.name, f"{loop.name}:{loop.signature}"} & names)
+
+
+def _names(requirements: LoopRequirements) -> Iterator[str]:
+    """Names of loops; of a loop with several signatures, with the one required."""
+    from ..jit import amx
+
+    yield from _TRIAL + _SAMPLING
+    has_amx, dtype = amx.can_multiply(), requirements.dtype
+    if requirements.is_read_in_place and dtype != "float16":
+        yield from _attention(dtype, has_amx)
+    if not requirements.is_own:
+        return
+    is_converted = dtype != "float32" and not is_multiplied(getattr(torch, dtype))
+    # as `linear.row_dtype`
+    is_single = dtype == "float32" or (dtype == "bfloat16" and (has_amx or is_converted))
+    is_fused = is_single and requirements.is_fused
+    if is_single:
+        yield from _STEPS
+    if is_fused:
+        yield "blocks.layers" if dtype == "float32" else "blocks.layers_bf16"
+        yield "blocks.end"
+    if is_single or is_converted:
+        stored = requirements.stored if dtype == "float32" else dtype
+        yield from _linear(stored, has_amx, is_fused)
+
+
+def _attention(dtype: str, has_amx: bool) -> Iterator[str]:
+    """Of keys and values of such numbers."""
+    from ..loops import int8_split
+
+    yield "unshared_rows.plan"
+    for module, name in (
+        ("slots", "write"),
+        ("decode_attention", "attend"),
+        ("extend_attention", "attend"),
+    ):
+        yield f"{module}.{name}:{module}.SIGNATURES.{dtype}"
+    if dtype == "bfloat16" and has_amx:
+        yield "bf16_extend_attention.attend"
+    if dtype == "float32" and int8_split.can_multiply():
+        yield "int8_extend_attention.attend"
+
+
+def _linear(stored: str, has_amx: bool, is_fused: bool) -> Iterator[str]:
+    """Of float32 rows and weights that were stored as such numbers."""
+    if stored != "float32" and has_amx:
+        yield "bf16x3.multiply"
+        yield from ("entries.bf16x3_linear", "fused_mlp.feed_forward") if is_fused else ()
+        return
+    is_bf16 = stored == "bfloat16"
+    yield f"packed_linear.multiply:packed_linear.{'BF16_' if is_bf16 else ''}SIGNATURE"
+    if is_fused:
+        yield "entries.packed_bf16" if is_bf16 else "entries.packed_f32"

@@ -1,0 +1,151 @@
+"""Linear layers over packed weights, in panels of columns: compiled loops.
+
+A block of a panel, 256 numbers deep, stays in the first cache while all tiles of rows are
+multiplied by it; meanwhile the next block is prefetched. Tiles are as high as registers allow, and
+of about the same height, see `microkernels`. Every sum goes in the order of its numbers, block by
+block, however many rows there are. Only for float32 rows on a CPU; needs numba.
+"""
+
+# mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
+# mypy: disable-error-code="call-arg, var-annotated"
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ..jit.vectors import REGISTERS, load, narrow, plus, single, store, zeros
+from .microkernels import CHUNK, Shape, microkernel
+
+LANES = min(REGISTERS // 8, 32)  # columns of a panel
+# Tiles by their heights: the sums, one row of a panel and one number fit into registers. Few rows
+# take several panels, because the next product has to wait for the sum before it; with AVX-512 that
+# is still sooner than memory gives a panel. One stream is slower (16 rows with AVX-512: 83 instead
+# of 105 GFLOP/s), but for so few rows that memory gives no more.
+if LANES == 32:
+    _SHAPES = {1: Shape(1, 1), 2: Shape(1, 1)} | dict.fromkeys((4, 6, 8, 12), Shape(1, 4))
+else:
+    _SHAPES = {1: Shape(4, 1), 2: Shape(2, 1)} | dict.fromkeys((3, 4, 5, 6), Shape(1, 2))
+_NEAR = 0 if LANES == 32 else 32  # rows of a panel ahead
+_HIGHEST, _MOST_PANELS = max(_SHAPES), max(shape.panels for shape in _SHAPES.values())
+_HEIGHTS = np.array([min(h for h in _SHAPES if h >= n) for n in range(_HIGHEST + 1)])
+_NUM_PANELS = np.array([_SHAPES[height].panels for height in _HEIGHTS])
+_DEPTH = 256  # numbers of a column in a block
+_LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is near
+_PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
+_WIDENED = 2 * _HIGHEST  # rows above which a block is made float32 once for all of them
+SIGNATURE = "void(float32[:, ::1], float32[::1], float32[:, ::1], boolean, int64, int64)"
+BF16_SIGNATURE = "void(float32[:, ::1], uint16[::1], float32[:, ::1], boolean, int64, int64)"
+_compiled = njit(error_model="numpy", nogil=True)
+_add_tile, _row = microkernel(_SHAPES, LANES, _NEAR), zeros(LANES)
+
+
+def multiply(x, weights, out, is_added, first, last):
+    """Columns of panels first:last of out [rows, width]: x [rows, depth] times the matrix, plus
+    their old values if is_added. weights: [panels * depth * lanes], the last panel padded, in
+    float32 or as the bits of bfloat16."""
+    (rows, depth), numbers = x.shape, x.reshape(-1)
+    most = min(max(_PACKED // max(depth, 1), _LEAST_ROWS), _MOST_ROWS)
+    num = (rows + most - 1) // most
+    most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is padded
+    packed = np.empty(most * (depth + CHUNK), np.float32)
+    sums = np.empty(most * LANES * _MOST_PANELS, np.float32)
+    block = np.empty(_DEPTH * LANES, np.float32)
+    for i in range(num):
+        start, end = rows * i // num, rows * (i + 1) // num
+        _pack(numbers[start * depth :], depth, end - start, packed)
+        of_rows, of_out = (packed, end - start), (out.reshape(-1), start, out.shape[1], is_added)
+        _multiply(of_rows, depth, weights, first, last, block, sums, of_out)
+
+
+@_compiled
+def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
+    """The same for packed rows; block and sums are buffers. Panels are taken in groups; the last
+    group repeats some if too few are left, or one panel several times if there are too few in all.
+    """
+    used = of_rows[1]
+    num = _NUM_PANELS[_height(used)]
+    step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
+    of_sums = sums, used * LANES + _HIGHEST * LANES
+    for panel in range(first, last, step):
+        group = min(panel, last - step)
+        for begin in range(0, depth, _DEPTH):
+            size = min(_DEPTH, depth - begin)
+            at = (group * depth + begin) * LANES
+            if weights.itemsize < block.itemsize and used > _WIDENED:
+                _widen(weights, at, size, block)
+                _add_up(of_rows, depth, begin, size, (block, 0, 0), (weights, at), of_sums)
+            else:
+                of_weights = weights, at, stride
+                _add_up(of_rows, depth, begin, size, of_weights, (weights, at), of_sums)
+        for i in range(panel - group, step):
+            _unpack(sums[i * of_sums[1] :], used, of_out, (group + i) * LANES)
+
+
+@_compiled
+def _height(left):
+    """Rows of the next tile, where so many are left; the last tile is padded."""
+    num = (left + _HIGHEST - 1) // _HIGHEST
+    return _HEIGHTS[(left + num - 1) // num]
+
+
+@_compiled
+def _filled(depth):
+    """The numbers of a row, padded to whole chunks."""
+    return (depth + CHUNK - 1) // CHUNK * CHUNK
+
+
+@_compiled
+def _pack(x, depth, used, packed):
+    """packed: [tiles, chunks, rows of a tile, CHUNK]."""
+    row, whole = 0, depth // CHUNK * CHUNK
+    while row < used:
+        height = _height(used - row)
+        for i in range(height):
+            at, to = min(row + i, used - 1) * depth, row * _filled(depth) + i * CHUNK
+            for d in range(0, whole, CHUNK):
+                store(packed, to + d * height, load(x, at + d, narrow()))
+            for d in range(whole, depth):
+                store(packed, to + whole * height + d - whole, load(x, at + d, single()))
+        row += height
+
+
+@_compiled
+def _widen(weights, at, size, block):
+    for d in range(0, size * LANES, LANES):
+        store(block, d, load(weights, at + d, _row()))
+
+
+@_compiled
+def _add_up(of_rows, depth, begin, size, of_weights, of_matrix, of_sums):
+    """Add the products of one block, whose panels are `stride` numbers from one another; each
+    tile prefetches a part of the next block."""
+    (packed, used), (weights, at, stride), (matrix, ahead) = of_rows, of_weights, of_matrix
+    sums, sums_stride = of_sums
+    row, ahead = 0, ahead + size * LANES
+    tiles = (used + _HIGHEST - 1) // _HIGHEST
+    step = 2 * ((LANES + 2 * tiles - 1) // (2 * tiles))  # even, for several streams
+    while row < used:
+        height = _height(used - row)
+        start = row * _filled(depth) + begin * height
+        _add_tile(
+            height, packed, start, weights, at, stride, size, matrix, ahead, step,
+            sums, row * LANES, sums_stride, begin == 0,
+        )  # fmt: skip
+        row, ahead = row + height, ahead + step * size
+
+
+@_compiled
+def _unpack(sums, used, of_out, column):
+    """Sums [rows, lanes] into a flat out, as far as a panel's columns are there."""
+    out, start, width, is_added = of_out
+    num = min(LANES, width - column)
+    for i in range(used):
+        at, to = i * LANES, (start + i) * width + column
+        if num == LANES:
+            x = load(sums, at, _row())
+            store(out, to, plus(load(out, to, x), x) if is_added else x)
+            continue
+        for j in range(num):
+            x = load(sums, at + j, single())
+            store(out, to + j, plus(load(out, to + j, x), x) if is_added else x)

@@ -1,0 +1,207 @@
+"""Work items of a step's attention on a CPU: which queries read which keys, and how."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from ..interface import Attention, Ints
+
+if TYPE_CHECKING:  # the loops of `int8_extend_attention` need a number of this module
+    from torch import Tensor
+
+Indices: TypeAlias = npt.NDArray[Any]
+Tokens: TypeAlias = "slice | Tensor | None"  # which tokens of the batch; None: all, in order
+LONG = 33  # new tokens from which the long-sequence loop reads a sequence, whatever its group size
+
+
+class ScoreMod(NamedTuple):
+    """How a product of query and key becomes a score, see `Attention.attend`."""
+
+    scale: float
+    softcap: float | None
+
+    def in_log2(self) -> tuple[np.float32, np.float32]:
+        """Scale and softcap for scores to base 2, so that weights are powers of two; 0 for no
+        softcap."""
+        log2_e = 1 / math.log(2)
+        return np.float32(self.scale * log2_e), np.float32((self.softcap or 0) * log2_e)
+
+
+class AttentionOutput(NamedTuple):
+    """Where attention is written: out [tokens, heads, dim], and lse [tokens, heads], the
+    log-sum-exp of its scores."""
+
+    out: Tensor
+    lse: Tensor
+
+    @classmethod
+    def like(cls, q: Tensor) -> AttentionOutput:
+        """For queries [tokens, heads, dim]."""
+        return cls(q.new_empty(q.shape), q.new_empty(q.shape[:2]))
+
+    def arrays(self) -> tuple[Indices, Indices]:
+        """The same memory."""
+        return self.out.numpy(), self.lse.numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """The adjacent slots start:start + length, or any: `index` names rows of the pool seen as
+    [2 * kv_heads * slots, dim], ordered [2, kv_heads, length]."""
+
+    start: int
+    length: int
+    index: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedKeysItem:
+    """Queries that read the same keys. is_causal: the keys are the queries' own tokens, and each
+    sees those up to itself. mask: [queries, keys], 0 or -inf. Otherwise every query sees every key.
+    """
+
+    tokens: Tokens
+    keys: Keys
+    is_causal: bool = False
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedItem:
+    """S sequences of L new tokens each, over n keys each, padded.
+
+    tokens: the S * L tokens in the batch; the last token of a shorter sequence is repeated. index:
+    rows of the pool viewed as [2 * kv_heads * slots, dim], ordered [2, S, kv_heads, n]. mask: [S,
+    1, L, 1, n], 0 or -inf; None if nothing is masked.
+    """
+
+    tokens: Tokens
+    num_sequences: int
+    index: Tensor
+    mask: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeItem:
+    """One new token of each of T sequences, over the keys firsts:ends of its row in the table, in
+    any slots.
+
+    tokens: [T] their indices in the batch. reads: [T] running total of keys read.
+    """
+
+    tokens: Indices
+    table: Ints
+    rows: Ints
+    firsts: Ints
+    ends: Ints
+    reads: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendItem:
+    """New tokens of S sequences, over the keys firsts:ends of each sequence's row in the table, in
+    any slots. Causal; with a window each token sees the last `window` keys only.
+
+    tokens: their indices in the batch; those of sequence s are tokens[bounds[s]:bounds[s + 1]].
+    starts: position of each sequence's first one. num_scores: scores per head, about. is_rest: what
+    `narrowed` left of sequences of LONG tokens or more; the loop for these reads them.
+    """
+
+    tokens: Indices
+    table: Ints
+    rows: Ints
+    firsts: Ints
+    starts: Ints
+    ends: Ints
+    bounds: Indices
+    window: int | None
+    num_scores: int
+    is_rest: bool = False
+
+
+GatheredItem: TypeAlias = PaddedItem | SharedKeysItem
+InPlaceItem: TypeAlias = DecodeItem | ExtendItem
+
+
+@dataclass(frozen=True, slots=True)
+class GatheredPlan:
+    """Items computed by torch's operators. own: those in which each token reads itself; runs:
+    shared keys, merged into these."""
+
+    own: tuple[GatheredItem, ...]
+    runs: tuple[SharedKeysItem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InPlacePlan:
+    """The same for items that compiled loops compute in place."""
+
+    own: tuple[InPlaceItem, ...]
+    runs: tuple[ExtendItem, ...]
+
+
+@runtime_checkable
+class Narrowing(Attention, Protocol):
+    """Attention that can skip tokens whose result is not needed."""
+
+    def narrowed(self, plan: Any, wanted: Indices) -> Any:
+        """A plan that gives the tokens wanted [rows] the same bits as the whole plan; other tokens
+        may get anything."""
+
+
+def narrowed_plan(attention: Attention, plan: Any, wanted: Tensor | None) -> Any:
+    """The plan, narrowed where only some rows are wanted and the attention supports it."""
+    if wanted is None or not isinstance(attention, Narrowing):
+        return plan
+    return attention.narrowed(plan, wanted.numpy())
+
+
+def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:
+    """As `Narrowing.narrowed`: of long sequences that share no run the last tokens alone are left,
+    where no other is wanted, or none."""
+    is_wanted = np.zeros(1 + max(int(item.tokens.max()) for item in plan.own), bool)
+    is_wanted[wanted] = True
+    for run in plan.runs:
+        is_wanted[run.tokens] = True
+    own: list[InPlaceItem] = []
+    for item in plan.own:
+        own += _left(item, is_wanted) if isinstance(item, ExtendItem) else [item]
+    return InPlacePlan(tuple(own), plan.runs)
+
+
+def _left(item: ExtendItem, is_wanted: Indices) -> list[ExtendItem]:
+    lens, lasts = np.diff(item.bounds), item.tokens[item.bounds[1:] - 1]
+    counts = np.add.reduceat(is_wanted[item.tokens], item.bounds[:-1], dtype=np.int64)
+    is_less = (lens >= LONG) & (counts == is_wanted[lasts])
+    if not is_less.any():
+        return [item]
+    spans = [slice(*span) for span in itertools.pairwise(item.bounds.tolist())]
+    whole, single = np.flatnonzero(~is_less), np.flatnonzero(is_less & (counts == 1))
+    items = [_of(item, whole, [item.tokens[spans[s]] for s in whole])] if len(whole) else []
+    if len(single):
+        rest = _of(item, single, [lasts[s : s + 1] for s in single])
+        starts = rest.ends - 1
+        items.append(replace(rest, starts=starts, is_rest=True))
+    return items
+
+
+def _of(item: ExtendItem, sequences: Indices, tokens: list[Indices]) -> ExtendItem:
+    """Some sequences of an item, and some tokens of each."""
+    lens = np.array([len(each) for each in tokens])
+    firsts, ends = item.firsts[sequences], item.ends[sequences]
+    return replace(
+        item,
+        tokens=np.concatenate(tokens),
+        rows=item.rows[sequences],
+        firsts=firsts,
+        starts=item.starts[sequences],
+        ends=ends,
+        bounds=np.concatenate(([0], np.cumsum(lens))),
+        num_scores=int((lens * (ends - firsts)).sum()),
+    )
