@@ -13,7 +13,7 @@ import dspy
 from dspy import lm15
 
 from ...core.api.protocol import InvalidCall
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from .options import NAMES
 
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
@@ -47,7 +47,7 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
     known = _KNOWN.union(others)
     for name, value in keywords.items():
         if value is not None and name not in known and not _is_carried(name, value):
-            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{hint(name, known)}"
+            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{suggestion(name, known)}"
             raise InvalidCall(name, value, allowed)
 
 

@@ -15,7 +15,7 @@ from guidance.models import Model
 
 from ...core.api.keywords import ENGINE_SETTINGS, Place
 from ...core.api.protocol import Backend, InvalidCall, Usage
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
@@ -106,7 +106,7 @@ def _check(where: Any, settings: Mapping[str, Any]) -> None:
     if not (is_known(where) or is_url(where)):
         return
     for name, value in settings.items():
-        near = "" if name in _KNOWN else hint(name, _KNOWN, *_PLACES)
+        near = "" if name in _KNOWN else suggestion(name, _KNOWN, *_PLACES)
         if near:
             raise InvalidCall(name, value, f"{_ALLOWED}{near}")
 

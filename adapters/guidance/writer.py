@@ -29,11 +29,11 @@ from ...core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from .asking import after, sampling_of
 from .draft import Draft
 from .grammar.patterns import pattern_until
 from .grammar.plan import Plan, Step
 from .prompts import prompt_of
+from .sampling import after, sampling_of
 from .tokens import FolderTokenizer
 
 BIAS = 100.0  # the most that a call may ask for

@@ -22,12 +22,12 @@ import uvicorn
 from ...core.api.protocol import Backend, ForkrootError
 from .app import build_app
 from .interrupts import end_now
-from .server.desk import Desk, Lasting
+from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 1.0
-_SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended
+_SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _ALLOWED = {
     errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
@@ -98,39 +98,39 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_TELL,
+        timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_REPORT,
     )
-    return AnnouncedServer(config, on_start, app.state.desk, drain)
+    return AnnouncedServer(config, on_start, app.state.requests, drain)
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that tells its URL once it listens. Ctrl-C while it drains ends the process.
+    """A server that announces its URL once it listens. Ctrl-C while it drains ends the process.
 
-    desk: what its requests are asked of, if anything of ours. drain: seconds that they have when it
-    ends; their calls are then ended.
+    registry: of its open requests; None for another application. drain: seconds that open requests
+      have at shutdown; their calls are ended after it.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
         on_start: Callable[[str], object],
-        desk: Desk | None = None,
+        registry: RequestRegistry | None = None,
         drain: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._on_start = on_start
-        self._desk = desk
+        self._registry = registry
         self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """As in uvicorn; a call that takes longer than the drain is ended, and its client told."""
-        if self._desk is None:
+        if self._registry is None:
             await super().shutdown(sockets)
             return
-        if self._desk.open:
+        if self._registry.open:
             told = "open requests: %d; they have %g s, Ctrl-C ends them at once"
-            _log.info(told, len(self._desk.open), self._drain)
-        late = asyncio.get_running_loop().call_later(self._drain, self._desk.end_calls)
+            _log.info(told, len(self._registry.open), self._drain)
+        late = asyncio.get_running_loop().call_later(self._drain, self._registry.end_calls)
         try:
             await super().shutdown(sockets)
         finally:
@@ -165,7 +165,7 @@ class _Watch(threading.Thread):
             try:
                 self._backend.info()
             except ForkrootError as error:
-                if isinstance(self._backend, Lasting) and not self._backend.is_over:
+                if isinstance(self._backend, Restarting) and not self._backend.is_over:
                     continue
                 _log.error("the backend has ended: %s", error)
                 self.has_ended = self._server.should_exit = True

@@ -31,9 +31,9 @@ from ...core.api.protocol import (
 from ..common.surrogates import check_texts
 from ..common.tools import ToolFormat
 from .answers import token_usage, told_logprobs, usage_of
-from .asking import Asking
 from .errors import as_langchain
-from .hints.place import KEY, Place
+from .hints.call_context import KEY, CallContext
+from .model_request import ModelRequest
 from .settings import OPTIONS, Settings, check_options
 from .toolbox import CONSTRAINTS, toolbox_of
 
@@ -102,14 +102,14 @@ class Forkroot(Settings, BaseLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> LLMResult:
-        askings = self._askings(prompts, stop, kwargs, run_manager)
-        if len(askings) == 1:
-            return self._result([askings[0].completion()], kwargs)
-        replies = _submit_all(askings)
+        requests = self._requests(prompts, stop, kwargs, run_manager)
+        if len(requests) == 1:
+            return self._result([requests[0].completion()], kwargs)
+        replies = _submit_all(requests)
         try:
             found = [
-                replace(asking, reply=reply).completion()
-                for asking, reply in zip(askings, replies, strict=True)
+                replace(request, reply=reply).completion()
+                for request, reply in zip(requests, replies, strict=True)
             ]
         finally:
             _cancel(replies)
@@ -122,14 +122,14 @@ class Forkroot(Settings, BaseLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> LLMResult:
-        askings = await asyncio.to_thread(self._askings, prompts, stop, kwargs, run_manager)
-        if len(askings) == 1:
-            return self._result([await askings[0].acompletion()], kwargs)
-        replies = await asyncio.to_thread(_submit_all, askings)
+        requests = await asyncio.to_thread(self._requests, prompts, stop, kwargs, run_manager)
+        if len(requests) == 1:
+            return self._result([await requests[0].acompletion()], kwargs)
+        replies = await asyncio.to_thread(_submit_all, requests)
         try:
             found = [
-                await replace(asking, reply=reply).acompletion()
-                for asking, reply in zip(askings, replies, strict=True)
+                await replace(request, reply=reply).acompletion()
+                for request, reply in zip(requests, replies, strict=True)
             ]
         finally:
             _cancel(replies)
@@ -142,8 +142,8 @@ class Forkroot(Settings, BaseLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        (asking,) = self._askings([prompt], stop, kwargs, run_manager, is_streamed=True)
-        with closing(asking.answer()) as answer:
+        (request,) = self._requests([prompt], stop, kwargs, run_manager, is_streamed=True)
+        with closing(request.answer()) as answer:
             for item in answer:
                 chunk = self._chunk(item, kwargs)
                 if run_manager is not None:
@@ -157,27 +157,27 @@ class Forkroot(Settings, BaseLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
-        (asking,) = await asyncio.to_thread(
-            self._askings, [prompt], stop, kwargs, run_manager, is_streamed=True
+        (request,) = await asyncio.to_thread(
+            self._requests, [prompt], stop, kwargs, run_manager, is_streamed=True
         )
-        async with aclosing(asking.aanswer()) as answer:
+        async with aclosing(request.aanswer()) as answer:
             async for item in answer:
                 chunk = self._chunk(item, kwargs)
                 if run_manager is not None:
                     await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
                 yield chunk
 
-    def _askings(
+    def _requests(
         self,
         prompts: Sequence[str],
         stop: Sequence[str] | None,
         options: Mapping[str, Any],
         run_manager: Any,
         is_streamed: bool = False,
-    ) -> list[Asking]:
+    ) -> list[ModelRequest]:
         """What is asked of which runtime. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
-        place = Place() if run_manager is None else Place.of_run(run_manager)
+        context = CallContext() if run_manager is None else CallContext.of_run(run_manager)
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
@@ -192,7 +192,8 @@ class Forkroot(Settings, BaseLLM):
                 for prompt in prompts
             ]
             return [
-                Asking(connection, place.hinted(call), place, self.max_retries) for call in calls
+                ModelRequest(connection, context.with_hint(call), context, self.max_retries)
+                for call in calls
             ]
         except ForkrootError as error:
             raise as_langchain(error) from error
@@ -229,8 +230,8 @@ def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Ge
         yield Generation(text=output.text, generation_info=info)
 
 
-def _submit_all(askings: Sequence[Asking]) -> list[Reply]:
-    return askings[0].connection.prefixes.submit_all([asking.call for asking in askings])
+def _submit_all(requests: Sequence[ModelRequest]) -> list[Reply]:
+    return requests[0].connection.prefixes.submit_all([request.call for request in requests])
 
 
 def _cancel(replies: Sequence[Reply]) -> None:

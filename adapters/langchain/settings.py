@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.api.protocol import Backend, ForkrootError, InvalidCall, Sampling
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from ..common.surrogates import check_texts
 from ..connection import Connection, shared, trained_len, unnamed
 from .counting import num_text_tokens, token_ids
@@ -231,7 +231,7 @@ def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise InvalidCall for the first name that a call does not know."""
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
-        allowed = f"one of {', '.join(sorted(known))}{hint(unknown, known)}"
+        allowed = f"one of {', '.join(sorted(known))}{suggestion(unknown, known)}"
         raise InvalidCall(unknown, options[unknown], allowed)
 
 
@@ -253,8 +253,10 @@ def _bias(given: Any) -> dict[int, float]:
 
 
 def _unknown(model: type, name: str, value: Any, known: Collection[str]) -> InitErrorDetails:
-    """The fault of a name that is no field of a model."""
-    meant = "; it is given to a call, or to bind" if name in _IN_CALLS else hint(name, known)
-    text = f"{name} is no field of {model.__name__}{meant}"
-    told = PydanticCustomError("extra_forbidden", "{text}", {"text": text})
-    return InitErrorDetails(type=told, loc=(name,), input=value)
+    """The error for a keyword that is not a field of the model."""
+    suggested = (
+        "; it is given to a call, or to bind" if name in _IN_CALLS else suggestion(name, known)
+    )
+    text = f"{name} is not a field of {model.__name__}{suggested}"
+    error = PydanticCustomError("extra_forbidden", "{text}", {"text": text})
+    return InitErrorDetails(type=error, loc=(name,), input=value)

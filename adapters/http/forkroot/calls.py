@@ -28,10 +28,10 @@ from ....core.api.protocol import (
     Regex,
     Reply,
 )
+from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode
-from ..server.together import begun
 from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
 
 COMMENT = b": at work\n\n"
@@ -58,7 +58,7 @@ def routes(runtime: Runtime) -> APIRouter:
             check_limits(call, runtime.limits)
         except ForkrootError as error:
             return refusal(error)
-        (reply,) = await begun(lambda: [runtime.backend.submit(call)])
+        (reply,) = await submit_in_thread(lambda: [runtime.backend.submit(call)])
         failure = reply.error()
         if isinstance(failure, ForkrootError):
             return refusal(failure)
@@ -79,8 +79,8 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.get(INFO_PATH)
     async def info(request: Request) -> dict[str, Any]:
         told: BackendInfo = await asyncio.to_thread(runtime.backend.info)
-        ticket: Any = getattr(request.state, "ticket", None)
-        sees_all = ticket is None or ticket.client.is_admin
+        request_context: Any = getattr(request.state, "request_context", None)
+        sees_all = request_context is None or request_context.client.is_admin
         counters, load = (told.counters, told.load) if sees_all else ({}, {})  # of other clients
         found = replace(
             told, model=runtime.name, counters=counters, load=load, version=runtime.version
@@ -93,8 +93,8 @@ def routes(runtime: Runtime) -> APIRouter:
 
 def owner_of(request: Request) -> str:
     """The namespace of the client who asks."""
-    ticket: Any = getattr(request.state, "ticket", None)
-    return "" if ticket is None else str(ticket.client.namespace)
+    request_context: Any = getattr(request.state, "request_context", None)
+    return "" if request_context is None else str(request_context.client.namespace)
 
 
 def check_limits(call: Call, limits: Limits) -> None:

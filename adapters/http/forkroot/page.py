@@ -63,7 +63,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get("/live")
     async def live(request: Request) -> Response:
-        if not request.state.ticket.client.is_admin:
+        if not request.state.request_context.client.is_admin:
             raise _refused("authorization" in request.headers)
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         return Response(await outlook.now(), headers=headers, media_type="application/json")

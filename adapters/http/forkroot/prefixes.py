@@ -31,10 +31,10 @@ from ....core.api.protocol import (
 from ..openai.messages import chat_of
 from ..openai.toolformat import format_of
 from ..requests.reading import check_model
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import Fault, Refused
 from ..server.keys import within
 from ..server.runtime import Runtime
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
 from ..wire.wire import Body, ChatMessage, Tool
 from .calls import owner_of
@@ -208,7 +208,9 @@ def _prompt(runtime: Runtime, body: PrefixBody) -> Prompt:
 
 
 async def _done(runtime: Runtime, call: Call) -> Completion:
-    return (await completed(await begun(lambda: [runtime.backend.submit(call)])))[0]
+    return (
+        await gather_completions(await submit_in_thread(lambda: [runtime.backend.submit(call)]))
+    )[0]
 
 
 async def _keep(runtime: Runtime, known: Known, kept: Kept) -> None:

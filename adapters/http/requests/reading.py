@@ -236,7 +236,7 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            allowed = f"a JSON schema, or its JSON text; this text is no JSON ({error})"
+            allowed = f"a JSON schema, or its JSON text; this text is not JSON ({error})"
             raise InvalidCall(field, given, allowed) from error
     if not isinstance(given, Mapping | bool):
         raise InvalidCall(field, given, "a JSON schema: an object, true or false")

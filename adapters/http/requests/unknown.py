@@ -90,7 +90,7 @@ def check_spelling(name: str, known: Collection[str], where: str, prefix: str = 
 
 def no_field(field: str, where: str, meant: str) -> Refused:
     """The error for a field that is none of `where`, with the one that was meant."""
-    message = f"{field} is no field of {where}; did you mean {meant}?"
+    message = f"{field} is not a field of {where}; did you mean {meant}?"
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 
 

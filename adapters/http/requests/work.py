@@ -21,9 +21,9 @@ from ....core.api.protocol import (
     Text,
 )
 from ...common.spelling import located
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import as_request_names
 from ..server.runtime import Runtime
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
 from ..wire.wire import Generation
 from .reading import Asked
@@ -72,7 +72,7 @@ async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
 
     if runtime.passes_on and len(calls) == 1 and _is_small(calls[0]):
         return begin()
-    return list(await begun(begin))
+    return list(await submit_in_thread(begin))
 
 
 def _is_small(call: Call) -> bool:
@@ -95,7 +95,7 @@ async def complete(runtime: Runtime, work: Work) -> list[Completion]:
     tell it."""
     replies = await submit(runtime, work.calls)
     try:
-        return await completed(replies)
+        return await gather_completions(replies)
     except ForkrootError as error:
         raise await as_told(runtime, work, error) from error
 

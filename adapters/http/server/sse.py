@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from ....core.api.protocol import Chunk, Completion, ForkrootError, Reply
 from ....core.api.reply import batches as batches_of
 from ..wire.names import new_name
+from .concurrent_calls import cancel_all
 from .errors import as_request_names, error_body, fault_of, message_of
-from .together import cancel_all
 
 Event: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = str  # an event as it is sent

@@ -18,9 +18,9 @@ from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import Chunk, ForkrootError, Output, Reply, Usage
 from ..requests.work import as_told
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.runtime import Runtime
 from ..server.sse import Event, arrivals, stream
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
 from .asks import asks_of
 from .body import ConcatenateBody, GenerateBody
@@ -55,11 +55,11 @@ def routes(runtime: Runtime) -> APIRouter:
             works.extend(prepare(runtime, ask, shared) for ask in asks)
             return [reply for work in works for reply in work.submit(runtime)]
 
-        replies = await begun(begin)
+        replies = await submit_in_thread(begin)
         try:
             if shared.stream:
                 return await stream(_events(runtime, works, replies, body.is_list))
-            await completed(replies)
+            await gather_completions(replies)
         except ForkrootError as error:
             raise await as_told(runtime, told_of(asks), error) from error
         told = [one for work in works for one in work.answers(runtime)]
@@ -135,12 +135,12 @@ class Growing:
 
 def _named(request: Request, rid: str | list[str] | None) -> str:
     """The id of the request, by which it can be aborted: the client's own, if it is one."""
-    ticket: Any = getattr(request.state, "ticket", None)
-    if ticket is None:
+    request_context: Any = getattr(request.state, "request_context", None)
+    if request_context is None:
         return uuid.uuid4().hex
     if isinstance(rid, str) and 1 <= len(rid) <= LONGEST_ID and rid.isascii():
-        ticket.id = rid
-    return str(ticket.id)
+        request_context.id = rid
+    return str(request_context.id)
 
 
 def _shared(body: GenerateBody, runtime: Runtime) -> Shared:

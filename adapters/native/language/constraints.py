@@ -91,7 +91,7 @@ def _schema(schema: Mapping[str, Any] | str | bool | type) -> Mapping[str, Any] 
         try:
             parsed = json.loads(schema)
         except (ValueError, RecursionError) as error:
-            told = f"{allowed}; this text is no JSON ({error})"
+            told = f"{allowed}; this text is not JSON ({error})"
             raise InvalidCall("json_schema", schema, told) from error
     if not isinstance(parsed, Mapping | bool):
         raise InvalidCall("json_schema", schema, allowed)

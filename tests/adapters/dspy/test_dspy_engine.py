@@ -45,7 +45,7 @@ from forkroot.core.api.protocol import (
     Usage,
 )
 
-from .dspy_asking import last_call, lm_of, request
+from .dspy_requests import last_call, lm_of, request
 
 pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 

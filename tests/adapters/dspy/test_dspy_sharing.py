@@ -19,7 +19,7 @@ from forkroot.adapters.dspy.hints import returning
 from forkroot.adapters.testing import ScriptedBackend, written
 from forkroot.core.api.protocol import Call, Completion, InvalidCall, Overloaded, Regex, Usage
 
-from .dspy_asking import lm_of
+from .dspy_requests import lm_of
 
 pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 

@@ -295,7 +295,7 @@ def test_a_misspelled_option_is_told_with_the_one_that_was_meant(kind: Any) -> N
         ("model_name", "did you mean model?"),
         ("base_url", "in the place of the model"),
         ("choices", "it is given to a call, or to bind"),
-        ("colour", "colour is no field of"),
+        ("colour", "colour is not a field of"),
     ],
 )
 def test_a_name_that_is_no_field_is_refused_with_the_one_that_was_meant(

@@ -214,5 +214,5 @@ def test_a_decimal_is_written_as_one() -> None:
 
 
 def test_a_schema_as_text_that_is_no_json_is_refused_with_the_reason() -> None:
-    with pytest.raises(InvalidCall, match=r"this text is no JSON \(Expecting property name .* 2 "):
+    with pytest.raises(InvalidCall, match=r"this text is not JSON \(Expecting property name .* 2 "):
         gen("x", json_schema="{bad json")

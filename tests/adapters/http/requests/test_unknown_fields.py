@@ -49,7 +49,7 @@ def test_a_misspelled_field_is_refused_with_the_one_that_was_meant(
     response = httpx.post(f"{url}/v1/{route}", json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (400, "unknown_parameter", name)
-    assert error["message"] == f"{name} is no field of /v1/{route}; did you mean {meant}?"
+    assert error["message"] == f"{name} is not a field of /v1/{route}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(

@@ -312,10 +312,10 @@ def test_a_server_answers_its_own_health_with_a_token(server: str) -> None:
     assert httpx.get(f"{server}/health_generate").json()["tokens"] == 1
 
 
-def test_a_body_that_is_no_json_is_told_so(server: str) -> None:
+def test_a_body_that_is_not_json_is_reported(server: str) -> None:
     headers = {"Content-Type": "application/json"}
     told = httpx.post(f"{server}/v1/chat/completions", content=b"{x", headers=headers)
     assert told.status_code == 400
     error = told.json()["error"]
     assert error["code"] == "invalid_json" and error["param"] is None
-    assert "no JSON, at character 1" in error["message"]
+    assert "not JSON, at character 1" in error["message"]

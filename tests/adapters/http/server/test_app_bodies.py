@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from forkroot.adapters.http.openai.envelope import Answer
 from forkroot.adapters.http.requests.bodies import BodyRoute
-from forkroot.adapters.http.requests.straight import Straight
+from forkroot.adapters.http.requests.fast_path import FastPath
 
 
 class Part(BaseModel):
@@ -97,19 +97,19 @@ def test_every_body_is_answered_as_fastapi_answers_it(kind: str) -> None:
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:20]))
-def test_the_straight_way_to_a_route_answers_as_the_router_does(body: bytes) -> None:
+def test_the_fast_path_answers_as_the_router_does(body: bytes) -> None:
     apps = [app_of(BodyRoute), app_of(BodyRoute)]
     routes = [it for it in apps[1].state.router.routes if isinstance(it, BodyRoute)]
     assert [it.path for it in routes] == ["/things"]
 
-    async def tell(request: Request, error: Exception) -> Response:
+    async def on_error(request: Request, error: Exception) -> Response:
         told = apps[1].exception_handlers[type(error)](request, error)
         return await told  # type: ignore[no-any-return, misc]
 
-    apps[1].add_middleware(Straight, routes=routes, tell=tell)
+    apps[1].add_middleware(FastPath, routes=routes, on_error=on_error)
     headers = {"Content-Type": "application/json"}
-    routed, straight = (asyncio.run(asked(app, body, headers)) for app in apps)
-    assert routed == straight
+    routed, fast_path = (asyncio.run(asked(app, body, headers)) for app in apps)
+    assert routed == fast_path
 
 
 def test_the_shape_of_the_body_is_described() -> None:

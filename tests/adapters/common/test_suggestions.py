@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from forkroot.adapters.common.meant import hint
+from forkroot.adapters.common.suggestions import suggestion
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.keywords import ENGINE_SETTINGS
 
@@ -29,17 +29,17 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
     ],
 )
 def test_a_name_is_told_with_the_one_that_it_resembles(name: str, told: str) -> None:
-    assert hint(name, KNOWN) == told
+    assert suggestion(name, KNOWN) == told
 
 
 @pytest.mark.parametrize("name", ENGINE_SETTINGS)
 def test_a_setting_of_the_engine_is_told_with_where_it_goes(name: str) -> None:
-    assert f"settings={{'{name}': ...}}" in hint(name, KNOWN)
-    assert f"connect(..., {name}=...)" in hint(name, KNOWN)
-    assert f"settings={{'{name}': ...}}" in hint(name + "s", KNOWN)
+    assert f"settings={{'{name}': ...}}" in suggestion(name, KNOWN)
+    assert f"connect(..., {name}=...)" in suggestion(name, KNOWN)
+    assert f"settings={{'{name}': ...}}" in suggestion(name + "s", KNOWN)
 
 
 def test_a_name_that_is_known_here_comes_before_one_elsewhere() -> None:
-    assert hint("timeout", ("deadline",)) == "; did you mean deadline?"
-    assert hint("stop_sequences", ("stops",)) == ""
-    assert hint("seeds", ("seed",)) == "; did you mean seed?"
+    assert suggestion("timeout", ("deadline",)) == "; did you mean deadline?"
+    assert suggestion("stop_sequences", ("stops",)) == ""
+    assert suggestion("seeds", ("seed",)) == "; did you mean seed?"

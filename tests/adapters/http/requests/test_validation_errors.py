@@ -7,7 +7,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from forkroot.adapters.http.requests.misfits import in_words
+from forkroot.adapters.http.requests.validation_errors import describe_type
 
 SAID = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -27,7 +27,7 @@ CHAT = "/v1/chat/completions"
     ],
 )
 def test_types_are_told_in_words(kind: Any, words: str) -> None:
-    assert in_words(kind) == words
+    assert describe_type(kind) == words
 
 
 @pytest.mark.parametrize(
@@ -178,12 +178,12 @@ def test_a_route_that_is_none_is_told_with_the_one_that_was_meant(
 ) -> None:
     told = httpx.post(server + asked, json={})
     assert told.status_code == 404
-    assert told.json()["error"]["message"] == f"POST {asked} is no route of this server{meant}"
+    assert told.json()["error"]["message"] == f"POST {asked} is not a route of this server{meant}"
 
 
 def test_a_route_of_another_method_was_not_meant(server: str) -> None:
     told = httpx.get(f"{server}/v1/responses/x")
-    assert told.json()["error"]["message"] == "GET /v1/responses/x is no route of this server"
+    assert told.json()["error"]["message"] == "GET /v1/responses/x is not a route of this server"
 
 
 def test_a_method_that_a_route_has_not_is_told_with_those_that_it_has(server: str) -> None:
