@@ -193,8 +193,8 @@ def trained_len(model: str | Path) -> int | None:
     if is_dummy(model) or is_url(model):
         return None
     with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
-        told = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
-        found = told.get("max_position_embeddings")
+        config = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
+        found = config.get("max_position_embeddings")
         return found if isinstance(found, int) else None
     return None
 

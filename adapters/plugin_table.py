@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .registry import Plugin
 
 
-_TOLD_BY_NAME = ("register_adapters", "register_backends")
+_SHOWN_BY_NAME = ("register_adapters", "register_backends")
 
 
 def add_plugins_options(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +45,7 @@ def _brought(plugin: Plugin) -> list[str]:
     """Adapters and parts by their names, other hooks by theirs."""
     named = [f"adapter {adapter.name}" for adapter in plugin.adapters]
     named += [f"{part.kind} {part.name}" for part in plugin.parts]
-    return named + [hook for hook in plugin.hooks if hook not in _TOLD_BY_NAME]
+    return named + [hook for hook in plugin.hooks if hook not in _SHOWN_BY_NAME]
 
 
 def _status(plugin: Plugin) -> str:

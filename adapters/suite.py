@@ -84,7 +84,7 @@ class AdapterSuite(ABC):
 
     # --- answers -----------------------------------------------------------------------------
 
-    def test_a_greedy_answer_is_the_doors_own(self, backend: Backend) -> None:
+    def test_a_greedy_answer_is_the_backends_own(self, backend: Backend) -> None:
         model = self.make(backend)
         for topic in TOPICS:
             text = f"Tell me about {topic}."
@@ -99,7 +99,7 @@ class AdapterSuite(ABC):
         text = "Tell me about the sea."
         assert "".join(self.stream(model, text)) == self.ask(model, text).text
 
-    def test_answers_asked_together_are_those_asked_one_by_one(self, backend: Backend) -> None:
+    def test_concurrent_answers_equal_sequential_ones(self, backend: Backend) -> None:
         model = self.make(backend)
         texts = [self.long_text("together") + f" What of {topic}?" for topic in TOPICS]
         together = [answer.text for answer in self.ask_all(model, texts)]

@@ -20,29 +20,29 @@ T = TypeVar("T", int, float)
 def number(kind: type[T], low: T | None = None, high: T | None = None) -> Callable[[str], T]:
     """What reads the value of an option: a number from `low` to `high`, both allowed; None: there
     is no such bound. It raises argparse.ArgumentTypeError, with what is allowed."""
-    told = "an integer" if kind is int else "a number"
+    expected = "an integer" if kind is int else "a number"
     if low is not None:
-        told += f", {low:,g} or more" if high is None else f" from {low:,g} to {high:,g}"
+        expected += f", {low:,g} or more" if high is None else f" from {low:,g} to {high:,g}"
 
     def read(text: str) -> T:
         with suppress(ValueError):
             value = kind(text)
             if (low is None or value >= low) and (high is None or value <= high):
                 return value
-        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {told}")
+        raise argparse.ArgumentTypeError(f"invalid value {text!r}: expected {expected}")
 
     return read
 
 
-def no_server(told: str) -> Callable[[str], str]:
-    """What reads the name of a model where the URL of a server is none. told: why not, as what goes
-    on behind the URL. It raises argparse.ArgumentTypeError."""
+def no_server(reason: str) -> Callable[[str], str]:
+    """What reads the name of a model where the URL of a server is none. reason: why not, as what
+    goes on behind the URL. It raises argparse.ArgumentTypeError."""
 
     def read(text: str) -> str:
         if not is_url(text):
             return text
         allowed = "a checkpoint folder, or the name of a model"
-        raise argparse.ArgumentTypeError(f"{text} {told}; expected {allowed}")
+        raise argparse.ArgumentTypeError(f"{text} {reason}; expected {allowed}")
 
     return read
 
@@ -69,11 +69,11 @@ class Parser(argparse.ArgumentParser):
         options, unknown = super().parse_known_args(args, namespace)
         if unknown:
             misspelled = next((text for text in unknown if text.startswith("-")), "")
-            meant = self._meant(misspelled.partition("=")[0])
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+            suggestion = self._suggestion(misspelled.partition("=")[0])
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}")
         return options, unknown
 
-    def _meant(self, option: str) -> str:
+    def _suggestion(self, option: str) -> str:
         known = [name for action in self._actions for name in action.option_strings]
         places = [f"--{action.dest}" for action in self._actions if not action.option_strings]
         near = nearest(option, [*known, *places])

@@ -1,7 +1,7 @@
 """How a model writes tool calls, as text: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
 
 It is the format of Hermes, Qwen and the embedded model; they differ in the blanks within. Which
-blanks a model was trained on is asked of the model itself, through the door.
+blanks a model was trained on is asked of the model itself, by a call.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class ToolFormat:
         return Call(chat, options=tuple(cls(gap).opening("look_up") for gap in GAPS))
 
     @classmethod
-    def told(cls, completion: Completion) -> ToolFormat:
-        """The format that the answer to `question` tells."""
+    def of_answer(cls, completion: Completion) -> ToolFormat:
+        """The format of a model, from its answer to `question`."""
         scores = [score.logprob / max(1, len(score.ids)) for score in completion.scores]
         return cls(GAPS[scores.index(max(scores))] if scores else GAPS[0])
 

@@ -53,11 +53,11 @@ class Judging:
         """None for a request that asks for no probabilities, or declares nothing to judge."""
         if request.config.probabilities in (None, "off"):
             return None
-        told = request.config.response_format or {}
-        judgments = declared(told.get("schema"))
+        response_format = request.config.response_format or {}
+        judgments = declared(response_format.get("schema"))
         if not judgments:
             return None
-        return cls(runtime, request, judgments, told["schema"])
+        return cls(runtime, request, judgments, response_format["schema"])
 
     def response(self) -> lm15.Response:
         """The object and its distributions. Raises InvalidCall and its kin."""
@@ -90,7 +90,7 @@ class Judging:
         )
 
     def _scores(self, chat: Chat, said: str, options: Sequence[str]) -> list[float]:
-        completion = self._asked(Call(_opened(chat, said), options=tuple(options)))
+        completion = self._complete(Call(_opened(chat, said), options=tuple(options)))
         return [score.logprob for score in completion.scores]
 
     def _value(self, chat: Chat, said: str, schema: Any, after: str) -> str:
@@ -104,12 +104,12 @@ class Judging:
         sampling = sampling_of(self.request, found(self.request.config.extensions))
         constraint = Regex(f"(?:{pattern}){after}")
         call = Call(_opened(chat, said), replace(sampling, logprobs=None), constraint)
-        output = self._asked(call).outputs[0]
+        output = self._complete(call).outputs[0]
         if output.finish_reason != "stop":
             raise InvalidCall("max_tokens", sampling.max_tokens, "enough for every property")
         return output.text.removesuffix(after)
 
-    def _asked(self, call: Call) -> Completion:
+    def _complete(self, call: Call) -> Completion:
         options = found(self.request.config.extensions)
         deadline = self.runtime.timeout if options.deadline is None else options.deadline
         call = replace(call, namespace=options.namespace, deadline=deadline)

@@ -58,7 +58,7 @@ def check_values(keywords: Mapping[str, Any]) -> None:
         if value is None or name not in _READ:
             continue
         try:
-            _asked(name, value)
+            _check_with_dspy(name, value)
         except lm15.UnsupportedFeatureError:
             continue
         except (TypeError, ValueError) as error:
@@ -67,16 +67,16 @@ def check_values(keywords: Mapping[str, Any]) -> None:
                 raise InvalidCall(name, value, _ALLOWED.get(name, said)) from error
 
 
-def _asked(name: str, value: Any) -> None:
+def _check_with_dspy(name: str, value: Any) -> None:
     """Have DSPy make a request that says this."""
-    asked = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
-    lm15.request_from_openai_chat(asked)
+    request = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
+    lm15.request_from_openai_chat(request)
 
 
 def _is_carried(name: str, value: Any) -> bool:
     """Whether DSPy has a place for it in a request."""
     try:
-        _asked(name, value)
+        _check_with_dspy(name, value)
     except lm15.UnsupportedFeatureError:
         return False
     except (TypeError, ValueError):  # of its value, or of what it needs beside it

@@ -78,8 +78,8 @@ def _part(part: Any, place: str) -> Any:
     if kind in _PASSED:
         return part
     if not isinstance(kind, str) or kind not in _TEXTS:
-        meant = did_you_mean(kind, _KNOWN) if isinstance(kind, str) else ""
-        raise UnsupportedCall(f"{place}.type", kind, " | ".join(_KNOWN) + meant)
+        suggestion = did_you_mean(kind, _KNOWN) if isinstance(kind, str) else ""
+        raise UnsupportedCall(f"{place}.type", kind, " | ".join(_KNOWN) + suggestion)
     key = _TEXTS[kind]
     text = part.get(key)
     if not isinstance(text, str):
@@ -108,8 +108,10 @@ def _file(file: Any, place: str) -> str:
         raise InvalidCall(place, file, "a mapping with file_data")
     name, data = file.get("filename"), file.get("file_data")
     if not isinstance(data, str):
-        told = file.get("file_id") or name
-        raise UnsupportedCall(place, told, f"{_TEXT_FILE}; files of other servers are not fetched")
+        file_id = file.get("file_id") or name
+        raise UnsupportedCall(
+            place, file_id, f"{_TEXT_FILE}; files of other servers are not fetched"
+        )
     head, comma, body = data.partition(",")
     media = head.removeprefix("data:").split(";")
     is_text = media[0].startswith("text/") or media[0] == "application/json"

@@ -65,11 +65,11 @@ def tools_of(request: lm15.Request) -> tuple[ToolSpec, ...]:
 
 
 def sampling_of(request: lm15.Request, options: Options) -> Sampling:
-    """How tokens are chosen: what the request says, else as the door does by itself."""
+    """The sampling settings of the request, with the protocol's defaults."""
     config = request.config
     extensions = config.extensions or {}
     top_k = options.top_k if options.top_k is not None else config.top_k
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "temperature": config.temperature,
         "top_p": config.top_p,
         "top_k": top_k,
@@ -85,7 +85,7 @@ def sampling_of(request: lm15.Request, options: Options) -> Sampling:
         min_p=options.min_p,
         repetition_penalty=options.repetition_penalty,
         stop=config.stop,
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
@@ -104,10 +104,10 @@ def constraint_of(
 
 
 def _response_format(request: lm15.Request) -> Constraint | None:
-    told = request.config.response_format
-    if told is None:
+    given = request.config.response_format
+    if given is None:
         return None
-    schema = told["schema"] if told["type"] == "json_schema" else {"type": "object"}
+    schema = given["schema"] if given["type"] == "json_schema" else {"type": "object"}
     return JsonSchema(schema, SPACED)
 
 
@@ -135,11 +135,11 @@ def _tool_pattern(
 
 
 def _format_pattern(request: lm15.Request) -> str | None:
-    told = request.config.response_format
-    if told is None:
+    given = request.config.response_format
+    if given is None:
         return None
     try:
-        return Writer(told.get("schema", {"type": "object"}), _LINE).pattern()
+        return Writer(given.get("schema", {"type": "object"}), _LINE).pattern()
     except Unsayable:
         return None
 
@@ -183,10 +183,10 @@ def _segments(parts: Any, tool_format: ToolFormat) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _bias(told: Any) -> Mapping[int, float] | None:
-    if told is None:
+def _bias(given: Any) -> Mapping[int, float] | None:
+    if given is None:
         return None
     try:
-        return {int(token): float(bias) for token, bias in told.items()}
+        return {int(token): float(bias) for token, bias in given.items()}
     except (AttributeError, TypeError, ValueError):
-        raise InvalidCall("logit_bias", told, "a mapping of token ids to numbers") from None
+        raise InvalidCall("logit_bias", given, "a mapping of token ids to numbers") from None

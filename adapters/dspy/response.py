@@ -128,7 +128,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _logprobs(scores: Iterable[TokenLogprob]) -> tuple[lm15.TokenLogprob, ...]:
-    """Tokens by their ids: the door does not tell the text of each."""
+    """Tokens by their ids: the protocol has no text for each."""
     return tuple(
         lm15.TokenLogprob(
             "",

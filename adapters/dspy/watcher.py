@@ -34,8 +34,8 @@ class Watcher(BaseCallback):  # type: ignore[misc]
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that asks once only."""
         if isinstance(instance, dspy.Predict):  # DSPy drops it where tools are called in text
-            told = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
-            _choice.set(told.get("tool_choice"))
+            keywords = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
+            _choice.set(keywords.get("tool_choice"))
         else:
             run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
 
@@ -67,9 +67,9 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
         """Remember what an agent wants done next."""
-        run, asked = current_run(), last_formatted()
-        if run is not None and asked is not None and asked.agent and outputs is not None:
-            run.step = Step(asked, outputs)
+        run, formatted = current_run(), last_formatted()
+        if run is not None and formatted is not None and formatted.agent and outputs is not None:
+            run.step = Step(formatted, outputs)
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """An agent waits for a tool."""

@@ -83,9 +83,9 @@ def result_of(node: ToolCallNode, text: str) -> Result | None:
     """Call the tool that a text asks for; None where it asks for none. What the tool raises is its
     answer, as Guidance words it."""
     if found := _FUNCTION.fullmatch(text):
-        asked = json.loads(found[1])
-        name = asked["name"]
-        answer = node.tools[name].call(**asked["arguments"])
+        call = json.loads(found[1])
+        name = call["name"]
+        answer = node.tools[name].call(**call["arguments"])
     elif found := _CUSTOM.fullmatch(text):
         name = found[1]
         answer = node.tools[name].call(found[2])

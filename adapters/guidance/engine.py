@@ -31,8 +31,8 @@ from .tokens import FolderTokenizer
 from .writer import Drawn, Writer
 
 TOP_K = 5
-_ASKED = ("get_logits", "get_next_token_with_top_k")
-MOST_RIVALS = 64
+_OVERRIDDEN = ("get_logits", "get_next_token_with_top_k")
+MAX_TOP_LOGPROBS = 64
 
 
 class ForkrootEngine(Engine):
@@ -99,7 +99,7 @@ class ForkrootEngine(Engine):
         """Whether somebody looks at single tokens: they come with their probabilities, or what
         Guidance's loop asks an engine was given another meaning."""
         given = {**vars(type(self)), **vars(self)}
-        is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _ASKED)
+        is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _OVERRIDDEN)
         return bool(self._enable_token_probabilities) or not is_ours
 
     def run(
@@ -154,7 +154,7 @@ class ForkrootEngine(Engine):
             }
         call = Call(
             prompt_of(token_ids, self.tokenizer),
-            Sampling(max_tokens=1, temperature=0, logprobs=MOST_RIVALS),
+            Sampling(max_tokens=1, temperature=0, logprobs=MAX_TOP_LOGPROBS),
             namespace=self.namespace,
         )
         found = self.connection.prefixes.submit(call).result()
@@ -191,10 +191,10 @@ class ForkrootEngine(Engine):
             prob=exp(drawn.logprob.logprob) if drawn.logprob is not None else nan,
             bytes=self.tokenizer.decode([drawn.id]),
             is_generated=True,
-            top_k=self._rivals(drawn, top, mask),
+            top_k=self._top_tokens(drawn, top, mask),
         )
 
-    def _rivals(
+    def _top_tokens(
         self, drawn: Drawn, top: Sequence[tuple[int, float]], mask: bytes | None
     ) -> list[GenToken]:
         """The likeliest tokens, and the drawn one among them or after them."""

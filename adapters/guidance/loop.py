@@ -64,7 +64,7 @@ class Loop:
         TokenParserException where the parser gives up."""
         parser = self._parser
         tokens = self._begin(prompt)
-        sizes, num_forced, is_drawn = list[int](), 0, False
+        sizes, num_ff_tokens, is_drawn = list[int](), 0, False
         while True:
             mask, said = self._masked()
             yield Part(*_read(said["progress"]), is_drawn)
@@ -72,23 +72,23 @@ class Loop:
                 break
             sizes.append(len(tokens))
             token = self._drawn(tokens, mask, said["temperature"])
-            num_back, forced = parser.commit_token(token)
+            num_back, ff_tokens = parser.commit_token(token)
             del tokens[len(tokens) - num_back :]
-            tokens += forced
-            num_forced += len(forced) - (not num_back and forced[:1] == [token])
+            tokens += ff_tokens
+            num_ff_tokens += len(ff_tokens) - (not num_back and ff_tokens[:1] == [token])
             is_drawn = True
         if parser.stop_reason() not in _ENDS:
             raise TokenParserException(f"Unexpected stop reason: {parser.stop_reason()}")
-        self._count(sizes, num_forced)
+        self._count(sizes, num_ff_tokens)
 
-    def _count(self, sizes: list[int], num_forced: int) -> None:
+    def _count(self, sizes: list[int], num_ff_tokens: int) -> None:
         """Usage as Guidance's own loop counts it. sizes: of the text before each draw, in
         tokens."""
         self.usage = TokenUsage(
             input_tokens=sum(sizes),
             cached_input_tokens=sum(min(a, b - 1) for a, b in pairwise([0, *sizes])),
             forward_passes=len(sizes),
-            ff_tokens=num_forced,
+            ff_tokens=num_ff_tokens,
             mask_times_ms=self._mask_times,
             mask_overheads_ms=self._mask_times,
             ttfm_ms=self._first_mask,

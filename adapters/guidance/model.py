@@ -61,7 +61,7 @@ class Forkroot(Model):
         settings: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        settings = _together(settings, others)
+        settings = _with_settings(settings, others)
         where = where if where is not None else unnamed() if model is None else model
         _check(where, settings)
         folder = _folder(tokenizer)
@@ -90,7 +90,7 @@ class Forkroot(Model):
         return state.used if isinstance(state, ForkrootState) else Usage()
 
 
-def _together(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+def _with_settings(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the runtime, however they are given. Raises InvalidCall."""
     if not isinstance(settings, Mapping | None):
         raise InvalidCall("settings", settings, "a mapping of the runtime's settings, or None")

@@ -217,7 +217,9 @@ class Writer:
         for said in step.constraints:
             constraint = after(said, pending)
             is_streamed = self._is_watched and not step.is_open
-            if constraint is not None and self._asked(head, sampling, constraint, is_streamed):
+            if constraint is not None and self._try_constraint(
+                head, sampling, constraint, is_streamed
+            ):
                 self._follow(self._replies[-1], begin - len(pending), most)
                 return True
         return False
@@ -244,7 +246,9 @@ class Writer:
             most += len(self._tokenizer.encode(pending))
             max_tokens = most + LONGEST_END
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        if not self._asked(head, sampling, constraint, self._is_watched and not step.is_open):
+        if not self._try_constraint(
+            head, sampling, constraint, self._is_watched and not step.is_open
+        ):
             return False
         self._follow(self._replies[-1], start, most)
         return True
@@ -257,10 +261,10 @@ class Writer:
             return None
         return pattern_until(step.stop)
 
-    def _asked(
+    def _try_constraint(
         self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
     ) -> bool:
-        """Call for a constraint; False where it is refused, now or before."""
+        """Submit a call with this constraint; False if it is refused, now or before."""
         if self._plan.route.is_refused(constraint):
             return False
         reply = self._call(head, sampling, constraint, is_streamed)

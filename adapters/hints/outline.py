@@ -47,19 +47,19 @@ class Outline:
         """How many leading messages or segments lie in the first `length` characters."""
         return max(0, bisect_right(self.ends, length) - 1)
 
-    def told_len(self, length: int) -> int:
-        """Characters of these, of the head, and of the opening of the message after them."""
+    def hintable_len(self, length: int) -> int:
+        """The longest prefix up to `length` that ends where a hint can end, in characters."""
         count = self.num_whole(length)
-        told_len = self.ends[count] + self._opening_len(count)
-        return told_len if told_len <= length else self.ends[count]
+        hintable_len = self.ends[count] + self._opening_len(count)
+        return hintable_len if hintable_len <= length else self.ends[count]
 
-    def is_told(self, length: int) -> bool:
+    def is_hintable(self, length: int) -> bool:
         """Whether a hint can say where the first `length` characters end."""
-        return self.num_whole(length) > 0 and self.told_len(length) == length
+        return self.num_whole(length) > 0 and self.hintable_len(length) == length
 
     def cut(self, length: int) -> int:
         """Where to cut at or before `length` so that no token is likely to straddle the cut."""
-        start = self.told_len(length)
+        start = self.hintable_len(length)
         if length in (start, len(self.text)):
             return length
         low = max(start, length - _REACH)

@@ -150,18 +150,18 @@ def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
         what_to_do = f"; did you mean {shown(url, 'http')}?"
     elif isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         what_to_do = "; expected one that runs, as `forkroot serve` starts it"
-    told = BackendClosed(
+    failure = BackendClosed(
         f"the server at {shown(url)} cannot be reached: {error!r:.200}{what_to_do}"
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 def no_server(url: httpx.URL, reason: str) -> BackendClosed:
-    """The error of what answers at a URL, and is no server of ours."""
+    """The error for a URL where something else than a forkroot server answers."""
     allowed = "one that `forkroot serve` started"
-    told = f"{shown(url)} is no server for calls of forkroot: {reason}; expected {allowed}"
-    return BackendClosed(told)
+    message = f"{shown(url)} is not a server for calls of forkroot: {reason}; expected {allowed}"
+    return BackendClosed(message)
 
 
 def shown(url: httpx.URL, scheme: str | None = None) -> str:
@@ -180,7 +180,7 @@ def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
 
 
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
-    """The error that a refusal tells: a value of the door, or what its status and code mean."""
+    """The error that a refusal tells: a value of the protocol, or what its status and code mean."""
     status = response.status_code
     try:
         body: Any = json.loads(data)
@@ -191,8 +191,8 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         message, code, field = f"the server answered with status {status}", None, None
     if response.has_redirect_location:
-        meant = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
-        return no_server(url, f"it sends on to {meant}")
+        target = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
+        return no_server(url, f"it sends on to {target}")
     match status:
         case 400:
             return InvalidCall(str(field or "call"), "...", message)
@@ -208,8 +208,8 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
             return EngineDied(message)
         case 404 | 405:
             is_below = url.path != "/" and code is not None  # of what may be a server of ours
-            meant = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
-            return no_server(url, f"{message}{meant}")
+            suggestion = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
+            return no_server(url, f"{message}{suggestion}")
         case 503:
             return BackendClosed(message)
     return CallFailed(message)

@@ -55,8 +55,8 @@ def serve(
     with _logging_to_stderr():
         if warning := exposure(host, settings):
             _log.warning("warning: %s", warning)
-        tell = on_start or partial(_announce, runtime.name)
-        server = server_of(runtime, settings, host, port, tell)
+        announce = on_start or partial(_announce, runtime.name)
+        server = server_of(runtime, settings, host, port, announce)
         try:
             return int(_run(server, runtime.backend))
         except SystemExit as error:
@@ -128,8 +128,8 @@ class AnnouncedServer(uvicorn.Server):
             await super().shutdown(sockets)
             return
         if self._registry.open:
-            told = "open requests: %d; they have %g s, Ctrl-C ends them at once"
-            _log.info(told, len(self._registry.open), self._drain)
+            message = "open requests: %d; they have %g s, Ctrl-C ends them at once"
+            _log.info(message, len(self._registry.open), self._drain)
         late = asyncio.get_running_loop().call_later(self._drain, self._registry.end_calls)
         try:
             await super().shutdown(sockets)
@@ -232,16 +232,16 @@ def check_place(host: str, port: int) -> None:
             errors.append(error)
     for fault in errors:
         if num_free == 0 or fault.errno in _ALLOWED:  # a machine may have no IPv6
-            told = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
+            expected = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
             where = f"port={port}" if fault.errno in _ALLOWED else f"host={host}, port={port}"
-            raise OSError(f"invalid {where}: {fault.strerror}; expected {told}") from fault
+            raise OSError(f"invalid {where}: {fault.strerror}; expected {expected}") from fault
 
 
 def _announce(name: str, url: str) -> None:
     """Where the server is: for programs on stdout, for people in the log."""
     print(url, flush=True)
-    told = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
-    _log.info(told, name, url, url)
+    message = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
+    _log.info(message, name, url, url)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""Answers of the door as LangChain's messages: whole, and in pieces."""
+"""Answers of the protocol as LangChain's messages: whole, and in pieces."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ def result_of(
             message.usage_metadata = usage_of(completion.usage)
         info: dict[str, Any] = {"finish_reason": finish_reason(output, _num_calls(message))}
         if output.logprobs:
-            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+            info["logprobs"] = {"content": openai_logprobs(output.logprobs, chunks, index)}
         message.response_metadata = {"model_name": model, "model_provider": "forkroot", **info}
         generations.append(ChatGeneration(message=message, generation_info=info))
-    told = {"model_name": model, "token_usage": token_usage(completion.usage)}
-    return ChatResult(generations=generations, llm_output=told)
+    llm_output = {"model_name": model, "token_usage": token_usage(completion.usage)}
+    return ChatResult(generations=generations, llm_output=llm_output)
 
 
 def finish_reason(output: Output, num_calls: int) -> str:
@@ -61,11 +61,11 @@ def finish_reason(output: Output, num_calls: int) -> str:
     return "tool_calls" if is_calling(output, num_calls) else output.finish_reason
 
 
-def told_logprobs(
+def openai_logprobs(
     logprobs: Sequence[TokenLogprob], chunks: Sequence[Chunk], index: int = 0
 ) -> list[dict[str, Any]]:
-    """Log-probabilities of tokens in OpenAI's shape. The text of a token is told where a chunk of
-    the answer held it alone."""
+    """Log-probabilities of tokens in OpenAI's shape. The text of a token is given if a chunk of
+    the answer held that token alone."""
     texts = {
         place: chunk.text
         for place, chunk in _placed(chunk for chunk in chunks if chunk.index == index)
@@ -146,7 +146,7 @@ class Speaker:
         """What this chunk says."""
         info = {}
         if chunk.logprobs:
-            info["logprobs"] = {"content": told_logprobs(chunk.logprobs, [chunk])}
+            info["logprobs"] = {"content": openai_logprobs(chunk.logprobs, [chunk])}
         for piece in self._pieces(chunk.text):
             yield _generation(_spoken(piece), info)
             info = {}

@@ -225,5 +225,5 @@ class ChatForkroot(Settings, BatchedChatModel):
         """How this model writes tool calls; asked of it once."""
         if name not in self._forms:
             completion = connection.backend.submit(ToolFormat.question()).result()
-            self._forms[name] = ToolFormat.told(completion)
+            self._forms[name] = ToolFormat.of_answer(completion)
         return self._forms[name]

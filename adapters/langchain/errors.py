@@ -1,8 +1,8 @@
-"""The errors of the door as LangChain's users catch them.
+"""The errors of the protocol as LangChain's users catch them.
 
-Each is both: the error of the door that it was, with its fields, and LangChain's for the same.
+Each is both: the error of the protocol that it was, with its fields, and LangChain's for the same.
 
-    door                            LangChain
+    protocol                        LangChain
     CallTooLarge                    ContextOverflowError
     InvalidCall, UnsupportedCall    ModelInvalidRequestError
     InvalidModel                    ModelNotFoundError

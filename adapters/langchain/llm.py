@@ -30,7 +30,7 @@ from ...core.api.protocol import (
 )
 from ..common.surrogates import check_texts
 from ..common.tools import ToolFormat
-from .answers import token_usage, told_logprobs, usage_of
+from .answers import openai_logprobs, token_usage, usage_of
 from .errors import as_langchain
 from .hints.call_context import KEY, CallContext
 from .model_request import ModelRequest
@@ -207,7 +207,7 @@ class Forkroot(Settings, BaseLLM):
     def _chunk(self, item: Chunk | Completion, options: Mapping[str, Any]) -> GenerationChunk:
         """A piece of an answer, or its end."""
         if isinstance(item, Chunk):
-            told = told_logprobs(item.logprobs, [item])
+            told = openai_logprobs(item.logprobs, [item])
             return GenerationChunk(
                 text=item.text, generation_info={"logprobs": {"content": told}} if told else None
             )
@@ -226,7 +226,7 @@ def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Ge
         if index == 0:
             info["usage_metadata"] = usage_of(completion.usage)
         if output.logprobs:
-            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+            info["logprobs"] = {"content": openai_logprobs(output.logprobs, chunks, index)}
         yield Generation(text=output.text, generation_info=info)
 
 

@@ -1,4 +1,4 @@
-"""LangChain's messages as a chat of the door.
+"""LangChain's messages as a chat of the protocol.
 
 `convert_to_openai_messages` brings every provider's content blocks into one shape; tool calls of
 earlier turns are written as the model writes them, and the model's template does the rest.

@@ -62,11 +62,12 @@ def structured(
             ls_structured_output_format=told,
         )
         return _parsed(bound, _tool_parser(schema, name), include_raw)
-    asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
+    # json_mode without a schema: any object
+    response_format: dict[str, Any] = {"type": "json_object"}
     if schema is not None:
         body = {"name": "answer", "schema": _json_schema(schema), "strict": True}
-        asked = {"type": "json_schema", "json_schema": body}
-    bound = model.bind(response_format=asked, ls_structured_output_format=told)
+        response_format = {"type": "json_schema", "json_schema": body}
+    bound = model.bind(response_format=response_format, ls_structured_output_format=told)
     return _parsed(bound, _text_parser(schema), include_raw)
 
 
@@ -131,5 +132,5 @@ class MemberParser(BaseOutputParser[Enum]):
         try:
             return TypeAdapter[Enum](self.kind).validate_json(text)
         except ValidationError as error:
-            told = f"{text!r:.100} is no value of {self.kind.__name__}"
+            told = f"{text!r:.100} is not a value of {self.kind.__name__}"
             raise OutputParserException(told, llm_output=text) from error

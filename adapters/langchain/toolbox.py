@@ -54,8 +54,8 @@ def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
             return "required"
         case str(name) | {"function": {"name": str(name)}} | {"name": str(name)}:
             if name not in names:
-                told = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
-                raise InvalidCall("tool_choice", name, f"{told}{did_you_mean(name, names)}")
+                expected = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
+                raise InvalidCall("tool_choice", name, f"{expected}{did_you_mean(name, names)}")
             return f"={name}"
     raise InvalidCall("tool_choice", tool_choice, _CHOICES)
 
@@ -85,7 +85,7 @@ def spec_of(tool: Mapping[str, Any], place: int) -> ToolSpec:
 def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     """The toolbox of a call's options. form: how the model writes calls. Raises InvalidCall."""
     tools = specs_of(options.get("tools") or ())
-    asked = _asked(options)
+    requested = _requested_constraint(options)
     choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
     if not tools and choice not in ("auto", "none"):
         raise InvalidCall("tool_choice", options["tool_choice"], _NO_TOOLS)
@@ -95,16 +95,18 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     if options.get("strict") is True:
         for name, schema in schemas.items():
             check_keywords(schema, name)
-    if isinstance(asked, JsonSchema):
-        schemas["json_schema"] = asked.schema
+    if isinstance(requested, JsonSchema):
+        schemas["json_schema"] = requested.schema
     if not tools or choice == "none":
-        return Toolbox((), asked, schemas=schemas)
+        return Toolbox((), requested, schemas=schemas)
     is_parallel = options.get("parallel_tool_calls") is not False
     names = frozenset(tool.name for tool in tools)
     if choice == "auto":
         is_free = options.get("strict") is False
-        return Toolbox(tools, _where_free(tools, form, asked, is_parallel, is_free), names, schemas)
-    if asked is not None:
+        return Toolbox(
+            tools, _where_free(tools, form, requested, is_parallel, is_free), names, schemas
+        )
+    if requested is not None:
         raise InvalidCall("tool_choice", choice, "auto or none beside another constraint")
     chosen = tools if choice == "required" else [it for it in tools if it.name == choice[1:]]
     is_parallel = is_parallel and choice == "required"
@@ -114,20 +116,20 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
 def _where_free(
     tools: Sequence[ToolSpec],
     form: ToolFormat,
-    asked: Constraint | None,
+    requested: Constraint | None,
     is_parallel: bool,
     is_free: bool,
 ) -> Constraint | None:
     """The constraint where the model may call or answer: its calls are held to their schemas, and
     an answer to the schema that is asked for. is_free: only the answer is."""
-    if isinstance(asked, JsonSchema):
-        return form.grammar(tools, is_parallel=is_parallel, instead=asked.schema)
-    if asked is not None or is_free:
-        return asked
+    if isinstance(requested, JsonSchema):
+        return form.grammar(tools, is_parallel=is_parallel, instead=requested.schema)
+    if requested is not None or is_free:
+        return requested
     return form.grammar(tools, is_parallel=is_parallel, has_text=True)
 
 
-def _asked(options: Mapping[str, Any]) -> Constraint | None:
+def _requested_constraint(options: Mapping[str, Any]) -> Constraint | None:
     """The constraint of an answer that is no tool call."""
     given = [name for name in (*CONSTRAINTS, "response_format") if options.get(name) is not None]
     if len(given) > 1:

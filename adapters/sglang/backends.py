@@ -8,7 +8,7 @@ from ...core.api.protocol import Backend, UnsupportedCall
 from ..connection import shared
 from ..native.language.settings import get_default_backend
 from ..native.language.settings import set_default_backend as set_native
-from .endpoints import flush, told
+from .endpoints import flush, server_info
 
 _SERVED = (
     "a model that forkroot runs: connect(MODEL), Runtime(model_path=...), RuntimeEndpoint(URL)"
@@ -73,7 +73,7 @@ def get_server_info(backend: Any = None) -> dict[str, Any] | None:
     if found is None:
         return None
     own = getattr(found, "get_server_info", None)
-    return told(found.info()) if own is None else own()
+    return server_info(found.info()) if own is None else own()
 
 
 def _found(backend: Any) -> Backend | None:

@@ -87,7 +87,7 @@ class Endpoint(Uncopied):
 
     def get_server_info(self) -> dict[str, Any]:
         """What runs there, and its counters."""
-        return told(self.info())
+        return server_info(self.info())
 
     def cache_prefix(self, prefix_str: str) -> None:
         """Compute a text ahead, so that calls that begin with it find it. Waits for it."""
@@ -211,8 +211,8 @@ def flush(backend: Backend) -> bool:
     return True
 
 
-def told(info: BackendInfo) -> dict[str, Any]:
-    """What a backend tells of itself, by SGLang's names."""
+def server_info(info: BackendInfo) -> dict[str, Any]:
+    """Facts of a backend, by SGLang's names."""
     return {
         "model_path": info.model,
         "context_length": info.context_len,

@@ -30,8 +30,8 @@ def as_sglang(native: Any, text: Text) -> Any:
         return native
     if "choices" in native:
         return {**native, **_of_select(native, text)}
-    told = {key: value for key, value in native.items() if key not in _REPLACED}
-    return {**told, **_of_gen(native, text)}
+    meta = {key: value for key, value in native.items() if key not in _REPLACED}
+    return {**meta, **_of_gen(native, text)}
 
 
 def chunk_meta(ids: int, logprobs: Sequence[TokenLogprob], length: int, text: Text) -> Any:

@@ -238,8 +238,8 @@ def _select_instead(given: dict[str, Any], native: dict[str, Any]) -> Expression
     allowed = {"name", "choices", "temperature", "choices_method"}
     for key in (*given, *native):
         if key not in allowed and key != "backend":
-            told = f"none beside choices, with which go {', '.join(sorted(allowed))}"
-            raise InvalidCall(key, given.get(key, native.get(key)), told)
+            expected = f"none beside choices, with which go {', '.join(sorted(allowed))}"
+            raise InvalidCall(key, given.get(key, native.get(key)), expected)
     return select(**given, **native)
 
 

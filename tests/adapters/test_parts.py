@@ -114,8 +114,8 @@ def run(environment: Mapping[str, str], *command: str) -> list[str]:
 def test_the_attention_of_an_installed_plugin_runs_here_and_in_a_child(
     installed: Mapping[str, str],
 ) -> None:
-    *told, refusal = run(installed, "-c", USE)
-    assert told == ["False True", "True True", "True True", "True"]
+    *expected, refusal = run(installed, "-c", USE)
+    assert expected == ["False True", "True True", "True True", "True"]
     assert "attention='nonesuch'" in refusal
     assert "auto, triton, flashinfer, plain, cpu, plainly" in refusal
 
@@ -172,7 +172,7 @@ def test_a_plugin_may_compile_constraints_and_leave_others_to_us(own: Registry) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"attention": "fast"}, "No module named 'nowhere'"),
         ({"constraint": "broken"}, "no factory"),
@@ -180,9 +180,9 @@ def test_a_plugin_may_compile_constraints_and_leave_others_to_us(own: Registry) 
     ],
 )
 def test_a_factory_that_does_not_work_is_a_setting_that_is_refused(
-    own: Registry, settings: dict[str, str], told: str
+    own: Registry, settings: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(InvalidCall, match=told) as caught:
+    with pytest.raises(InvalidCall, match=expected) as caught:
         connection.connect("tiny", **settings)
     assert caught.value.field in settings
 

@@ -84,8 +84,8 @@ def with_calls(
     ]
     least = {"minItems": 1} if is_demanded else {}
     listed = {"tool_calls": {"type": "array", "items": {"anyOf": calls}, **least}}
-    told = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
-    return {name: told if it is dspy.ToolCalls else it for name, it in fields.items()}
+    arguments = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
+    return {name: arguments if it is dspy.ToolCalls else it for name, it in fields.items()}
 
 
 def _schema(tool: dspy.Tool) -> str:

@@ -109,8 +109,8 @@ def schema_of(annotation: Any) -> Mapping[str, Any]:
     try:
         return TypeAdapter(annotation).json_schema()
     except Exception as error:
-        told = str(error).partition("\n")[0]
-        raise Unsayable(f"the type {annotation!r} ({type(error).__name__}: {told})") from error
+        message = str(error).partition("\n")[0]
+        raise Unsayable(f"the type {annotation!r} ({type(error).__name__}: {message})") from error
 
 
 class _Twice(Writer):
@@ -190,9 +190,9 @@ def _members(annotation: Any) -> Iterable[Any]:
 
 def _forms(value: Any, is_json: bool) -> list[Any]:
     if isinstance(value, enum.Enum):
-        told = value.value
-        is_plain = isinstance(told, str | int | float if is_json else str)
-        return [told, value.name] if is_plain else [value.name]
+        member = value.value
+        is_plain = isinstance(member, str | int | float if is_json else str)
+        return [member, value.name] if is_plain else [value.name]
     if is_json:
         return [value, str(value)]
     return [str(value), json.dumps(value, ensure_ascii=False)]

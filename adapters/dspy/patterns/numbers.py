@@ -114,5 +114,5 @@ def _negative(pattern: str | None) -> str | None:
 
 
 def _any(ways: list[str | None]) -> str | None:
-    told = list(dict.fromkeys(way for way in ways if way is not None))
-    return f"(?:{'|'.join(told)})" if told else None
+    alternatives = list(dict.fromkeys(way for way in ways if way is not None))
+    return f"(?:{'|'.join(alternatives)})" if alternatives else None

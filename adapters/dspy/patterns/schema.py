@@ -153,12 +153,12 @@ class Writer:
 
     def _tuple(self, items: Sequence[Any], depth: int) -> str | None:
         written = [self.write(item, depth + 1) for item in items]
-        told = [item for item in written if item is not None]
-        return self._spelling.array(told, depth) if len(told) == len(written) else None
+        patterns = [item for item in written if item is not None]
+        return self._spelling.array(patterns, depth) if len(patterns) == len(written) else None
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if "pattern" in schema:
-            return self._spelling.quoted(_told(schema["pattern"]))
+            return self._spelling.quoted(_decoded(schema["pattern"]))
         if (name := schema.get("format")) in FORMATS:
             return self._spelling.quoted(FORMATS[name])
         if name is not None and name not in ("password", "binary"):
@@ -180,7 +180,7 @@ def _number(schema: Mapping[str, Any]) -> str | None:
     return integers(interval) if schema["type"] == "integer" else numbers(interval)
 
 
-def _told(pattern: str) -> str:
+def _decoded(pattern: str) -> str:
     """A pattern of whole texts without a character that a spelling would have to escape."""
     inner = pattern.removeprefix("^").removesuffix("$")
     if len(inner) + 2 != len(pattern) or not _SAFE.fullmatch(inner):
@@ -189,5 +189,5 @@ def _told(pattern: str) -> str:
 
 
 def _any(ways: Sequence[str | None]) -> str | None:
-    told = list(dict.fromkeys(way for way in ways if way is not None))
-    return f"(?:{'|'.join(told)})" if told else None
+    patterns = list(dict.fromkeys(way for way in ways if way is not None))
+    return f"(?:{'|'.join(patterns)})" if patterns else None

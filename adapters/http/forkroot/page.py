@@ -1,7 +1,8 @@
 """The pages to look at: the radix tree live with the server's figures, and the routes (`/docs`).
 
 Its files are for everybody; `/live`, what they draw, is for admins only, as the tree's labels are
-texts of all clients' prompts. It knows the door only: a backend without a tree shows its figures.
+texts of all clients' prompts. It knows the protocol only: a backend without a tree shows its
+figures.
 """
 
 from __future__ import annotations
@@ -95,34 +96,34 @@ class Outlook:
         self._runtime = runtime
         self._uses = Uses()
         self._look: asyncio.Future[bytes] | None = None
-        self._told_at = 0.0
+        self._computed_at = 0.0
 
     async def now(self) -> bytes:
         """What is told now. Raises BackendClosed."""
         look = self._look
         if look is None or (look.done() and not self._is_fresh(look)):
-            look = self._look = asyncio.ensure_future(asyncio.to_thread(self._tell))
+            look = self._look = asyncio.ensure_future(asyncio.to_thread(self._compute))
         return await asyncio.shield(look)
 
     def _is_fresh(self, look: asyncio.Future[bytes]) -> bool:
         is_good = not look.cancelled() and look.exception() is None
-        return is_good and time.monotonic() - self._told_at < _SECONDS_FRESH
+        return is_good and time.monotonic() - self._computed_at < _SECONDS_FRESH
 
-    def _tell(self) -> bytes:
+    def _compute(self) -> bytes:
         backend = self._runtime.backend
         info = backend.info()
         views = (
             backend.snapshot(_MAX_NODES, _LABEL_TOKENS) if isinstance(backend, Pictured) else None
         )
-        now = self._told_at = time.monotonic()
-        told = {
+        now = self._computed_at = time.monotonic()
+        snapshot = {
             "time": now,
             "model": self._runtime.name,
             "counters": dict(info.counters),
             "load": dict(info.load),
             "nodes": None if views is None else self._nodes(views, now),
         }
-        return json.dumps(told).encode()
+        return json.dumps(snapshot).encode()
 
     def _nodes(self, views: Sequence[NodeView], now: float) -> list[dict[str, Any]]:
         ends = {view.id: view.end for view in views}

@@ -14,7 +14,7 @@ from ...common.toolreader import Argued, Begun, Piece, Said, ToolReader, is_call
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model, sampling_of
-from ..requests.work import Work, as_told, call_of, complete, names_of, submit
+from ..requests.work import Work, as_request_error, call_of, complete, names_of, submit
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from ..wire.names import new_name
@@ -51,7 +51,7 @@ def routes(runtime: Runtime) -> APIRouter:
             replies = await submit(runtime, work.calls)
             return await stream(shape.events(arrivals(replies), tally), work.names)
         except ForkrootError as error:
-            raise await as_told(runtime, work, error) from error
+            raise await as_request_error(runtime, work, error) from error
 
     return router
 
@@ -72,8 +72,10 @@ def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFo
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open = bool(request.continue_final_message)
     chat = chat_of(request.messages, box.tools, form, open_last=is_open)
-    call = call_of(request, chat, sampling, box.asked)
-    names = names_of(box.asked, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs")
+    call = call_of(request, chat, sampling, box.requested)
+    names = names_of(
+        box.requested, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs"
+    )
     return Work((call,), names, box.schemas, [it.function.name for it in request.tools or ()])
 
 
@@ -146,7 +148,7 @@ class _Shape:
             if not isinstance(batch, Last):
                 yield events
                 continue
-            if tally.is_told:
+            if tally.include_usage:
                 events.append(self.envelope.body(_PIECE_KIND, [], usage=tally.total()))
             yield Last(events)
 

@@ -35,10 +35,10 @@ def settled(request: R) -> R:
 def _cut(source: str, found: dict[str, Any]) -> str:
     """The grammar without the settings of the rule that is its whole start; these go to `found`."""
     start = _START.search(source)
-    told = [rule for rule in _RULE.finditer(source) if _SETTING.search(rule[2])]
-    if start is None or [rule[1] for rule in told] != [start[1]]:
+    rules = [rule for rule in _RULE.finditer(source) if _SETTING.search(rule[2])]
+    if start is None or [rule[1] for rule in rules] != [start[1]]:
         return source
-    (rule,) = told
+    (rule,) = rules
     for name, value in _SETTING.findall(rule[2]):
         found[name] = float(value) if name == "temperature" else int(float(value))
     kept = [part.strip() for part in rule[2].split(",") if not _SETTING.search(part)]

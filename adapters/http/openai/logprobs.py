@@ -49,7 +49,7 @@ def completion_logprobs(
     return {
         "tokens": [token_text(texts, score.id) for score in scores],
         "token_logprobs": [_finite(score.logprob) for score in scores],
-        "top_logprobs": [_rivals(texts, score) for score in scores],
+        "top_logprobs": [_top_logprobs(texts, score) for score in scores],
         "text_offset": offsets,
     }
 
@@ -70,12 +70,12 @@ def _chat_token(texts: Texts, token: int, logprob: float) -> dict[str, Any]:
     return {"token": token_text(texts, token), "logprob": _finite(logprob), "bytes": [*data]}
 
 
-def _rivals(texts: Texts, score: TokenScore) -> dict[str, float | None] | None:
+def _top_logprobs(texts: Texts, score: TokenScore) -> dict[str, float | None] | None:
     """The likeliest tokens, and the token itself; None for a first token."""
     if score.logprob is None:
         return None
-    rivals = {token_text(texts, token): _finite(logprob) for token, logprob in score.top}
-    return rivals | {token_text(texts, score.id): _finite(score.logprob)}
+    top = {token_text(texts, token): _finite(logprob) for token, logprob in score.top}
+    return top | {token_text(texts, score.id): _finite(score.logprob)}
 
 
 def _finite(logprob: float | None) -> float | None:

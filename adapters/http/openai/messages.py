@@ -1,4 +1,4 @@
-"""Chat messages of a request as a chat of the door.
+"""Chat messages of a request as a chat of the protocol.
 
 Tool calls of earlier turns are written as the model writes them; the template does the rest.
 """

@@ -14,7 +14,7 @@ from ....core.api.protocol import Completion, ForkrootError, Output, Usage
 from ...common.toolreader import ToolReader, is_calling
 from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model
-from ..requests.work import CONSTRAINTS, as_told, complete, submit
+from ..requests.work import CONSTRAINTS, as_request_error, complete, submit
 from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, arrivals, stream
@@ -57,11 +57,11 @@ def routes(runtime: Runtime) -> APIRouter:
                 (completion,) = await complete(runtime, work)
                 return Answer(shape.whole(completion))
             replies = await submit(runtime, work.calls)
-            names = {name: _NAMES.get(told, told) for name, told in work.names.items()}
+            names = {name: _NAMES.get(field, field) for name, field in work.names.items()}
             try:
                 return await stream(shape.events(arrivals(replies), names), end=b"")
             except ForkrootError as error:
-                raise await as_told(runtime, work, error) from error
+                raise await as_request_error(runtime, work, error) from error
         except ForkrootError as error:
             raise as_request_names(error, _NAMES) from error
 
@@ -92,17 +92,17 @@ class _Shape:
         self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
     ) -> AsyncIterator[list[Event]]:
         """The answer in pieces, numbered. An error after the first is the last event. names: fields
-        of the door as the request calls them."""
+        of the protocol as the request calls them."""
         spoken, count = self._spoken(), 0
         try:
             async for batch in batches:
                 events: list[Event] = [] if count else self._first()
                 for arrival in batch:
                     events += self._events_of(arrival, spoken)
-                told: list[Event] = [
+                numbered: list[Event] = [
                     {**event, "sequence_number": count + i} for i, event in enumerate(events)
                 ]
-                yield Last(told) if isinstance(batch, Last) else told
+                yield Last(numbered) if isinstance(batch, Last) else numbered
                 count += len(events)
         except ForkrootError as error:
             if not count:
@@ -131,7 +131,7 @@ class _Shape:
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request
         is_cut = status == "incomplete"
-        told = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
+        fields = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
         return {
             "id": self.id,
             "object": "response",
@@ -149,7 +149,7 @@ class _Shape:
             "previous_response_id": None,
             "store": False,
             "truncation": "disabled",
-            **{name: getattr(request, name) for name in told},
+            **{name: getattr(request, name) for name in fields},
         }
 
 
@@ -157,8 +157,8 @@ def _failed(error: ForkrootError, number: int) -> Event:
     """The event of an error: its fields by themselves, as they are documented, and in one object,
     which is what OpenAI's clients raise."""
     body = error_body(message_of(error), fault_of(error))
-    told = {name: body["error"][name] for name in ("code", "message", "param")}
-    return {"type": "error", **told, **body, "sequence_number": number}
+    fields = {name: body["error"][name] for name in ("code", "message", "param")}
+    return {"type": "error", **fields, **body, "sequence_number": number}
 
 
 def _text(completion: Completion) -> str:

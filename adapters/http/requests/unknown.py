@@ -83,14 +83,14 @@ def _parts(body: Any, place: tuple[str, ...], prefix: str = "") -> Iterator[tupl
 def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:
     """Raise Refused for the name of a field that is a known one, misspelled. where: what has these
     fields. prefix: what they lie in, as in "sampling_params."."""
-    meant = next((it for it in known if is_misspelled(name, it)), None)
-    if meant is not None:
-        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
+    suggested = next((it for it in known if is_misspelled(name, it)), None)
+    if suggested is not None:
+        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{suggested}")
 
 
-def no_field(field: str, where: str, meant: str) -> Refused:
+def no_field(field: str, where: str, suggested: str) -> Refused:
     """The error for a field that is none of `where`, with the one that was meant."""
-    message = f"{field} is not a field of {where}; did you mean {meant}?"
+    message = f"{field} is not a field of {where}; did you mean {suggested}?"
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 
 

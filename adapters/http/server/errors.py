@@ -1,4 +1,4 @@
-"""Errors of the door as HTTP: a status, and a body in OpenAI's shape."""
+"""Errors of the protocol as HTTP: a status, and a body in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -110,6 +110,6 @@ def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> Forkroot
     field, mark, place = error.field.partition("#")
     if field not in names:
         return error
-    told = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
-    told.__cause__ = error
-    return told
+    renamed = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
+    renamed.__cause__ = error
+    return renamed

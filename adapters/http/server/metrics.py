@@ -122,9 +122,9 @@ class BackendCounters(Collector):
                 yield CounterMetricFamily(f"forkroot_{name}", text, value=value)
         for name, value in info.load.items():
             yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)
-        found, asked = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
+        found, requested = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
         text = "Share of the prompt tokens that were cached"
-        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, asked))
+        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, requested))
 
 
 def _buckets(counters: Mapping[str, int | float]) -> dict[str, list[tuple[str, float]]]:

@@ -1,6 +1,6 @@
 """What every route of the server stands on: a backend, its tokens, and what is allowed.
 
-Routes turn a request into calls of the door and replies into bodies; they share nothing else.
+Routes turn a request into calls of the protocol and replies into bodies; they share nothing else.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ async def stream(
 ) -> EventStream:
     """The answer to a request: each event as a line, then `end`. An error before the first event is
     raised; a later one becomes the last event, and no `end` says that the answer is whole. names:
-    fields of the door as the request calls them."""
+    fields of the protocol as the request calls them."""
     first: Sequence[Event | Line] = ()
     while not first:
         first = await anext(batches)
@@ -171,8 +171,8 @@ async def _pieces(
             elif batch:
                 yield encode(batch)
     except ForkrootError as error:
-        told = as_request_names(error, names)
-        yield Final(encode([error_body(message_of(told), fault_of(told))]))
+        renamed = as_request_names(error, names)
+        yield Final(encode([error_body(message_of(renamed), fault_of(renamed))]))
         return
     if not has_ended:
         yield Final(end)

@@ -140,10 +140,13 @@ class Interpreter:
         )
 
         def settle(completions: Sequence[Completion]) -> None:
-            completion, told = completions[0], dict[str, Any]()
+            completion, resampling_meta = completions[0], dict[str, Any]()
             if node.resample:
-                completion, told = resampled(completion, sampling.seed)
-            meta = {**gen_meta(completion, sampling.n > 1, scored_from is not None), **told}
+                completion, resampling_meta = resampled(completion, sampling.seed)
+            meta = {
+                **gen_meta(completion, sampling.n > 1, scored_from is not None),
+                **resampling_meta,
+            }
             text = self._keep(node, completion, meta, sampling.n > 1)
             if is_changed:
                 self.feeds.append(Feed(text, node.name))

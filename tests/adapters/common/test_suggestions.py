@@ -20,7 +20,7 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("temprature", "; did you mean temperature?"),
         ("max_new_tokens", "; did you mean max_tokens?"),
@@ -28,12 +28,12 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
         ("colour", ""),
     ],
 )
-def test_a_name_is_told_with_the_one_that_it_resembles(name: str, told: str) -> None:
-    assert suggestion(name, KNOWN) == told
+def test_a_name_gets_the_similar_one_as_suggestion(name: str, expected: str) -> None:
+    assert suggestion(name, KNOWN) == expected
 
 
 @pytest.mark.parametrize("name", ENGINE_SETTINGS)
-def test_a_setting_of_the_engine_is_told_with_where_it_goes(name: str) -> None:
+def test_a_setting_of_the_engine_is_reported_with_where_it_goes(name: str) -> None:
     assert f"settings={{'{name}': ...}}" in suggestion(name, KNOWN)
     assert f"connect(..., {name}=...)" in suggestion(name, KNOWN)
     assert f"settings={{'{name}': ...}}" in suggestion(name + "s", KNOWN)

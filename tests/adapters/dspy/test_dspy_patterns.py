@@ -31,8 +31,8 @@ def test_integers_between_two_bounds_are_these_and_no_others() -> None:
         low = draw.randrange(1000)
         high = low + draw.randrange(1500)
         pattern = re.compile(naturals(low, high))
-        told = [n for n in range(3000) if pattern.fullmatch(str(n))]
-        assert told == list(range(low, high + 1))
+        result = [n for n in range(3000) if pattern.fullmatch(str(n))]
+        assert result == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_numbers_keep_to_their_interval(interval: Interval) -> None:
     pattern, draw = numbers(interval), random.Random(1)
     assert pattern is not None
     values = [str(Decimal(draw.randrange(-4000, 4000)) / 1000) for _ in range(2000)]
-    told = [text for text in values if allows(pattern, text)]
-    assert told
-    assert all(interval.holds(Decimal(text)) for text in told)
+    result = [text for text in values if allows(pattern, text)]
+    assert result
+    assert all(interval.holds(Decimal(text)) for text in result)
 
 
 def test_an_empty_interval_has_no_pattern() -> None:

@@ -277,11 +277,11 @@ def test_inputs_that_a_cache_answers_are_not_asked() -> None:
     assert found[0].content == model.invoke("one").content
 
 
-def test_what_a_config_says_of_a_call_reaches_the_door() -> None:
+def test_options_of_a_config_reach_the_backend() -> None:
     backend = ScriptedBackend("yes")
     model = ChatForkroot(model=backend)
-    told = {"root": "book", "prefix_end": 1, "branches": 3, "namespace": "mine", "priority": 2}
-    config = {"metadata": {"forkroot": told}}
+    result = {"root": "book", "prefix_end": 1, "branches": 3, "namespace": "mine", "priority": 2}
+    config = {"metadata": {"forkroot": result}}
     model.invoke("Hello", config)
     list(model.stream("Hello", config))
     (model | StrOutputParser()).batch(["Hello"], config)

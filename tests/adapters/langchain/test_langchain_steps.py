@@ -146,8 +146,8 @@ def test_sub_agents_that_run_beside_each_other_share_their_first_turn(
     for turn in turns:  # the first one too: what they share was sent ahead
         assert turn["input_token_details"]["cache_read"] > 0.9 * turn["input_tokens"] > 200
     alone = [agent.invoke(asked_for[word])["messages"] for word in words]
-    told = [[message.content for message in messages] for messages in together]
-    assert told == [[message.content for message in messages] for messages in alone]
+    outcome = [[message.content for message in messages] for messages in together]
+    assert outcome == [[message.content for message in messages] for messages in alone]
 
 
 @pytest.mark.parametrize("how", ["invoked", "awaited"])

@@ -126,7 +126,7 @@ def test_bound_and_common_arguments_reach_every_item() -> None:
     assert states[0]["x"] == "ZB"
 
 
-def test_a_progress_bar_is_shown_when_asked_for(capsys):
+def test_a_progress_bar_is_shown_when_requested(capsys):
     ask.run_batch(items("a", "b"), backend=ScriptedBackend(echo), progress_bar=True)
     assert "2/2" in capsys.readouterr().err
 
