@@ -184,7 +184,7 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     with _starting():
         from .core.requirements import facts, find
     source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
-    config = EngineConfig.from_settings(plugins.placed(settings))
+    config = EngineConfig.from_settings(plugins.resolved(settings))
     for it in chain(of_hub, facts(source, config)):
         yield it.label, it.text, it.values
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
@@ -201,7 +201,7 @@ def _grid() -> Table:
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.interrupts import obeyed_once
-    from .adapters.http.serve import check_place
+    from .adapters.http.serve import check_address
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info
@@ -211,7 +211,7 @@ def serve(options: argparse.Namespace) -> int:
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    check_place(options.host, options.port)  # before a model is loaded, which may take minutes
+    check_address(options.host, options.port)  # before a model is loaded, which may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]

@@ -99,7 +99,7 @@ def _started(
             return backend
         if not is_hub_model(model):
             raise no_model(model, _OTHERS)
-    settings = registry.placed(settings)
+    settings = registry.resolved(settings)
     introduce_embedded(model)
     if process:
         backend = import_module("..core.process.client", __package__).ProcessBackend(
@@ -280,7 +280,7 @@ class Shared:
         self._start = start
         self._lock = threading.Lock()
         self._of: WeakValueDictionary[int, Connection] = WeakValueDictionary()
-        self._named: dict[tuple[str, ...], _Place] = {}
+        self._named: dict[tuple[str, ...], _SharedEntry] = {}
 
     def of(self, backend: Backend) -> Connection:
         """The connection of this very backend."""
@@ -293,19 +293,19 @@ class Shared:
     def named(self, model: str | Path, settings: Mapping[str, Any]) -> Connection:
         """The connection of this name with these settings."""
         with self._lock:
-            place = self._named.setdefault(_key(model, settings), _Place())
-        with place.lock:
-            if place.connection is not None and place.lent.is_closed:
-                place.lent.close()  # it may have ended by itself
-                place.connection = None
-            if place.connection is None:
-                place.lent = Lent(self._start(model, **settings))
-                close_at_exit(place.lent)
-                place.connection = self.of(place.lent)
-            return place.connection
+            entry = self._named.setdefault(_key(model, settings), _SharedEntry())
+        with entry.lock:
+            if entry.connection is not None and entry.lent.is_closed:
+                entry.lent.close()  # it may have ended by itself
+                entry.connection = None
+            if entry.connection is None:
+                entry.lent = Lent(self._start(model, **settings))
+                close_at_exit(entry.lent)
+                entry.connection = self.of(entry.lent)
+            return entry.connection
 
 
-class _Place:
+class _SharedEntry:
     """Where one named connection is kept; its lock is held while it is started."""
 
     lent: Lent

@@ -115,7 +115,7 @@ class Registry:
         """The registered parts of a runtime of one kind."""
         return tuple(p for plugin in self.plugins for p in plugin.parts if p.kind == kind)
 
-    def placed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def resolved(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a runtime in which the parts that plugins bring stand by where their
         factories are: other processes find them by that. Raises InvalidCall for a name that is
         nobody's, or is not available here."""
@@ -213,7 +213,7 @@ class Registry:
             for plugin in self.plugins:
                 if any(adapter.name == name for adapter in plugin.adapters):
                     raise ValueError(f"the plugin {plugin.name} has an adapter {name!r} already")
-            _check_place(factory)
+            _check_factory_path(factory)
             entry.adapters.append(Adapter(name, factory, tuple(needs)))
 
         return register
@@ -224,7 +224,7 @@ class Registry:
                 raise ValueError(f"invalid kind={kind!r}: expected {', '.join(OWN_PARTS)}")
             if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
                 raise ValueError(f"the {kind} {name!r} is there already, or has a colon")
-            _check_place(factory)
+            _check_factory_path(factory)
             entry.parts.append(Part(kind, name, factory, available))
 
         return register
@@ -279,7 +279,7 @@ def registry() -> Registry:
     return _default.get()
 
 
-def _check_place(factory: str) -> None:
+def _check_factory_path(factory: str) -> None:
     module, _, attribute = factory.partition(":")
     if not module or not attribute:
         raise ValueError(f"invalid factory={factory!r}: expected 'module:attribute'")

@@ -81,5 +81,5 @@ def _at(field: str, schema: Any, error: InvalidCall) -> InvalidCall:
             value = value[int(key) if isinstance(value, list | tuple) else key]
         except (KeyError, IndexError, TypeError, ValueError):
             return kind(field, error.value, error.allowed)
-    place = "" if error.value == "#" else error.value
-    return kind(f"{field}{place}", value, error.allowed)
+    pointer = "" if error.value == "#" else error.value
+    return kind(f"{field}{pointer}", value, error.allowed)

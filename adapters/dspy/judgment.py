@@ -29,7 +29,7 @@ from ...core.api.protocol import (
 from ..common.tools import ToolFormat
 from .options import found
 from .patterns.schema import Writer
-from .patterns.spelling import Json, Unsayable
+from .patterns.spelling import Json, UnsupportedSchema
 from .patterns.texts import JSON_CHAR, LEAN_CHAR
 from .request import chat_of, sampling_of
 from .runtime import Runtime
@@ -65,9 +65,9 @@ class Judging:
         probabilities = dict[str, dict[str, float]]()
         said = "{"
         properties = self.schema["properties"]
-        for place, name in enumerate(properties):
-            said += f"{', ' if place else ''}{json.dumps(name, ensure_ascii=False)}: "
-            after = "}" if place + 1 == len(properties) else ","
+        for index, name in enumerate(properties):
+            said += f"{', ' if index else ''}{json.dumps(name, ensure_ascii=False)}: "
+            after = "}" if index + 1 == len(properties) else ","
             if name in self.judgments:
                 spelled = self.judgments[name]
                 scores = self._scores(chat, said, [text + after for text in spelled.values()])
@@ -98,7 +98,7 @@ class Judging:
         document = {**self.schema, "properties": {}, **schema}
         try:
             pattern = Writer(document, _LINE).pattern()
-        except Unsayable as error:
+        except UnsupportedSchema as error:
             allowed = "a schema that can be said"
             raise UnsupportedCall("response_format", str(error), allowed) from error
         sampling = sampling_of(self.request, found(self.request.config.extensions))

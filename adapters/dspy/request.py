@@ -29,7 +29,7 @@ from ...core.api.protocol import (
 from ..common.tools import Invocation, ToolFormat, ToolSpec, check_tools
 from .options import Options
 from .patterns.schema import Writer
-from .patterns.spelling import Json, Unsayable
+from .patterns.spelling import Json, UnsupportedSchema
 from .patterns.texts import JSON_CHAR, LEAN_CHAR
 
 MOST_CALLS = 8  # tool calls of one answer
@@ -124,7 +124,7 @@ def _tool_pattern(
         return None
     try:
         calls = "|".join(_tool_call(tool, form) for tool in callable_)
-    except Unsayable as error:
+    except UnsupportedSchema as error:
         raise UnsupportedCall("tools", str(error), "tools whose arguments can be said") from error
     one = f"(?:{calls})"
     most = 0 if choice.parallel is False else MOST_CALLS - 1
@@ -140,7 +140,7 @@ def _format_pattern(request: lm15.Request) -> str | None:
         return None
     try:
         return Writer(given.get("schema", {"type": "object"}), _LINE).pattern()
-    except Unsayable:
+    except UnsupportedSchema:
         return None
 
 

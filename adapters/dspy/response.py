@@ -10,7 +10,7 @@ from typing import Any
 from dspy import lm15
 
 from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob
-from ..common.toolreader import Argued, Begun, Said, ToolReader, is_calling
+from ..common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader, is_calling
 
 _FINISHES: dict[str, lm15.FinishReason] = {"stop": "stop", "length": "length", "abort": "error"}
 
@@ -76,19 +76,19 @@ class Reading:
             return
         for piece in self._reader.push(text, is_last):
             match piece:
-                case Said():
+                case TextPiece():
                     self._part(0).text += piece.text
                     yield lm15.TextDelta(piece.text, 0)
-                case Begun():
+                case CallStart():
                     part = self._part(piece.number + 1)
                     part.name = piece.name
                     yield lm15.ToolCallDelta("", piece.number + 1, part.id, piece.name)
-                case Argued():
+                case ArgumentsPiece():
                     self._part(piece.number + 1).text += piece.text
                     yield lm15.ToolCallDelta(piece.text, piece.number + 1)
 
-    def _part(self, place: int) -> _Part:
-        return self._parts.setdefault(place, _Part(f"call_{place}"))
+    def _part(self, index: int) -> _Part:
+        return self._parts.setdefault(index, _Part(f"call_{index}"))
 
     def _finish(self, output: Output) -> lm15.FinishReason:
         num_calls = sum(bool(part.name) for part in self._parts.values())

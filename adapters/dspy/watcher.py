@@ -142,13 +142,13 @@ def plant(program: dspy.Module, num_examples: int | None = None) -> None:
                 engine.runtime.plant(chat, num_examples, getattr(lm, "namespace", ""))
 
 
-def _argument(inputs: dict[str, Any], name: str, place: int = 0) -> Any:
+def _argument(inputs: dict[str, Any], name: str, index: int = 0) -> Any:
     """An argument of a call, None where it has none such; of a method that a subclass inherits DSPy
     tells `args` and `kwargs`."""
     if name in inputs:
         return inputs[name]
     args = inputs.get("args", ())
-    return args[place] if len(args) > place else inputs.get("kwargs", {}).get(name)
+    return args[index] if len(args) > index else inputs.get("kwargs", {}).get(name)
 
 
 def _beginning(adapter: dspy.Adapter, predictor: dspy.Predict) -> Chat | None:

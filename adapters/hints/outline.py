@@ -63,10 +63,10 @@ class Outline:
         if length in (start, len(self.text)):
             return length
         low = max(start, length - _REACH)
-        place = self.text.rfind(" ", low, length)
-        while place > low and not self.text[place - 1].isalnum():
-            place = self.text.rfind(" ", low, place)
-        return place if place > low else length
+        position = self.text.rfind(" ", low, length)
+        while position > low and not self.text[position - 1].isalnum():
+            position = self.text.rfind(" ", low, position)
+        return position if position > low else length
 
     def before(self, length: int) -> Prompt | None:
         """The prompt that plants the first `length` characters; None where that is nothing."""

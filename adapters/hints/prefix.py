@@ -77,16 +77,16 @@ class Prefixes:
         """Take calls that are to run at the same time. What several of them share is sent first."""
         found: dict[int, ForkHint] = {}
         with suppress(Exception):
-            bare = [place for place, call in enumerate(calls) if _is_bare(call)]
-            for group in groups([calls[place] for place in bare], LEAST):
-                members = [bare[place] for place in group.members]
+            bare = [index for index, call in enumerate(calls) if _is_bare(call)]
+            for group in groups([calls[index] for index in bare], LEAST):
+                members = [bare[index] for index in group.members]
                 hints = self._fork(calls[members[0]].namespace, group)
                 found.update(zip(members, hints, strict=True))
-                for place in members:
-                    self._remember(calls[place])
+                for index in members:
+                    self._remember(calls[index])
         return [
-            self._counted(replace(call, hint=found[place])) if place in found else self.submit(call)
-            for place, call in enumerate(calls)
+            self._counted(replace(call, hint=found[index])) if index in found else self.submit(call)
+            for index, call in enumerate(calls)
         ]
 
     def plant(self, prompt: Prompt, branches: int | None = None, namespace: str = "") -> ForkHint:
@@ -201,13 +201,13 @@ class Prefixes:
     def _root(self, namespace: str, outline: Outline, length: int) -> _Root:
         """The root of the first `length` characters, or one that is hardly shorter. Under lock."""
         hintable_len = outline.hintable_len(length)
-        place = (
+        position = (
             hintable_len if length - hintable_len < LEAST <= hintable_len else outline.cut(length)
         )
         known = next(self._seen.marks(namespace, outline.text[:length]), None)
-        if known is not None and place - known.length < LEAST:
+        if known is not None and position - known.length < LEAST:
             return known
-        return self._root_at(namespace, outline, place)
+        return self._root_at(namespace, outline, position)
 
     def _first_root(self, namespace: str, outline: Outline, length: int) -> _Root:
         """The longest root there is within the first `length` characters, or all of them. Under

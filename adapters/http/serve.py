@@ -51,7 +51,7 @@ def serve(
     port: 0 for any that is free. on_start: called with the URL; None: it is printed. Raises OSError
     where it cannot listen.
     """
-    check_place(host, port)
+    check_address(host, port)
     with _logging_to_stderr():
         if warning := exposure(host, settings):
             _log.warning("warning: %s", warning)
@@ -212,7 +212,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def check_place(host: str, port: int) -> None:
+def check_address(host: str, port: int) -> None:
     """Raise OSError, with what is allowed, where a server could not listen as things are now."""
     errors, num_free = list[OSError](), 0
     try:

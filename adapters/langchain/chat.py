@@ -21,7 +21,7 @@ from pydantic import ConfigDict, PrivateAttr
 from ...core.api.protocol import Call, ForkrootError, InvalidCall
 from ..common.tools import ToolFormat
 from ..connection import Connection
-from .answers import Speaker, result_of
+from .answers import MessageStream, result_of
 from .batches import BatchedChatModel
 from .counting import num_tokens
 from .errors import as_langchain
@@ -131,9 +131,9 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        request, box = self._request(messages, stop, kwargs, context_of(run_manager))
+        request, toolbox = self._request(messages, stop, kwargs, context_of(run_manager))
         found = request.completion()
-        return result_of(*found, box, self._name(kwargs))
+        return result_of(*found, toolbox, self._name(kwargs))
 
     async def _agenerate(
         self,
@@ -142,9 +142,9 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        request, box = await self._arequest(messages, stop, kwargs, context_of(run_manager))
+        request, toolbox = await self._arequest(messages, stop, kwargs, context_of(run_manager))
         found = await request.acompletion()
-        return result_of(*found, box, self._name(kwargs))
+        return result_of(*found, toolbox, self._name(kwargs))
 
     def _stream(
         self,
@@ -154,11 +154,11 @@ class ChatForkroot(Settings, BatchedChatModel):
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
         context = context_of(run_manager)
-        request, box = self._request(messages, stop, kwargs, context, is_streamed=True)
-        speaker = Speaker(box, self._name(kwargs))
+        request, toolbox = self._request(messages, stop, kwargs, context, is_streamed=True)
+        message_stream = MessageStream(toolbox, self._name(kwargs))
         with closing(request.answer()) as answer:
             for item in answer:
-                yield from speaker.read(item)
+                yield from message_stream.read(item)
 
     async def _astream(
         self,
@@ -168,11 +168,11 @@ class ChatForkroot(Settings, BatchedChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
         context = context_of(run_manager)
-        request, box = await self._arequest(messages, stop, kwargs, context, is_streamed=True)
-        speaker = Speaker(box, self._name(kwargs))
+        request, toolbox = await self._arequest(messages, stop, kwargs, context, is_streamed=True)
+        message_stream = MessageStream(toolbox, self._name(kwargs))
         async with aclosing(request.aanswer()) as answer:
             async for item in answer:
-                for chunk in speaker.read(item):
+                for chunk in message_stream.read(item):
                     yield chunk
 
     # --- from messages to a call -------------------------------------------------------------
@@ -192,11 +192,11 @@ class ChatForkroot(Settings, BatchedChatModel):
             check_options(options, KNOWN)
             is_needed = bool(options.get("tools")) or has_calls(messages)
             form = self._form(connection, self._name(options)) if is_needed else ToolFormat()
-            box = toolbox_of(options, form)
+            toolbox = toolbox_of(options, form)
             call = Call(
-                chat_of(messages, box.tools, form),
+                chat_of(messages, toolbox.tools, form),
                 self.sampling(stop, options),
-                box.constraint,
+                toolbox.constraint,
                 stream=is_streamed,
                 deadline=self.deadline(options),
             )
@@ -205,8 +205,8 @@ class ChatForkroot(Settings, BatchedChatModel):
             call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
             call = context.with_hint(call)
             return ModelRequest(
-                connection, call, context, self.max_retries, schemas=box.schemas
-            ), box
+                connection, call, context, self.max_retries, schemas=toolbox.schemas
+            ), toolbox
         except ForkrootError as error:
             raise as_langchain(error) from error
 

@@ -75,7 +75,7 @@ class Forkroot(Settings, BaseLLM):
         """As the base class: one submission, unless the configs say different things of calls.
         Where one input fails and exceptions are wanted, each is run by itself, and has its own."""
         alone = partial(Runnable.batch, self, inputs, config, return_exceptions=return_exceptions)
-        if not _say_the_same(config):
+        if not _have_equal_options(config):
             return alone(**kwargs)
         found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
         return alone(**kwargs) if _have_one_error(found) else found
@@ -90,7 +90,7 @@ class Forkroot(Settings, BaseLLM):
     ) -> list[str]:
         """As `batch`, for tasks."""
         alone = partial(Runnable.abatch, self, inputs, config, return_exceptions=return_exceptions)
-        if not _say_the_same(config):
+        if not _have_equal_options(config):
             return await alone(**kwargs)
         found = await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
         return await alone(**kwargs) if _have_one_error(found) else found
@@ -239,7 +239,7 @@ def _cancel(replies: Sequence[Reply]) -> None:
         reply.cancel()
 
 
-def _say_the_same(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
+def _have_equal_options(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
     """Whether one run manager may speak for all calls of a batch: LangChain hands on but one."""
     if not isinstance(config, Sequence):
         return True

@@ -28,7 +28,7 @@ def shown_tools(tools: Any) -> list[dict[str, Any]]:
     """All of them. Raises InvalidCall."""
     if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
         raise InvalidCall("tools", tools, f"a list, each {_FORMS}")
-    return [shown_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+    return [shown_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
 
 
 def shown_tool(tool: Any, field: str) -> dict[str, Any]:

@@ -62,15 +62,15 @@ def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
 
 def specs_of(tools: Any) -> tuple[ToolSpec, ...]:
     """Tools in any form that LangChain takes, each one once. Raises InvalidCall."""
-    specs = [spec_of(tool, place) for place, tool in enumerate(shown_tools(tools))]
-    found = tuple(spec for place, spec in enumerate(specs) if spec not in specs[:place])
+    specs = [spec_of(tool, index) for index, tool in enumerate(shown_tools(tools))]
+    found = tuple(spec for index, spec in enumerate(specs) if spec not in specs[:index])
     check_tools(found)
     return found
 
 
-def spec_of(tool: Mapping[str, Any], place: int) -> ToolSpec:
+def spec_of(tool: Mapping[str, Any], index: int) -> ToolSpec:
     """A tool in OpenAI's form, and its place among others. Raises InvalidCall."""
-    function, field = tool.get("function"), f"tools[{place}]"
+    function, field = tool.get("function"), f"tools[{index}]"
     if tool.get("type") != "function":
         raise InvalidCall(f"{field}.type", tool.get("type"), "function")
     if not isinstance(function, Mapping):
@@ -90,7 +90,7 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     if not tools and choice not in ("auto", "none"):
         raise InvalidCall("tool_choice", options["tool_choice"], _NO_TOOLS)
     schemas: dict[str, Any] = {
-        f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
+        f"tools[{index}].parameters": tool.schema() for index, tool in enumerate(tools)
     }
     if options.get("strict") is True:
         for name, schema in schemas.items():

@@ -128,9 +128,12 @@ def test_the_commands_know_it_too(installed: Mapping[str, str]) -> None:
 
 
 def test_parts_are_told_by_where_their_factories_are(own: Registry) -> None:
-    assert own.placed({"attention": "fast", "seed": 3}) == {"attention": "nowhere:Fast", "seed": 3}
+    assert own.resolved({"attention": "fast", "seed": 3}) == {
+        "attention": "nowhere:Fast",
+        "seed": 3,
+    }
     for settings in ({"attention": "cpu"}, {"attention": "some.where:Else"}, {"attention": 7}, {}):
-        assert own.placed(settings) == settings
+        assert own.resolved(settings) == settings
 
 
 @pytest.mark.parametrize("name", ["nonesuch", "far", "mad"])

@@ -108,9 +108,9 @@ def last_formatted() -> Formatted | None:
 def format_ends(call_id: str, messages: Any) -> None:
     """It has written these messages; None: it failed."""
     entries = _formatted.get()
-    place = next((i for i, entry in enumerate(entries) if entry.call_id == call_id), None)
-    if place is None:
+    index = next((i for i, entry in enumerate(entries) if entry.call_id == call_id), None)
+    if index is None:
         return
-    mine = entries[place]
+    mine = entries[index]
     done = replace(mine, messages=messages)
-    _formatted.set((*entries[:place], done) if messages is not None else entries[:place])
+    _formatted.set((*entries[:index], done) if messages is not None else entries[:index])

@@ -22,7 +22,7 @@ from dspy.adapters.xml_adapter import XMLAdapter
 from pydantic import TypeAdapter
 
 from .schema import Writer
-from .spelling import Json, Unsayable, Xml
+from .spelling import Json, UnsupportedSchema, Xml
 from .texts import (
     CHAT_TEXT,
     JSON_CHAR,
@@ -110,7 +110,9 @@ def schema_of(annotation: Any) -> Mapping[str, Any]:
         return TypeAdapter(annotation).json_schema()
     except Exception as error:
         message = str(error).partition("\n")[0]
-        raise Unsayable(f"the type {annotation!r} ({type(error).__name__}: {message})") from error
+        raise UnsupportedSchema(
+            f"the type {annotation!r} ({type(error).__name__}: {message})"
+        ) from error
 
 
 class _Twice(Writer):
@@ -125,7 +127,7 @@ class _Twice(Writer):
             if found is not None:
                 ways.append(found)
         if not ways:
-            raise Unsayable("a schema that no value of bounded depth meets")
+            raise UnsupportedSchema("a schema that no value of bounded depth meets")
         return f"(?:{'|'.join(dict.fromkeys(ways))})"
 
     def _branches(self, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -170,7 +172,7 @@ def _names(annotation: Any, spell: Callable[[Any], str]) -> str:
         if form is not None
     )
     if not found:
-        raise Unsayable(f"values of {annotation!r} that DSPy can read")
+        raise UnsupportedSchema(f"values of {annotation!r} that DSPy can read")
     return f"(?:{'|'.join(found)})"
 
 

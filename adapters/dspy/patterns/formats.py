@@ -18,7 +18,7 @@ from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
 
 from .agents import Named, calls_of, with_calls
 from .fields import element, property_value, section
-from .spelling import Json, Unsayable
+from .spelling import Json, UnsupportedSchema
 from .texts import JSON_CHAR, LEAN_CHAR
 
 Style: TypeAlias = Literal["chat", "json", "xml"]
@@ -124,10 +124,10 @@ def _written(
 ) -> str | None:
     """The pattern; without what tools take, where that cannot be said."""
     if tools or given:
-        with contextlib.suppress(Unsayable):
+        with contextlib.suppress(UnsupportedSchema):
             return answer_pattern(style, with_calls(fields, given, is_demanded), calls_of(tools))
     try:
         return answer_pattern(style, fields)
-    except Unsayable as error:
+    except UnsupportedSchema as error:
         _log.warning("answers with the fields %s are not constrained: %s", list(fields), error)
         return None

@@ -19,7 +19,7 @@ MOST_ITEMS = 32  # of a list with an upper bound
 MOST_CHARS = 1000
 
 
-class Unsayable(Exception):
+class UnsupportedSchema(Exception):
     """What has no pattern; says which part."""
 
 
@@ -157,7 +157,7 @@ class Xml:
 
     def mapping(self, value: str, depth: int, is_empty: bool) -> str:
         """Not to be said: nothing keeps two entries from having one key."""
-        raise Unsayable("mappings as nested XML")
+        raise UnsupportedSchema("mappings as nested XML")
 
     def array(self, items: Sequence[str], depth: int) -> str:
         """As `Spelling`."""

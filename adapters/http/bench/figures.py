@@ -120,10 +120,10 @@ class Figures:
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The value below which this share of them lies, on a line between its neighbours."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def samples(well: Sequence[Outcome]) -> dict[str, list[float]]:

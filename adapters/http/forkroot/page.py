@@ -58,7 +58,7 @@ class Pictured(Protocol):
 def routes(runtime: Runtime) -> APIRouter:
     """The page, its files, and what they draw. `runtime`: with the backend itself."""
     router = APIRouter()
-    outlook = Outlook(runtime)
+    live_snapshot = LiveSnapshot(runtime)
     for path, (name, kind) in _FILES.items():
         router.add_api_route(path, _sender(name, kind), include_in_schema=False)
 
@@ -67,7 +67,7 @@ def routes(runtime: Runtime) -> APIRouter:
         if not request.state.request_context.client.is_admin:
             raise _refused("authorization" in request.headers)
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return Response(await outlook.now(), headers=headers, media_type="application/json")
+        return Response(await live_snapshot.now(), headers=headers, media_type="application/json")
 
     return router
 
@@ -88,25 +88,25 @@ def _sender(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-class Outlook:
+class LiveSnapshot:
     """What the page is told, as JSON. One look at the backend serves all who ask meanwhile, so that
     many viewers cost no more than one."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._uses = Uses()
-        self._look: asyncio.Future[bytes] | None = None
+        self._pending: asyncio.Future[bytes] | None = None
         self._computed_at = 0.0
 
     async def now(self) -> bytes:
         """What is told now. Raises BackendClosed."""
-        look = self._look
-        if look is None or (look.done() and not self._is_fresh(look)):
-            look = self._look = asyncio.ensure_future(asyncio.to_thread(self._compute))
-        return await asyncio.shield(look)
+        pending = self._pending
+        if pending is None or (pending.done() and not self._is_fresh(pending)):
+            pending = self._pending = asyncio.ensure_future(asyncio.to_thread(self._compute))
+        return await asyncio.shield(pending)
 
-    def _is_fresh(self, look: asyncio.Future[bytes]) -> bool:
-        is_good = not look.cancelled() and look.exception() is None
+    def _is_fresh(self, pending: asyncio.Future[bytes]) -> bool:
+        is_good = not pending.cancelled() and pending.exception() is None
         return is_good and time.monotonic() - self._computed_at < _SECONDS_FRESH
 
     def _compute(self) -> bytes:

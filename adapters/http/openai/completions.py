@@ -157,10 +157,10 @@ class _Shape:
         """The choices of one event each. shown: characters of each choice that has begun."""
         source, chunk = arrival.source, arrival.chunk
         if chunk is not None:
-            place = shown.get((source, chunk.index))
+            offset = shown.get((source, chunk.index))
             scores = scores_of(chunk.logprobs)
-            choice = self._choice(source, chunk.index, chunk.text, scores, None, place)
-            shown[source, chunk.index] = (place or 0) + len(choice["text"])
+            choice = self._choice(source, chunk.index, chunk.text, scores, None, offset)
+            shown[source, chunk.index] = (offset or 0) + len(choice["text"])
             return [choice]
         assert arrival.completion is not None
         outputs = arrival.completion.outputs or (_NOTHING,) * self._num

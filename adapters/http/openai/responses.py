@@ -19,7 +19,7 @@ from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, arrivals, stream
 from ..wire.names import new_name
-from .chat import Spoken, chat_work
+from .chat import ChoiceState, chat_work
 from .envelope import Answer
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
@@ -50,9 +50,9 @@ def routes(runtime: Runtime) -> APIRouter:
         check_model(runtime, request.model)
         try:
             chat = chat_request_of(request)
-            box = toolbox_of(chat, form, runtime.limits, within="")
-            work = chat_work(runtime, chat, box, form)
-            shape = _Shape(runtime, request, box)
+            toolbox = toolbox_of(chat, form, runtime.limits, within="")
+            work = chat_work(runtime, chat, toolbox, form)
+            shape = _Shape(runtime, request, toolbox)
             if not request.stream:
                 (completion,) = await complete(runtime, work)
                 return Answer(shape.whole(completion))
@@ -74,17 +74,17 @@ class _Shape:
 
     runtime: Runtime
     request: ResponsesRequest
-    box: Toolbox
+    toolbox: Toolbox
     id: str = field(default_factory=lambda: f"resp_{new_name()}")
     created: float = field(default_factory=lambda: float(int(time.time())))
     items: Items = field(default_factory=Items)
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """The answer in one piece."""
-        spoken = self._spoken()
-        for piece in spoken.pieces(_text(completion), is_last=True):
+        state = self._new_state()
+        for piece in state.pieces(_text(completion), is_last=True):
             self.items.take(piece)
-        status = _status(completion, spoken.num_calls)
+        status = _status(completion, state.num_calls)
         self.items.close(status)
         return self._body(status, completion)
 
@@ -93,12 +93,12 @@ class _Shape:
     ) -> AsyncIterator[list[Event]]:
         """The answer in pieces, numbered. An error after the first is the last event. names: fields
         of the protocol as the request calls them."""
-        spoken, count = self._spoken(), 0
+        state, count = self._new_state(), 0
         try:
             async for batch in batches:
                 events: list[Event] = [] if count else self._first()
                 for arrival in batch:
-                    events += self._events_of(arrival, spoken)
+                    events += self._events_of(arrival, state)
                 numbered: list[Event] = [
                     {**event, "sequence_number": count + i} for i, event in enumerate(events)
                 ]
@@ -114,19 +114,19 @@ class _Shape:
         kinds = ("response.created", "response.in_progress")
         return [{"type": kind, "response": body} for kind in kinds]
 
-    def _events_of(self, arrival: Arrival, spoken: Spoken) -> list[Event]:
+    def _events_of(self, arrival: Arrival, state: ChoiceState) -> list[Event]:
         chunk, completion = arrival.chunk, arrival.completion
-        pieces = spoken.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
+        pieces = state.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
         events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
         if completion is not None:
-            status = _status(completion, spoken.num_calls)
+            status = _status(completion, state.num_calls)
             events += self.items.close(status)
             body = self._body(status, completion)
             events.append({"type": f"response.{status}", "response": body})
         return events
 
-    def _spoken(self) -> Spoken:
-        return Spoken(ToolReader(self.box.callable) if self.box.callable else None)
+    def _new_state(self) -> ChoiceState:
+        return ChoiceState(ToolReader(self.toolbox.callable) if self.toolbox.callable else None)
 
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from ...common.toolreader import Argued, Begun, Piece, Said
+from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece
 from ..wire.names import new_name
 
 Item: TypeAlias = dict[str, Any]
@@ -22,11 +22,11 @@ class Items:
     def take(self, piece: Piece) -> list[ItemEvent]:
         """The events of a piece."""
         match piece:
-            case Said(text):
+            case TextPiece(text):
                 return self._say(text)
-            case Begun(name=name):
+            case CallStart(name=name):
                 return self.close() + self._open(_call(name))
-            case Argued(text=text):
+            case ArgumentsPiece(text=text):
                 item = self.output[-1]
                 item["arguments"] += text
                 return [self._event("response.function_call_arguments.delta", delta=text)]
@@ -61,8 +61,8 @@ class Items:
         self.output.append(item)
         self._is_open = True
         shown = {**item, "content": []} if item["type"] == "message" else dict(item)
-        place = len(self.output) - 1
-        return [{"type": "response.output_item.added", "output_index": place, "item": shown}]
+        index = len(self.output) - 1
+        return [{"type": "response.output_item.added", "output_index": index, "item": shown}]
 
     def _ends_of_text(self, item: Item) -> list[ItemEvent]:
         (part,) = item["content"]
@@ -77,8 +77,8 @@ class Items:
         return [self._event("response.function_call_arguments.done", **call)]
 
     def _event(self, kind: str, **fields: Any) -> ItemEvent:
-        place = len(self.output) - 1
-        return {"type": kind, "item_id": self.output[-1]["id"], "output_index": place, **fields}
+        index = len(self.output) - 1
+        return {"type": kind, "item_id": self.output[-1]["id"], "output_index": index, **fields}
 
 
 def _part(text: str) -> Item:

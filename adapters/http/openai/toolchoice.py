@@ -59,7 +59,7 @@ def toolbox_of(
         requested = RequestedConstraint("tools", form.grammar(chosen, is_parallel=is_parallel))
     if requested is not None:
         check_size(requested, limits)
-    of_tools = {f"tools[{place}].{within}parameters": it.schema() for place, it in enumerate(specs)}
+    of_tools = {f"tools[{index}].{within}parameters": it.schema() for index, it in enumerate(specs)}
     return Toolbox(tools, requested, frozenset(it.name for it in specs), {**of_tools, **schemas})
 
 

@@ -47,8 +47,8 @@ class Unknown:
         for one whose place a known one has taken."""
         if not isinstance(body, Mapping):
             return []
-        for place, known in _INNER.items():
-            for prefix, part in _parts(body, place):
+        for path, known in _INNER.items():
+            for prefix, part in _parts(body, path):
                 for name in part:
                     if name not in known:
                         check_spelling(str(name), known, self._path, f"{prefix}.")
@@ -68,16 +68,16 @@ class Unknown:
             _log.warning(text, self._path, name)
 
 
-def _parts(body: Any, place: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The objects in a place of a body, and where each is, as in "tools[1].function"."""
-    if not place:
+    if not path:
         if isinstance(body, Mapping):
             yield prefix, body
-    elif place[0] == "*":
+    elif path[0] == "*":
         for i, part in enumerate(body if isinstance(body, list) else ()):
-            yield from _parts(part, place[1:], f"{prefix}[{i}]")
-    elif isinstance(body, Mapping) and place[0] in body:
-        yield from _parts(body[place[0]], place[1:], f"{prefix}.{place[0]}" if prefix else place[0])
+            yield from _parts(part, path[1:], f"{prefix}[{i}]")
+    elif isinstance(body, Mapping) and path[0] in body:
+        yield from _parts(body[path[0]], path[1:], f"{prefix}.{path[0]}" if prefix else path[0])
 
 
 def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:

@@ -107,9 +107,9 @@ def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> Forkroot
     """The same error, its field by the name that the request gave it; a place in it stays."""
     if not isinstance(error, InvalidCall):
         return error
-    field, mark, place = error.field.partition("#")
+    field, mark, pointer = error.field.partition("#")
     if field not in names:
         return error
-    renamed = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
+    renamed = type(error)(f"{names[field]}{mark}{pointer}", error.value, error.allowed)
     renamed.__cause__ = error
     return renamed

@@ -99,20 +99,20 @@ async def _events(
 
 
 def _growing(runtime: Runtime, works: Sequence[Work], is_list: bool) -> Iterator[Growing]:
-    place = 0
+    start = 0
     for work in works:
-        yield Growing(runtime, work, place if is_list else None, len(work.replies))
-        place += work.prompt_request.sampling.n
+        yield Growing(runtime, work, start if is_list else None, len(work.replies))
+        start += work.prompt_request.sampling.n
 
 
 @dataclass(slots=True)
 class Growing:
-    """The answers to one prompt, as they grow. place: of the first among all of the request; None:
+    """The answers to one prompt, as they grow. start: of the first among all of the request; None:
     there is but one. num_left: calls that have not ended."""
 
     runtime: Runtime
     work: Work
-    place: int | None
+    start: int | None
     num_left: int
     outputs: dict[int, Output] = field(default_factory=dict)
 
@@ -134,7 +134,7 @@ class Growing:
         return [self._indexed(one, index) for index, one in enumerate(answers)]
 
     def _indexed(self, event: Event, index: int) -> Event:
-        return event if self.place is None else {**event, "index": self.place + index}
+        return event if self.start is None else {**event, "index": self.start + index}
 
 
 def _named(request: Request, rid: str | list[str] | None) -> str:

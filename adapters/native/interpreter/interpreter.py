@@ -165,8 +165,8 @@ class Interpreter:
         parts = [divide(output.text) for output in completion.outputs]
         text = parts[0][0]
         self.transcript.add_answer(text, first.segments if text == first.text else ())
-        for place, name in enumerate(variables_of(node)):
-            values = [part[place] for part in parts]
+        for index, name in enumerate(variables_of(node)):
+            values = [part[index] for part in parts]
             self.put(name, values if is_list else values[0], meta)
         return text
 

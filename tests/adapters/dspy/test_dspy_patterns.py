@@ -14,7 +14,7 @@ pytest.importorskip("dspy")
 from forkroot.adapters.common.integers import naturals
 from forkroot.adapters.dspy.patterns.numbers import Interval, integers, multiples, numbers
 from forkroot.adapters.dspy.patterns.schema import Writer
-from forkroot.adapters.dspy.patterns.spelling import Json, Unsayable, Xml
+from forkroot.adapters.dspy.patterns.spelling import Json, UnsupportedSchema, Xml
 from forkroot.adapters.dspy.patterns.texts import CHAT_TEXT, JSON_CHAR, LEAN_CHAR, XML_TEXT
 
 LINE = Json(JSON_CHAR, LEAN_CHAR)
@@ -121,14 +121,14 @@ def test_what_only_refers_to_itself_has_no_value() -> None:
         "$ref": "#/$defs/A",
     }
     endless["$defs"]["A"]["required"] = ["a"]  # type: ignore[index]
-    with pytest.raises(Unsayable, match="no value"):
+    with pytest.raises(UnsupportedSchema, match="no value"):
         Writer(endless, LINE).pattern()
 
 
 def test_a_branch_that_cannot_be_said_is_left_out_where_there_is_another() -> None:
     either = {"anyOf": [{"type": "string", "pattern": "^(?!x).*$"}, {"type": "integer"}]}
     assert allows(Writer(either, LINE).pattern(), "12")
-    with pytest.raises(Unsayable, match="pattern"):
+    with pytest.raises(UnsupportedSchema, match="pattern"):
         Writer({"type": "string", "pattern": "^(?!x).*$"}, LINE).pattern()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forkroot.adapters.http.forkroot.page import Outlook, Uses
+from forkroot.adapters.http.forkroot.page import LiveSnapshot, Uses
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
@@ -139,7 +139,7 @@ def way_to(node: dict[str, Any], nodes: dict[int, dict[str, Any]]) -> str:
 def test_a_long_text_is_cut_and_says_so() -> None:
     long = NodeView(1, 0, "", tuple(b"abc"), 90, 2, 5, 7, (), 3)
     _, runtime = planted(ROOT, long)
-    body = json.loads(asyncio.run(Outlook(runtime).now()))
+    body = json.loads(asyncio.run(LiveSnapshot(runtime).now()))
     assert body["nodes"][1] == {
         "id": 1,
         "parent": 0,
@@ -206,9 +206,9 @@ def test_many_viewers_cost_one_look() -> None:
     backend, runtime = planted(ROOT)
 
     async def crowd() -> set[bytes]:
-        outlook = Outlook(runtime)
-        response = await asyncio.gather(*(outlook.now() for _ in range(50)))
-        return {*response, await outlook.now()}
+        live_snapshot = LiveSnapshot(runtime)
+        response = await asyncio.gather(*(live_snapshot.now() for _ in range(50)))
+        return {*response, await live_snapshot.now()}
 
     assert len(asyncio.run(crowd())) == 1
     assert backend.num_looks == 1
@@ -218,10 +218,10 @@ def test_a_look_that_failed_is_not_kept() -> None:
     backend, runtime = planted(ROOT, refuses=1)
 
     async def twice() -> bytes:
-        outlook = Outlook(runtime)
+        live_snapshot = LiveSnapshot(runtime)
         with pytest.raises(BackendClosed):
-            await outlook.now()
-        return await outlook.now()
+            await live_snapshot.now()
+        return await live_snapshot.now()
 
     assert json.loads(asyncio.run(twice()))["nodes"][0]["id"] == 0
     assert backend.num_looks == 2
@@ -231,9 +231,9 @@ def test_a_viewer_who_leaves_ends_no_look_of_another() -> None:
     _, runtime = planted(ROOT)
 
     async def one_leaves() -> bytes:
-        outlook = Outlook(runtime)
-        leaver = asyncio.create_task(outlook.now())
-        stayer = asyncio.create_task(outlook.now())
+        live_snapshot = LiveSnapshot(runtime)
+        leaver = asyncio.create_task(live_snapshot.now())
+        stayer = asyncio.create_task(live_snapshot.now())
         await asyncio.sleep(0)
         leaver.cancel()
         return await stayer

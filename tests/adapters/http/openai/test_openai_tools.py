@@ -11,7 +11,7 @@ import jsonschema
 import openai
 import pytest
 
-from forkroot.adapters.common.toolreader import Argued, Begun, Said, ToolReader
+from forkroot.adapters.common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader
 from forkroot.adapters.common.tools import Invocation, ToolFormat
 from forkroot.adapters.http.openai.messages import chat_of
 from forkroot.adapters.http.openai.toolformat import format_of, specs_of
@@ -243,10 +243,15 @@ def test_calls_that_are_written_are_read_however_they_are_cut() -> None:
             it for place in range(0, len(text), size) for it in reader.push(text[place:][:size])
         ]
         pieces += reader.push("", is_last=True)
-        assert "".join(it.text for it in pieces if isinstance(it, Said)) == "So:"
-        assert [it for it in pieces if isinstance(it, Begun)] == [Begun(0, "add"), Begun(1, "now")]
+        assert "".join(it.text for it in pieces if isinstance(it, TextPiece)) == "So:"
+        assert [it for it in pieces if isinstance(it, CallStart)] == [
+            CallStart(0, "add"),
+            CallStart(1, "now"),
+        ]
         for number, call in enumerate(calls):
-            parts = [it.text for it in pieces if isinstance(it, Argued) and it.number == number]
+            parts = [
+                it.text for it in pieces if isinstance(it, ArgumentsPiece) and it.number == number
+            ]
             assert "".join(parts) == call.arguments
 
 
@@ -265,14 +270,14 @@ def test_what_is_not_a_call_is_text(text: str) -> None:
     reader = ToolReader({"add"})
     pieces = [piece for char in text for piece in reader.push(char)]
     pieces += reader.push("", is_last=True)
-    assert "".join(it.text for it in pieces if isinstance(it, Said)) == text
+    assert "".join(it.text for it in pieces if isinstance(it, TextPiece)) == text
     assert reader.num_calls == 0
 
 
 def test_a_call_in_another_order_is_read_as_a_whole() -> None:
     reader = ToolReader({"add"})
     pieces = reader.push('<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', True)
-    assert pieces == [Begun(0, "add"), Argued(0, '{"a": 1}')]
+    assert pieces == [CallStart(0, "add"), ArgumentsPiece(0, '{"a": 1}')]
 
 
 @pytest.mark.parametrize("gap", ["", "\n", " "])
@@ -286,9 +291,9 @@ def test_the_grammar_of_every_format_writes_what_is_read(runtime: Runtime, gap: 
         reader, calls = ToolReader(SCHEMAS), list[Invocation]()
         for piece in reader.push(text, is_last=True):
             match piece:
-                case Begun(name=name):
+                case CallStart(name=name):
                     calls.append(Invocation(name, ""))
-                case Argued(text=arguments):
+                case ArgumentsPiece(text=arguments):
                     calls[-1] = Invocation(calls[-1].name, calls[-1].arguments + arguments)
         assert calls
         assert text == ToolFormat(gap).write(calls)

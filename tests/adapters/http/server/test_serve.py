@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from forkroot.__main__ import main
-from forkroot.adapters.http.serve import check_place, exposure, serve
+from forkroot.adapters.http.serve import check_address, exposure, serve
 from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings, tokenizer_info
 from forkroot.adapters.testing import ScriptedBackend
@@ -296,7 +296,7 @@ def test_a_port_that_is_taken_is_reported_before_a_model_is_loaded(
 
 def test_a_host_that_is_not_here_is_reported() -> None:
     with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; expected a --host of this machine"):
-        check_place("192.0.2.1", 0)
+        check_address("192.0.2.1", 0)
 
 
 def test_facts_of_the_tokenizer_come_from_the_checkpoint(tmp_path: Path) -> None:
