@@ -126,7 +126,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     client = import_module(".http.client", __package__)
     backend: Backend = client.RemoteBackend(url, **settings)
     try:
-        backend.info()  # where nobody answers, who connects is told, and not the first call
+        backend.info()  # an unreachable server raises here, not at the first call
     except BaseException:
         backend.close()
         raise
@@ -189,10 +189,12 @@ def hub_folder(model: object, revision: str | None = None) -> Path | None:
 
 
 def trained_len(model: str | Path) -> int | None:
-    """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
+    """The most tokens of a sequence that a checkpoint's config allows. Nothing is loaded."""
     if is_dummy(model) or is_url(model):
         return None
-    with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
+    with suppress(
+        ForkrootError, OSError, ValueError, AttributeError
+    ):  # its first use raises the error
         config = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
         found = config.get("max_position_embeddings")
         return found if isinstance(found, int) else None

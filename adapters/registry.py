@@ -84,7 +84,7 @@ class Plugin:
 class Registry:
     """The plugins of a process. A broken one is logged by its name, and harms nothing.
 
-    sources: entry points to load, in this order; later ones are asked first.
+    sources: entry points to load, in this order; hooks of later ones run first.
     """
 
     def __init__(self, sources: Iterable[EntryPoint] = ()) -> None:
@@ -173,7 +173,7 @@ class Registry:
             if any(backend is runtime for backend in alive):
                 return
             self._started = list(map(weakref.ref, alive))
-            with suppress(TypeError):  # what cannot be referred to weakly is told of only once
+            with suppress(TypeError):  # without weak references, later plugins are not notified
                 self._started.append(weakref.ref(runtime))
         for _ in self._each("runtime_started", runtime=runtime):
             continue
@@ -192,7 +192,7 @@ class Registry:
                 self._drop(entry)
 
     def _take(self, entry: Plugin, plugin: object) -> None:
-        """Check a plugin, ask it what it brings, and tell it what has happened already."""
+        """Check a plugin, collect its parts, and announce the runtimes that exist already."""
         self._manager.register(plugin, entry.name)
         self._manager.check_pending()
         callers = self._manager.get_hookcallers(plugin) or []

@@ -1,4 +1,4 @@
-"""The suite that every adapter passes: subclass it in a file of tests, and say how one asks.
+"""The suite that every adapter passes: subclass it in a test file, and define how to call a model.
 
 It needs a fixture `backend` and runs on whatever backend that gives: in this process, in a child
 process, behind a server. It knows the protocol; pytest only collects it.
@@ -72,7 +72,7 @@ class AdapterSuite(ABC):
 
     @abstractmethod
     def ask_all(self, model: Any, texts: Sequence[str]) -> Sequence[Answer]:
-        """Answers to texts that are asked at the same time, in the framework's own way."""
+        """Answers to texts sent concurrently, in the framework's own way."""
 
     async def aask(self, model: Any, text: str) -> Answer:
         """`ask` in the framework's own asynchronous way; in a thread, where it has none."""

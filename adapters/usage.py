@@ -1,5 +1,5 @@
-"""The parser of the command line: what it does not know is told with what was probably meant, and
-with the usage of the command that was given it; numbers are told with what is allowed.
+"""The parser of the command line: errors for unknown arguments have suggestions and the usage of
+the command; errors for numbers name the allowed range.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Reads tool calls out of an answer while it comes in.
 
-What is no call of a known tool is text. A call's name is told once it is complete, its arguments
-as they come.
+What is not a call of a known tool is text. A call's name is given once it is complete, its
+arguments as they come.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ToolReader:
         self.num_calls = 0
         self._names = names
         self._rest = ""
-        self._blanks = ""  # told only if text follows
+        self._blanks = ""  # given only if text follows
         self._read = self._outside
         self._value = _Value()
         self._is_last = False

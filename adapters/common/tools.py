@@ -1,7 +1,7 @@
 """How a model writes tool calls, as text: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
 
 It is the format of Hermes, Qwen and the embedded model; they differ in the blanks within. Which
-blanks a model was trained on is asked of the model itself, by a call.
+blanks a model was trained on is found by a call to the model.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ToolFormat:
 
     @classmethod
     def question(cls) -> Call:
-        """The call whose answer tells which gap a model writes: how likely it holds each one."""
+        """The call that finds which gap a model writes, by the likelihood of each one."""
         tool = ToolSpec("look_up", "Look up a word.", {"properties": {"word": {"type": "string"}}})
         chat = Chat((Message("user", (Text("Look up the word."),)),), tools=(tool.shown(),))
         return Call(chat, options=tuple(cls(gap).opening("look_up") for gap in GAPS))

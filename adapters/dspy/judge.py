@@ -31,7 +31,7 @@ class Judge:
     """A client for decision requests on our runtime: `dspy.configure(lm=Judge("tiny"))`.
 
     where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the
-      answers. Raises LMConfigurationError for what is no model, LMInvalidRequestError for a
+      answers. Raises LMConfigurationError for what is not a model, LMInvalidRequestError for a
       setting.
     """
 

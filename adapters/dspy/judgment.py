@@ -94,7 +94,7 @@ class Judging:
         return [score.logprob for score in completion.scores]
 
     def _value(self, chat: Chat, said: str, schema: Any, after: str) -> str:
-        """The generated value of a property that is no judgment."""
+        """The generated value of a property that is not a judgment."""
         document = {**self.schema, "properties": {}, **schema}
         try:
             pattern = Writer(document, _LINE).pattern()

@@ -28,11 +28,11 @@ class LM(dspy.LM):  # type: ignore[misc]
     """A model on our runtime, with the prefixes of its calls shared and its answers parseable.
 
     where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server;
-      `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, and told.
-    temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution, and as many
-      tokens as the context holds. hints: calls say what they share. constrain: answers are held to
-      the format and the types of their signature. timeout: seconds after which a call ends in
-      `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
+      `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, with a
+    warning. temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution,
+      and as many tokens as the context holds. hints: calls say what they share. constrain: answers
+      are held to the format and the types of their signature. timeout: seconds after which a call
+      ends in `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
       api_key: of the server behind a URL.
     Other keywords are those of `dspy.LM`, and beside them ours, which are the defaults of all its
     calls, as in a call itself: see `options.Options`. Those that no call could have are refused.
@@ -133,8 +133,8 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     @contextmanager
     def _blaming(self, keywords: Mapping[str, Any]) -> Iterator[None]:
-        """A bare error of DSPy's, told with the keyword and the value that it is about, where there
-        are such."""
+        """A bare error of DSPy's, raised with the keyword and the value that it is about, where
+        there are such."""
         try:
             yield
         except (TypeError, ValueError) as error:

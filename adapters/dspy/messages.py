@@ -40,7 +40,7 @@ def is_refusal(error: Exception) -> bool:
 
 
 def check_prompt(prompt: Any) -> None:
-    """Raise InvalidCall for a prompt that is no text, and for none without messages."""
+    """Raise InvalidCall for a prompt that is not text, and for none without messages."""
     if not isinstance(prompt, str):
         raise InvalidCall("prompt", prompt, "a text, or messages=[...] in its place")
 

@@ -140,7 +140,7 @@ class Runtime:
         return RequestContext(call, reply, reading, running, is_derived)
 
     def recover(self, context: RequestContext, error: BaseException) -> bool:
-        """Whether the request can be asked again without its constraint, because that was refused
+        """Whether the request can be repeated without its constraint, because that was refused
         and nobody but the signature has asked for it."""
         if context.running is not None:
             context.running.forget()
@@ -229,7 +229,7 @@ class Runtime:
         return ForkHint(f"dspy-{digest}", None, end)
 
     def _format(self) -> ToolFormat:
-        """How this model writes tool calls; asked of it once."""
+        """How this model writes tool calls; the model is queried once."""
         if self._tool_format is None:
             try:
                 reply = self.connection().backend.submit(ToolFormat.question())
@@ -240,7 +240,7 @@ class Runtime:
 
 
 def _check(timeout: float | None, settings: Mapping[str, Any] | None) -> None:
-    """Raise InvalidCall for what would otherwise be told of a call, by another name."""
+    """Raise InvalidCall for settings whose errors a call would report by another name."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (is_number and timeout > 0):
         raise InvalidCall("timeout", timeout, "a number of seconds > 0, or None")

@@ -18,7 +18,7 @@ class Draft:
     """The answer to a call, as it comes in, from a place in the text on.
 
     start: number of bytes before it. spell: the bytes of a token. encode: tokens of bytes; a stream
-    under a constraint tells its tokens at its end only, and its text at once. most: only so many
+    under a constraint gives its tokens at its end only, and its text at once. most: only so many
     tokens of it are used; None: all.
     """
 

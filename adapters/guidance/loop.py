@@ -127,7 +127,7 @@ class Loop:
 
 
 def _read(progress: list[dict[str, Any]]) -> tuple[bytes, list[Capture]]:
-    """The text and the captures of a step, as the parser tells of them."""
+    """The text and the captures of a step, as the parser returns them."""
     data, captures = b"", list[Capture]()
     for item in progress:
         if item["object"] == "text":

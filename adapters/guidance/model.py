@@ -101,8 +101,8 @@ def _with_settings(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(where: Any, settings: Mapping[str, Any]) -> None:
-    """Raise InvalidCall for what is no setting of a runtime of ours, but has its place elsewhere or
-    is nearly one; what is like nothing is for the runtime to refuse, or for a plugin to know."""
+    """Raise InvalidCall for what is not a setting of a runtime of ours, but has its place elsewhere
+    or is nearly one; what is like nothing is for the runtime to refuse, or for a plugin to know."""
     if not (is_known(where) or is_url(where)):
         return
     for name, value in settings.items():

@@ -13,7 +13,8 @@ GREEDY_BELOW = 1e-5  # temperatures that Guidance takes for 0
 
 
 def sampling_of(temperature: float, params: Mapping[str, Any]) -> Sampling:
-    """Sampling as Guidance asks for it. Raises InvalidCall for values that are not allowed."""
+    """Guidance's sampling parameters as ours. Raises InvalidCall for values that are not
+    allowed."""
     given = {name: value for name, value in params.items() if value is not None}
     allowed = ("top_p", "top_k", "min_p", "repetition_penalty")
     for name, value in given.items():

@@ -48,7 +48,7 @@ Allowed = bytes | None
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A token, with its log-probability and best rivals where these were asked for."""
+    """A token, with its log-probability and the top alternatives where these were requested."""
 
     id: int
     logprob: TokenLogprob | None = None
@@ -58,7 +58,7 @@ class Writer:
     """Draws the tokens of one grammar.
 
     submit: takes a call. tokenizer: Guidance's view of the runtime's. prompt: the text before the
-    grammar. num_logprobs: None: log-probabilities are not asked for. is_watched: tokens are wanted
+    grammar. num_logprobs: None: log-probabilities are not requested. is_watched: tokens are wanted
     as soon as they are there.
     """
 
@@ -181,7 +181,7 @@ class Writer:
         self._draft = None
 
     def _forget(self, reply: Reply) -> None:
-        """A constraint that the runtime does not take: it is not asked for again."""
+        """A constraint that the runtime refuses: it is not tried again."""
         self._replies.remove(reply)
         if reply.call.constraint is not None:
             self._plan.route.refuse(reply.call.constraint)

@@ -181,7 +181,7 @@ class Prefixes:
 
     def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
         """The hints of calls that share a beginning, which is sent ahead of them unless it is there
-        already: then the first of them tells where it ends."""
+        already: then the first of them says where it ends."""
         outline = group.outline
         with self._lock:
             known_len = self._seen.add(namespace, outline.text).length

@@ -33,8 +33,8 @@ from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
 
 
 class RemoteBackend(Uncopied):
-    """As `Backend`, over a server at `url`, which is asked when the first call comes. Raises
-    InvalidCall for what is no URL, no key, or no time.
+    """As `Backend`, over a server at `url`, which is contacted at the first call. Raises
+    InvalidCall for an invalid URL, key or time.
 
     api_key: sent with each call. connect_timeout: seconds in which the server must be there.
     silence: seconds without a word of the server after which a call ends in BackendClosed. None: as

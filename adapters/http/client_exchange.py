@@ -35,7 +35,7 @@ _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class Exchange:
-    """A call and its answer. http: how the server is asked; body: the call, encoded."""
+    """A call and its answer. http: the client of the server; body: the call, encoded."""
 
     def __init__(self, http: httpx.AsyncClient, mailbox: Mailbox, body: bytes) -> None:
         self.mailbox = mailbox
@@ -180,7 +180,7 @@ def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
 
 
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
-    """The error that a refusal tells: a value of the protocol, or what its status and code mean."""
+    """The error of a refusal: a value of the protocol, or what its status and code mean."""
     status = response.status_code
     try:
         body: Any = json.loads(data)

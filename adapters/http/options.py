@@ -24,7 +24,7 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     parser.add_argument("--port", type=number(int, 0, 65535), default=30000, help=text)
     more("--api-key", "KEY", "of a client (may be repeated; also FORKROOT_API_KEYS, by blanks)")
     more("--admin-key", "KEY", "for metrics and the cache (may be repeated)")
-    more("--served-name", "NAME", "of the model (may be repeated; the first one is told)")
+    more("--served-name", "NAME", "of the model (may be repeated; the first one is reported)")
     text = "clients with different keys share the cache; otherwise each has its own"
     parser.add_argument("--share-cache", action="store_true", help=text)
     text, streams = f"requests at work at a time (default {defaults.max_streams})", number(int, 1)

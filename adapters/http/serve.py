@@ -1,4 +1,4 @@
-"""Runs the application until it is told to stop, and then lets it finish."""
+"""Runs the application until a signal, and then drains it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,8 @@ class AnnouncedServer(uvicorn.Server):
         self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As in uvicorn; a call that takes longer than the drain is ended, and its client told."""
+        """As in uvicorn; a call that takes longer than the drain is ended, and its client gets an
+        error."""
         if self._registry is None:
             await super().shutdown(sockets)
             return

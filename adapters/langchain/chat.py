@@ -185,7 +185,7 @@ class ChatForkroot(Settings, BatchedChatModel):
         context: CallContext,
         is_streamed: bool = False,
     ) -> tuple[ModelRequest, Toolbox]:
-        """What is asked of which runtime. Asks the model how it writes tool calls, where they are
+        """The request, with its runtime. Asks the model how it writes tool calls, where they are
         wanted. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
         try:
@@ -222,7 +222,7 @@ class ChatForkroot(Settings, BatchedChatModel):
         return await asyncio.to_thread(self._request, messages, stop, options, context, is_streamed)
 
     def _form(self, connection: Connection, name: str) -> ToolFormat:
-        """How this model writes tool calls; asked of it once."""
+        """How this model writes tool calls; the model is queried once."""
         if name not in self._forms:
             completion = connection.backend.submit(ToolFormat.question()).result()
             self._forms[name] = ToolFormat.of_answer(completion)

@@ -175,7 +175,7 @@ class Forkroot(Settings, BaseLLM):
         run_manager: Any,
         is_streamed: bool = False,
     ) -> list[ModelRequest]:
-        """What is asked of which runtime. Raises InvalidCall as LangChain's users catch it."""
+        """The requests, with their runtime. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
         context = CallContext() if run_manager is None else CallContext.of_run(run_manager)
         try:
@@ -201,15 +201,16 @@ class Forkroot(Settings, BaseLLM):
     def _result(self, found: Sequence[_Found], options: Mapping[str, Any]) -> LLMResult:
         generations = [[*_generations(*item)] for item in found]
         usage = reduce(add, [completion.usage for completion, _ in found], Usage())
-        told = {"model_name": self._name(options), "token_usage": token_usage(usage)}
-        return LLMResult(generations=generations, llm_output=told)
+        llm_output = {"model_name": self._name(options), "token_usage": token_usage(usage)}
+        return LLMResult(generations=generations, llm_output=llm_output)
 
     def _chunk(self, item: Chunk | Completion, options: Mapping[str, Any]) -> GenerationChunk:
         """A piece of an answer, or its end."""
         if isinstance(item, Chunk):
-            told = openai_logprobs(item.logprobs, [item])
+            content = openai_logprobs(item.logprobs, [item])
             return GenerationChunk(
-                text=item.text, generation_info={"logprobs": {"content": told}} if told else None
+                text=item.text,
+                generation_info={"logprobs": {"content": content}} if content else None,
             )
         info = {
             "finish_reason": item.outputs[0].finish_reason if item.outputs else "abort",
@@ -243,8 +244,8 @@ def _have_equal_options(config: RunnableConfig | list[RunnableConfig] | None) ->
     """Whether one run manager may speak for all calls of a batch: LangChain hands on but one."""
     if not isinstance(config, Sequence):
         return True
-    told = [(one.get("metadata") or {}).get(KEY) for one in config]
-    return all(one == told[0] for one in told)
+    options = [(one.get("metadata") or {}).get(KEY) for one in config]
+    return all(one == options[0] for one in options)
 
 
 def _have_one_error(found: Sequence[object]) -> bool:

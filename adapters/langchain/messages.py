@@ -27,7 +27,7 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-_SKIPPED_PARTS = (  # thoughts are not told again, and calls are told of beside the content
+_SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the content
     *("thinking", "redacted_thinking", "reasoning", "reasoning_content"),
     *("tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"),
 )
@@ -99,6 +99,6 @@ def _invocation(call: Mapping[str, Any]) -> Invocation:
     given = function.get("arguments") or "{}"
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:  # as it was said, if it is no JSON
+    except ValueError:  # as it was said, if it is not JSON
         return Invocation(function["name"], given)
     return Invocation(function["name"], spell(value))

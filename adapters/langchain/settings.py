@@ -141,9 +141,9 @@ class Settings(BaseModel):
         return self
 
     def context_len(self) -> int | None:
-        """Tokens that prompt and answer may be together, where a backend or a folder tells."""
+        """Tokens that prompt and answer may be together, if a backend or a folder knows it."""
         if self.backend is not None:
-            with suppress(ForkrootError):  # its first use will tell
+            with suppress(ForkrootError):  # its first use raises the error
                 return int(self.backend.info().context_len)
             return None
         return self.settings.get("context_len") or trained_len(self.model)
@@ -209,7 +209,7 @@ class Settings(BaseModel):
         return True
 
     def identity(self) -> dict[str, Any]:
-        """What tells its answers from those of others: for tracing, and LangChain's cache."""
+        """What identifies its answers: for tracing, and LangChain's cache."""
         names = ("model", "settings", "timeout", "stop", "logprobs", "top_logprobs", *SAMPLING)
         return {name: getattr(self, name) for name in names}
 

@@ -130,7 +130,7 @@ def _where_free(
 
 
 def _requested_constraint(options: Mapping[str, Any]) -> Constraint | None:
-    """The constraint of an answer that is no tool call."""
+    """The constraint of an answer that is not a tool call."""
     given = [name for name in (*CONSTRAINTS, "response_format") if options.get(name) is not None]
     if len(given) > 1:
         raise InvalidCall(given[1], options[given[1]], f"none beside {given[0]}")

@@ -69,7 +69,7 @@ class Program(Uncopied):
 
     def bind(self, **kwargs: Any) -> Program:
         """The same program with some arguments given; a run's own go before them. Raises
-        UnknownKeyword for what is no argument of the program."""
+        UnknownKeyword for what is not an argument of the program."""
         self._parameters.check(kwargs)
         return type(self)(self.body, self.name, {**self.bound, **kwargs})
 

@@ -68,7 +68,7 @@ def flush_cache(backend: Any = None) -> bool:
 
 
 def get_server_info(backend: Any = None) -> dict[str, Any] | None:
-    """What a backend (the default one) tells of itself; None if there is none."""
+    """What a backend (the default one) reports of itself; None if there is none."""
     found = _found(backend)
     if found is None:
         return None

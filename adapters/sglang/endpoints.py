@@ -95,11 +95,11 @@ class Endpoint(Uncopied):
 
     def start_profile(self) -> None:
         """Raises UnsupportedCall: there is no profiler to start."""
-        raise UnsupportedCall("start_profile", self, "get_server_info(), which tells the counters")
+        raise UnsupportedCall("start_profile", self, "get_server_info(), which has the counters")
 
     def stop_profile(self) -> None:
         """Raises UnsupportedCall: there is no profiler to stop."""
-        raise UnsupportedCall("stop_profile", self, "get_server_info(), which tells the counters")
+        raise UnsupportedCall("stop_profile", self, "get_server_info(), which has the counters")
 
 
 class RuntimeEndpoint(Endpoint):
@@ -139,7 +139,7 @@ class RuntimeEndpoint(Endpoint):
         return True
 
     def get_server_info(self) -> dict[str, Any]:
-        """What the server tells of itself."""
+        """Facts of the server."""
         found: dict[str, Any] = self._ask("GET", "/server_info")
         return found
 

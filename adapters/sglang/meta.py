@@ -35,7 +35,7 @@ def as_sglang(native: Any, text: Text) -> Any:
 
 
 def chunk_meta(ids: int, logprobs: Sequence[TokenLogprob], length: int, text: Text) -> Any:
-    """What is told beside a piece of text while it comes in: the tokens so far (`ids`), the
+    """The meta information of a streamed piece of text: the tokens so far (`ids`), the
     log-probabilities of those that are new, and how many there were so far (`length`)."""
     return {
         "completion_tokens": ids,

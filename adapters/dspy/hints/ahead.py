@@ -1,4 +1,4 @@
-"""What an agent asks next, as far as it is known while its tool works.
+"""The next prompt of an agent, as far as it is known while its tool runs.
 
 All of the next prompt of `dspy.ReAct` but what the tool finds: it goes on from the last one with
 the thought, the tool and its arguments. So does the trajectory of the prompt that comes at the end.

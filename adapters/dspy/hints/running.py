@@ -62,11 +62,11 @@ class Running:
             self._call, self._reply, self._num_taken = call, reply, 1
 
     def num_left(self) -> int:
-        """Answers that are still to be asked for."""
+        """Answers that are still to be requested."""
         return self.n - self._num_taken
 
     def forget(self) -> None:
-        """The fork failed: what is left is asked for anew."""
+        """The fork failed: the remaining answers are requested anew."""
         with self._lock:
             self.n -= max(self._num_taken - 1, 0)
             self._call, self._reply, self._num_taken = None, None, 0

@@ -24,7 +24,7 @@ class UnsupportedSchema(Exception):
 
 
 class Spelling(Protocol):
-    """What is asked of a way to spell values."""
+    """The interface of a way to spell values."""
 
     @property
     def null(self) -> str: ...

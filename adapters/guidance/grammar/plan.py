@@ -203,7 +203,7 @@ def _bare(rule: RuleNode) -> RuleNode:
 
 
 def _is_plain(node: GrammarNode) -> bool:
-    """Whether nothing in it has limits of its own, nor is a token that is no text."""
+    """Whether nothing in it has limits of its own, nor is a token that is not text."""
     nodes, seen = [node], set[int]()
     while nodes:
         node = nodes.pop()

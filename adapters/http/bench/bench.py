@@ -31,7 +31,7 @@ _STOPPED = 130
 def bench(options: argparse.Namespace) -> int:
     """Run a load, print and write what it showed. 0; 1 if no request ended well; 130 after Ctrl-C,
     which prints what is there. Raises InvalidCall for options that are not allowed, BackendClosed
-    where nobody tells which model to ask."""
+    where no model is given or listed."""
     load = load_of(options)
     load.check()
     if not options.timeout > 0:
@@ -117,7 +117,7 @@ class _Session:
         return figures
 
     def write(self, options: argparse.Namespace, figures: Figures) -> None:
-        """Write the files that were asked for."""
+        """Write the requested files."""
         assert self.target is not None
         outcomes = sorted(self.record.outcomes, key=lambda it: it.index)
         if options.json is not None:
@@ -132,7 +132,7 @@ class _Session:
             options.svg.write_text(load_svg(outcomes, self._title()), "utf-8")
 
     async def _scale(self, client: LoadClient) -> Scale:
-        """How long prompts are; one token a word where the server does not tell."""
+        """How long prompts are; one token a word where the server does not report usage."""
         try:
             return await client.scale()
         except BackendClosed as error:

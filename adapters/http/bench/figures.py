@@ -86,7 +86,7 @@ class Figures:
 
     @property
     def cached_share(self) -> float | None:
-        """Of the prompt tokens; None where the server does not tell."""
+        """Of the prompt tokens; None if the server does not report it."""
         if self.cached_tokens is None or not self.prompt_tokens:
             return None
         return self.cached_tokens / self.prompt_tokens
@@ -115,7 +115,7 @@ class Figures:
         yield "prompt tokens", f"{self.prompt_tokens:,}"
         yield "output tokens", f"{self.completion_tokens:,}"
         share = self.cached_share
-        yield "cached share of prompt tokens", "not told" if share is None else f"{share:.1%}"
+        yield "cached share of prompt tokens", "not reported" if share is None else f"{share:.1%}"
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

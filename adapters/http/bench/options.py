@@ -36,7 +36,7 @@ def add_bench_options(parser: argparse.ArgumentParser, file: Callable[[str], Pat
     add("--ignore-eos", action="store_true", help=text)
     text = "seconds for a whole request (default 600)"
     add("--timeout", type=real, default=600.0, metavar="S", help=text)
-    text = "of all that is drawn (default: a new one, which is told)"
+    text = "of all that is drawn (default: a new one, which is printed)"
     add("--seed", type=whole, metavar="N", help=text)
     add("--json", type=file, metavar="FILE", help="write figures and requests to FILE")
     add("--svg", type=file, metavar="FILE", help="draw latencies and tokens over time in FILE")

@@ -14,7 +14,7 @@ class Outcome:
     """One request. Times in seconds since the load began.
 
     due: when it was to be sent. ended: when its answer was complete, or failed. pieces: when each
-      piece of text of a stream came. cached_tokens: None where the server does not tell. failure:
+      piece of text of a stream came. cached_tokens: None if the server does not report it. failure:
       why it failed; None if it did not.
     """
 
@@ -65,7 +65,7 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer while it comes. Mutable. is_ended: its end was told."""
+    """An answer while it comes. Mutable. is_ended: its end has arrived."""
 
     pieces: list[float] = field(default_factory=list)
     usage: Mapping[str, Any] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Answer:
                     self.pieces.append(now)
 
     def outcome(self, index: int, due: float, ended: float) -> Outcome:
-        """What became of it. Where no usage was told, a piece counts as a token."""
+        """The outcome. Without reported usage, a piece counts as a token."""
         details = self.usage.get("prompt_tokens_details")
         written = _count(self.usage, "completion_tokens")
         return Outcome(
@@ -104,7 +104,7 @@ class Answer:
 
 
 def refusal(status: int, data: bytes) -> str:
-    """Why a server refused: the status, and the code of the error if it tells one."""
+    """Why a server refused: the status, and the code of the error if it has one."""
     try:
         return f"{status} {_code(json.loads(data)['error'])}"
     except (ValueError, TypeError, KeyError, RecursionError):

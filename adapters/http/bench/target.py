@@ -1,4 +1,4 @@
-"""The server under a load: how it is asked, and how its answer is read.
+"""The server under load: how requests are sent, and how answers are read.
 
 Nothing that a server does raises here: a request that fails is an outcome with a reason.
 """
@@ -25,7 +25,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class Target:
     """A model behind a URL (without /v1).
 
-    is_chat: asked by chats, else by completions. ignores_eos: told to write all of `max_tokens`,
+    is_chat: chats are sent, else completions. ignores_eos: generates all of `max_tokens`,
       by a field that not every server knows. timeout: seconds for a whole request.
     """
 

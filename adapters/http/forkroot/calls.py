@@ -39,7 +39,7 @@ COMMENT = b": at work\n\n"
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """A call at work. owner: the namespace of who asked."""
+    """An open call. owner: its client's namespace."""
 
     owner: str
     reply: Reply
@@ -93,7 +93,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
 
 def owner_of(request: Request) -> str:
-    """The namespace of the client who asks."""
+    """The namespace of the request's client."""
     request_context: Any = getattr(request.state, "request_context", None)
     return "" if request_context is None else str(request_context.client.namespace)
 
@@ -131,7 +131,7 @@ def refusal(error: ForkrootError) -> Response:
 
 
 def error_event(error: ForkrootError) -> Event:
-    """How a call failed: as other routes tell it, and as a value of the protocol."""
+    """The error of a call: in the format of other routes, and as a value of the protocol."""
     message, fields = message_of(error), plain_error(error)
     if "message" in fields:
         fields["message"] = message

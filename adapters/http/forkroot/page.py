@@ -89,7 +89,7 @@ def _sender(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
 
 
 class LiveSnapshot:
-    """What the page is told, as JSON. One look at the backend serves all who ask meanwhile, so that
+    """The data of the page, as JSON. Concurrent requests share one snapshot of the backend, so that
     many viewers cost no more than one."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -99,7 +99,7 @@ class LiveSnapshot:
         self._computed_at = 0.0
 
     async def now(self) -> bytes:
-        """What is told now. Raises BackendClosed."""
+        """The current snapshot. Raises BackendClosed."""
         pending = self._pending
         if pending is None or (pending.done() and not self._is_fresh(pending)):
             pending = self._pending = asyncio.ensure_future(asyncio.to_thread(self._compute))

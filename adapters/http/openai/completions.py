@@ -73,7 +73,7 @@ class _Echo:
     scores: tuple[TokenScore, ...] = ()
 
     def after(self, completion: Completion) -> _Echo:
-        """The same, with what the completion tells of the prompt's tokens; nothing comes before the
+        """The same, with the completion's scores of the prompt's tokens; nothing comes before the
         first one."""
         first = [TokenScore(token, None) for token in self.ids[:1]]
         return replace(self, scores=(*first, *scores_of(completion.prompt_logprobs)))
@@ -225,7 +225,7 @@ def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segm
 
 
 def _scored(work: Work) -> Work:
-    """The same calls, which also tell of their prompts' tokens."""
+    """The same calls, which also score their prompts' tokens."""
     return work._replace(calls=tuple(replace(call, scored_from=1) for call in work.calls))
 
 

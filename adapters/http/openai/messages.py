@@ -59,7 +59,7 @@ def _check_may_lack_content(message: ChatMessage, field: str) -> None:
 
 
 def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:
-    """The text of a message's content. Raises InvalidCall for a part that is no text, by its place
+    """The text of a message's content. Raises InvalidCall for a part that is not text, by its place
     in `field`."""
     if content is None or isinstance(content, str):
         return content or ""

@@ -1,4 +1,4 @@
-"""The output of a response while it grows: messages and calls, and the events that tell of them."""
+"""The output of a response while it grows: messages and calls, and their events."""
 
 from __future__ import annotations
 

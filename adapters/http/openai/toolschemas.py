@@ -34,7 +34,7 @@ _TEXTS = frozenset(("pattern", "format", "$ref"))
 
 
 def check_schemas(specs: Sequence[ToolSpec], within: str) -> None:
-    """Raise InvalidCall for the first place that is no schema in the parameters of these tools.
+    """Raise InvalidCall for the first place that is not a schema in the parameters of these tools.
     within: what the fields of one lie in, as in "function."."""
     for index, spec in enumerate(specs):
         schema = spec.parameters or {}

@@ -55,7 +55,7 @@ class Tally:
 
 
 async def tally_of(runtime: Runtime, options: StreamOptions | None, calls: Sequence[Call]) -> Tally:
-    """The tally of a stream. Counts the prompts, where they are to be told from the start; raises
+    """The tally of a stream. Counts the prompts, if they are reported from the start; raises
     InvalidCall for one that is not allowed."""
     if options is None or not options.continuous_usage_stats:
         return Tally(options)

@@ -119,10 +119,10 @@ def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | 
 
 
 def separated(requested: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
-    """The schema that is asked for, with these separators in its answers. field: which one says so.
+    """The requested schema, with these separators in its answers. field: which one says so.
     Raises InvalidCall."""
     if not isinstance(requested, JsonSchema):
-        raise InvalidCall(field, separators, "null where no JSON schema is asked for")
+        raise InvalidCall(field, separators, "null without a JSON schema")
     schema = replace(requested, separators=tuple(separators))  # type: ignore[arg-type]
     try:
         schema.check()

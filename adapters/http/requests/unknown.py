@@ -1,5 +1,5 @@
 """Fields of a request that a route does not know: one that is all but spelled like a known one is
-refused, any other is ignored, and its client and the operator are told.
+refused, any other is ignored and reported in a header and in the log.
 
 OpenAI refuses all unknown fields; clients of other servers send many that mean nothing here.
 """
@@ -13,9 +13,12 @@ from typing import Any
 from ..server.errors import Fault, Refused
 
 HEADER = "X-Ignored-Fields"
-MOST_NAMES = 256  # that are told of in the log, and judged only once
+MOST_NAMES = 256  # that are logged, and checked only once
 MOST_SHOWN = 16  # in the header
-REPLACED = {"functions": "tools", "function_call": "tool_choice"}  # asked for in vain
+REPLACED = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+}  # deprecated fields that are not served
 OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
 LEAST_LEN = 3  # of a name that may have been meant
 _FUNCTION = ("name", "description", "parameters", "strict")
@@ -42,7 +45,7 @@ class Unknown:
         self._ignored: set[str] = set()
 
     def ignored(self, body: Any) -> list[str]:
-        """The fields of a body that are not known, told in the log at the first sight of each.
+        """The fields of a body that are not known, logged when first seen.
         Raises Refused for one that is a known one, misspelled, also where it lies in another, and
         for one whose place a known one has taken."""
         if not isinstance(body, Mapping):
@@ -64,7 +67,7 @@ class Unknown:
         check_spelling(name, self._known, self._path)
         if len(self._ignored) < MOST_NAMES:
             self._ignored.add(name)
-            text = "%s ignores the field %.100r, which it does not know (told once)"
+            text = "%s ignores the field %.100r, which it does not know (logged once)"
             _log.warning(text, self._path, name)
 
 

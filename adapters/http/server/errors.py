@@ -21,7 +21,7 @@ from ....core.api.protocol import (
 
 
 class Fault(NamedTuple):
-    """What a client is told of an error. retry_after: seconds, where trying again may help.
+    """An error as HTTP reports it. retry_after: seconds, where trying again may help.
     allowed: the methods that the path takes, where another was used."""
 
     status: int
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """How an error is told."""
+    """The status and code of an error."""
     match error:
         case Refused(fault=fault):
             return fault

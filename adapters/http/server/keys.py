@@ -25,7 +25,7 @@ ADMIN_PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks. namespace: the part of the cache that is theirs; "" is everybody's."""
+    """A client. namespace: its part of the cache; "" is shared by everybody."""
 
     namespace: str = ""
     is_admin: bool = False

@@ -74,7 +74,7 @@ class Metrics:
 
 
 class Latencies(Collector):
-    """A histogram that is told of every token: it takes no lock, and is told by one thread only."""
+    """A histogram of every token's latency. It takes no lock: only one thread may observe."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text
@@ -128,7 +128,7 @@ class BackendCounters(Collector):
 
 
 def _buckets(counters: Mapping[str, int | float]) -> dict[str, list[tuple[str, float]]]:
-    """The buckets of each histogram, told as `NAME_le_0.5` and its like beside `NAME_sum`."""
+    """The buckets of each histogram, given as `NAME_le_0.5` and so on beside `NAME_sum`."""
     found: dict[str, list[tuple[str, float]]] = {}
     for name, value in counters.items():
         stem, _, bound = name.rpartition("_le_")

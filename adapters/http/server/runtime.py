@@ -13,7 +13,7 @@ from ....core.api.protocol import Backend, Chat, Segment
 
 
 class Texts(Protocol):
-    """What the server asks of a tokenizer.
+    """The methods that the server needs of a tokenizer.
 
     token_bytes: [vocabulary] the bytes that each token adds to the text; empty for special tokens.
     start_ids: what the model expects in front of a prompt of plain text.

@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 
 
 class Last(list[T]):
-    """What comes in or is told at one time, and nothing after it."""
+    """The last batch of a stream."""
 
 
 def arrivals(replies: Sequence[Reply]) -> AsyncIterator[list[Arrival]]:

@@ -1,4 +1,4 @@
-"""What a body of SGLang's `/generate` asks for, one `PromptRequest` for each prompt.
+"""The prompts of a body of SGLang's `/generate`, each with its settings as a `PromptRequest`.
 
 Single things and lists of them are one here. What this runtime cannot do is refused by name.
 """
@@ -60,7 +60,7 @@ class PromptRequest:
 
 
 def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[PromptRequest]:
-    """What a body asks for. name: of the request, where its body has none. Raises InvalidCall,
+    """The prompts of a body. name: of the request, where its body has none. Raises InvalidCall,
     which names the body's field."""
     _refuse_unserved(body, "")
     prompts = _prompts(body)

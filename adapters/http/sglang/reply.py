@@ -85,6 +85,6 @@ def _tops(
 
 
 def _entry(texts: Texts, logprob_options: LogprobOptions, token: int, logprob: float) -> list[Any]:
-    """A token as SGLang tells it; null for the logarithm of the first, which has none."""
+    """A token in SGLang's format; null for the logarithm of the first, which has none."""
     number = None if math.isnan(logprob) else max(logprob, IMPOSSIBLE)
     return [number, token, texts.decode([token]) if logprob_options.has_text else None]

@@ -80,7 +80,7 @@ def routes(runtime: Runtime) -> APIRouter:
 async def _events(
     runtime: Runtime, works: Sequence[Work], replies: Sequence[Reply], is_list: bool
 ) -> AsyncIterator[list[Event]]:
-    """What a streamed request tells: each event has all of its answer's text so far."""
+    """The events of a streamed request: each has all of its answer's text so far."""
     prompts = list(_growing(runtime, works, is_list))
     of_reply = [prompt for prompt in prompts for _ in prompt.work.replies]
     for prompt in prompts:

@@ -92,7 +92,7 @@ def error_names_of(prompt_requests: Sequence[PromptRequest]) -> RequestCalls:
 
 
 def prepare(runtime: Runtime, prompt_request: PromptRequest, shared: Shared) -> Work:
-    """The call of one prompt, cut into tokens here: every answer tells their number. Raises
+    """The call of one prompt, cut into tokens here: every answer has their number. Raises
     InvalidCall."""
     ids = prompt_request.prompt
     if isinstance(ids, str):

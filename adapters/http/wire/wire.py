@@ -43,7 +43,7 @@ class Body(BaseModel):
 
 
 class StreamOptions(Body):
-    """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
+    """include_usage: a last event has the usage. continuous_usage_stats: every event does."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None

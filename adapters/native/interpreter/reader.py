@@ -1,4 +1,4 @@
-"""Reads a state: the only place where a program waits, and where it is told of errors."""
+"""Reads a state: the only place where a program waits, and where errors are raised."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from ....core.api.protocol import Completion, UnsupportedCall
 
 
 def resampled(completion: Completion, seed: int | None) -> tuple[Completion, dict[str, Any]]:
-    """The completion with as many of its outputs, drawn with replacement, and what to tell of it.
+    """The completion with as many of its outputs, drawn with replacement, and its meta information.
 
     seed: the same gives the same; None: drawn anew. Told are `candidates` (the texts that were
     drawn from), their `candidate_log_masses`, `chosen` (the index of each output's candidate) and

@@ -89,7 +89,7 @@ def checked_start(position: int | None) -> int | None:
 
 
 class DefaultBackend:
-    """The one thing that programs of a process share unless told otherwise."""
+    """The one thing that programs of a process share by default."""
 
     def __init__(self) -> None:
         self.backend: Backend | None = None

@@ -286,7 +286,7 @@ def test_without_usage_pieces_count_and_the_guess_is_reported(
     assert result["figures"]["cached_share"] is None
     assert [len(prompt_of(body).split()) for body in stub.load] == [25, 25]
     printed = capsys.readouterr()
-    assert "not told" in printed.out and "guess" in printed.err
+    assert "not reported" in printed.out and "guess" in printed.err
 
 
 @pytest.mark.parametrize(

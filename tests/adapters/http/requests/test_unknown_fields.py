@@ -192,7 +192,7 @@ def test_an_unknown_field_is_reported_in_the_log_once(caplog: pytest.LogCaptureF
     with caplog.at_level(logging.WARNING, "forkroot.http"):
         for body in ({"user": 1}, {"user": 2, "model": 3}, {"beam\n": 1}, [1]):
             unknown.ignored(body)
-    wanted_text = "/v1/x ignores the field {!r}, which it does not know (told once)"
+    wanted_text = "/v1/x ignores the field {!r}, which it does not know (logged once)"
     assert caplog.messages == [wanted_text.format("user"), wanted_text.format("beam\n")]
 
 

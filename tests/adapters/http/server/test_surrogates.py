@@ -1,4 +1,4 @@
-"""What is no text is refused on every route, by its field and the position in it."""
+"""What is not text is refused on every route, by its field and the position in it."""
 
 from __future__ import annotations
 
