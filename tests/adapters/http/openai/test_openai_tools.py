@@ -43,7 +43,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "add", "parameters": ADD}},
     {"type": "function", "function": {"name": "now"}},
 ]
-ASKED = [{"role": "user", "content": "Look up glacier."}]
+MESSAGES = [{"role": "user", "content": "Look up glacier."}]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def client(server: str) -> Iterator[openai.OpenAI]:
 
 
 def chat(client: openai.OpenAI, **fields: Any) -> Any:
-    settings = {"model": "tiny", "messages": ASKED, "temperature": 0, "max_tokens": 300}
+    settings = {"model": "tiny", "messages": MESSAGES, "temperature": 0, "max_tokens": 300}
     return client.chat.completions.create(**{**settings, "tools": TOOLS, **fields})
 
 
@@ -184,7 +184,7 @@ def test_an_earlier_call_and_its_result_are_written_as_the_template_writes_them(
 def test_the_model_goes_on_after_a_result(client: openai.OpenAI) -> None:
     first = chat(client).choices[0].message
     result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": '{"result": "a"}'}
-    response = chat(client, messages=[*ASKED, first.model_dump(exclude_none=True), result])
+    response = chat(client, messages=[*MESSAGES, first.model_dump(exclude_none=True), result])
     assert response.choices[0].finish_reason in ("stop", "tool_calls", "length")
 
 

@@ -77,8 +77,8 @@ def test_echo_takes_one_call_a_prompt_and_tells_each_ones_own(
         assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
         expected = model_logprobs(backend, ids, 1)
         assert logprobs["token_logprobs"][1 : len(ids)] == pytest.approx(expected, abs=2e-3)
-        rivals = zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True)
-        assert all(token in top and len(top) in (1, 2) for token, top in rivals)
+        pairs = zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True)
+        assert all(token in top and len(top) in (1, 2) for token, top in pairs)
 
 
 def streamed(server: str, body: dict[str, Any]) -> dict[int, dict[str, Any]]:

@@ -163,7 +163,7 @@ def test_a_message_may_be_empty_or_call_a_tool_instead(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("path", "suggestion"),
     [
         ("/chat/completions", "; did you mean /v1/chat/completions?"),
         ("/v1/v1/chat/completions", "; did you mean /v1/chat/completions?"),
@@ -173,10 +173,13 @@ def test_a_message_may_be_empty_or_call_a_tool_instead(server: str) -> None:
         ("/" + "x" * 5000, ""),
     ],
 )
-def test_a_route_that_is_none_gets_a_suggestion(server: str, asked: str, meant: str) -> None:
-    answer = httpx.post(server + asked, json={})
+def test_a_route_that_is_none_gets_a_suggestion(server: str, path: str, suggestion: str) -> None:
+    answer = httpx.post(server + path, json={})
     assert answer.status_code == 404
-    assert answer.json()["error"]["message"] == f"POST {asked} is not a route of this server{meant}"
+    assert (
+        answer.json()["error"]["message"]
+        == f"POST {path} is not a route of this server{suggestion}"
+    )
 
 
 def test_a_route_of_another_method_was_not_meant(server: str) -> None:
@@ -246,7 +249,7 @@ def test_a_bound_of_a_number_is_reported(server: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "meant"),
+    ("path", "body", "suggestion"),
     [
         (CHAT, {"messages": [{"role": "usr", "content": "a"}]}, "user"),
         ("/v1/responses", {"input": [{"role": "usr", "content": "a"}]}, "user"),
@@ -264,11 +267,11 @@ def test_a_bound_of_a_number_is_reported(server: str) -> None:
     ],
 )
 def test_a_value_or_a_field_of_another_place_gets_a_suggestion(
-    server: str, path: str, body: dict[str, Any], meant: str
+    server: str, path: str, body: dict[str, Any], suggestion: str
 ) -> None:
     answer = httpx.post(server + path, json=body)
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"].endswith(f"; did you mean {meant}?")
+    assert answer.json()["error"]["message"].endswith(f"; did you mean {suggestion}?")
 
 
 def test_a_misspelled_model_gets_a_suggestion(server: str) -> None:

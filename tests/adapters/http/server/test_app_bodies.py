@@ -80,7 +80,7 @@ KINDS = [
 ]
 
 
-async def asked(app: FastAPI, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+async def send(app: FastAPI, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
         response = await client.post("/things", content=body, headers=headers)
@@ -92,7 +92,7 @@ def test_every_body_is_answered_as_fastapi_answers_it(kind: str) -> None:
     ours, theirs = app_of(BodyRoute), app_of(APIRoute)
     headers = {"Content-Type": kind} if kind else {}
     for body in BODIES:
-        response, wanted = (asyncio.run(asked(app, body, headers)) for app in (ours, theirs))
+        response, wanted = (asyncio.run(send(app, body, headers)) for app in (ours, theirs))
         assert response == wanted, body[:99]
 
 
@@ -108,7 +108,7 @@ def test_the_fast_path_answers_as_the_router_does(body: bytes) -> None:
 
     apps[1].add_middleware(FastPath, routes=routes, on_error=on_error)
     headers = {"Content-Type": "application/json"}
-    routed, fast_path = (asyncio.run(asked(app, body, headers)) for app in apps)
+    routed, fast_path = (asyncio.run(send(app, body, headers)) for app in apps)
     assert routed == fast_path
 
 
