@@ -447,12 +447,12 @@ def test_a_decimal_among_the_arguments_of_a_tool_is_always_one(
     ],
 )
 def test_what_is_not_a_schema_of_a_tool_is_refused_with_what_is(
-    model: ChatForkroot, schema: Any, field: str, of_answer: str
+    model: ChatForkroot, schema: Any, field: str, wanted_text: str
 ) -> None:
     with pytest.raises(InvalidCall) as caught:
         model.with_structured_output(schema)
     assert caught.value.field == field
-    assert of_answer in str(caught.value)
+    assert wanted_text in str(caught.value)
 
 
 def test_a_misspelled_keyword_of_a_users_own_schema_is_logged_and_refused_where_strict(
@@ -461,8 +461,8 @@ def test_a_misspelled_keyword_of_a_users_own_schema_is_logged_and_refused_where_
     schema = {"title": "A", "type": "object", "propertes": {"a": {"type": "integer"}}}
     model.with_structured_output(schema).invoke("a")
     assert "propertes" in caplog.text and "did you mean properties?" in caplog.text
-    of_answer = r"tools\[0\]\.parameters#/propertes=.*; did you mean properties\?$"
-    with pytest.raises(InvalidCall, match=of_answer):
+    wanted_text = r"tools\[0\]\.parameters#/propertes=.*; did you mean properties\?$"
+    with pytest.raises(InvalidCall, match=wanted_text):
         model.bind_tools([schema], strict=True).invoke("a")
 
 
