@@ -148,26 +148,26 @@ def check(options: argparse.Namespace) -> int:
     no weights are downloaded."""
     from .adapters.registry import registry
 
-    out, table, told = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
+    out, table, report = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
     try:
         for label, text, values in _checked(options, registry()):
             table.add_row(label, text)
-            told |= values
+            report |= values
     except (InvalidModel, CallFailed) as error:
-        told |= {"runs": False, "reason": str(error)}
+        report |= {"runs": False, "reason": str(error)}
         reason = f"{type(error).__name__}: {visible(str(error))}"
         verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
     else:
-        told |= {"runs": True, "reason": None}
+        report |= {"runs": True, "reason": None}
         verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
-        if told.get("download_bytes"):
+        if report.get("download_bytes"):
             verdict += Text(f" To get it and ask it: forkroot chat {options.model} 'Who are you?'")
     if options.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(report, indent=2))
     else:
         out.print(table)
         out.print(verdict, soft_wrap=True)
-    return 0 if told["runs"] else 1
+    return 0 if report["runs"] else 1
 
 
 _Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values for programs
@@ -178,7 +178,7 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     model, settings = options.model, _settings(options)
     if not is_known(model) and (is_url(model) or plugins.loads_models or not is_hub_model(model)):
         with closing(load(options)) as backend:
-            yield from _told(backend.info())
+            yield from _info_rows(backend.info())
             yield _trial(backend)
         return
     with _starting():
@@ -268,7 +268,7 @@ def _starting() -> Iterator[None]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _told(info: BackendInfo) -> Iterator[_Row]:
+def _info_rows(info: BackendInfo) -> Iterator[_Row]:
     """What a backend whose files are elsewhere says of itself, as a server does."""
     yield "model", info.model, {"served_model": info.model}
     yield "context length", f"{info.context_len:,} tokens", {"context_len": info.context_len}
@@ -283,8 +283,8 @@ def _told(info: BackendInfo) -> Iterator[_Row]:
         text = f"running {running}, waiting {waiting}"
         yield "requests", text, {"running": running, "waiting": waiting}
     if info.version:
-        told = f"{info.version} (here: {__version__})"
-        yield "forkroot", told, {"version": info.version}
+        report = f"{info.version} (here: {__version__})"
+        yield "forkroot", report, {"version": info.version}
 
 
 def _trial(backend: Backend) -> _Row:
@@ -326,7 +326,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     model = "a checkpoint folder, a hub model as 'org/name', or 'tiny' for the embedded one"
-    place = f"the URL of a server, {model}"
+    model_source = f"the URL of a server, {model}"
 
     tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
     tour.set_defaults(run=demo)
@@ -339,7 +339,7 @@ def _parser() -> argparse.ArgumentParser:
 
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", help=f"{place} (the default)")
+    talking.add_argument("model", nargs="?", help=f"{model_source} (the default)")
     text = "answer this and leave; without it, the terminal's lines are answered"
     talking.add_argument("message", nargs="?", help=text)
     talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
@@ -359,7 +359,7 @@ def _parser() -> argparse.ArgumentParser:
 
     checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
     checking.set_defaults(run=check)
-    checking.add_argument("model", nargs="?", help=f"{place} (the default)")
+    checking.add_argument("model", nargs="?", help=f"{model_source} (the default)")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
     completing = commands.add_parser("completion", help="print a script of shell completion")

@@ -197,11 +197,11 @@ class Registry:
         self._manager.check_pending()
         callers = self._manager.get_hookcallers(plugin) or []
         entry.hooks = tuple(sorted(caller.name for caller in callers))
-        self._ask(entry, "register_adapters", register=self._adapter_of(entry))
-        self._ask(entry, "register_backends", register=self._part_of(entry))
+        self._call_hook(entry, "register_adapters", register=self._adapter_of(entry))
+        self._call_hook(entry, "register_backends", register=self._part_of(entry))
         for known in self._started:
             if (backend := known()) is not None:
-                self._ask(entry, "runtime_started", runtime=backend)
+                self._call_hook(entry, "runtime_started", runtime=backend)
 
     def _drop(self, entry: Plugin) -> None:
         entry.hooks, entry.adapters, entry.parts = (), [], []
@@ -238,7 +238,7 @@ class Registry:
         Raises errors of the kinds that are to be passed on."""
         for entry in reversed([plugin for plugin in self.plugins if hook in plugin.hooks]):
             try:
-                result = self._ask(entry, hook, **values)
+                result = self._call_hook(entry, hook, **values)
             except passed:
                 raise
             except Exception as error:
@@ -246,7 +246,7 @@ class Registry:
             else:
                 yield result
 
-    def _ask(self, entry: Plugin, hook: str, **values: Any) -> Any:
+    def _call_hook(self, entry: Plugin, hook: str, **values: Any) -> Any:
         """What the hook of this plugin alone gives; nothing where it has none."""
         named = self._manager.list_name_plugin()
         others = [plugin for name, plugin in named if name != entry.name and plugin is not None]

@@ -102,8 +102,8 @@ class AdapterSuite(ABC):
     def test_concurrent_answers_equal_sequential_ones(self, backend: Backend) -> None:
         model = self.make(backend)
         texts = [self.long_text("together") + f" What of {topic}?" for topic in TOPICS]
-        together = [answer.text for answer in self.ask_all(model, texts)]
-        assert together == [self.ask(model, text).text for text in texts]
+        concurrent = [answer.text for answer in self.ask_all(model, texts)]
+        assert concurrent == [self.ask(model, text).text for text in texts]
 
     def test_an_awaited_answer_is_the_same(self, backend: Backend) -> None:
         model = self.make(backend)

@@ -75,9 +75,9 @@ class Parser(argparse.ArgumentParser):
 
     def _suggestion(self, option: str) -> str:
         known = [name for action in self._actions for name in action.option_strings]
-        places = [f"--{action.dest}" for action in self._actions if not action.option_strings]
-        near = nearest(option, [*known, *places])
-        if near in places:
+        positional = [f"--{action.dest}" for action in self._actions if not action.option_strings]
+        near = nearest(option, [*known, *positional])
+        if near in positional:
             return f"; {near[2:]} is given without a name before it"
         return f"; did you mean {near}?" if near is not None else ""
 

@@ -62,9 +62,9 @@ def check_values(keywords: Mapping[str, Any]) -> None:
         except lm15.UnsupportedFeatureError:
             continue
         except (TypeError, ValueError) as error:
-            said = str(error)
-            if not said.startswith(f"{name} requires"):  # another keyword, which may be there
-                raise InvalidCall(name, value, _ALLOWED.get(name, said)) from error
+            reason = str(error)
+            if not reason.startswith(f"{name} requires"):  # another keyword, which may be there
+                raise InvalidCall(name, value, _ALLOWED.get(name, reason)) from error
 
 
 def _check_with_dspy(name: str, value: Any) -> None:

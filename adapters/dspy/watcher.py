@@ -51,11 +51,11 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         agent = agent_in(signature, dspy.settings.caller_modules or ())
         given = _argument(inputs, "inputs", 2) or {}
         tools, is_demanded = chosen(tools_in(signature, given), _choice.get())
-        begun = Formatted(call_id, instance, signature, tools=tools, is_demanded=is_demanded)
+        opened = Formatted(call_id, instance, signature, tools=tools, is_demanded=is_demanded)
         if agent is not None:
             demos = _argument(inputs, "demos", 1) or ()
-            begun = replace(begun, agent=agent, demos=demos, inputs=given)
-        format_begins(begun)
+            opened = replace(opened, agent=agent, demos=demos, inputs=given)
+        format_begins(opened)
 
     def on_adapter_format_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None

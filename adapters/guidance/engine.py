@@ -28,7 +28,7 @@ from .loop import Loop, Part
 from .prompts import prompt_of
 from .state import ForkrootState
 from .tokens import FolderTokenizer
-from .writer import Drawn, Writer
+from .writer import Sampled, Writer
 
 TOP_K = 5
 _OVERRIDDEN = ("get_logits", "get_next_token_with_top_k")
@@ -114,7 +114,7 @@ class ForkrootEngine(Engine):
 
         Raises the typed errors of calls.
         """
-        parser, route = self.grammars.begun(node)
+        parser, route = self.grammars.start(node)
         writer = self._writer_of(route, state.prompt, is_watched)
         loop = Loop(parser, self.tokenizer, writer, params)
         try:
@@ -181,25 +181,25 @@ class ForkrootEngine(Engine):
                 *(k, compute_unmasked_probs, sampling_params),
             )
             return found
-        drawn = self._writer.draw(token_ids, mask, temperature, dict(sampling_params or {}))
-        return self._token(drawn, mask, k)
+        sampled = self._writer.sample(token_ids, mask, temperature, dict(sampling_params or {}))
+        return self._token(sampled, mask, k)
 
-    def _token(self, drawn: Drawn, mask: bytes | None, k: int) -> GenTokenExtra:
-        top = drawn.logprob.top[:k] if drawn.logprob is not None else ()
+    def _token(self, sampled: Sampled, mask: bytes | None, k: int) -> GenTokenExtra:
+        top = sampled.logprob.top[:k] if sampled.logprob is not None else ()
         return GenTokenExtra(
-            token_id=drawn.id,
-            prob=exp(drawn.logprob.logprob) if drawn.logprob is not None else nan,
-            bytes=self.tokenizer.decode([drawn.id]),
+            token_id=sampled.id,
+            prob=exp(sampled.logprob.logprob) if sampled.logprob is not None else nan,
+            bytes=self.tokenizer.decode([sampled.id]),
             is_generated=True,
-            top_k=self._top_tokens(drawn, top, mask),
+            top_k=self._top_tokens(sampled, top, mask),
         )
 
     def _top_tokens(
-        self, drawn: Drawn, top: Sequence[tuple[int, float]], mask: bytes | None
+        self, sampled: Sampled, top: Sequence[tuple[int, float]], mask: bytes | None
     ) -> list[GenToken]:
         """The likeliest tokens, and the drawn one among them or after them."""
         logprobs = dict(top)
-        logprobs.setdefault(drawn.id, nan if drawn.logprob is None else drawn.logprob.logprob)
+        logprobs.setdefault(sampled.id, nan if sampled.logprob is None else sampled.logprob.logprob)
         return [
             GenToken(
                 token_id=token,

@@ -47,7 +47,7 @@ Allowed = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Sampled:
     """A token, with its log-probability and the top alternatives where these were requested."""
 
     id: int
@@ -82,31 +82,31 @@ class Writer:
         self._is_watched = is_watched
         self._draft: Draft | None = None
         self._drafted: Sampling | None = None
-        self._said: tuple[float, Mapping[str, Any]] | None = None
+        self._last_settings: tuple[float, Mapping[str, Any]] | None = None
         self._settings = Sampling()
         self._ids: list[int] = []
         self._data = b""
-        self._last = self._num_drawn = self._num_before = 0
+        self._last = self._num_sampled = self._num_before = 0
         self._replies: list[Reply] = []
 
-    def draw(
+    def sample(
         self, tokens: list[int], allowed: Allowed, temperature: float, params: Mapping[str, Any]
-    ) -> Drawn:
+    ) -> Sampled:
         """The token after these, which may be any that the mask allows (a byte for each token, 0:
         not allowed); None: any at all. Raises the typed error of a call."""
-        if self._said != (temperature, params):
+        if self._last_settings != (temperature, params):
             self._settings = sampling_of(temperature, params)
-            self._said = temperature, params
+            self._last_settings = temperature, params
         try:
-            return self._drawn(tokens, allowed)
+            return self._sampled(tokens, allowed)
         except CallTooLarge as error:
-            if not self._num_drawn:
+            if not self._num_sampled:
                 raise
             allowed_values = "an answer that ends within the context: a stop, a pattern, max_tokens"
-            value = f"{self._num_drawn} tokens"
+            value = f"{self._num_sampled} tokens"
             raise CallTooLarge("answer", value, f"{allowed_values} ({error})") from error
 
-    def _drawn(self, tokens: list[int], allowed: Allowed) -> Drawn:
+    def _sampled(self, tokens: list[int], allowed: Allowed) -> Sampled:
         written = self._written(tokens)
         found = self._continued(written, allowed)
         if found is None:
@@ -115,7 +115,7 @@ class Writer:
         if found is None:
             found = self._single(tokens, allowed)
         self._last = len(written)
-        self._num_drawn += 1
+        self._num_sampled += 1
         return found
 
     def close(self) -> Usage:
@@ -124,7 +124,7 @@ class Writer:
         self._drop()
         with suppress(ForkrootError):
             used = self._replies[0].result().usage if self._replies else Usage()
-            return replace(used, completion_tokens=self._num_drawn)
+            return replace(used, completion_tokens=self._num_sampled)
         return Usage()
 
     @property
@@ -134,7 +134,7 @@ class Writer:
 
     # --- drafts ------------------------------------------------------------------------------
 
-    def _continued(self, written: bytes, allowed: Allowed) -> Drawn | None:
+    def _continued(self, written: bytes, allowed: Allowed) -> Sampled | None:
         """The next token of the draft, if it has one that may stand here."""
         draft = self._draft
         if draft is None:
@@ -146,7 +146,7 @@ class Writer:
             self._drop()
         return found
 
-    def _judged(self, draft: Draft, written: bytes, allowed: Allowed) -> Drawn | None:
+    def _judged(self, draft: Draft, written: bytes, allowed: Allowed) -> Sampled | None:
         try:
             after = draft.after(written)
         except (InvalidCall, UnsupportedCall):
@@ -160,19 +160,19 @@ class Writer:
             return self._part(after, allowed)
         token, logprob = after
         if allowed is not None:
-            return Drawn(token, logprob) if allowed[token] else None
+            return Sampled(token, logprob) if allowed[token] else None
         if not draft.is_masked:
-            return Drawn(token, logprob)
+            return Sampled(token, logprob)
         if self._settings.temperature or logprob is None or not logprob.top:
             return None  # drawn under a mask where there is none
         best, value = logprob.top[0]
-        return Drawn(best, TokenLogprob(best, value, logprob.top))
+        return Sampled(best, TokenLogprob(best, value, logprob.top))
 
-    def _part(self, data: bytes, allowed: Allowed) -> Drawn | None:
+    def _part(self, data: bytes, allowed: Allowed) -> Sampled | None:
         """A token that begins what is left of another."""
         for token in self._tokenizer.encode(data)[:1]:
             if allowed is None or allowed[token]:
-                return Drawn(token)
+                return Sampled(token)
         return None
 
     def _drop(self) -> None:
@@ -191,9 +191,9 @@ class Writer:
         start = len(self._prompt)
         step = self._plan.step(written[start:], max(0, self._last - start))
         if step is None or not step.is_rest:
-            self._num_before = self._num_drawn
+            self._num_before = self._num_sampled
         elif step.max_tokens is not None:
-            num_left = step.max_tokens - (self._num_drawn - self._num_before)
+            num_left = step.max_tokens - (self._num_sampled - self._num_before)
             step = replace(step, max_tokens=max(LEAST_REST, num_left))
         self._drafted = self._settings
         if step is not None and not (step.is_open and self._settings.temperature):
@@ -207,15 +207,15 @@ class Writer:
     def _constrained(self, tokens: list[int], step: Step) -> bool:
         """Ask for a step of the plan, from where it begins; False where that is refused."""
         begin = len(self._prompt) + step.start
-        head, pending = self._cut(tokens, begin)
+        head, pending = self._split(tokens, begin)
         num_logprobs, most = self._num_logprobs, None
         max_tokens = step.max_tokens
         if step.is_open:
             most = MOST_AHEAD if max_tokens is None else min(MOST_AHEAD, max_tokens)
             num_logprobs, max_tokens = max(1, num_logprobs or 0), most + MOST_OPEN - MOST_AHEAD
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        for said in step.constraints:
-            constraint = after(said, pending)
+        for candidate in step.constraints:
+            constraint = after(candidate, pending)
             is_streamed = self._is_watched and not step.is_open
             if constraint is not None and self._try_constraint(
                 head, sampling, constraint, is_streamed
@@ -232,7 +232,7 @@ class Writer:
         head, pending, start = tokens, b"", len(written)
         begin, lead = len(self._prompt) + step.start, step.lead.encode()
         if begin + len(lead) > len(written):
-            head, pending = self._cut(tokens, begin)
+            head, pending = self._split(tokens, begin)
             start = begin - len(pending)
             pending += lead
         constraint = None if pattern is None else after(Regex(pattern), pending)
@@ -299,7 +299,7 @@ class Writer:
 
     # --- single tokens -----------------------------------------------------------------------
 
-    def _single(self, tokens: list[int], allowed: Allowed) -> Drawn:
+    def _single(self, tokens: list[int], allowed: Allowed) -> Sampled:
         """One token, drawn under the mask."""
         bias: dict[int, float] = {}
         if allowed is not None:
@@ -311,7 +311,7 @@ class Writer:
             self._settings, max_tokens=1, logit_bias=bias, logprobs=self._num_logprobs
         )
         output = self._call(tokens, sampling, None).result().outputs[0]
-        return Drawn(output.ids[0], output.logprobs[0] if output.logprobs else None)
+        return Sampled(output.ids[0], output.logprobs[0] if output.logprobs else None)
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -348,7 +348,7 @@ class Writer:
         self._ids = tokens.copy()
         return self._data
 
-    def _cut(self, tokens: list[int], end: int) -> tuple[list[int], bytes]:
+    def _split(self, tokens: list[int], end: int) -> tuple[list[int], bytes]:
         """The tokens that lie before this byte, and the bytes between them and it."""
         data = self._data
         size, num_back = len(data), 0

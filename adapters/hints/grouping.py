@@ -26,8 +26,8 @@ def groups(calls: Sequence[Call], least: int) -> Iterator[Group]:
     spaces: dict[str, list[int]] = {}
     for index, call in enumerate(calls):
         spaces.setdefault(call.namespace, []).append(index)
-    for places in spaces.values():
-        found = sorted(((Outline.of(calls[index].prompt), index) for index in places), key=_text)
+    for indices in spaces.values():
+        found = sorted(((Outline.of(calls[index].prompt), index) for index in indices), key=_text)
         for ranks, length in _nested([outline.text for outline, _ in found], least):
             members = tuple(sorted(found[rank][1] for rank in ranks))
             yield Group(members, found[ranks[0]][0], length)

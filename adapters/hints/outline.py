@@ -75,11 +75,11 @@ class Outline:
         count = self.num_whole(length)
         rest_len = length - self.ends[count]
         if not isinstance(self.prompt, Chat):
-            return (*self.prompt[:count], *_cut(self.prompt[count:], rest_len)) or None
+            return (*self.prompt[:count], *_truncated(self.prompt[count:], rest_len)) or None
         messages, opening_len = self.prompt.messages[:count], self._opening_len(count)
         if 0 < opening_len <= rest_len:
             opened = self.prompt.messages[count]
-            content = _cut(opened.content, rest_len - opening_len)
+            content = _truncated(opened.content, rest_len - opening_len)
             messages = (*messages, Message(opened.role, content))
         return replace(self.prompt, messages=messages, open_last=True) if messages else None
 
@@ -114,7 +114,7 @@ def _spelled(segment: Segment) -> str:
             return _DATA + blake2b(data, digest_size=16).hexdigest()
 
 
-def _cut(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
+def _truncated(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
     """The segments that spell the first `length` characters."""
     kept: list[Segment] = []
     for segment in segments:

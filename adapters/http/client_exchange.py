@@ -42,7 +42,7 @@ class Exchange:
         self._http = http
         self._body = body
         self._name: str | None = None
-        self._has_begun = False
+        self._has_started = False
         self._is_given_up = False
         self._chunks: list[Chunk] = []
         self._cancelling: asyncio.Task[None] | None = None
@@ -55,12 +55,12 @@ class Exchange:
         if self._name is None:
             self._give_up()
         elif self._cancelling is None:
-            self._cancelling = asyncio.create_task(self._cancel_there(self._name))
+            self._cancelling = asyncio.create_task(self._cancel_on_server(self._name))
 
     async def _run(self) -> None:
         mailbox = self.mailbox
         try:
-            await self._ask()
+            await self._send()
             mailbox.fail(BackendClosed("the server ended its answer before the end"))
         except httpx.HTTPError as error:
             mailbox.fail(unreachable(self._http.base_url, error))
@@ -80,20 +80,20 @@ class Exchange:
         else:
             self.mailbox.fail(BackendClosed("the backend was closed before the call ended"))
 
-    async def _ask(self) -> None:
+    async def _send(self) -> None:
         """Send the call and take its answer. A connection that the server closed while it was idle
         is found out by using it: then once more, on a new one."""
         try:
-            await self._ask_once()
+            await self._send_once()
         except _STALE:
-            if self._has_begun:
+            if self._has_started:
                 raise
-            await self._ask_once()
+            await self._send_once()
 
-    async def _ask_once(self) -> None:
+    async def _send_once(self) -> None:
         headers = {"Content-Type": "application/json"}
         async with self._http.stream("POST", PATH, content=self._body, headers=headers) as response:
-            self._has_begun = True
+            self._has_started = True
             if response.status_code != httpx.codes.OK:
                 raise refused(self._http.base_url, response, await response.aread())
             async for line in response.aiter_lines():
@@ -112,7 +112,7 @@ class Exchange:
         else:
             self.mailbox.fail(error_of(event["forkroot"]))
 
-    async def _cancel_there(self, name: str) -> None:
+    async def _cancel_on_server(self, name: str) -> None:
         with contextlib.suppress(httpx.HTTPError):
             response = await self._http.delete(f"{PATH}/{name}")
             if response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND):

@@ -217,11 +217,11 @@ def check_address(host: str, port: int) -> None:
     """Raise OSError, with what is allowed, where a server could not listen as things are now."""
     errors, num_free = list[OSError](), 0
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        places = []
+        addresses = []
         errors.append(error)
-    for family, kind, protocol, _, address in places:
+    for family, kind, protocol, _, address in addresses:
         try:
             with socket.socket(family, kind, protocol) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -76,8 +76,8 @@ def openai_logprobs(
         {
             **_token(it.id, it.logprob, texts.get(position)),
             "top_logprobs": [
-                _token(*rival, texts.get(position) if rival[0] == it.id else None)
-                for rival in it.top
+                _token(*candidate, texts.get(position) if candidate[0] == it.id else None)
+                for candidate in it.top
             ],
         }
         for position, it in enumerate(logprobs)
@@ -108,8 +108,8 @@ def _message(output: Output, toolbox: Toolbox) -> AIMessage:
     text, calls = "", []
     for piece in ToolReader(toolbox.callable).push(output.text, is_last=True):
         match piece:
-            case TextPiece(said):
-                text += said
+            case TextPiece(new_text):
+                text += new_text
             case CallStart(name=name):
                 calls.append([name, ""])
             case ArgumentsPiece(number, argued):

@@ -79,6 +79,6 @@ def as_langchain(error: ForkrootError) -> ForkrootError:
     return error
 
 
-def is_worth_retrying(error: ForkrootError) -> bool:
+def is_retryable(error: ForkrootError) -> bool:
     """Whether the same call may succeed a moment later."""
     return isinstance(error, Overloaded | CallFailed)

@@ -47,11 +47,11 @@ def chat_of(messages: Sequence[BaseMessage], tools: Sequence[ToolSpec], form: To
         plain = convert_to_openai_messages(list(messages))
     except ValueError as error:
         raise InvalidCall("messages", "content blocks", f"what LangChain knows: {error}") from error
-    turns = tuple(_turn(message, index, form) for index, message in enumerate(plain))
+    turns = tuple(_read_message(message, index, form) for index, message in enumerate(plain))
     return Chat(turns, tools=tuple(tool.shown() for tool in tools))
 
 
-def _turn(message: Mapping[str, Any], index: int, form: ToolFormat) -> Message:
+def _read_message(message: Mapping[str, Any], index: int, form: ToolFormat) -> Message:
     role = _ROLES.get(message["role"], message["role"])
     content = _segments(message.get("content") or "", f"messages[{index}].content")
     check_texts(message.get("tool_calls") or (), f"messages[{index}].tool_calls")

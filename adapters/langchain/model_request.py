@@ -15,7 +15,7 @@ from typing import Any
 from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..common.spelling import located
 from ..connection import Connection
-from .errors import as_langchain, is_worth_retrying
+from .errors import as_langchain, is_retryable
 from .hints.call_context import CallContext
 
 FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
@@ -77,16 +77,16 @@ class ModelRequest:
         given = self.reply
         for pause in self._pauses():
             reply, given = given or self.submit(), None
-            is_begun = False
+            is_started = False
             try:
                 if self.call.stream:
                     for chunk in reply:
-                        is_begun = True
+                        is_started = True
                         yield chunk
                 yield reply.result()
                 return
             except ForkrootError as error:
-                _check_retry(self._located(error), None if is_begun else pause)
+                _check_retry(self._located(error), None if is_started else pause)
             finally:
                 reply.cancel()
             time.sleep(pause or 0.0)
@@ -96,17 +96,17 @@ class ModelRequest:
         given = self.reply
         for pause in self._pauses():
             reply, given = given or await self.asubmit(), None
-            is_begun = False
+            is_started = False
             try:
                 if self.call.stream:
                     async for chunk in reply:
-                        is_begun = True
+                        is_started = True
                         yield chunk
                 yield await reply
                 return
             except ForkrootError as error:
                 error = await asyncio.to_thread(self._located, error)
-                _check_retry(error, None if is_begun else pause)
+                _check_retry(error, None if is_started else pause)
             finally:
                 reply.cancel()
             await asyncio.sleep(pause or 0.0)
@@ -122,7 +122,7 @@ class ModelRequest:
 
 def _check_retry(error: ForkrootError, pause: float | None) -> None:
     """Raise the error unless another try may help."""
-    if pause is None or not is_worth_retrying(error):
+    if pause is None or not is_retryable(error):
         raise as_langchain(error) from error
 
 

@@ -135,21 +135,21 @@ class RuntimeEndpoint(Endpoint):
 
     def flush_cache(self) -> bool:
         """As `Endpoint.flush_cache`, at the server."""
-        self._ask("POST", "/flush_cache")
+        self._request("POST", "/flush_cache")
         return True
 
     def get_server_info(self) -> dict[str, Any]:
         """Facts of the server."""
-        found: dict[str, Any] = self._ask("GET", "/server_info")
+        found: dict[str, Any] = self._request("GET", "/server_info")
         return found
 
     def _text(self, token: int) -> str:
         if token not in self._texts:
-            found = self._ask("POST", "/detokenize", {"tokens": [token]})
+            found = self._request("POST", "/detokenize", {"tokens": [token]})
             self._texts[token] = str(found["prompt"])
         return self._texts[token]
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
         headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
         try:
             answer = httpx.request(

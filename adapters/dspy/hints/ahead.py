@@ -52,7 +52,7 @@ class Step:
 
     def _trajectory(self, so_far: str) -> str:
         """With this step. What a trajectory ends in loses its blanks, until more follows."""
-        number = 1 + max((int(place) for place in _NUMBER.findall(so_far)), default=-1)
+        number = 1 + max((int(number_text) for number_text in _NUMBER.findall(so_far)), default=-1)
         fields = {
             f"thought_{number}": self.answer.get(_THOUGHT),
             f"tool_name_{number}": self.tool,

@@ -94,10 +94,10 @@ def running(n: int, messages: Any) -> Iterator[Running]:
         _running.reset(token)
 
 
-def format_begins(begun: Formatted) -> None:
+def format_begins(opened: Formatted) -> None:
     """An adapter begins to write a prompt; it may ask another one to."""
     open_ = tuple(entry for entry in _formatted.get() if entry.messages is None)
-    _formatted.set((*open_, begun))
+    _formatted.set((*open_, opened))
 
 
 def last_formatted() -> Formatted | None:

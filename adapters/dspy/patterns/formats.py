@@ -84,12 +84,12 @@ def answer_pattern(
 
     calls: what some of the fields, neighbours of one another, may be together.
     """
-    together = list(calls[0]) if calls else []
+    call_fields = list(calls[0]) if calls else []
     parts = list[str]()
     for name, kind in fields.items():
-        if name not in together:
+        if name not in call_fields:
             parts.append(_part(style, {name: kind}))
-        elif name == together[0]:
+        elif name == call_fields[0]:
             parts.append(f"(?:{'|'.join(_part(style, way) for way in calls)})")
     match style:
         case "chat":

@@ -99,7 +99,7 @@ def _grid(interval: Interval, low: Decimal, high: Decimal) -> str | None:
         step /= 10
     first = (low / step).to_integral(ROUND_CEILING)
     count = int((high - low) / step) + 1
-    values = [(first + place) * step for place in range(count)]
+    values = [(first + index) * step for index in range(count)]
     return _any([_spelled(value) for value in values if interval.holds(value)])
 
 

@@ -104,14 +104,14 @@ def _inlined(lark: JsonLark) -> str:
 
     def pieces(body: str) -> Iterator[str]:
         for found in _PIECES.finditer(body.replace("\0", "")):
-            kind, said = found.lastgroup, found[found.lastgroup or 0]
+            kind, lexeme = found.lastgroup, found[found.lastgroup or 0]
             if kind == "text":
-                yield f"(?:{re.escape(json.loads(said))})"
+                yield f"(?:{re.escape(json.loads(lexeme))})"
             elif kind == "regex":
-                yield f"(?:{_counted(said.replace(chr(92) + '/', '/'))})"
+                yield f"(?:{_counted(lexeme.replace(chr(92) + '/', '/'))})"
             elif kind == "name":
-                yield written(int(said.removeprefix("v")))
+                yield written(int(lexeme.removeprefix("v")))
             elif kind == "sign":
-                yield "(?:" if said == "(" else said
+                yield "(?:" if lexeme == "(" else lexeme
 
     return written(0)

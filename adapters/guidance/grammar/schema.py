@@ -143,14 +143,17 @@ class _Writer:
     def _list(self, item: str) -> str:
         return f'"[" ({item} ({self._comma} {item})*)? "]"'
 
-    def _object(self, said: Mapping[str, Any]) -> str:
+    def _object(self, object_schema: Mapping[str, Any]) -> str:
         """Properties in their order, each optional one there or not; then others, if allowed."""
-        properties, required = said.get("properties", {}), set(said.get("required", ()))
-        if set(said) - {"properties", "required", "additionalProperties"}:
+        properties, required = (
+            object_schema.get("properties", {}),
+            set(object_schema.get("required", ())),
+        )
+        if set(object_schema) - {"properties", "required", "additionalProperties"}:
             raise UnsupportedSchema
         if not isinstance(properties, Mapping) or required - set(properties):
             raise UnsupportedSchema
-        others = said.get("additionalProperties", True)
+        others = object_schema.get("additionalProperties", True)
         after, ways = "", list[str]()  # what may come after a pair, how the object may begin
         if others is not False:
             other = self._rule(f"{_STRING} {self._colon} {self.name(others)}")

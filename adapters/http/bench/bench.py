@@ -74,7 +74,7 @@ class _Session:
     load: Load
     record: Record = field(default_factory=Record)
     target: Target | None = None
-    is_guess: bool = False
+    is_estimate: bool = False
     out: Console = field(default_factory=lambda: Console(highlight=False))
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
@@ -136,7 +136,7 @@ class _Session:
         try:
             return await client.scale()
         except BackendClosed as error:
-            self.is_guess = True
+            self.is_estimate = True
             self.err.print(Text(f"prompts are as long as a guess makes them: {error}", "dim"))
             return Scale()
 

@@ -79,10 +79,10 @@ class Load:
     def due(self) -> Iterator[float]:
         """When each request is due, in seconds since the beginning; 0: as soon as it may be."""
         numbers = itertools.count() if self.num_requests is None else range(self.num_requests)
-        draw, at = Random(f"{self.seed}/times"), 0.0
+        rng, at = Random(f"{self.seed}/times"), 0.0
         for _ in numbers:
             if self.rate is not None:
-                at += draw.expovariate(self.rate)
+                at += rng.expovariate(self.rate)
             if self.is_over(at):
                 return
             yield at

@@ -69,7 +69,7 @@ class Answer:
 
     pieces: list[float] = field(default_factory=list)
     usage: Mapping[str, Any] = field(default_factory=dict)
-    num_pieces: int = 0
+    num_chunks: int = 0
     is_ended: bool = False
     failure: str | None = None
 
@@ -83,7 +83,7 @@ class Answer:
         for choice in body.get("choices") or ():
             self.is_ended = self.is_ended or bool(choice.get("finish_reason"))
             if _has_text(choice):
-                self.num_pieces += 1
+                self.num_chunks += 1
                 if now is not None:
                     self.pieces.append(now)
 
@@ -98,7 +98,7 @@ class Answer:
             tuple(self.pieces),
             _count(self.usage, "prompt_tokens") or 0,
             _count(details, "cached_tokens"),
-            self.num_pieces if written is None else written,
+            self.num_chunks if written is None else written,
             self.failure or (None if self.is_ended else "cut off before its end"),
         )
 
@@ -131,6 +131,6 @@ def _code(error: object) -> str:
 
 
 def _has_text(choice: Mapping[str, Any]) -> bool:
-    said = choice.get("delta") or choice.get("message") or choice
+    message = choice.get("delta") or choice.get("message") or choice
     kinds = ("content", "text", "reasoning_content", "reasoning", "tool_calls")
-    return any(said.get(kind) for kind in kinds)
+    return any(message.get(kind) for kind in kinds)

@@ -88,7 +88,7 @@ class ChoiceState:
     reader: ToolReader | None
     held: str = ""
     frame: Frame | None = None
-    is_begun: bool = False
+    is_started: bool = False
     num_calls: int = 0
 
     def pieces(self, text: str, is_last: bool = False) -> list[Piece]:
@@ -240,9 +240,9 @@ def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:
 def _deltas(state: ChoiceState, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     """The role first, then what is said."""
     deltas: list[dict[str, Any]] = []
-    if not state.is_begun:
+    if not state.is_started:
         deltas.append({"role": "assistant", "content": ""})
-        state.is_begun = True
+        state.is_started = True
     return deltas + [_delta_of(piece) for piece in pieces]
 
 

@@ -30,7 +30,7 @@ def chat_logprobs(texts: Texts, logprobs: Iterable[TokenLogprob]) -> dict[str, A
     content = [
         {
             **_chat_token(texts, it.id, it.logprob),
-            "top_logprobs": [_chat_token(texts, *rival) for rival in it.top],
+            "top_logprobs": [_chat_token(texts, *candidate) for candidate in it.top],
         }
         for it in logprobs
         if _bytes(texts, it.id)

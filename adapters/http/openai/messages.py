@@ -28,7 +28,7 @@ def chat_of(
     calls. Raises InvalidCall."""
     if not messages:
         raise InvalidCall("messages", [], "at least one message")
-    turns = tuple(_turn(message, index, form) for index, message in enumerate(messages))
+    turns = tuple(_read_message(message, index, form) for index, message in enumerate(messages))
     return Chat(turns, open_last, tuple(map(_shown, tools)))
 
 
@@ -39,7 +39,7 @@ def _shown(tool: Tool) -> dict[str, Any]:
     return shown
 
 
-def _turn(message: ChatMessage, index: int, form: ToolFormat) -> Message:
+def _read_message(message: ChatMessage, index: int, form: ToolFormat) -> Message:
     check_role(message.role, f"messages[{index}].role")
     if message.content is None or message.content == []:
         _check_may_lack_content(message, f"messages[{index}].content")

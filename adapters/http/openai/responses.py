@@ -130,7 +130,7 @@ class _Shape:
 
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request
-        is_cut = status == "incomplete"
+        is_incomplete = status == "incomplete"
         fields = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
         return {
             "id": self.id,
@@ -138,7 +138,7 @@ class _Shape:
             "created_at": self.created,
             "status": status,
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
             "model": self.runtime.name,
             "output": [] if completion is None else self.items.output,
             "parallel_tool_calls": request.parallel_tool_calls is not False,

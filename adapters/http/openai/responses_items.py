@@ -23,7 +23,7 @@ class Items:
         """The events of a piece."""
         match piece:
             case TextPiece(text):
-                return self._say(text)
+                return self._text_events(text)
             case CallStart(name=name):
                 return self.close() + self._open(_call(name))
             case ArgumentsPiece(text=text):
@@ -42,13 +42,13 @@ class Items:
         ends = self._ends_of_text(item) if item["type"] == "message" else self._end_of_call(item)
         return [*ends, {"type": "response.output_item.done", **done}]
 
-    def _say(self, text: str) -> list[ItemEvent]:
+    def _text_events(self, text: str) -> list[ItemEvent]:
         is_new = not self._is_open or self.output[-1]["type"] != "message"
-        begun = self.close() + self._open_message() if is_new else []
+        opening = self.close() + self._open_message() if is_new else []
         part = self.output[-1]["content"][0]
         part["text"] += text
         kind = "response.output_text.delta"
-        return [*begun, self._event(kind, content_index=0, delta=text, logprobs=[])]
+        return [*opening, self._event(kind, content_index=0, delta=text, logprobs=[])]
 
     def _open_message(self) -> list[ItemEvent]:
         item = {"type": "message", "id": _new("msg"), "role": "assistant", "content": []}

@@ -85,7 +85,7 @@ def _is_small(call: Call) -> bool:
     prompt = call.prompt
     if not isinstance(prompt, Chat):
         return _len(prompt) <= _SMALL
-    return not prompt.tools and sum(_len(turn.content) for turn in prompt.messages) <= _SMALL
+    return not prompt.tools and sum(_len(message.content) for message in prompt.messages) <= _SMALL
 
 
 def _len(content: Sequence[Segment]) -> int:

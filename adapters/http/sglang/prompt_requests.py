@@ -233,12 +233,12 @@ def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
     place as well; nulls and empty things say nothing."""
     extra = body.model_extra or {}
     params_list = body.sampling_params if isinstance(body, GenerateBody) else [body]
-    said = {name for params in params_list for name in params.model_fields_set}
+    set_names = {name for params in params_list for name in params.model_fields_set}
     for name in extra:
         suggested = _SERVED_NAMES.get(name, name)
         if (
             suggested in SamplingBody.model_fields
-            and suggested not in said
+            and suggested not in set_names
             and extra[name] is not None
         ):
             raise no_field(prefix + name, "/generate", f"sampling_params.{suggested}")
