@@ -67,7 +67,7 @@ def connect(
     **settings: Any,
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
-    ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a server of ours
+    ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
     ("http://127.0.0.1:30000"), or a name that a plugin knows. A folder comes before a plugin, and a
     plugin before the hub, from which what is not in its cache is downloaded.
 
@@ -75,7 +75,7 @@ def connect(
     revision: a branch, a tag or a commit of a hub model.
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
-    and BackendClosed for a URL where no server of ours answers.
+    and BackendClosed for a URL where no forkroot server answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
@@ -154,9 +154,9 @@ def introduce_embedded(model: str | Path) -> None:
 
 
 def is_known(model: str | Path) -> bool:
-    """Whether we know what is meant without a plugin."""
+    """Whether the model is known without a plugin."""
     if not isinstance(model, str | Path) or not str(model).strip():
-        return True  # whose error is ours
+        return True  # not a name: `connect` raises the error
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 
@@ -221,7 +221,7 @@ def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connectio
     """The one connection of this process to a backend, or to what `connect` would give.
 
     A name with the same settings gives the same running backend as before, started at its first
-    use, closed when Python ends, and started anew if it was closed. Any thread may ask. Raises as
+    use, closed when Python ends, and started again if it was closed. Thread-safe. Raises as
     `connect` does, and InvalidCall for settings beside a backend that runs already.
     """
     if isinstance(where, str | Path):
@@ -260,7 +260,7 @@ class Lent(Uncopied):
         return self._backend.info()
 
     def close(self) -> None:
-        """End it for all who use it; who asks for it by its name next gets a new one."""
+        """Close it for all its users; its name gives a new backend afterwards."""
         self.is_closed = True
         self._backend.close()
 
@@ -273,7 +273,7 @@ class Lent(Uncopied):
 
 
 class Shared:
-    """The connections of a process: by backend as long as somebody holds them, by name for good.
+    """The connections of a process: by backend as long as they are referenced, by name for good.
 
     start: makes a backend, as `connect` does.
     """

@@ -167,7 +167,7 @@ class Registry:
             continue
 
     def started(self, runtime: Backend) -> None:
-        """Tell every plugin, and those to come, of a backend that has started; once for each."""
+        """Notify every plugin, also later ones, once of a backend that has started."""
         with self._lock:
             alive = [backend for known in self._started if (backend := known()) is not None]
             if any(backend is runtime for backend in alive):

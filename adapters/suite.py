@@ -174,7 +174,7 @@ class AdapterSuite(ABC):
 
 
 class Endless(Lent):
-    """A backend whose answers go on until somebody ends them, or to `ENDLESS` tokens."""
+    """A backend whose answers go on until they are cancelled, or to `ENDLESS` tokens."""
 
     def submit(self, call: Call) -> Reply:
         """A call that nothing but its length would end."""

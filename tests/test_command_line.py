@@ -38,7 +38,10 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as stop:
         main([])
     assert stop.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "COMMAND" in err
+    assert "serve a model over HTTP" in err and "--version" in err
+    assert out == ""
 
 
 @pytest.mark.parametrize(
@@ -52,6 +55,9 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
         ("serve --on-engine-death restrt", "forkroot serve", "; did you mean restart?"),
         ("bench http://a --colour 1", "forkroot bench", "unrecognized arguments: --colour 1\n"),
         ("plugins all", "forkroot plugins", "unrecognized arguments: all\n"),
+        ("serve tiny --dtype float8", "forkroot serve", "; dtype is a setting: --set dtype=VALUE"),
+        ("chat --chunk-token=8", "forkroot chat", "; chunk_tokens is a setting: --set chunk_tok"),
+        ("bench http://a --dtype x", "forkroot bench", "unrecognized arguments: --dtype x\n"),
     ],
 )
 def test_what_the_command_line_does_not_know_is_told_with_what_was_meant(
@@ -74,6 +80,20 @@ def test_a_misspelled_model_is_told_with_the_one_that_was_meant(
     said = " ".join("".join(capsys.readouterr()).split())
     assert "model='tinny' is not a folder here" in said
     assert said.endswith("did you mean 'tiny'?")
+
+
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [("Hello", 'chat tiny "Hello"'), ("Who are you?", 'chat tiny "Who are you?"'),
+     ('Say "a"', "chat tiny 'Say \"a\"'")],
+)  # fmt: skip
+def test_a_message_in_the_place_of_the_model_gets_the_command_to_use(
+    message: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", message]) == 2
+    err = capsys.readouterr().err
+    assert f"model={message!r} is not a folder here; expected one of: a checkpoint folder" in err
+    assert err.endswith(f"; did you mean forkroot {command}?\n")
 
 
 def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -132,7 +152,7 @@ def test_check_says_that_a_checkpoint_gives_no_numbers(
     save_file(tensors, folder / "model.safetensors")
     assert main(["check", str(folder), *SMALL]) == 1
     said = capsys.readouterr().out
-    assert "It cannot be run. CallFailed: " in said
+    assert "It cannot be run. A call failed: " in said
     assert "logits that are no numbers" in said
 
 
@@ -163,6 +183,24 @@ def test_an_unknown_setting_is_named_with_what_is_allowed(
     said = capsys.readouterr().err
     assert "invalid speed=11" in said
     assert "chunk_tokens" in said
+    assert "connect: process, revision (see docs/settings.md)" in said
+
+
+@pytest.mark.parametrize(
+    ("setting", "suggested"),
+    [
+        ("slots=4", "num_slots or host_slots"),
+        ("chunk=4", "chunk_tokens"),
+        ("gpu_device=cpu", "device"),
+        ("num_slot=4", "num_slots"),
+    ],
+)
+def test_an_unknown_setting_gets_similar_names_and_those_that_share_a_part_with_it(
+    setting: str, suggested: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", "--set", setting]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith(f"(see docs/settings.md); did you mean {suggested}?\n")
 
 
 def test_a_system_text_that_is_none_is_told_before_a_model_is_loaded(

@@ -1,6 +1,6 @@
 """Suggestions for unknown keyword arguments of adapters.
 
-As those of `core.api.keywords`, and where engine settings and a server's URL are given.
+Those of `core.api.keywords`, and where to give engine settings and the URL of a server.
 """
 
 from __future__ import annotations

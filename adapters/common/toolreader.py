@@ -1,6 +1,6 @@
 """Reads tool calls out of an answer while it comes in.
 
-What is not a call of a known tool is text. A call's name is given once it is complete, its
+Anything but a call of a known tool is text. A call's name is given once it is complete, its
 arguments as they come.
 """
 

@@ -1,4 +1,4 @@
-"""Keywords that no request could carry: refused by name, with the one that was probably meant.
+"""Unknown keywords: refused by name, with a suggestion.
 
 DSPy refuses them as well, but at the first call. What it carries is asked of DSPy itself.
 """

@@ -104,7 +104,7 @@ class LM(dspy.LM):  # type: ignore[misc]
             return await super().acall(prompt, messages=messages, **keywords)
 
     def copy(self, **keywords: Any) -> LM:
-        """As `dspy.LM`, with other keywords of ours too."""
+        """As `dspy.LM`, with more keywords."""
         with raise_as_dspy(self.model):
             keywords = moved(keywords, self.kwargs.get("metadata"))
             check_keywords({name: it for name, it in keywords.items() if not hasattr(self, name)})

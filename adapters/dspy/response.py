@@ -68,7 +68,7 @@ class Reading:
         yield lm15.StreamEndEvent(self._finish(output), self._usage(completion))
 
     def _deltas(self, text: str, is_last: bool = False) -> Iterator[Any]:
-        """Of text where there are no tools; else of text and calls, each a part of its own."""
+        """One text part without tools; otherwise a part for each text and each call."""
         if not self.names:
             if text:
                 self._part(0).text += text

@@ -86,7 +86,7 @@ class Runtime:
         self._tool_format: ToolFormat | None = None
 
     def connection(self) -> Connection:
-        """The running backend, started anew if it was closed and has a name."""
+        """The running backend, started again if it was closed and has a name."""
         if isinstance(self.where, str | Path):
             return shared(self.where, **self.settings)
         return self._held

@@ -72,8 +72,8 @@ def rest_of(tool: Tool, limit: int) -> GrammarNode:
 
 
 def check_whole(tool: Tool, rest: str, num_tokens: int, limit: int) -> None:
-    """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are no JSON, or,
-    in a grammar of their own, have all the tokens that they may."""
+    """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are not JSON,
+    or, in a grammar of their own, have all the tokens that they may."""
     if isinstance(tool.tool, CustomTool):
         is_truncated = num_tokens > limit
     else:

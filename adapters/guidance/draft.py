@@ -1,4 +1,4 @@
-"""One call of ours, read as the tokens that a parser wants next.
+"""One call to the runtime, read as the tokens that a parser wants next.
 
 It knows calls and replies, and nothing of Guidance.
 """

@@ -142,7 +142,7 @@ class ForkrootEngine(Engine):
     ) -> LogitsOutput:
         """The log-probabilities of the likeliest tokens after these; of all others, minus infinity.
 
-        Guidance's loop does not need them: its tokens are drawn by the runtime.
+        Guidance's loop does not need them: its tokens are sampled by the runtime.
         """
         size = len(token_ids)
         if self._writer is not None:
@@ -174,7 +174,7 @@ class ForkrootEngine(Engine):
         compute_unmasked_probs: bool,
         sampling_params: SamplingParams | None,
     ) -> GenTokenExtra:
-        """The next token, drawn by the runtime. As Guidance's own for whoever calls it alone."""
+        """The next token, sampled by the runtime; for callers of Guidance's engine interface."""
         if self._writer is None:
             found: GenTokenExtra = super().get_next_token_with_top_k(
                 *(logits, logits_lat_ms, token_ids, mask, temperature),
@@ -197,7 +197,7 @@ class ForkrootEngine(Engine):
     def _top_tokens(
         self, sampled: Sampled, top: Sequence[tuple[int, float]], mask: bytes | None
     ) -> list[GenToken]:
-        """The likeliest tokens, and the drawn one among them or after them."""
+        """The likeliest tokens, and the sampled one among them or after them."""
         logprobs = dict(top)
         logprobs.setdefault(sampled.id, nan if sampled.logprob is None else sampled.logprob.logprob)
         return [

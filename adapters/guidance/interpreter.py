@@ -53,8 +53,8 @@ class ForkrootInterpreter(EngineInterpreter):
             self.state.node = None
 
     def _run(self, node: GrammarNode, params: Any) -> Iterator[OutputAttr]:
-        """A grammar whose tokens nobody looks at: what is forced at its beginning becomes a part of
-        the prompt, and all text that was drawn comes out at once, unless it is streamed."""
+        """A grammar whose single tokens are not inspected: text that is forced at its beginning
+        becomes a part of the prompt; generated text comes out at once, unless it is streamed."""
         state, tokenizer = self.state, self.engine.tokenizer
         lead, rest = led_by(node, tokenizer, state.prompt)
         if lead:

@@ -1,4 +1,4 @@
-"""Guidance's loop, for programs whose tokens nobody looks at one by one: its own parser, asked in
+"""Guidance's loop, for programs that do not inspect single tokens: its own parser, asked in
 the thread of the program, and tokens that our runtime draws.
 
 What a program gets is what Guidance's own loop would give: text, captures and usage. It writes no

@@ -38,9 +38,9 @@ _ALLOWED = f"{', '.join(_OWN)}, and settings of the runtime as `forkroot.connect
 class Forkroot(Model):
     """A Guidance model on our runtime. Copies of it, in any threads, share that runtime.
 
-    where: a folder, "tiny", the URL of a server of ours, or a backend. Everything that runs by one
+    where: a folder, "tiny", the URL of a forkroot server, or a backend. Everything that runs by one
       name in a process shares one runtime. `model` is taken for it where it is not given.
-    tokenizer: the folder of the checkpoint's tokenizer, where `where` is no folder.
+    tokenizer: the folder of the checkpoint's tokenizer, if `where` is not a folder.
     echo: show what is generated, with probabilities, as Guidance's other models do in notebooks.
     chat_template, sampling_params: as for `guidance.models.Transformers`.
     namespace: programs of different namespaces never share a cached token.

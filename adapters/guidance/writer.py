@@ -1,10 +1,10 @@
 """Answers the one question of Guidance's loop: which token comes next, under this mask?
 
-Most answers come out of a draft: a call of ours that has gone ahead, under as much of the grammar
+Most answers come from a draft: a call that has gone ahead, under as much of the grammar
 as one call can be asked for. Where there is none, or it went another way than the parser, one token
-is drawn under the very mask. So the distribution is that of Guidance's own engines, whatever the
+is sampled under the very mask. So the distribution is that of Guidance's own engines, whatever the
 drafts were; only the number of calls depends on them. One thing differs: where forced text lies
-between what is drawn, a draft's tokens are those of the runtime, which may join the two.
+between sampled tokens, a draft's tokens are those of the runtime, which may join the two.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class Writer:
 
     def close(self) -> Usage:
         """End what still runs. What the first call used, whose prompt is all that was there before,
-        and how many tokens were drawn."""
+        and how many tokens were sampled."""
         self._drop()
         with suppress(ForkrootError):
             used = self._replies[0].result().usage if self._replies else Usage()
@@ -164,7 +164,7 @@ class Writer:
         if not draft.is_masked:
             return Sampled(token, logprob)
         if self._settings.temperature or logprob is None or not logprob.top:
-            return None  # drawn under a mask where there is none
+            return None  # sampled under a mask where there is none
         best, value = logprob.top[0]
         return Sampled(best, TokenLogprob(best, value, logprob.top))
 

@@ -1,4 +1,4 @@
-"""A backend behind a server of ours: the same protocol, in another process or on another machine.
+"""The client of a forkroot server: the same protocol, in another process or on another machine.
 
 One thread with one event loop carries all calls. It knows nothing of engines or models.
 """
@@ -104,7 +104,7 @@ class RemoteBackend(Uncopied):
 
     def info(self) -> BackendInfo:
         """What the server runs, and its counters where this client may see them. Raises
-        BackendClosed where there is no server, or none of ours; and as the server refuses."""
+        BackendClosed if no forkroot server answers, and the errors of the server."""
         if self._is_closed:
             raise BackendClosed.before()
         try:

@@ -207,7 +207,9 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 503 if code == "engine_dead":
             return EngineDied(message)
         case 404 | 405:
-            is_below = url.path != "/" and code is not None  # of what may be a server of ours
+            is_below = (
+                url.path != "/" and code is not None
+            )  # the path of what may be a forkroot server
             suggestion = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
             return no_server(url, f"{message}{suggestion}")
         case 503:

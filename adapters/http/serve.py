@@ -67,7 +67,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     """Run it to its end, and say whether that was because the backend ended."""
     watch = _Watch(backend, server)
     before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
-    gc.freeze()  # what is loaded by now stays: nobody waits while it is searched for garbage
+    gc.freeze()  # loaded objects stay: keep them out of garbage collections
     often = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
     try:
@@ -185,8 +185,8 @@ def exposure(host: str, settings: Settings) -> str | None:
     if is_loopback or settings.keys:
         return None
     return (
-        f"host={host} can be reached by others, and no API key is set: whoever reaches it may ask,"
-        " and all share one cache"
+        f"host={host} can be reached by others, and no API key is set: anybody who reaches it"
+        " can use it, and all share one cache"
     )
 
 

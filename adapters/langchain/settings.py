@@ -1,4 +1,4 @@
-"""What a LangChain user says of a model: the fields of `ChatForkroot` and of `Forkroot`.
+"""Settings of a model in LangChain: the fields of `ChatForkroot` and of `Forkroot`.
 
 Constructor and call know the same names; a call's come first. Unknown names are refused.
 """
@@ -45,7 +45,7 @@ OPTIONS = (*SAMPLING, "model", "timeout", "logprobs", "top_logprobs", "stream")
 class Settings(BaseModel):
     """What model, by which runtime, with which sampling.
 
-    model: "tiny" for the embedded model, a checkpoint folder, the URL of a server of ours, or a
+    model: "tiny" for the embedded model, a checkpoint folder, the URL of a forkroot server, or a
       `Backend`. All of one process with the same `model` and `settings` share one running engine.
     settings: of the runtime, as `forkroot.connect` takes them.
     api_key: for a URL; FORKROOT_API_KEY where it is not given.
@@ -87,7 +87,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelled(cls, given: Any) -> Any:
-        """Refuse unknown names, each with the one that was probably meant."""
+        """Refuse unknown names, each with a suggestion."""
         if cls.model_config.get("extra") != "forbid" or not isinstance(given, Mapping):
             return given
         fields = cls.model_fields

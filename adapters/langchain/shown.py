@@ -77,6 +77,6 @@ def _answered(model: type[BaseModel]) -> type[BaseModel]:
 
 
 def reason(error: Exception) -> str:
-    """The last line of what LangChain says of what it does not take."""
+    """The last line of LangChain's error for an unsupported value."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].rstrip(".")

@@ -75,7 +75,7 @@ class Program(Uncopied):
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run to the end and return the state. Raises what the program raised, or the error of a
-        state that nobody read. With stream=True as `stream`."""
+        state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
         runner = run_apart if settings.stream else run_here
         return runner(self.body, settings, args, arguments, self._state_type)

@@ -43,8 +43,8 @@ global_config = GlobalConfig()
 
 
 def as_backend(backend: Any) -> Backend | str | None:
-    """A backend of ours for what programs give as one: a backend, what `connect` takes, or an
-    endpoint of SGLang's own package, whose server must be one of ours."""
+    """The backend for what a program gives as its backend: a backend, what `connect` takes, or an
+    endpoint of SGLang's own package, whose server must be a forkroot server."""
     if backend is None or isinstance(backend, str) or hasattr(backend, "submit"):
         return backend  # type: ignore[no-any-return]
     source = getattr(backend, "endpoint", backend)

@@ -1,6 +1,6 @@
 """The backends of SGLang's frontend: a server by its URL, and a model in this process.
 
-Each is a backend of ours with SGLang's methods around it, and may be given wherever one is.
+Each is a forkroot backend with SGLang's methods, accepted wherever a backend is.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Endpoint(Uncopied):
 
 
 class RuntimeEndpoint(Endpoint):
-    """A server of ours at a URL (`forkroot serve`). Raises as `connect` does, and UnsupportedCall
+    """A forkroot server at a URL (`forkroot serve`). Raises as `connect` does, and UnsupportedCall
     for a chat template or certificates of its own."""
 
     def __init__(

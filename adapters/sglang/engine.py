@@ -1,4 +1,4 @@
-"""`Engine`: SGLang's class for prompts without programs, over a backend of ours."""
+"""`Engine`: SGLang's class for prompts without programs, over a forkroot backend."""
 
 from __future__ import annotations
 

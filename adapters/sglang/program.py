@@ -69,7 +69,7 @@ class SglFunction(Program):
 
     def run(self, *args: Any, **kwargs: Any) -> State:
         """Run to the end and return the state; with stream=True at once. Raises what the program
-        raised, or the error of a state that nobody read."""
+        raised, or the error of a state that was not read."""
         state = super().run(*args, **self._translated(kwargs))
         assert isinstance(state, State)
         if global_config.verbosity >= 2 and not kwargs.get("stream"):

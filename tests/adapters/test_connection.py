@@ -194,7 +194,7 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
 @pytest.mark.parametrize("model", [None, "", " ", 5])
 @pytest.mark.parametrize("process", [False, True])
 def test_what_is_not_a_name_of_a_model_is_reported(model: Any, process: bool) -> None:
-    with pytest.raises(InvalidModel, match="is no name; expected a checkpoint folder"):
+    with pytest.raises(InvalidModel, match="is not a name; expected one of: a checkpoint folder"):
         connect(model, process=process)
 
 
@@ -219,9 +219,9 @@ def test_what_was_probably_meant_by_a_model_that_is_not_there_is_reported(
     with pytest.raises(InvalidModel) as caught:
         connect(model)
     assert str(caught.value) == (
-        f"model={model!r} is not a folder here; expected a checkpoint folder, the name of a hub"
-        " model, as 'org/name', 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a"
-        f" plugin knows; did you mean '{meant}'?"
+        f"model={model!r} is not a folder here; expected one of: a checkpoint folder, a hub model"
+        " ('org/name'), 'tiny' (the embedded model), 'dummy:SHAPE', the URL of a server, a name"
+        f" that a plugin knows; did you mean '{meant}'?"
     )
 
 

@@ -66,7 +66,7 @@ class Running:
         return self.n - self._num_taken
 
     def forget(self) -> None:
-        """The fork failed: the remaining answers are requested anew."""
+        """The fork failed: the remaining answers are requested again."""
         with self._lock:
             self.n -= max(self._num_taken - 1, 0)
             self._call, self._reply, self._num_taken = None, None, 0

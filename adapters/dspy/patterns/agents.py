@@ -90,7 +90,7 @@ def with_calls(
 
 def _schema(tool: dspy.Tool) -> str:
     """An object of all arguments that the tool declares; of one that takes any and declares none,
-    any. What takes the others (`**kwargs`) is no argument, though DSPy lists it."""
+    any. `**kwargs` is not an argument, though DSPy lists it."""
     properties = dict(tool.args or {})
     if tool.has_kwargs:
         properties.pop(_catch_all(tool.func), None)

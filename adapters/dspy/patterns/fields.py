@@ -103,7 +103,7 @@ def is_named(annotation: Any) -> bool:
 
 
 def schema_of(annotation: Any) -> Mapping[str, Any]:
-    """What Pydantic says of an annotation. Raises Unsayable where it says nothing."""
+    """Pydantic's JSON schema of an annotation. Raises UnsupportedSchema if it has none."""
     if isinstance(annotation, Arguments):
         return annotation.schema
     try:

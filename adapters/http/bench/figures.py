@@ -102,7 +102,7 @@ class Figures:
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Names and values of all that is no percentile."""
+        """Names and values of all figures but the percentiles."""
         yield "requests that ended well", f"{self.num_ok:,}"
         yield "failed", f"{self.num_failed:,}"
         for reason, count in self.failures.items():

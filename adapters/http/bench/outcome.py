@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def per_token(self) -> float | None:
-        """Mean time of each token after the first piece; None where there is no other piece."""
+        """Mean time of each token after the first piece; None if there is no other piece."""
         if len(self.pieces) < 2 or self.completion_tokens < 2:
             return None
         return (self.pieces[-1] - self.pieces[0]) / (self.completion_tokens - 1)

@@ -65,7 +65,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[httpx.AsyncClient]:
-        """One that nobody uses meanwhile."""
+        """An idle connection, reserved for the caller."""
         http = self._free.pop() if self._free else self._new()
         try:
             yield http

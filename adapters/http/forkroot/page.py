@@ -159,7 +159,7 @@ class Use(NamedTuple):
 
 class Uses:
     """When nodes were last in use. A tree's clock counts uses; how long ago these were is known of
-    those that came while somebody looked."""
+    those that came while it was watched."""
 
     def __init__(self) -> None:
         self._uses: dict[int, Use] = {}
@@ -167,7 +167,7 @@ class Uses:
         self._looked_at: float | None = None
 
     def idle(self, views: Sequence[NodeView], now: float) -> dict[int, float | None]:
-        """Seconds since each node was in use; None where nobody looked at that time."""
+        """Seconds since each node was in use; None for times when it was not watched."""
         last = self._looked_at
         is_watched = last is not None and now - last <= _SECONDS_WATCHED
         self._uses = {view.id: self._use(view, now, is_watched) for view in views}

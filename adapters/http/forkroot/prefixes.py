@@ -191,7 +191,7 @@ def _planting(runtime: Runtime, body: PrefixBody, root: str) -> tuple[Call, int]
 
 def _releasing(pinned: Pinned) -> Call:
     """A planting call for no branches: a new pin under the same name ends the old one, and one for
-    no branches is no pin. It computes nothing, as its one token is in the cache."""
+    no branches is not a pin. It computes nothing, as its one token is in the cache."""
     hint = ForkHint(pinned.root, branches=0)
     return Call((Tokens((pinned.first,)),), PLANT, hint=hint, namespace=pinned.salt)
 
@@ -229,5 +229,5 @@ async def _keep(runtime: Runtime, known: Known, kept: Kept) -> None:
 
 
 async def _try(runtime: Runtime, call: Call) -> None:
-    with contextlib.suppress(ForkrootError):  # nobody waits for it, and it is but a hint
+    with contextlib.suppress(ForkrootError):  # its result is not needed: it is only a hint
         await _done(runtime, call)

@@ -55,7 +55,7 @@ def completion_logprobs(
 
 
 def token_text(texts: Texts, token: int) -> str:
-    """A token's text; its id where it has none, its bytes where these are no text."""
+    """A token's text; its id if it has none, its bytes if these are not UTF-8."""
     data = _bytes(texts, token)
     if not data:
         return f"token_id:{token}"

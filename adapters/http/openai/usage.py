@@ -43,7 +43,7 @@ class Tally:
             self._ended += arrival.completion.usage
 
     def fields(self) -> dict[str, Any]:
-        """What an event of the stream says of usage: prompt tokens are all counted from the start,
+        """The usage in an event of a stream: prompt tokens are all counted from the start,
         and what was cached is known at the end."""
         if self.is_continuous:
             return {"usage": usage_body(self._running)}

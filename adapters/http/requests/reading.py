@@ -68,8 +68,8 @@ def sampling_of(
     logprobs: int | None,
     logprobs_field: str = "logprobs",
 ) -> Sampling:
-    """How the answers are drawn. logprobs_field: which one says how many there are to be. Raises
-    InvalidCall for what a limit forbids."""
+    """How the answers are sampled. logprobs_field: the field that gives the number of logprobs.
+    Raises InvalidCall for a value over a limit."""
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
     if not all(stop):
@@ -119,7 +119,7 @@ def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | 
 
 
 def separated(requested: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
-    """The requested schema, with these separators in its answers. field: which one says so.
+    """The requested schema, with these separators in its answers. field: which one sets them.
     Raises InvalidCall."""
     if not isinstance(requested, JsonSchema):
         raise InvalidCall(field, separators, "null without a JSON schema")
@@ -199,7 +199,7 @@ def _named(
 
 
 def _check_known(extra: Mapping[str, Any]) -> None:
-    """Raise UnsupportedCall for what may be a constraint that nobody here knows."""
+    """Raise UnsupportedCall for fields that may be constraints but are unknown here."""
     for name, value in extra.items():
         if value is not None and name not in _HOW_TO:
             raise UnsupportedCall(f"structured_outputs.{name:.100}", value, _STRUCTURED)

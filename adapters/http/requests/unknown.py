@@ -20,7 +20,7 @@ REPLACED = {
     "function_call": "tool_choice",
 }  # deprecated fields that are not served
 OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
-LEAST_LEN = 3  # of a name that may have been meant
+LEAST_LEN = 3  # of a name that may be suggested
 _FUNCTION = ("name", "description", "parameters", "strict")
 _INNER: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lies in fields; *: each of a list
     ("messages", "*"): ("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
@@ -92,7 +92,7 @@ def check_spelling(name: str, known: Collection[str], where: str, prefix: str = 
 
 
 def no_field(field: str, where: str, suggested: str) -> Refused:
-    """The error for a field that is none of `where`, with the one that was meant."""
+    """The error for an unknown field, with a suggestion from `where`."""
     message = f"{field} is not a field of {where}; did you mean {suggested}?"
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 

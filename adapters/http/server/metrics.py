@@ -1,6 +1,6 @@
 """What the server counts, for Prometheus, in a registry of its own.
 
-Totals of tokens are the backend's own counters, read when somebody asks.
+Totals of tokens are the backend's own counters, read at each request for metrics.
 """
 
 from __future__ import annotations

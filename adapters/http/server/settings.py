@@ -15,7 +15,7 @@ _KEYS = "a text of visible ASCII characters, at least one, without blanks at its
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is not a limit.
+    """The settings of a server except its limits.
 
     keys: of the clients; none: everybody may ask. Each key has a part of the cache to itself,
       unless shares_cache says otherwise.

@@ -41,9 +41,8 @@ class Last(list[T]):
 
 
 def arrivals(replies: Sequence[Reply]) -> AsyncIterator[list[Arrival]]:
-    """What comes in for these replies, together what is there at one time; `Last` where all have
-    ended. Raises the first error; the other calls are then ended, as they are when nobody reads on.
-    """
+    """What arrives for these replies, in one list what arrives at one time; `Last` when all have
+    ended. Raises the first error. The other calls then end, as when the client stops reading."""
     return _of_one(replies[0]) if len(replies) == 1 else _of_many(replies)
 
 
@@ -120,7 +119,7 @@ class Final(bytes):
 
 class EventStream(Response):
     """A body in pieces, each sent when it is there; `Final` saves a message for the end. It waits
-    while its client does not read. That nobody waits any longer is for the gate to see."""
+    while its client does not read. Disconnected clients are found by the admission middleware."""
 
     media_type = "text/event-stream"
 

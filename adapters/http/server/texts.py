@@ -27,7 +27,7 @@ class CheckedTexts:
         self.start_ids = texts.start_ids
 
     def encode(self, text: str) -> list[int]:
-        """As `Texts.encode`. Raises InvalidCall for what is not text, such as lone surrogates."""
+        """As `Texts.encode`. Raises InvalidCall for invalid text, such as lone surrogates."""
         check_text(text, "prompt")
         Call((Text(text),)).check()
         return self._texts.encode(text)

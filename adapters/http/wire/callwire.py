@@ -5,7 +5,7 @@ A value is an object that names its type and has its fields, those with their de
     {"type": "Call", "prompt": [{"type": "Text", "text": "Hi"}], "sampling": {"type": "Sampling"}}
 
 Only values of the protocol are made again. What JSON cannot say is spelled: bytes, numbers that are
-not finite, mappings with integer keys, and objects that are no values (a schema, a tool).
+not finite, mappings with integer keys, and objects other than values (a schema, a tool).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _default(item: Any) -> Any:
 
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
-SILENCE = 10.0  # seconds after which a server that works on a call says so
+SILENCE = 10.0  # seconds after which a server reports that it works on a call
 _REQUEST_TYPES = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
 _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
 _REPLY_TYPES = (

@@ -24,7 +24,7 @@ ROLES = {
 
 
 def check_role(role: object, field: str) -> None:
-    """Raise InvalidCall for what is none of ROLES, with the one that was probably meant."""
+    """Raise InvalidCall for a role that is not in ROLES, with a suggestion."""
     if not isinstance(role, str) or role not in ROLES:
         hint = did_you_mean(role, ROLES) if isinstance(role, str) else ""
         raise InvalidCall(field, role, ", ".join(ROLES) + hint)
@@ -50,7 +50,7 @@ class StreamOptions(Body):
 
 
 class StructuredOutputs(Body):
-    """A constraint as vLLM's clients send it. What is not known is kept, to be refused by name."""
+    """A constraint as vLLM's clients send it. Unknown fields are kept, to be refused by name."""
 
     model_config = ConfigDict(extra="allow")
 

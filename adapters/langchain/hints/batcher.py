@@ -98,7 +98,7 @@ class CallBatcher:
 
 class OpenCallBatcher(CallBatcher):
     """A batcher whose members join as they begin. It submits once all of them have arrived or left
-    and nobody has joined for `quiet` seconds. Who joins later is not waited for.
+    and nobody has joined for `quiet` seconds. Calls that join later are not waited for.
 
     quiet: a single member waits for so long, too, as other threads may not have started yet.
     """

@@ -105,7 +105,7 @@ class ForkWatch(BaseCallbackHandler):
         run = _Run(parent_run_id, name, Thread.here(), metadata.get(_TASK), batcher)
         with self._lock:
             self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))
-            if len(self._runs) > MOST_RUNS:  # a stream that nobody read to its end never ends
+            if len(self._runs) > MOST_RUNS:  # a stream that is not read to its end never ends
                 self._runs.popitem(last=False)
 
     def on_chain_end(

@@ -96,7 +96,7 @@ class Steps:
             self.leave(graph)
             batcher = StepBatcher(PATIENCE, 0.0 if is_in_loop else QUIET)
             step = self._steps[graph] = _Step(number, batcher)
-            if len(self._steps) > MOST_GRAPHS:  # a stream that nobody read to its end never ends
+            if len(self._steps) > MOST_GRAPHS:  # a stream that is not read to its end never ends
                 self._steps.popitem(last=False)
         node = title, str(metadata.get("langgraph_node"))
         step.batcher.enter(task, node, self._misses.get(node, 0) < MOST_MISSES)

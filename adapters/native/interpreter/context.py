@@ -107,5 +107,5 @@ class Context:
 
 
 def new_root(num: int) -> ForkHint:
-    """A hint for `num` calls that share a prefix nobody else names."""
+    """A hint for `num` calls that share a new, unnamed prefix."""
     return ForkHint(uuid4().hex, num)

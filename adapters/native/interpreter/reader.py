@@ -123,7 +123,7 @@ class Reader:
         return feeds[position] if position < len(feeds) else None
 
     def _remainder(self, name: str | None) -> Iterator[str]:
-        """What is left to say when there is no feed: an error, or a value without one."""
+        """The result when there is no feed: an error, or a value without one."""
         if name is None:
             self.raise_error()
             return

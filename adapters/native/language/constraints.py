@@ -99,7 +99,7 @@ def _schema(schema: Mapping[str, Any] | str | bool | type) -> Mapping[str, Any] 
 
 
 def _has_schema(value: object) -> bool:
-    """Whether this is a class that says of itself, or that Pydantic can say, what its JSON is."""
+    """Whether this is a class with a JSON schema, its own or by Pydantic."""
     return isinstance(value, type) and (
         hasattr(value, "model_json_schema")
         or is_dataclass(value)
