@@ -89,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 def demo(options: argparse.Namespace) -> int:
     """Judge essays with and without cache, hints and jump-forward; 1 if any answer changed."""
     from .examples import demo as tour
-    from .examples.demo_tables import HINTS_TOLD, figures_table, grades_table, passes_table
+    from .examples.demo_tables import HINTS_NOTE, figures_table, grades_table, passes_table
     from .examples.demo_text import show_verdict
 
     out, err = Console(highlight=False), Console(stderr=True)
@@ -120,7 +120,7 @@ def demo(options: argparse.Namespace) -> int:
     is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
     out.print("[bold]What the cache saves[/bold]")
     out.print(figures_table(batches))
-    out.print(HINTS_TOLD, style="dim", width=min(out.width, _LINE))
+    out.print(HINTS_NOTE, style="dim", width=min(out.width, _LINE))
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):

@@ -223,7 +223,7 @@ class Registry:
             if kind not in OWN_PARTS:
                 raise ValueError(f"invalid kind={kind!r}: expected {', '.join(OWN_PARTS)}")
             if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
-                raise ValueError(f"the {kind} {name!r} is there already, or has a colon")
+                raise ValueError(f"the {kind} {name!r} is registered already or has a colon")
             _check_factory_path(factory)
             entry.parts.append(Part(kind, name, factory, available))
 

@@ -119,7 +119,7 @@ def check_tools(tools: Sequence[ToolSpec], within: str = "") -> None:
             raise InvalidCall(f"tools[{index}].{within}name", tool.name, allowed)
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
-        raise InvalidCall("tools", names, "names that differ")
+        raise InvalidCall("tools", names, "names without duplicates")
 
 
 def _quoted(text: str) -> str:

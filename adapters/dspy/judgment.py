@@ -99,7 +99,7 @@ class Judging:
         try:
             pattern = Writer(document, _LINE).pattern()
         except UnsupportedSchema as error:
-            allowed = "a schema that can be said"
+            allowed = "a schema that constrained generation supports"
             raise UnsupportedCall("response_format", str(error), allowed) from error
         sampling = sampling_of(self.request, found(self.request.config.extensions))
         constraint = Regex(f"(?:{pattern}){after}")

@@ -125,7 +125,7 @@ def _tool_pattern(
     try:
         calls = "|".join(_tool_call(tool, form) for tool in callable_)
     except UnsupportedSchema as error:
-        raise UnsupportedCall("tools", str(error), "tools whose arguments can be said") from error
+        raise UnsupportedCall("tools", str(error), "tools with supported arguments") from error
     one = f"(?:{calls})"
     most = 0 if choice.parallel is False else MOST_CALLS - 1
     several = f"{one}(?:{form.gap}{one}){{0,{most}}}"

@@ -173,7 +173,7 @@ def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
     """The error for a key that opens nothing, or for none; no key is shown in it."""
     is_given = "authorization" in response.request.headers
     allowed = (
-        "one that the server knows, given as connect(URL, api_key=...), or on the command line as"
+        "a key that the server knows, given as connect(URL, api_key=...), or on the command line as"
         f" --set api_key=... (the server: {message})"
     )
     return InvalidCall("api_key", Shown("...") if is_given else None, allowed)

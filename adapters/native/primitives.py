@@ -172,7 +172,7 @@ def _check_combination(given: Mapping[str, Any]) -> None:
         raise InvalidCall(limits[1], given[limits[1]], allowed)
     if "choices" in given and len(names) > 1:
         other = next(name for name in names if name != "choices")
-        allowed = "none beside choices, with which go name, choices_method and backend only"
+        allowed = "none beside choices, which take only name, choices_method and backend"
         raise InvalidCall(other, given[other], allowed)
     if "resample" not in given:
         return

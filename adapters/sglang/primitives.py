@@ -134,7 +134,7 @@ def select(
     of this module, another that is called as these are, or a name of the native `select`.
     """
     if not isinstance(temperature, int | float) or not 0 <= temperature <= 1e-5:
-        raise InvalidCall("temperature", temperature, "0: a choice is not drawn by chance")
+        raise InvalidCall("temperature", temperature, "0: choices are not sampled")
     method = native_method(choices_method)
     node = primitives.select(name, () if choices is None else choices, **native)
     return replace(node, method=method) if isinstance(node, Select) else node
@@ -238,15 +238,15 @@ def _select_instead(given: dict[str, Any], native: dict[str, Any]) -> Expression
     allowed = {"name", "choices", "temperature", "choices_method"}
     for key in (*given, *native):
         if key not in allowed and key != "backend":
-            expected = f"none beside choices, with which go {', '.join(sorted(allowed))}"
+            expected = f"none beside choices, which take only {', '.join(sorted(allowed))}"
             raise InvalidCall(key, given.get(key, native.get(key)), expected)
     return select(**given, **native)
 
 
 def _with_positional(values: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, and the values that came by place. Raises TypeError as Python does."""
+    """`given`, and the positional values. Raises TypeError as Python does."""
     if len(values) > len(_BEHIND_STOP):
-        raise TypeError(f"at most {len(_BEHIND_STOP) + 4} arguments by place")
+        raise TypeError(f"at most {len(_BEHIND_STOP) + 4} positional arguments")
     positional = dict(zip(_BEHIND_STOP, values, strict=False))
     twice = next((name for name in positional if name in given), None)
     if twice is not None:

@@ -83,7 +83,7 @@ class State(ProgramState):
     async def _with_meta(self, name: str) -> AsyncIterator[tuple[str, Any]]:
         reply = await self._reader.reply_async(name)
         if reply is None:
-            raise ProgramError(f"variable {name!r} does not come in pieces")
+            raise ProgramError(f"variable {name!r} is not generated: it has no stream")
         texts = self._texts()
         ids = length = 0
         held: list[Any] = []

@@ -24,7 +24,7 @@ _SAFE = re.compile(r"(?:[A-Za-z0-9 _@:;,/#%=~-]|\\[dw.+*?()|^$-]|[()|?*+]|\{\d+(
 
 
 class Writer:
-    """Writes the schemas of one document. Methods give None where no value can be said."""
+    """Writes the schemas of one document. Methods give None where no value can be written."""
 
     def __init__(self, document: Mapping[str, Any], spelling: Spelling) -> None:
         self._document = document

@@ -84,7 +84,7 @@ class RequestContext:
 
 @runtime_checkable
 class Flushable(Protocol):
-    """A backend whose cache can be emptied."""
+    """A backend whose cache can be cleared."""
 
     def clear_cache(self) -> int:
         """Evict what no open call uses; returns how many tokens."""
@@ -172,7 +172,7 @@ class RequestRegistry:
         """Evict what no open call uses; returns how many tokens. Raises UnsupportedCall."""
         if not isinstance(self.backend, Flushable):
             kind = type(self.backend).__name__
-            raise UnsupportedCall("backend", kind, "one whose cache can be emptied")
+            raise UnsupportedCall("backend", kind, "a backend whose cache can be cleared")
         return self.backend.clear_cache()
 
     def _bell_here(self) -> Bell:

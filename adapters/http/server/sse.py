@@ -1,4 +1,4 @@
-"""Answers that come in pieces, as server-sent events.
+"""Streamed answers, as server-sent events.
 
 What is ready at one time is sent in one piece, the end of the answer too.
 """

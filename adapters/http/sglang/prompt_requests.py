@@ -109,7 +109,7 @@ def _each(field: str, value: Any, count: int) -> list[Any]:
     if not isinstance(value, list):
         return [value] * count
     if len(value) not in (1, count):
-        raise InvalidCall(field, f"{len(value)} of them", f"one, or {count} as there are prompts")
+        raise InvalidCall(field, f"{len(value)} of them", f"one, or {count}: one for each prompt")
     return value * count if len(value) == 1 else value
 
 
@@ -118,7 +118,7 @@ def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
     if isinstance(rid, str):
         return (rid,) if count * n == 1 else tuple(f"{rid}_{i}" for i in range(count * n))
     if len(rid) != count:
-        raise InvalidCall("rid", f"{len(rid)} of them", f"{count}, as there are prompts")
+        raise InvalidCall("rid", f"{len(rid)} of them", f"{count}: one for each prompt")
     return tuple(f"{name}_{i}" if n > 1 else name for name in rid for i in range(n))
 
 

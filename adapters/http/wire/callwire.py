@@ -141,7 +141,7 @@ def _value(data: Any) -> Any:
     try:
         return _SPELLED[name](data)
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidCall("type", name, f"what it takes to be one ({error!r:.80})") from None
+        raise InvalidCall("type", name, f"a value with valid fields ({error!r:.80})") from None
 
 
 def _made(name: Any, data: dict[str, Any]) -> Any:
@@ -157,7 +157,7 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
         return kind(**{key: _field(key, item) for key, item in data.items() if key != "type"})
     except TypeError:
         missing = ", ".join(sorted(known - data.keys()))
-        raise InvalidCall("type", name, f"one that has all it needs of {missing}") from None
+        raise InvalidCall("type", name, f"a value with all required fields of {missing}") from None
 
 
 def _field(name: str, data: Any) -> Any:

@@ -187,7 +187,7 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
         "invalid regex='a': expected None beside dtype: at most one of dtype, regex,"
         " json_schema, grammar, choices"
     )
-    allowed = "none beside choices, with which go name, choices_method and backend only"
+    allowed = "none beside choices, which take only name, choices_method and backend"
     with pytest.raises(InvalidCall, match=f"invalid stop='b': expected {allowed}"):
         gen("x", choices=["a"], temperature=0, stop="b", backend="other")
 
