@@ -1,20 +1,19 @@
 """The command line: `forkroot demo`, `chat`, `serve`, `bench`, `check`, `plugins`, `completion`.
 
-Joins what the other rooms offer and prints it. Exit codes: 0, 1 where the answer is no (a model
-that cannot be run), 2 for what was asked wrongly or failed, 130 after Ctrl-C.
+Each command is one function. Exit codes: 0; 1 if the answer is no (a model that cannot be run);
+2 for a usage error or a failure; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
 import io
 import json
 import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -31,7 +30,14 @@ from .adapters.connection import check_name, connect, introduce_embedded, is_kno
 from .adapters.http.bench.options import add_bench_options
 from .adapters.http.options import add_serve_options
 from .adapters.plugin_table import add_plugins_options
-from .adapters.usage import Parser, no_server, number, settle_model
+from .adapters.usage import (
+    Parser,
+    check_chat_model,
+    no_server,
+    number,
+    read_settings,
+    settle_model,
+)
 from .core.api.config import EngineConfig
 from .core.api.protocol import (
     Backend,
@@ -52,14 +58,17 @@ if TYPE_CHECKING:
     from .adapters.registry import Registry
 
 SHELLS = ("bash", "zsh", "tcsh")
-_LINE = 96  # characters of a line that is read with ease
-_TEXTS = ("api_key", "host_file")  # settings whose values are texts, also where they look otherwise
+_LINE = 96  # characters of a line
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line (the process's own if None) and give its exit code. Raises SystemExit
     where argparse does: for usage errors, `--help` and `--version`."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    if not (sys.argv[1:] if argv is None else argv):
+        parser.print_help(sys.stderr)
+        parser.exit(2)
+    options = parser.parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -78,9 +87,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Judge essays with and without cache, hints and jumps; 1 if that changed any answer."""
+    """Judge essays with and without cache, hints and jump-forward; 1 if any answer changed."""
     from .examples import demo as tour
-    from .examples.demo_tables import HINTS_TOLD, figures_table, grades_table, passes_table
+    from .examples.demo_tables import HINTS_NOTE, figures_table, grades_table, passes_table
     from .examples.demo_text import show_verdict
 
     out, err = Console(highlight=False), Console(stderr=True)
@@ -111,7 +120,7 @@ def demo(options: argparse.Namespace) -> int:
     is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
     out.print("[bold]What the cache saves[/bold]")
     out.print(figures_table(batches))
-    out.print(HINTS_TOLD, style="dim", width=min(out.width, _LINE))
+    out.print(HINTS_NOTE, style="dim", width=min(out.width, _LINE))
     out.print("\n[bold]What jumps over forced text save[/bold]")
     out.print(passes_table(pairs))
     if tour.is_computed_here(engine):
@@ -134,6 +143,8 @@ def chat(options: argparse.Namespace) -> int:
     check_text(options.system, "system")
     if options.message is not None:
         check_text(options.message, "message")
+    else:
+        check_chat_model(options.model)
     with closing(load(options)) as backend:
         conversation = Conversation(backend, sampling, options.system)
         if options.message is not None:
@@ -144,30 +155,31 @@ def chat(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Say what a model is and needs, and whether it runs here; 1 if it does not. Of a hub model
-    no weights are downloaded."""
+    """Print what a model is and needs, and whether it runs here; 1 if it does not. No weights of
+    a hub model are downloaded."""
     from .adapters.registry import registry
 
-    out, table, told = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
+    out, table, report = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
     try:
         for label, text, values in _checked(options, registry()):
             table.add_row(label, text)
-            told |= values
+            report |= values
     except (InvalidModel, CallFailed) as error:
-        told |= {"runs": False, "reason": str(error)}
-        reason = f"{type(error).__name__}: {visible(str(error))}"
+        report |= {"runs": False, "reason": str(error)}
+        reason = "A call failed: " if isinstance(error, CallFailed) else ""
+        reason += visible(str(error))
         verdict = Text.assemble(("It cannot be run. ", "bold red"), reason)
     else:
-        told |= {"runs": True, "reason": None}
+        report |= {"runs": True, "reason": None}
         verdict = Text("It answers." if is_url(options.model) else "It can be run.", "bold green")
-        if told.get("download_bytes"):
+        if report.get("download_bytes"):
             verdict += Text(f" To get it and ask it: forkroot chat {options.model} 'Who are you?'")
     if options.json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(report, indent=2))
     else:
         out.print(table)
         out.print(verdict, soft_wrap=True)
-    return 0 if told["runs"] else 1
+    return 0 if report["runs"] else 1
 
 
 _Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values for programs
@@ -175,16 +187,16 @@ _Row: TypeAlias = tuple[str, str, Mapping[str, Any]]  # label, text, and values 
 
 def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     """What is known of a model, row by row. Raises InvalidModel, CallFailed."""
-    model, settings = options.model, _settings(options)
+    model, settings = options.model, read_settings(options.set)
     if not is_known(model) and (is_url(model) or plugins.loads_models or not is_hub_model(model)):
         with closing(load(options)) as backend:
-            yield from _told(backend.info())
+            yield from _info_rows(backend.info())
             yield _trial(backend)
         return
     with _starting():
         from .core.requirements import facts, find
     source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
-    config = EngineConfig.from_settings(plugins.placed(settings))
+    config = EngineConfig.from_settings(plugins.resolved(settings))
     for it in chain(of_hub, facts(source, config)):
         yield it.label, it.text, it.values
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
@@ -201,7 +213,7 @@ def _grid() -> Table:
 def serve(options: argparse.Namespace) -> int:
     """Serve a model over HTTP until SIGTERM or Ctrl-C; 1 if the engine died before."""
     from .adapters.http.interrupts import obeyed_once
-    from .adapters.http.serve import check_place
+    from .adapters.http.serve import check_address
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info
@@ -211,7 +223,7 @@ def serve(options: argparse.Namespace) -> int:
     is_restarted = options.on_engine_death == "restart"
     if is_restarted and options.in_process:
         raise InvalidCall("on_engine_death", "restart", "exit, with --in-process")
-    check_place(options.host, options.port)  # before a model is loaded, which may take minutes
+    check_address(options.host, options.port)  # before a model is loaded, which may take minutes
     _locate(options)
     folder = model_folder(options.model) if is_known(options.model) else None
     keys = [*options.api_key, *os.environ.get("FORKROOT_API_KEYS", "").split()]
@@ -226,7 +238,7 @@ def serve(options: argparse.Namespace) -> int:
     make = partial(RestartingBackend, start) if is_restarted else start
     with obeyed_once(), closing(make()) as backend:
         if not hasattr(backend, "tokenizer"):
-            raise InvalidModel(f"what loads {options.model!r} gives no `tokenizer` with it")
+            raise InvalidModel(f"the plugin that loads {options.model!r} gives no `tokenizer`")
         runtime = Runtime(backend, backend.tokenizer, names, limits, version=__version__)
         return serve_http(runtime, settings, options.host, options.port)
 
@@ -240,17 +252,18 @@ def completion(shell: str, parser: argparse.ArgumentParser) -> int:
 
 
 def load(options: argparse.Namespace, **fixed: Any) -> Any:
-    """The backend that the options ask for. What must be downloaded is, with a bar of its own."""
+    """The backend that the options describe. A missing hub model is downloaded, with a progress
+    bar."""
     _locate(options)
     introduce_embedded(options.model)  # on a line of its own, before the one of `_starting`
     with _starting():
-        return connect(options.model, **{**_settings(options), **fixed})
+        return connect(options.model, **{**read_settings(options.set), **fixed})
 
 
 def _locate(options: argparse.Namespace) -> None:
-    """Put the folder of a hub model in place of its name, so that all starts take the same files;
-    what is not in the cache is downloaded."""
-    options.model = located(options.model, _settings(options).get("revision"))
+    """Replace the name of a hub model by its folder, so that all starts use the same files. A model
+    that is not in the cache is downloaded."""
+    options.model = located(options.model, read_settings(options.set).get("revision"))
     options.set = [item for item in options.set if not item.startswith("revision=")]
 
 
@@ -268,27 +281,27 @@ def _starting() -> Iterator[None]:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def _told(info: BackendInfo) -> Iterator[_Row]:
-    """What a backend whose files are elsewhere says of itself, as a server does."""
+def _info_rows(info: BackendInfo) -> Iterator[_Row]:
+    """The rows of a backend whose files are elsewhere, such as a server."""
     yield "model", info.model, {"served_model": info.model}
     yield "context length", f"{info.context_len:,} tokens", {"context_len": info.context_len}
     size = info.vocabulary_size
     yield "vocabulary", f"{size:,} tokens", {"vocabulary_size": size}
     features = sorted(info.features)
     yield "takes", ", ".join(features), {"features": features}
-    if "slots" in info.load:  # of other clients: an admin is told, or all where there are no keys
+    if "slots" in info.load:  # reported to admins, or to everybody if there are no keys
         slots, free = info.load["slots"], info.load["free_slots"]
         yield "KV cache", f"{slots:,} tokens, {free:,} of them free", {"num_slots": slots}
         running, waiting = info.load["running"], info.load["waiting"]
         text = f"running {running}, waiting {waiting}"
         yield "requests", text, {"running": running, "waiting": waiting}
     if info.version:
-        told = f"{info.version} (here: {__version__})"
-        yield "forkroot", told, {"version": info.version}
+        report = f"{info.version} (here: {__version__})"
+        yield "forkroot", report, {"version": info.version}
 
 
 def _trial(backend: Backend) -> _Row:
-    """What a loaded checkpoint shows of itself."""
+    """The row of a trial run of a loaded checkpoint."""
     start = time.perf_counter()
     sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
@@ -302,74 +315,59 @@ def _painted(line: Line) -> Text:
     return Text.assemble((line.guide, "dim"), (line.text, heat), (f" ({line.notes})", "dim"))
 
 
-def _settings(options: argparse.Namespace) -> dict[str, Any]:
-    """The engine's settings, or those of a URL."""
-    found: dict[str, Any] = {}
-    for item in options.set:
-        name, mark, text = item.partition("=")
-        if not mark:
-            raise InvalidCall("set", item, "NAME=VALUE, such as chunk_tokens=256")
-        found[name] = text if name in _TEXTS else _value(text)
-    return found
-
-
-def _value(text: str) -> Any:
-    """A value as JSON or Python writes it; what neither does is a text."""
-    for read in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError):
-            return read(text)
-    return text
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser("forkroot", description=__doc__.partition("\n")[0])
+    parser = Parser(
+        "forkroot", description="Run, serve and measure models for LM programs that share prefixes."
+    )
     parser.add_argument("--version", action="version", version=f"forkroot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    model = "a checkpoint folder, a hub model as 'org/name', or 'tiny' for the embedded one"
-    place = f"the URL of a server, {model}"
+    model = "a checkpoint folder, a hub model ('org/name'), or 'tiny' (the embedded model)"
+    model_source = f"the URL of a server, {model}"
 
-    tour = commands.add_parser("demo", help="judge essays by a program, with and without sharing")
+    tour = commands.add_parser("demo", help="judge essays with and without prefix sharing")
     tour.set_defaults(run=demo)
     name = no_server("is a server, and the demo looks into engines that it starts itself")
-    text = f"{model} (the default)"
+    text = f"{model}; default: tiny"
     tour.add_argument("model", nargs="?", type=name, help=text)
-    text, many = "how many (default 12)", number(int)
+    text, many = "the number of essays to judge (default 12)", number(int)
     tour.add_argument("--essays", type=many, default=12, metavar="N", help=text)
     tour.add_argument("--svg", type=_new_file, metavar="FILE", help="draw the radix tree in FILE")
 
     talking = commands.add_parser("chat", help="talk to a model")
     talking.set_defaults(run=chat)
-    talking.add_argument("model", nargs="?", help=f"{place} (the default)")
-    text = "answer this and leave; without it, the terminal's lines are answered"
+    talking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
+    text = "the message to answer; without it, each line that you type is answered"
     talking.add_argument("message", nargs="?", help=text)
-    talking.add_argument("--system", default="", metavar="TEXT", help="what it is told first")
-    text, heat = "0 (the default): greedy", number(float, 0.0)
+    talking.add_argument("--system", default="", metavar="TEXT", help="the system message")
+    text, heat = "the sampling temperature; 0 (the default) is greedy", number(float, 0.0)
     talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
-    text, count = "of an answer (default 512)", number(int, 1)
+    text, count = "the most tokens of an answer (default 512)", number(int, 1)
     talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
-    serving = commands.add_parser("serve", help="serve a model to OpenAI's and SGLang's clients")
+    serving = commands.add_parser(
+        "serve", help="serve a model over HTTP to OpenAI and SGLang clients"
+    )
     serving.set_defaults(run=serve)
     add_serve_options(serving, model)
 
-    benching = commands.add_parser("bench", help="put load on any server of OpenAI's kind")
+    benching = commands.add_parser("bench", help="measure an OpenAI-compatible server under load")
     add_bench_options(benching, _new_file)
 
-    add_plugins_options(commands.add_parser("plugins", help="list what is plugged in"))
+    add_plugins_options(commands.add_parser("plugins", help="list the plugins that are installed"))
 
-    checking = commands.add_parser("check", help="say whether a model runs here, and what it needs")
+    checking = commands.add_parser("check", help="check that a model runs here, and what it needs")
     checking.set_defaults(run=check)
-    checking.add_argument("model", nargs="?", help=f"{place} (the default)")
+    checking.add_argument("model", nargs="?", help=f"{model_source}; default: tiny")
     checking.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
-    completing = commands.add_parser("completion", help="print a script of shell completion")
+    completing = commands.add_parser("completion", help="print the shell completion script")
     completing.set_defaults(run=lambda options: completion(options.shell, parser))
-    completing.add_argument("shell", choices=SHELLS, help="to be sourced by this shell")
+    completing.add_argument("shell", choices=SHELLS, help="the shell that will source the script")
 
     for command in (tour, talking, serving, checking):
-        text = "weights that mean nothing, in a published shape such as llama-2-7b: for benchmarks"
+        text = "random weights in a published shape, such as llama-2-7b, for benchmarks"
         command.add_argument("--dummy", metavar="SHAPE", help=text)
-        text = "a setting of the engine, such as chunk_tokens=256 (may be repeated)"
+        text = "an engine setting, such as chunk_tokens=256 (may be repeated; see docs/settings.md)"
         command.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=text)
     return parser
 

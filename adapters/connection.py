@@ -67,7 +67,7 @@ def connect(
     **settings: Any,
 ) -> Backend:
     """A runtime for a model: a checkpoint folder, "tiny" for the embedded one, a model of the hub
-    ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a server of ours
+    ("Qwen/Qwen2.5-0.5B-Instruct", or with "@revision"), the URL of a forkroot server
     ("http://127.0.0.1:30000"), or a name that a plugin knows. A folder comes before a plugin, and a
     plugin before the hub, from which what is not in its cache is downloaded.
 
@@ -75,7 +75,7 @@ def connect(
     revision: a branch, a tag or a commit of a hub model.
     settings: as in `core.api.config.EngineConfig`; for a URL as in
     `adapters.http.client.RemoteBackend` (api_key and its like). Raises InvalidModel or InvalidCall,
-    and BackendClosed for a URL where no server of ours answers.
+    and BackendClosed for a URL where no forkroot server answers.
     """
     if not isinstance(process, bool):
         raise InvalidCall("process", process, "True or False")
@@ -99,7 +99,7 @@ def _started(
             return backend
         if not is_hub_model(model):
             raise unknown_model(model, _OTHERS)
-    settings = registry.placed(settings)
+    settings = registry.resolved(settings)
     introduce_embedded(model)
     if process:
         backend = import_module("..core.process.client", __package__).ProcessBackend(
@@ -126,7 +126,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     client = import_module(".http.client", __package__)
     backend: Backend = client.RemoteBackend(url, **settings)
     try:
-        backend.info()  # where nobody answers, who connects is told, and not the first call
+        backend.info()  # an unreachable server raises here, not at the first call
     except BaseException:
         backend.close()
         raise
@@ -154,9 +154,9 @@ def introduce_embedded(model: str | Path) -> None:
 
 
 def is_known(model: str | Path) -> bool:
-    """Whether we know what is meant without a plugin."""
+    """Whether the model is known without a plugin."""
     if not isinstance(model, str | Path) or not str(model).strip():
-        return True  # whose error is ours
+        return True  # not a name: `connect` raises the error
     return str(model) == EMBEDDED or is_dummy(model) or Path(model).is_dir()
 
 
@@ -189,12 +189,14 @@ def hub_folder(model: object, revision: str | None = None) -> Path | None:
 
 
 def trained_len(model: str | Path) -> int | None:
-    """The most tokens of a sequence that a checkpoint's folder tells of. Nothing is loaded."""
+    """The most tokens of a sequence that a checkpoint's config allows. Nothing is loaded."""
     if is_dummy(model) or is_url(model):
         return None
-    with suppress(ForkrootError, OSError, ValueError, AttributeError):  # its first use will tell
-        told = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
-        found = told.get("max_position_embeddings")
+    with suppress(
+        ForkrootError, OSError, ValueError, AttributeError
+    ):  # its first use raises the error
+        config = json.loads((cached_folder(model) / "config.json").read_text("utf-8"))
+        found = config.get("max_position_embeddings")
         return found if isinstance(found, int) else None
     return None
 
@@ -219,7 +221,7 @@ def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connectio
     """The one connection of this process to a backend, or to what `connect` would give.
 
     A name with the same settings gives the same running backend as before, started at its first
-    use, closed when Python ends, and started anew if it was closed. Any thread may ask. Raises as
+    use, closed when Python ends, and started again if it was closed. Thread-safe. Raises as
     `connect` does, and InvalidCall for settings beside a backend that runs already.
     """
     if isinstance(where, str | Path):
@@ -258,7 +260,7 @@ class Lent(Uncopied):
         return self._backend.info()
 
     def close(self) -> None:
-        """End it for all who use it; who asks for it by its name next gets a new one."""
+        """Close it for all its users; its name gives a new backend afterwards."""
         self.is_closed = True
         self._backend.close()
 
@@ -271,7 +273,7 @@ class Lent(Uncopied):
 
 
 class Shared:
-    """The connections of a process: by backend as long as somebody holds them, by name for good.
+    """The connections of a process: by backend as long as they are referenced, by name for good.
 
     start: makes a backend, as `connect` does.
     """
@@ -280,7 +282,7 @@ class Shared:
         self._start = start
         self._lock = threading.Lock()
         self._of: WeakValueDictionary[int, Connection] = WeakValueDictionary()
-        self._named: dict[tuple[str, ...], _Place] = {}
+        self._named: dict[tuple[str, ...], _SharedEntry] = {}
 
     def of(self, backend: Backend) -> Connection:
         """The connection of this very backend."""
@@ -293,19 +295,19 @@ class Shared:
     def named(self, model: str | Path, settings: Mapping[str, Any]) -> Connection:
         """The connection of this name with these settings."""
         with self._lock:
-            place = self._named.setdefault(_key(model, settings), _Place())
-        with place.lock:
-            if place.connection is not None and place.lent.is_closed:
-                place.lent.close()  # it may have ended by itself
-                place.connection = None
-            if place.connection is None:
-                place.lent = Lent(self._start(model, **settings))
-                close_at_exit(place.lent)
-                place.connection = self.of(place.lent)
-            return place.connection
+            entry = self._named.setdefault(_key(model, settings), _SharedEntry())
+        with entry.lock:
+            if entry.connection is not None and entry.lent.is_closed:
+                entry.lent.close()  # it may have ended by itself
+                entry.connection = None
+            if entry.connection is None:
+                entry.lent = Lent(self._start(model, **settings))
+                close_at_exit(entry.lent)
+                entry.connection = self.of(entry.lent)
+            return entry.connection
 
 
-class _Place:
+class _SharedEntry:
     """Where one named connection is kept; its lock is held while it is started."""
 
     lent: Lent

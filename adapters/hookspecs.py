@@ -81,4 +81,4 @@ def register_routes(app: Any, runtime: Any) -> None:
 @hookspec
 def runtime_started(runtime: Backend) -> None:
     """A backend has started, by `connect` or under a server. A plugin that is registered later is
-    told of all that still exist."""
+    called for all that still exist."""

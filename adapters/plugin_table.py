@@ -1,4 +1,4 @@
-"""`forkroot plugins`: what is plugged in, as a table."""
+"""`forkroot plugins`: the table of installed plugins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .registry import Plugin
 
 
-_TOLD_BY_NAME = ("register_adapters", "register_backends")
+_SHOWN_BY_NAME = ("register_adapters", "register_backends")
 
 
 def add_plugins_options(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,7 @@ def add_plugins_options(parser: argparse.ArgumentParser) -> None:
 
 
 def plugins_table(plugins: tuple[Plugin, ...]) -> Table:
-    """Each plugin: where it is from, what it brings, how it fares."""
+    """The table: name, version, contents and status of each plugin."""
     table = Table("plugin", "version", "brings", "status", box=None, padding=(0, 2, 0, 0))
     for plugin in plugins:
         fault = plugin.fault
@@ -42,10 +42,10 @@ def _plugins(options: argparse.Namespace) -> int:
 
 
 def _brought(plugin: Plugin) -> list[str]:
-    """Adapters and parts by their names, other hooks by theirs."""
+    """The names of a plugin's adapters, parts and other hooks."""
     named = [f"adapter {adapter.name}" for adapter in plugin.adapters]
     named += [f"{part.kind} {part.name}" for part in plugin.parts]
-    return named + [hook for hook in plugin.hooks if hook not in _TOLD_BY_NAME]
+    return named + [hook for hook in plugin.hooks if hook not in _SHOWN_BY_NAME]
 
 
 def _status(plugin: Plugin) -> str:

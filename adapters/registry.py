@@ -84,7 +84,7 @@ class Plugin:
 class Registry:
     """The plugins of a process. A broken one is logged by its name, and harms nothing.
 
-    sources: entry points to load, in this order; later ones are asked first.
+    sources: entry points to load, in this order; hooks of later ones run first.
     """
 
     def __init__(self, sources: Iterable[EntryPoint] = ()) -> None:
@@ -115,7 +115,7 @@ class Registry:
         """The registered parts of a runtime of one kind."""
         return tuple(p for plugin in self.plugins for p in plugin.parts if p.kind == kind)
 
-    def placed(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def resolved(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Settings of a runtime in which the parts that plugins bring stand by where their
         factories are: other processes find them by that. Raises InvalidCall for a name that is
         nobody's, or is not available here."""
@@ -167,13 +167,13 @@ class Registry:
             continue
 
     def started(self, runtime: Backend) -> None:
-        """Tell every plugin, and those to come, of a backend that has started; once for each."""
+        """Notify every plugin, also later ones, once of a backend that has started."""
         with self._lock:
             alive = [backend for known in self._started if (backend := known()) is not None]
             if any(backend is runtime for backend in alive):
                 return
             self._started = list(map(weakref.ref, alive))
-            with suppress(TypeError):  # what cannot be referred to weakly is told of only once
+            with suppress(TypeError):  # without weak references, later plugins are not notified
                 self._started.append(weakref.ref(runtime))
         for _ in self._each("runtime_started", runtime=runtime):
             continue
@@ -192,16 +192,16 @@ class Registry:
                 self._drop(entry)
 
     def _take(self, entry: Plugin, plugin: object) -> None:
-        """Check a plugin, ask it what it brings, and tell it what has happened already."""
+        """Check a plugin, collect its parts, and announce the runtimes that exist already."""
         self._manager.register(plugin, entry.name)
         self._manager.check_pending()
         callers = self._manager.get_hookcallers(plugin) or []
         entry.hooks = tuple(sorted(caller.name for caller in callers))
-        self._ask(entry, "register_adapters", register=self._adapter_of(entry))
-        self._ask(entry, "register_backends", register=self._part_of(entry))
+        self._call_hook(entry, "register_adapters", register=self._adapter_of(entry))
+        self._call_hook(entry, "register_backends", register=self._part_of(entry))
         for known in self._started:
             if (backend := known()) is not None:
-                self._ask(entry, "runtime_started", runtime=backend)
+                self._call_hook(entry, "runtime_started", runtime=backend)
 
     def _drop(self, entry: Plugin) -> None:
         entry.hooks, entry.adapters, entry.parts = (), [], []
@@ -213,7 +213,7 @@ class Registry:
             for plugin in self.plugins:
                 if any(adapter.name == name for adapter in plugin.adapters):
                     raise ValueError(f"the plugin {plugin.name} has an adapter {name!r} already")
-            _check_place(factory)
+            _check_factory_path(factory)
             entry.adapters.append(Adapter(name, factory, tuple(needs)))
 
         return register
@@ -223,8 +223,8 @@ class Registry:
             if kind not in OWN_PARTS:
                 raise ValueError(f"invalid kind={kind!r}: expected {', '.join(OWN_PARTS)}")
             if ":" in name or name in (*OWN_PARTS[kind], *(p.name for p in self.parts(kind))):
-                raise ValueError(f"the {kind} {name!r} is there already, or has a colon")
-            _check_place(factory)
+                raise ValueError(f"the {kind} {name!r} is registered already or has a colon")
+            _check_factory_path(factory)
             entry.parts.append(Part(kind, name, factory, available))
 
         return register
@@ -238,7 +238,7 @@ class Registry:
         Raises errors of the kinds that are to be passed on."""
         for entry in reversed([plugin for plugin in self.plugins if hook in plugin.hooks]):
             try:
-                result = self._ask(entry, hook, **values)
+                result = self._call_hook(entry, hook, **values)
             except passed:
                 raise
             except Exception as error:
@@ -246,7 +246,7 @@ class Registry:
             else:
                 yield result
 
-    def _ask(self, entry: Plugin, hook: str, **values: Any) -> Any:
+    def _call_hook(self, entry: Plugin, hook: str, **values: Any) -> Any:
         """What the hook of this plugin alone gives; nothing where it has none."""
         named = self._manager.list_name_plugin()
         others = [plugin for name, plugin in named if name != entry.name and plugin is not None]
@@ -279,7 +279,7 @@ def registry() -> Registry:
     return _default.get()
 
 
-def _check_place(factory: str) -> None:
+def _check_factory_path(factory: str) -> None:
     module, _, attribute = factory.partition(":")
     if not module or not attribute:
         raise ValueError(f"invalid factory={factory!r}: expected 'module:attribute'")

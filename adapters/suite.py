@@ -1,4 +1,4 @@
-"""The suite that every adapter passes: subclass it in a file of tests, and say how one asks.
+"""The suite that every adapter passes: subclass it in a test file, and define how to call a model.
 
 It needs a fixture `backend` and runs on whatever backend that gives: in this process, in a child
 process, behind a server. It knows the protocol; pytest only collects it.
@@ -72,7 +72,7 @@ class AdapterSuite(ABC):
 
     @abstractmethod
     def ask_all(self, model: Any, texts: Sequence[str]) -> Sequence[Answer]:
-        """Answers to texts that are asked at the same time, in the framework's own way."""
+        """Answers to texts sent concurrently, in the framework's own way."""
 
     async def aask(self, model: Any, text: str) -> Answer:
         """`ask` in the framework's own asynchronous way; in a thread, where it has none."""
@@ -84,7 +84,7 @@ class AdapterSuite(ABC):
 
     # --- answers -----------------------------------------------------------------------------
 
-    def test_a_greedy_answer_is_the_doors_own(self, backend: Backend) -> None:
+    def test_a_greedy_answer_is_the_backends_own(self, backend: Backend) -> None:
         model = self.make(backend)
         for topic in TOPICS:
             text = f"Tell me about {topic}."
@@ -99,11 +99,11 @@ class AdapterSuite(ABC):
         text = "Tell me about the sea."
         assert "".join(self.stream(model, text)) == self.ask(model, text).text
 
-    def test_answers_asked_together_are_those_asked_one_by_one(self, backend: Backend) -> None:
+    def test_concurrent_answers_equal_sequential_ones(self, backend: Backend) -> None:
         model = self.make(backend)
         texts = [self.long_text("together") + f" What of {topic}?" for topic in TOPICS]
-        together = [answer.text for answer in self.ask_all(model, texts)]
-        assert together == [self.ask(model, text).text for text in texts]
+        concurrent = [answer.text for answer in self.ask_all(model, texts)]
+        assert concurrent == [self.ask(model, text).text for text in texts]
 
     def test_an_awaited_answer_is_the_same(self, backend: Backend) -> None:
         model = self.make(backend)
@@ -174,7 +174,7 @@ class AdapterSuite(ABC):
 
 
 class Endless(Lent):
-    """A backend whose answers go on until somebody ends them, or to `ENDLESS` tokens."""
+    """A backend whose answers go on until they are cancelled, or to `ENDLESS` tokens."""
 
     def submit(self, call: Call) -> Reply:
         """A call that nothing but its length would end."""

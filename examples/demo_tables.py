@@ -12,7 +12,7 @@ from .demo import Essay, Judged, Verdict
 from .essay_judge import DIMENSIONS, GRADES
 
 RIGHT, WRONG = "green", "bold red"
-HINTS_TOLD = (
+HINTS_NOTE = (
     "(hints change little here: branches are asked for at once, and what waiting calls share is"
     " computed once either way; they pay where calls of one root come one after another, or where"
     " others would push the root out of a full pool: docs/performance.md)"

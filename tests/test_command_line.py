@@ -38,11 +38,14 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
     with pytest.raises(SystemExit) as stop:
         main([])
     assert stop.value.code == 2
-    assert "COMMAND" in capsys.readouterr().err
+    out, err = capsys.readouterr()
+    assert "COMMAND" in err
+    assert "serve a model over HTTP" in err and "--version" in err
+    assert out == ""
 
 
 @pytest.mark.parametrize(
-    ("typed", "command", "told"),
+    ("typed", "command", "expected"),
     [
         ("srve", "forkroot", "invalid choice: 'srve'"),
         ("srve", "forkroot", "; did you mean serve?"),
@@ -52,28 +55,45 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
         ("serve --on-engine-death restrt", "forkroot serve", "; did you mean restart?"),
         ("bench http://a --colour 1", "forkroot bench", "unrecognized arguments: --colour 1\n"),
         ("plugins all", "forkroot plugins", "unrecognized arguments: all\n"),
+        ("serve tiny --dtype float8", "forkroot serve", "; dtype is a setting: --set dtype=VALUE"),
+        ("chat --chunk-token=8", "forkroot chat", "; chunk_tokens is a setting: --set chunk_tok"),
+        ("bench http://a --dtype x", "forkroot bench", "unrecognized arguments: --dtype x\n"),
     ],
 )
-def test_what_the_command_line_does_not_know_is_told_with_what_was_meant(
-    typed: str, command: str, told: str, capsys: pytest.CaptureFixture[str]
+def test_an_unknown_name_on_the_command_line_gets_a_suggestion(
+    typed: str, command: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
         main(typed.split())
-    said = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert stop.value.code == 2
-    assert said.startswith(f"usage: {command} [-h]")
-    assert said.splitlines()[-1].startswith(f"{command}: error: ")
-    assert told in said
+    assert printed.startswith(f"usage: {command} [-h]")
+    assert printed.splitlines()[-1].startswith(f"{command}: error: ")
+    assert expected in printed
 
 
 @pytest.mark.parametrize("command", ["demo", "chat", "check"])
-def test_a_misspelled_model_is_told_with_the_one_that_was_meant(
+def test_a_misspelled_model_gets_a_suggestion(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "tinny"]) in (1, 2)
-    said = " ".join("".join(capsys.readouterr()).split())
-    assert "model='tinny' is not a folder here" in said
-    assert said.endswith("did you mean 'tiny'?")
+    printed = " ".join("".join(capsys.readouterr()).split())
+    assert "model='tinny' is not a folder here" in printed
+    assert printed.endswith("did you mean 'tiny'?")
+
+
+@pytest.mark.parametrize(
+    ("message", "command"),
+    [("Hello", 'chat tiny "Hello"'), ("Who are you?", 'chat tiny "Who are you?"'),
+     ('Say "a"', "chat tiny 'Say \"a\"'")],
+)  # fmt: skip
+def test_a_message_in_the_place_of_the_model_gets_the_command_to_use(
+    message: str, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", message]) == 2
+    err = capsys.readouterr().err
+    assert f"model={message!r} is not a folder here; expected one of: a checkpoint folder" in err
+    assert err.endswith(f"; did you mean forkroot {command}?\n")
 
 
 def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,19 +105,19 @@ def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) 
     assert out.endswith("It can be run.\n")
 
 
-@pytest.mark.parametrize("said", [{"max_position_embeddings": 4096}, {}])
+@pytest.mark.parametrize("fields", [{"max_position_embeddings": 4096}, {}])
 def test_check_says_that_it_assumes_a_context_length_that_nobody_says(
-    said: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fields: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (Path(forkroot.__file__).parent / "models" / "tiny").glob("*.json"):
         shutil.copy(file, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["max_position_embeddings"]
-    (tmp_path / "config.json").write_text(json.dumps({**config, **said}))
+    (tmp_path / "config.json").write_text(json.dumps({**config, **fields}))
     assert main(["check", str(tmp_path), *SMALL]) == 1  # without weights
     out = " ".join(capsys.readouterr().out.split())
     assumed = "2,048 tokens (assumed: config.json does not say max_position_embeddings)"
-    assert f"context length {'4,096 tokens' if said else assumed} chat template" in out
+    assert f"context length {'4,096 tokens' if fields else assumed} chat template" in out
 
 
 def test_check_describes_a_dummy_without_making_it(
@@ -131,9 +151,9 @@ def test_check_says_that_the_logits_of_a_checkpoint_are_not_finite(
     tensors["model.norm.weight"].fill_(torch.nan)
     save_file(tensors, folder / "model.safetensors")
     assert main(["check", str(folder), *SMALL]) == 1
-    said = capsys.readouterr().out
-    assert "It cannot be run. CallFailed: " in said
-    assert "logits are not finite" in said
+    printed = capsys.readouterr().out
+    assert "It cannot be run. A call failed: " in printed
+    assert "logits are not finite" in printed
 
 
 def test_check_says_why_a_checkpoint_cannot_be_run(
@@ -151,21 +171,39 @@ def test_a_model_that_is_not_there_is_one_line_on_stderr(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["chat", "no/such/folder"]) == 2
-    said = capsys.readouterr().err
-    assert said.splitlines()[-1].startswith("forkroot: model='no/such/folder'")
-    assert "Traceback" not in said
+    printed = capsys.readouterr().err
+    assert printed.splitlines()[-1].startswith("forkroot: model='no/such/folder'")
+    assert "Traceback" not in printed
 
 
 def test_an_unknown_setting_is_named_with_what_is_allowed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["chat", "--set", "speed=11"]) == 2
-    said = capsys.readouterr().err
-    assert "invalid speed=11" in said
-    assert "chunk_tokens" in said
+    printed = capsys.readouterr().err
+    assert "invalid speed=11" in printed
+    assert "chunk_tokens" in printed
+    assert "connect: process, revision (see docs/settings.md)" in printed
 
 
-def test_a_system_text_that_is_none_is_told_before_a_model_is_loaded(
+@pytest.mark.parametrize(
+    ("setting", "suggested"),
+    [
+        ("slots=4", "num_slots or host_slots"),
+        ("chunk=4", "chunk_tokens"),
+        ("gpu_device=cpu", "device"),
+        ("num_slot=4", "num_slots"),
+    ],
+)
+def test_an_unknown_setting_gets_similar_names_and_those_that_share_a_part_with_it(
+    setting: str, suggested: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["chat", "--set", setting]) == 2
+    err = capsys.readouterr().err
+    assert err.endswith(f"(see docs/settings.md); did you mean {suggested}?\n")
+
+
+def test_a_system_text_that_is_invalid_is_refused_before_a_model_is_loaded(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("forkroot.__main__.connect", None)
@@ -173,12 +211,12 @@ def test_a_system_text_that_is_none_is_told_before_a_model_is_loaded(
     assert capsys.readouterr().err.startswith("forkroot: invalid system=")
 
 
-def test_a_setting_without_a_value_is_told_how_it_is_written(
+def test_a_setting_without_a_value_is_refused_with_its_syntax(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["chat", "--set", "num_slots"]) == 2
-    told = "invalid set='num_slots': expected NAME=VALUE, such as chunk_tokens=256"
-    assert told in capsys.readouterr().err
+    expected = "invalid set='num_slots': expected NAME=VALUE, such as chunk_tokens=256"
+    assert expected in capsys.readouterr().err
 
 
 def test_too_many_essays_are_refused_with_the_number_in_the_box(
@@ -199,7 +237,7 @@ def test_a_piped_chat_answers_each_line_and_can_forget(
     assert answers[0] == answers[1] != ""
 
 
-def test_a_line_of_a_pipe_that_cannot_be_answered_is_told_and_the_others_are_answered(
+def test_a_line_of_a_pipe_that_cannot_be_answered_is_reported_and_the_others_are_answered(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = b"What is the capital of France?\n\xff\xfe?\n/nonsense\n" + b"a b " * 900 + b"\n"
@@ -210,18 +248,18 @@ def test_a_line_of_a_pipe_that_cannot_be_answered_is_told_and_the_others_are_ans
     answers = out.splitlines()
     assert len(answers) == 2
     assert answers[0] == answers[1] != ""
-    told = [line for line in err.splitlines() if line.startswith("forkroot: ")]
-    allowed = [line.partition(": expected ") for line in told]
+    reported = [line for line in err.splitlines() if line.startswith("forkroot: ")]
+    allowed = [line.partition(": expected ") for line in reported]
     assert allowed[0][0] == r"forkroot: line 2: invalid input=b'\xff\xfe?'"
     assert allowed[0][2] == "text in UTF-8"
     assert allowed[1][0] == "forkroot: line 3: invalid command='/nonsense'"
     assert allowed[1][2] == "/help, /clear, /quit"
     assert allowed[2][0].startswith("forkroot: line 4: invalid prompt=")
-    assert len(told) == 3
+    assert len(reported) == 3
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "expected"),
     [
         ("chat --max-tokens 0", "--max-tokens: invalid value '0': expected an integer, 1 or more"),
         ("chat --temperature hot", "invalid value 'hot': expected a number, 0 or more"),
@@ -230,32 +268,32 @@ def test_a_line_of_a_pipe_that_cannot_be_answered_is_told_and_the_others_are_ans
         ("demo http://a", "argument model: http://a is a server, and the demo looks into engines"),
     ],
 )
-def test_values_of_options_are_told_with_what_is_allowed(
-    options: str, told: str, capsys: pytest.CaptureFixture[str]
+def test_invalid_values_of_options_are_refused_with_the_allowed_range(
+    options: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(options.split())
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("setting", "told"),
+    ("setting", "expected"),
     [
         ("num_slots=+0", "invalid num_slots=0"),
         ("cache=1", "invalid cache=1"),
         ("overlap=None", "invalid overlap=None"),
         ("order=['a']", "invalid order=['a']"),
         ("order=int", "invalid order='int'"),
-        ("host_file=7", "dtype='no'"),  # a text, and so allowed: the last one is told
+        ("host_file=7", "dtype='no'"),  # a text, and so allowed: the last one is reported
         ("cache=True", "dtype='no'"),
         ("jumps=false", "dtype='no'"),
     ],
 )
 def test_settings_are_read_as_json_or_python_writes_them(
-    setting: str, told: str, capsys: pytest.CaptureFixture[str]
+    setting: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["chat", "--set", setting, "--set", "dtype=no"]) == 2
-    assert told in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
@@ -275,9 +313,9 @@ def test_the_demo_gives_the_same_answers_four_ways_and_draws_the_tree(
     start = out.index("(hints change little here")
     note = out[start : out.index(")", start) + 1].splitlines()
     assert all(60 < len(line.rstrip()) <= 80 for line in note[:-1])  # of a console of 80
-    told = " ".join(out.split())
-    assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in told
-    assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in told
+    printed = " ".join(out.split())
+    assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in printed
+    assert 'Grade: «D» Verdict as JSON:‹{"grade": "›«D»‹", "summary": "The essay is ›' in printed
     assert "You judge short essays" in out
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 

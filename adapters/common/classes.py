@@ -28,14 +28,14 @@ class Answers(GenerateJsonSchema):
 def schema_of(kind: Any) -> dict[str, Any]:
     """The schema of a Pydantic model, of a class that has a `model_json_schema` of its own, or of
     what Pydantic can read: a dataclass, a TypedDict. Raises as these do."""
-    told: dict[str, Any]
+    schema: dict[str, Any]
     if issubclass(kind, BaseModel):
-        told = kind.model_json_schema(schema_generator=Answers)
+        schema = kind.model_json_schema(schema_generator=Answers)
     elif hasattr(kind, "model_json_schema"):
-        told = kind.model_json_schema()
+        schema = kind.model_json_schema()
     else:
-        told = TypeAdapter(kind).json_schema(schema_generator=Answers)
-    return told
+        schema = TypeAdapter(kind).json_schema(schema_generator=Answers)
+    return schema
 
 
 def differs(kind: type[BaseModel]) -> bool:

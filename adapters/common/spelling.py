@@ -32,9 +32,9 @@ def rule_of(name: str, schema: Mapping[str, Any] | bool) -> str:
     """A rule of Lark for the values of a schema, under this name. Separators that the schema names
     itself are kept."""
     comma, colon = SPACED
-    told = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
+    separators = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
     plain: Mapping[str, Any] = {} if schema is True else schema or {}
-    return f"{name}: %json {json.dumps(schema if schema is False else {**told, **plain})}"
+    return f"{name}: %json {json.dumps(schema if schema is False else {**separators, **plain})}"
 
 
 def located(
@@ -81,5 +81,5 @@ def _at(field: str, schema: Any, error: InvalidCall) -> InvalidCall:
             value = value[int(key) if isinstance(value, list | tuple) else key]
         except (KeyError, IndexError, TypeError, ValueError):
             return kind(field, error.value, error.allowed)
-    place = "" if error.value == "#" else error.value
-    return kind(f"{field}{place}", value, error.allowed)
+    pointer = "" if error.value == "#" else error.value
+    return kind(f"{field}{pointer}", value, error.allowed)

@@ -28,19 +28,19 @@ def check_texts(value: object, field: str = "") -> None:
     what the value lies in."""
     todo: list[tuple[object, str]] = [(value, field)]
     while todo:
-        found, place = todo.pop()
+        found, field = todo.pop()
         if isinstance(found, str):
-            check_text(found, place)
+            check_text(found, field)
         elif isinstance(found, Mapping):
             for key in found:
-                check_text(str(key), place or "body", "keys")
-            lead = f"{place}." if place else ""
+                check_text(str(key), field or "body", "keys")
+            lead = f"{field}." if field else ""
             todo += [
                 (it, f"{lead}{key}") for key, it in reversed([*found.items()]) if _holds_text(it)
             ]
         elif isinstance(found, list | tuple):
             parts = reversed([*enumerate(found)])
-            todo += [(it, f"{place}[{number}]") for number, it in parts if _holds_text(it)]
+            todo += [(it, f"{field}[{number}]") for number, it in parts if _holds_text(it)]
 
 
 def _holds_text(value: object) -> bool:

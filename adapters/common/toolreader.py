@@ -1,7 +1,7 @@
 """Reads tool calls out of an answer while it comes in.
 
-What is no call of a known tool is text. A call's name is told once it is complete, its arguments
-as they come.
+Anything but a call of a known tool is text. A call's name is given once it is complete, its
+arguments as they come.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from .tools import CLOSE, OPEN
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"arguments"\s*:\s*(?=\{)')
 
 
-class Said(NamedTuple):
+class TextPiece(NamedTuple):
     """Text outside of calls."""
 
     text: str
 
 
-class Begun(NamedTuple):
+class CallStart(NamedTuple):
     """Call `number` of the answer begins."""
 
     number: int
     name: str
 
 
-class Argued(NamedTuple):
+class ArgumentsPiece(NamedTuple):
     """A piece of the arguments of call `number`."""
 
     number: int
     text: str
 
 
-Piece: TypeAlias = Said | Begun | Argued
+Piece: TypeAlias = TextPiece | CallStart | ArgumentsPiece
 
 
 def is_calling(output: Output, num_calls: int) -> bool:
@@ -58,7 +58,7 @@ class ToolReader:
         self.num_calls = 0
         self._names = names
         self._rest = ""
-        self._blanks = ""  # told only if text follows
+        self._blanks = ""  # given only if text follows
         self._read = self._outside
         self._value = _Value()
         self._is_last = False
@@ -71,18 +71,18 @@ class ToolReader:
         while self._read(pieces):
             pass
         if is_last and self._blanks and not self.num_calls:
-            pieces.append(Said(self._blanks))
+            pieces.append(TextPiece(self._blanks))
         return pieces
 
     def _outside(self, pieces: list[Piece]) -> bool:
         before, tag, after = self._rest.partition(OPEN)
         if tag:
-            self._say(pieces, before)
+            self._add_text(pieces, before)
             self._rest = after
             self._read = self._head
             return True
         held = 0 if self._is_last else _held_back(self._rest)
-        self._say(pieces, self._rest[: len(self._rest) - held])
+        self._add_text(pieces, self._rest[: len(self._rest) - held])
         self._rest = self._rest[len(self._rest) - held :]
         return False
 
@@ -105,7 +105,7 @@ class ToolReader:
     def _arguments(self, pieces: list[Piece]) -> bool:
         size = self._value.read(self._rest)
         if size:
-            pieces.append(Argued(self.num_calls - 1, self._rest[:size]))
+            pieces.append(ArgumentsPiece(self.num_calls - 1, self._rest[:size]))
         self._rest = self._rest[size:]
         if self._value.is_whole:
             self._read = self._tail
@@ -123,23 +123,23 @@ class ToolReader:
         call = _object(inside)
         name, arguments = call.get("name"), call.get("arguments", call.get("parameters", {}))
         if not isinstance(name, str) or name not in self._names:
-            self._say(pieces, f"{OPEN}{inside}{tag}")
+            self._add_text(pieces, f"{OPEN}{inside}{tag}")
             return
         self._begin(pieces, name)
         text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        pieces.append(Argued(self.num_calls - 1, text))
+        pieces.append(ArgumentsPiece(self.num_calls - 1, text))
 
     def _begin(self, pieces: list[Piece], name: str) -> None:
         self._blanks = ""
-        pieces.append(Begun(self.num_calls, name))
+        pieces.append(CallStart(self.num_calls, name))
         self.num_calls += 1
 
-    def _say(self, pieces: list[Piece], text: str) -> None:
+    def _add_text(self, pieces: list[Piece], text: str) -> None:
         """Text; blanks at its end wait until more text follows."""
         shown = (self._blanks + text).rstrip()
         self._blanks = (self._blanks + text)[len(shown) :]
         if shown:
-            pieces.append(Said(shown))
+            pieces.append(TextPiece(shown))
 
 
 class _Value:
@@ -153,7 +153,7 @@ class _Value:
 
     def read(self, text: str) -> int:
         """How many of these characters belong to the object."""
-        for place, char in enumerate(text):
+        for index, char in enumerate(text):
             if self._is_escaped:
                 self._is_escaped = False
             elif self._is_text:
@@ -167,7 +167,7 @@ class _Value:
                 self._depth -= 1
                 if self._depth == 0:
                     self.is_whole = True
-                    return place + 1
+                    return index + 1
         return len(text)
 
 

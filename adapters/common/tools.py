@@ -1,7 +1,7 @@
 """How a model writes tool calls, as text: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`.
 
 It is the format of Hermes, Qwen and the embedded model; they differ in the blanks within. Which
-blanks a model was trained on is asked of the model itself, through the door.
+blanks a model was trained on is found by a call to the model.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class ToolFormat:
 
     @classmethod
     def question(cls) -> Call:
-        """The call whose answer tells which gap a model writes: how likely it holds each one."""
+        """The call that finds which gap a model writes, by the likelihood of each one."""
         tool = ToolSpec("look_up", "Look up a word.", {"properties": {"word": {"type": "string"}}})
         chat = Chat((Message("user", (Text("Look up the word."),)),), tools=(tool.shown(),))
         return Call(chat, options=tuple(cls(gap).opening("look_up") for gap in GAPS))
 
     @classmethod
-    def told(cls, completion: Completion) -> ToolFormat:
-        """The format that the answer to `question` tells."""
+    def of_answer(cls, completion: Completion) -> ToolFormat:
+        """The format of a model, from its answer to `question`."""
         scores = [score.logprob / max(1, len(score.ids)) for score in completion.scores]
         return cls(GAPS[scores.index(max(scores))] if scores else GAPS[0])
 
@@ -98,11 +98,11 @@ class ToolFormat:
         more = f" ({gap}call){{0,{MOST_CALLS - 1}}}" if is_parallel else ""
         start = "TEXT calls?" if has_text else "calls" if instead is None else "calls | instead"
         rules = [f"start: {start}", f"calls: call{more}"]
-        rules.append("call: " + " | ".join(f"call_{place}" for place in range(len(tools))))
-        for place, tool in enumerate(tools):
+        rules.append("call: " + " | ".join(f"call_{index}" for index in range(len(tools))))
+        for index, tool in enumerate(tools):
             head, tail = _quoted(self.opening(tool.name)), _quoted(self.closing())
-            rules.append(f"call_{place}: {head} args_{place} {tail}")
-            rules.append(rule_of(f"args_{place}", tool.schema()))
+            rules.append(f"call_{index}: {head} args_{index} {tail}")
+            rules.append(rule_of(f"args_{index}", tool.schema()))
         if has_text:
             rules.append(f"TEXT: /(?s:.*)/ & ~/(?s:.*){OPEN}(?s:.*)/")
         if instead is not None:
@@ -113,13 +113,13 @@ class ToolFormat:
 def check_tools(tools: Sequence[ToolSpec], within: str = "") -> None:
     """Raise InvalidCall for a tool that cannot be called. within: what its fields lie in, where
     they lie deeper, as in "function."."""
-    for place, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if not _NAME.fullmatch(tool.name):
             allowed = "1 to 64 letters, digits, dots, dashes and underscores"
-            raise InvalidCall(f"tools[{place}].{within}name", tool.name, allowed)
+            raise InvalidCall(f"tools[{index}].{within}name", tool.name, allowed)
     names = [tool.name for tool in tools]
     if len(set(names)) < len(names):
-        raise InvalidCall("tools", names, "names that differ")
+        raise InvalidCall("tools", names, "names without duplicates")
 
 
 def _quoted(text: str) -> str:

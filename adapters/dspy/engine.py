@@ -14,7 +14,7 @@ from typing import Any, Self
 from dspy import lm15
 
 from ...core.api.protocol import Backend, Completion, ForkrootError, Reply
-from .errors import told, translated
+from .errors import as_dspy_error, translate_errors
 from .hints.returning import current_run
 from .judgment import Judging
 from .runtime import Runtime
@@ -40,7 +40,7 @@ class _Base:
         if isinstance(where, Runtime):
             self.runtime = where
             return
-        with told():
+        with translate_errors():
             self.runtime = Runtime(where, **settings)
 
     def dump_state(self) -> dict[str, Any]:
@@ -66,38 +66,38 @@ class Engine(_Base):
     def complete(self, request: lm15.Request) -> lm15.Response:
         """The answer. Raises errors of `dspy.lm15`."""
         while True:
-            with told():
+            with translate_errors():
                 judging = Judging.of(self.runtime, request)
                 if judging is not None:
                     return judging.response()
-                asked = self.runtime.ask(request)
+                context = self.runtime.ask(request)
             try:
-                result = _result(asked.reply)
-                self.runtime.answered(asked)
-                return asked.reading.response(result)
+                result = _result(context.reply)
+                self.runtime.note_answer(context)
+                return context.reading.response(result)
             except ForkrootError as error:
-                if not self.runtime.gives_way(asked, error):
-                    raise translated(error, asked.call) from error
+                if not self.runtime.recover(context, error):
+                    raise as_dspy_error(error, context.call) from error
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """The answer as events: a start, deltas, and an end with the usage. Closing it early ends
         the call. Raises errors of `dspy.lm15`."""
         yield lm15.StreamStartEvent(model=request.model)
         while True:
-            with told():
-                asked = self.runtime.ask(request, stream=True)
+            with translate_errors():
+                context = self.runtime.ask(request, stream=True)
             try:
-                for chunk in asked.reply:
-                    yield from asked.reading.events(chunk)
-                result = asked.reply.result()
-                self.runtime.answered(asked)
-                yield from asked.reading.end(result)
+                for chunk in context.reply:
+                    yield from context.reading.events(chunk)
+                result = context.reply.result()
+                self.runtime.note_answer(context)
+                yield from context.reading.end(result)
                 return
             except ForkrootError as error:
-                if not self.runtime.gives_way(asked, error):
-                    raise translated(error, asked.call) from error
+                if not self.runtime.recover(context, error):
+                    raise as_dspy_error(error, context.call) from error
             finally:
-                asked.reply.cancel()  # nothing, where it has ended
+                context.reply.cancel()  # nothing, where it has ended
 
     def close(self) -> None:
         """Nothing: the runtime is the process's, and others may use it."""
@@ -109,43 +109,43 @@ class AsyncEngine(_Base):
     async def complete(self, request: lm15.Request) -> lm15.Response:
         """The answer. Cancelling the task ends the call. Raises errors of `dspy.lm15`."""
         while True:
-            with told():
+            with translate_errors():
                 judging = Judging.of(self.runtime, request)
                 if judging is not None:
                     return await asyncio.to_thread(judging.response)
-                asked = await asyncio.to_thread(self.runtime.ask, request)
+                context = await asyncio.to_thread(self.runtime.ask, request)
             try:
-                result = await asked.reply
+                result = await context.reply
                 if current_run() is not None:
-                    await asyncio.to_thread(self.runtime.answered, asked)
-                return asked.reading.response(result)
+                    await asyncio.to_thread(self.runtime.note_answer, context)
+                return context.reading.response(result)
             except ForkrootError as error:
-                if not self.runtime.gives_way(asked, error):
-                    raise translated(error, asked.call) from error
+                if not self.runtime.recover(context, error):
+                    raise as_dspy_error(error, context.call) from error
             finally:
-                asked.reply.cancel()
+                context.reply.cancel()
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:
         """As `Engine.stream`."""
         yield lm15.StreamStartEvent(model=request.model)
         while True:
-            with told():
-                asked = await asyncio.to_thread(self.runtime.ask, request, stream=True)
+            with translate_errors():
+                context = await asyncio.to_thread(self.runtime.ask, request, stream=True)
             try:
-                async for chunk in asked.reply:
-                    for event in asked.reading.events(chunk):
+                async for chunk in context.reply:
+                    for event in context.reading.events(chunk):
                         yield event
-                result = await asked.reply
+                result = await context.reply
                 if current_run() is not None:
-                    await asyncio.to_thread(self.runtime.answered, asked)
-                for event in asked.reading.end(result):
+                    await asyncio.to_thread(self.runtime.note_answer, context)
+                for event in context.reading.end(result):
                     yield event
                 return
             except ForkrootError as error:
-                if not self.runtime.gives_way(asked, error):
-                    raise translated(error, asked.call) from error
+                if not self.runtime.recover(context, error):
+                    raise as_dspy_error(error, context.call) from error
             finally:
-                asked.reply.cancel()
+                context.reply.cancel()
 
     async def aclose(self) -> None:
         """Nothing, as `Engine.close`."""

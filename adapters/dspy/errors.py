@@ -40,24 +40,23 @@ _CLASSES: tuple[tuple[type[Exception], type[lm15.LM15Error]], ...] = (
 
 
 @contextmanager
-def told(call: Call | None = None) -> Iterator[None]:
-    """Errors of ours that are raised inside come out as DSPy's. call: the one that is answered."""
+def translate_errors(call: Call | None = None) -> Iterator[None]:
+    """Raise our errors from within as DSPy's. call: the one that is answered."""
     try:
         yield
     except ForkrootError as error:
-        raise translated(error, call) from error
+        raise as_dspy_error(error, call) from error
 
 
 @contextmanager
-def shown(model: str) -> Iterator[None]:
-    """The same as users of DSPy catch them, where no engine's caller turns them into these. model:
-    its name."""
-    with error_boundary(model, provider=PROVIDER), told():
+def raise_as_dspy(model: str) -> Iterator[None]:
+    """As `translate_errors`, raised as the errors that users of DSPy catch. model: its name."""
+    with error_boundary(model, provider=PROVIDER), translate_errors():
         yield
 
 
-def translated(error: ForkrootError, call: Call | None = None) -> lm15.LM15Error:
-    """The error of `dspy.lm15` that says the same."""
+def as_dspy_error(error: ForkrootError, call: Call | None = None) -> lm15.LM15Error:
+    """The error of `dspy.lm15` with the same meaning."""
     if isinstance(error, UnsupportedCall):
         return lm15.UnsupportedFeatureError(str(error), provider=PROVIDER, feature=error.field)
     if _is_crowded_out(error, call):

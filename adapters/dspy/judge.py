@@ -19,7 +19,7 @@ from dspy.clients.errors import error_boundary
 from dspy.utils.callback import with_callbacks
 
 from ...core.api.protocol import Backend, Call, Chat, Completion, ForkHint, Message, Text, Usage
-from .errors import shown, told
+from .errors import raise_as_dspy, translate_errors
 from .judgment import shares
 from .runtime import Runtime
 
@@ -31,7 +31,7 @@ class Judge:
     """A client for decision requests on our runtime: `dspy.configure(lm=Judge("tiny"))`.
 
     where, hints, timeout, settings, api_key: as in `LM`. cache: whether DSPy's cache keeps the
-      answers. Raises LMConfigurationError for what is no model, LMInvalidRequestError for a
+      answers. Raises LMConfigurationError for what is not a model, LMInvalidRequestError for a
       setting.
     """
 
@@ -48,7 +48,7 @@ class Judge:
         cache: bool = True,
         callbacks: Sequence[Any] | None = None,
     ) -> None:
-        with shown(str(where) if isinstance(where, str | Path) else "forkroot"):
+        with raise_as_dspy(str(where) if isinstance(where, str | Path) else "forkroot"):
             self.runtime = Runtime(
                 where, hints=hints, timeout=timeout, settings=settings, api_key=api_key
             )
@@ -64,7 +64,7 @@ class Judge:
         kept = dspy.cache.get(request) if self.cache else None
         if kept is not None:
             return self._finished(request, kept, is_kept=True)
-        with error_boundary(self.model, provider="forkroot"), told():
+        with error_boundary(self.model, provider="forkroot"), translate_errors():
             answers = self._answers(state, questions)
         if self.cache:
             dspy.cache.put(request, answers)
@@ -107,10 +107,10 @@ class Judge:
 
     def _call(self, head: Message, question: Mapping[str, Any], num_questions: int) -> Call:
         options = _options(question)
-        shown = f"{_shown(question['instructions'])}\n\nOptions:\n"
-        shown += "\n".join(f"{label}: {_shown(about)}" if about else label
+        question_text = f"{_shown(question['instructions'])}\n\nOptions:\n"
+        question_text += "\n".join(f"{label}: {_shown(about)}" if about else label
                            for label, about in options.items())  # fmt: skip
-        chat = Chat((head, Message("user", (Text(shown),))))
+        chat = Chat((head, Message("user", (Text(question_text),))))
         hint = ForkHint(f"judge-{hash(head)}", num_questions, 1) if self.runtime.hints else None
         return Call(
             chat, options=tuple(options), scoring="exact", hint=hint, deadline=self.runtime.timeout
@@ -121,9 +121,9 @@ class Judge:
         if dspy.settings.usage_tracker and usage:
             dspy.settings.usage_tracker.add_usage(self.model, dict(usage))
         if not dspy.settings.disable_history:
-            asked = {"state": request["state"], "questions": request["questions"]}
+            shown = {"state": request["state"], "questions": request["questions"]}
             entry = {"request": copy.deepcopy(request), "response": found, "usage": usage}
-            entry |= {"cache_hit": is_kept, "messages": None, "prompt": _shown(asked)}
+            entry |= {"cache_hit": is_kept, "messages": None, "prompt": _shown(shown)}
             record_history(self, entry | {"outputs": [_shown(found["answers"])]})
         return copy.deepcopy(_keyed(found["answers"], request["questions"]))
 

@@ -29,7 +29,7 @@ from ...core.api.protocol import (
 from ..common.tools import ToolFormat
 from .options import found
 from .patterns.schema import Writer
-from .patterns.spelling import Json, Unsayable
+from .patterns.spelling import Json, UnsupportedSchema
 from .patterns.texts import JSON_CHAR, LEAN_CHAR
 from .request import chat_of, sampling_of
 from .runtime import Runtime
@@ -53,30 +53,30 @@ class Judging:
         """None for a request that asks for no probabilities, or declares nothing to judge."""
         if request.config.probabilities in (None, "off"):
             return None
-        told = request.config.response_format or {}
-        judgments = declared(told.get("schema"))
+        response_format = request.config.response_format or {}
+        judgments = declared(response_format.get("schema"))
         if not judgments:
             return None
-        return cls(runtime, request, judgments, told["schema"])
+        return cls(runtime, request, judgments, response_format["schema"])
 
     def response(self) -> lm15.Response:
         """The object and its distributions. Raises InvalidCall and its kin."""
         chat = chat_of(self.request, ToolFormat())
         probabilities = dict[str, dict[str, float]]()
-        said = "{"
+        prefill = "{"
         properties = self.schema["properties"]
-        for place, name in enumerate(properties):
-            said += f"{', ' if place else ''}{json.dumps(name, ensure_ascii=False)}: "
-            after = "}" if place + 1 == len(properties) else ","
+        for index, name in enumerate(properties):
+            prefill += f"{', ' if index else ''}{json.dumps(name, ensure_ascii=False)}: "
+            after = "}" if index + 1 == len(properties) else ","
             if name in self.judgments:
                 spelled = self.judgments[name]
-                scores = self._scores(chat, said, [text + after for text in spelled.values()])
+                scores = self._scores(chat, prefill, [text + after for text in spelled.values()])
                 measured = shares(dict(zip(spelled, scores, strict=True)))
                 probabilities[name] = measured
-                said += spelled[max(measured, key=lambda key: measured[key])]
+                prefill += spelled[max(measured, key=lambda key: measured[key])]
             else:
-                said += self._value(chat, said, properties[name], after)
-        part = lm15.DataPart(json.loads(said + "}"), probabilities, METHOD)
+                prefill += self._value(chat, prefill, properties[name], after)
+        part = lm15.DataPart(json.loads(prefill + "}"), probabilities, METHOD)
         return lm15.Response(
             id=None,
             model=self.request.model,
@@ -89,27 +89,27 @@ class Judging:
             ),
         )
 
-    def _scores(self, chat: Chat, said: str, options: Sequence[str]) -> list[float]:
-        completion = self._asked(Call(_opened(chat, said), options=tuple(options)))
+    def _scores(self, chat: Chat, prefill: str, options: Sequence[str]) -> list[float]:
+        completion = self._complete(Call(_opened(chat, prefill), options=tuple(options)))
         return [score.logprob for score in completion.scores]
 
-    def _value(self, chat: Chat, said: str, schema: Any, after: str) -> str:
-        """The generated value of a property that is no judgment."""
+    def _value(self, chat: Chat, prefill: str, schema: Any, after: str) -> str:
+        """The generated value of a property that is not a judgment."""
         document = {**self.schema, "properties": {}, **schema}
         try:
             pattern = Writer(document, _LINE).pattern()
-        except Unsayable as error:
-            allowed = "a schema that can be said"
+        except UnsupportedSchema as error:
+            allowed = "a schema that constrained generation supports"
             raise UnsupportedCall("response_format", str(error), allowed) from error
         sampling = sampling_of(self.request, found(self.request.config.extensions))
         constraint = Regex(f"(?:{pattern}){after}")
-        call = Call(_opened(chat, said), replace(sampling, logprobs=None), constraint)
-        output = self._asked(call).outputs[0]
+        call = Call(_opened(chat, prefill), replace(sampling, logprobs=None), constraint)
+        output = self._complete(call).outputs[0]
         if output.finish_reason != "stop":
             raise InvalidCall("max_tokens", sampling.max_tokens, "enough for every property")
         return output.text.removesuffix(after)
 
-    def _asked(self, call: Call) -> Completion:
+    def _complete(self, call: Call) -> Completion:
         options = found(self.request.config.extensions)
         deadline = self.runtime.timeout if options.deadline is None else options.deadline
         call = replace(call, namespace=options.namespace, deadline=deadline)
@@ -118,9 +118,9 @@ class Judging:
         return completion
 
 
-def _opened(chat: Chat, said: str) -> Chat:
+def _opened(chat: Chat, prefill: str) -> Chat:
     """The chat with the answer as it stands."""
-    answer = Message("assistant", (Text(said),))
+    answer = Message("assistant", (Text(prefill),))
     return replace(chat, messages=(*chat.messages, answer), open_last=True)
 
 

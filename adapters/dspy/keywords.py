@@ -1,4 +1,4 @@
-"""Keywords that no request could carry: refused by name, with the one that was probably meant.
+"""Unknown keywords: refused by name, with a suggestion.
 
 DSPy refuses them as well, but at the first call. What it carries is asked of DSPy itself.
 """
@@ -13,7 +13,7 @@ import dspy
 from dspy import lm15
 
 from ...core.api.protocol import InvalidCall
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from .options import NAMES
 
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
@@ -47,7 +47,7 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
     known = _KNOWN.union(others)
     for name, value in keywords.items():
         if value is not None and name not in known and not _is_carried(name, value):
-            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{hint(name, known)}"
+            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{suggestion(name, known)}"
             raise InvalidCall(name, value, allowed)
 
 
@@ -58,25 +58,25 @@ def check_values(keywords: Mapping[str, Any]) -> None:
         if value is None or name not in _READ:
             continue
         try:
-            _asked(name, value)
+            _check_with_dspy(name, value)
         except lm15.UnsupportedFeatureError:
             continue
         except (TypeError, ValueError) as error:
-            said = str(error)
-            if not said.startswith(f"{name} requires"):  # another keyword, which may be there
-                raise InvalidCall(name, value, _ALLOWED.get(name, said)) from error
+            reason = str(error)
+            if not reason.startswith(f"{name} requires"):  # another keyword, which may be there
+                raise InvalidCall(name, value, _ALLOWED.get(name, reason)) from error
 
 
-def _asked(name: str, value: Any) -> None:
+def _check_with_dspy(name: str, value: Any) -> None:
     """Have DSPy make a request that says this."""
-    asked = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
-    lm15.request_from_openai_chat(asked)
+    request = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
+    lm15.request_from_openai_chat(request)
 
 
 def _is_carried(name: str, value: Any) -> bool:
     """Whether DSPy has a place for it in a request."""
     try:
-        _asked(name, value)
+        _check_with_dspy(name, value)
     except lm15.UnsupportedFeatureError:
         return False
     except (TypeError, ValueError):  # of its value, or of what it needs beside it

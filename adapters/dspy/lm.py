@@ -13,7 +13,7 @@ from dspy import lm15
 from ...core.api.protocol import Backend, InvalidCall
 from ..connection import unnamed
 from .engine import AsyncEngine, Engine
-from .errors import PROVIDER, shown
+from .errors import PROVIDER, raise_as_dspy
 from .hints.running import running
 from .keywords import check_keywords, check_values
 from .messages import check_prompt, is_refusal, readable
@@ -28,11 +28,11 @@ class LM(dspy.LM):  # type: ignore[misc]
     """A model on our runtime, with the prefixes of its calls shared and its answers parseable.
 
     where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server;
-      `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, and told.
-    temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution, and as many
-      tokens as the context holds. hints: calls say what they share. constrain: answers are held to
-      the format and the types of their signature. timeout: seconds after which a call ends in
-      `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
+      `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, with a
+    warning. temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution,
+      and as many tokens as the context holds. hints: calls say what they share. constrain: answers
+      are held to the format and the types of their signature. timeout: seconds after which a call
+      ends in `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
       api_key: of the server behind a URL.
     Other keywords are those of `dspy.LM`, and beside them ours, which are the defaults of all its
     calls, as in a call itself: see `options.Options`. Those that no call could have are refused.
@@ -54,8 +54,8 @@ class LM(dspy.LM):  # type: ignore[misc]
         async_engine: Any = None,
         **keywords: Any,
     ) -> None:
-        asked = where if where is not None else model or ("tiny" if engine else unnamed())
-        with shown(str(asked) if isinstance(asked, str | Path) else "forkroot"):
+        source = where if where is not None else model or ("tiny" if engine else unnamed())
+        with raise_as_dspy(str(source) if isinstance(source, str | Path) else "forkroot"):
             keywords = moved(keywords)
             check_keywords(keywords, _OWN)  # before a model is loaded
             check_values(keywords)
@@ -64,7 +64,7 @@ class LM(dspy.LM):  # type: ignore[misc]
                     raise InvalidCall(name, value, "True or False")
             if engine is None:
                 options = {"hints": hints, "constrain": constrain, "timeout": timeout}
-                engine = Engine(asked, settings=settings, api_key=api_key, **options)
+                engine = Engine(source, settings=settings, api_key=api_key, **options)
                 async_engine = AsyncEngine(engine.runtime)
                 model = model if where is not None and model else engine.runtime.name()
             super().__init__(model, engine=engine, async_engine=async_engine, **keywords)
@@ -79,7 +79,7 @@ class LM(dspy.LM):  # type: ignore[misc]
     @property
     def namespace(self) -> str:
         """Of its calls, where they name none."""
-        with shown(self.model):
+        with raise_as_dspy(self.model):
             return found({"metadata": self.kwargs.get("metadata")}).namespace
 
     @property
@@ -92,20 +92,20 @@ class LM(dspy.LM):  # type: ignore[misc]
     def __call__(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
         messages = self._readable(prompt, messages, keywords)
-        keywords = self._told(prompt, keywords)
+        keywords = self._with_defaults(prompt, keywords)
         with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return super().__call__(prompt, messages=messages, **keywords)
 
     async def acall(self, prompt: Any = None, *, messages: Any = None, **keywords: Any) -> Any:
         """As `dspy.LM`."""
         messages = self._readable(prompt, messages, keywords)
-        keywords = self._told(prompt, keywords)
+        keywords = self._with_defaults(prompt, keywords)
         with running(self._num_answers(keywords), messages), self._blaming(keywords):
             return await super().acall(prompt, messages=messages, **keywords)
 
     def copy(self, **keywords: Any) -> LM:
-        """As `dspy.LM`, with other keywords of ours too."""
-        with shown(self.model):
+        """As `dspy.LM`, with more keywords."""
+        with raise_as_dspy(self.model):
             keywords = moved(keywords, self.kwargs.get("metadata"))
             check_keywords({name: it for name, it in keywords.items() if not hasattr(self, name)})
             check_values(keywords)
@@ -116,30 +116,30 @@ class LM(dspy.LM):  # type: ignore[misc]
         """The messages as DSPy can read them."""
         if isinstance(prompt, lm15.Request) or "request" in keywords:
             return messages
-        with shown(self.model):
+        with raise_as_dspy(self.model):
             if messages:
                 return readable(messages)
             check_prompt(prompt)
         return messages
 
-    def _told(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
+    def _with_defaults(self, prompt: Any, keywords: dict[str, Any]) -> dict[str, Any]:
         """The keywords with ours where DSPy's cache sees them; a request has its own already."""
         is_request = isinstance(prompt, lm15.Request) or "request" in keywords
         if not (is_request or self.runtime.constrain):
             keywords = {"constrain": False, **keywords}
-        with shown(self.model):
+        with raise_as_dspy(self.model):
             check_keywords(keywords)
             return moved(keywords, self.kwargs.get("metadata"))
 
     @contextmanager
     def _blaming(self, keywords: Mapping[str, Any]) -> Iterator[None]:
-        """A bare error of DSPy's, told with the keyword and the value that it is about, where there
-        are such."""
+        """A bare error of DSPy's, raised with the keyword and the value that it is about, where
+        there are such."""
         try:
             yield
         except (TypeError, ValueError) as error:
             if type(error) in (TypeError, ValueError):
-                with shown(self.model):
+                with raise_as_dspy(self.model):
                     check_values(keywords)
                     if is_refusal(error):
                         raise lm15.InvalidRequestError(str(error), provider=PROVIDER) from error

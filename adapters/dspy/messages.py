@@ -40,22 +40,22 @@ def is_refusal(error: Exception) -> bool:
 
 
 def check_prompt(prompt: Any) -> None:
-    """Raise InvalidCall for a prompt that is no text, and for none without messages."""
+    """Raise InvalidCall for a prompt that is not text, and for none without messages."""
     if not isinstance(prompt, str):
         raise InvalidCall("prompt", prompt, "a text, or messages=[...] in its place")
 
 
-def _message(message: Any, place: str) -> Any:
+def _message(message: Any, field: str) -> Any:
     if not isinstance(message, Mapping):
         if hasattr(message, "role"):  # one of DSPy's own objects
             return message
-        raise InvalidCall(place, message, _MESSAGE)
+        raise InvalidCall(field, message, _MESSAGE)
     content = message.get("content")
     if content is None and message.get("tool_calls"):
         return message
     if isinstance(content, str):
         return message
-    where = f"{place}.content"
+    where = f"{field}.content"
     if not isinstance(content, list | tuple) or not content:
         raise InvalidCall(where, content, f"a text, or a list of parts, each {_PART}")
     parts = [_part(it, f"{where}[{index}]") for index, it in enumerate(content)]
@@ -63,27 +63,27 @@ def _message(message: Any, place: str) -> Any:
     return {**message, "content": parts} if is_changed else message
 
 
-def _part(part: Any, place: str) -> Any:
+def _part(part: Any, field: str) -> Any:
     if not isinstance(part, Mapping):
-        raise InvalidCall(place, part, _PART)
+        raise InvalidCall(field, part, _PART)
     kind = part.get("type")
     if kind is None and isinstance(part.get("text"), str):
         kind = "text"
     if kind == "document":
-        return _text(_document(part, place))
+        return _text(_document(part, field))
     if kind == "file":
-        return _text(_file(part.get("file"), f"{place}.file"))
+        return _text(_file(part.get("file"), f"{field}.file"))
     if kind == "image_url" and isinstance(part.get("image_url"), str):
         return {**part, "image_url": {"url": part["image_url"]}}
     if kind in _PASSED:
         return part
     if not isinstance(kind, str) or kind not in _TEXTS:
-        meant = did_you_mean(kind, _KNOWN) if isinstance(kind, str) else ""
-        raise UnsupportedCall(f"{place}.type", kind, " | ".join(_KNOWN) + meant)
+        suggestion = did_you_mean(kind, _KNOWN) if isinstance(kind, str) else ""
+        raise UnsupportedCall(f"{field}.type", kind, " | ".join(_KNOWN) + suggestion)
     key = _TEXTS[kind]
     text = part.get(key)
     if not isinstance(text, str):
-        raise InvalidCall(f"{place}.{key}", text, "a text")
+        raise InvalidCall(f"{field}.{key}", text, "a text")
     is_plain = part.get("type") == "text" and part.keys() == {"type", "text"}
     return part if is_plain else _text(text)
 
@@ -92,31 +92,33 @@ def _text(text: str) -> dict[str, str]:
     return {"type": "text", "text": text}
 
 
-def _document(part: Mapping[str, Any], place: str) -> str:
+def _document(part: Mapping[str, Any], field: str) -> str:
     """The text of a document, below its title and context."""
     source = part.get("source")
     data = source.get("data") if isinstance(source, Mapping) else None
     if not isinstance(source, Mapping) or source.get("type") != "text" or not isinstance(data, str):
-        raise UnsupportedCall(f"{place}.source", source, "a text, as dspy.Document(data=...)")
+        raise UnsupportedCall(f"{field}.source", source, "a text, as dspy.Document(data=...)")
     above = (part.get("title"), part.get("context"))
     return "\n".join([*(text for text in above if isinstance(text, str) and text), data])
 
 
-def _file(file: Any, place: str) -> str:
+def _file(file: Any, field: str) -> str:
     """The text of a file, below its name."""
     if not isinstance(file, Mapping):
-        raise InvalidCall(place, file, "a mapping with file_data")
+        raise InvalidCall(field, file, "a mapping with file_data")
     name, data = file.get("filename"), file.get("file_data")
     if not isinstance(data, str):
-        told = file.get("file_id") or name
-        raise UnsupportedCall(place, told, f"{_TEXT_FILE}; files of other servers are not fetched")
+        file_id = file.get("file_id") or name
+        raise UnsupportedCall(
+            field, file_id, f"{_TEXT_FILE}; files of other servers are not fetched"
+        )
     head, comma, body = data.partition(",")
     media = head.removeprefix("data:").split(";")
     is_text = media[0].startswith("text/") or media[0] == "application/json"
     if not comma or not head.startswith("data:") or not is_text:
-        raise UnsupportedCall(place, name or head[:60], _TEXT_FILE)
+        raise UnsupportedCall(field, name or head[:60], _TEXT_FILE)
     try:
         text = base64.b64decode(body, validate=True).decode() if "base64" in media else body
     except (binascii.Error, ValueError) as error:
-        raise InvalidCall(f"{place}.file_data", name or head[:60], f"text ({error})") from error
+        raise InvalidCall(f"{field}.file_data", name or head[:60], f"text ({error})") from error
     return f"{name}\n{text}" if isinstance(name, str) and name else text

@@ -61,11 +61,11 @@ class Options:
     deadline: float | None = None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Options:
+    def of(cls, given: Mapping[str, Any]) -> Options:
         """Checked options. Raises InvalidCall for a name or value that is not allowed."""
         known = [item.name for item in fields(cls)]
-        values = dict(told)
-        for name, value in told.items():
+        values = dict(given)
+        for name, value in given.items():
             if name not in known:
                 raise InvalidCall(name, value, "one of " + ", ".join(known))
             kind, allowed = _TYPES[name]
@@ -87,10 +87,10 @@ class Options:
             "grammar": None if self.grammar is None else Grammar(self.grammar),
             "json_schema": None if schema is None else JsonSchema(schema, SPACED),
         }
-        told = {name: way for name, way in ways.items() if way is not None}
-        if len(told) > 1:
-            raise InvalidCall("constraint", sorted(told), "one of " + ", ".join(ways))
-        return next(iter(told.values()), None)
+        chosen = {name: way for name, way in ways.items() if way is not None}
+        if len(chosen) > 1:
+            raise InvalidCall("constraint", sorted(chosen), "one of " + ", ".join(ways))
+        return next(iter(chosen.values()), None)
 
 
 NAMES = frozenset(_TYPES)
@@ -105,13 +105,13 @@ def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None)
     given = rest.get("metadata")
     if not ours and given is None:
         return rest
-    told = {**_section(given), **_plain(ours)}
+    options = {**_section(given), **_plain(ours)}
     own = _section(default)
-    if CONSTRAINTS & told.keys():
+    if CONSTRAINTS & options.keys():
         own = {name: value for name, value in own.items() if name not in CONSTRAINTS}
-    if own or told:
-        Options.of({**own, **told})
-        given = {**(given or {}), KEY: {**own, **told}}
+    if own or options:
+        Options.of({**own, **options})
+        given = {**(given or {}), KEY: {**own, **options}}
     rest["metadata"] = {**(default or {}), **(given or {})}
     return rest
 
@@ -120,8 +120,8 @@ def found(extensions: Mapping[str, Any] | None) -> Options:
     """The options in a request's extensions, in `metadata` or beside it. Raises InvalidCall."""
     outer = extensions or {}
     inner = outer.get("metadata") or {}
-    told = {**_section(outer), **_section(inner)}
-    return Options.of(told)
+    options = {**_section(outer), **_section(inner)}
+    return Options.of(options)
 
 
 def _section(values: Any) -> Mapping[str, Any]:

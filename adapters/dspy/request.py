@@ -29,7 +29,7 @@ from ...core.api.protocol import (
 from ..common.tools import Invocation, ToolFormat, ToolSpec, check_tools
 from .options import Options
 from .patterns.schema import Writer
-from .patterns.spelling import Json, Unsayable
+from .patterns.spelling import Json, UnsupportedSchema
 from .patterns.texts import JSON_CHAR, LEAN_CHAR
 
 MOST_CALLS = 8  # tool calls of one answer
@@ -65,11 +65,11 @@ def tools_of(request: lm15.Request) -> tuple[ToolSpec, ...]:
 
 
 def sampling_of(request: lm15.Request, options: Options) -> Sampling:
-    """How tokens are chosen: what the request says, else as the door does by itself."""
+    """The sampling settings of the request, with the protocol's defaults."""
     config = request.config
     extensions = config.extensions or {}
     top_k = options.top_k if options.top_k is not None else config.top_k
-    told: dict[str, Any] = {
+    given: dict[str, Any] = {
         "temperature": config.temperature,
         "top_p": config.top_p,
         "top_k": top_k,
@@ -85,7 +85,7 @@ def sampling_of(request: lm15.Request, options: Options) -> Sampling:
         min_p=options.min_p,
         repetition_penalty=options.repetition_penalty,
         stop=config.stop,
-        **{name: value for name, value in told.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},
     )
 
 
@@ -104,10 +104,10 @@ def constraint_of(
 
 
 def _response_format(request: lm15.Request) -> Constraint | None:
-    told = request.config.response_format
-    if told is None:
+    given = request.config.response_format
+    if given is None:
         return None
-    schema = told["schema"] if told["type"] == "json_schema" else {"type": "object"}
+    schema = given["schema"] if given["type"] == "json_schema" else {"type": "object"}
     return JsonSchema(schema, SPACED)
 
 
@@ -124,8 +124,8 @@ def _tool_pattern(
         return None
     try:
         calls = "|".join(_tool_call(tool, form) for tool in callable_)
-    except Unsayable as error:
-        raise UnsupportedCall("tools", str(error), "tools whose arguments can be said") from error
+    except UnsupportedSchema as error:
+        raise UnsupportedCall("tools", str(error), "tools with supported arguments") from error
     one = f"(?:{calls})"
     most = 0 if choice.parallel is False else MOST_CALLS - 1
     several = f"{one}(?:{form.gap}{one}){{0,{most}}}"
@@ -135,12 +135,12 @@ def _tool_pattern(
 
 
 def _format_pattern(request: lm15.Request) -> str | None:
-    told = request.config.response_format
-    if told is None:
+    given = request.config.response_format
+    if given is None:
         return None
     try:
-        return Writer(told.get("schema", {"type": "object"}), _LINE).pattern()
-    except Unsayable:
+        return Writer(given.get("schema", {"type": "object"}), _LINE).pattern()
+    except UnsupportedSchema:
         return None
 
 
@@ -183,10 +183,10 @@ def _segments(parts: Any, tool_format: ToolFormat) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def _bias(told: Any) -> Mapping[int, float] | None:
-    if told is None:
+def _bias(given: Any) -> Mapping[int, float] | None:
+    if given is None:
         return None
     try:
-        return {int(token): float(bias) for token, bias in told.items()}
+        return {int(token): float(bias) for token, bias in given.items()}
     except (AttributeError, TypeError, ValueError):
-        raise InvalidCall("logit_bias", told, "a mapping of token ids to numbers") from None
+        raise InvalidCall("logit_bias", given, "a mapping of token ids to numbers") from None

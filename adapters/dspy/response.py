@@ -10,7 +10,7 @@ from typing import Any
 from dspy import lm15
 
 from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob
-from ..common.toolreader import Argued, Begun, Said, ToolReader, is_calling
+from ..common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader, is_calling
 
 _FINISHES: dict[str, lm15.FinishReason] = {"stop": "stop", "length": "length", "abort": "error"}
 
@@ -68,7 +68,7 @@ class Reading:
         yield lm15.StreamEndEvent(self._finish(output), self._usage(completion))
 
     def _deltas(self, text: str, is_last: bool = False) -> Iterator[Any]:
-        """Of text where there are no tools; else of text and calls, each a part of its own."""
+        """One text part without tools; otherwise a part for each text and each call."""
         if not self.names:
             if text:
                 self._part(0).text += text
@@ -76,19 +76,19 @@ class Reading:
             return
         for piece in self._reader.push(text, is_last):
             match piece:
-                case Said():
+                case TextPiece():
                     self._part(0).text += piece.text
                     yield lm15.TextDelta(piece.text, 0)
-                case Begun():
+                case CallStart():
                     part = self._part(piece.number + 1)
                     part.name = piece.name
                     yield lm15.ToolCallDelta("", piece.number + 1, part.id, piece.name)
-                case Argued():
+                case ArgumentsPiece():
                     self._part(piece.number + 1).text += piece.text
                     yield lm15.ToolCallDelta(piece.text, piece.number + 1)
 
-    def _part(self, place: int) -> _Part:
-        return self._parts.setdefault(place, _Part(f"call_{place}"))
+    def _part(self, index: int) -> _Part:
+        return self._parts.setdefault(index, _Part(f"call_{index}"))
 
     def _finish(self, output: Output) -> lm15.FinishReason:
         num_calls = sum(bool(part.name) for part in self._parts.values())
@@ -128,7 +128,7 @@ def _arguments(text: str) -> dict[str, Any]:
 
 
 def _logprobs(scores: Iterable[TokenLogprob]) -> tuple[lm15.TokenLogprob, ...]:
-    """Tokens by their ids: the door does not tell the text of each."""
+    """Tokens by their ids: the protocol has no text for each."""
     return tuple(
         lm15.TokenLogprob(
             "",

@@ -41,7 +41,7 @@ _SECRETS = ("api_key",)
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestContext:
     """A request on its way. is_derived: its constraint follows from the signature, so that the
     request can do without where the runtime refuses it."""
 
@@ -86,7 +86,7 @@ class Runtime:
         self._tool_format: ToolFormat | None = None
 
     def connection(self) -> Connection:
-        """The running backend, started anew if it was closed and has a name."""
+        """The running backend, started again if it was closed and has a name."""
         if isinstance(self.where, str | Path):
             return shared(self.where, **self.settings)
         return self._held
@@ -117,7 +117,7 @@ class Runtime:
             "settings": settings,
         }
 
-    def ask(self, request: lm15.Request, *, stream: bool = False) -> Asked:
+    def ask(self, request: lm15.Request, *, stream: bool = False) -> RequestContext:
         """Send a request, or take the next answer of its fork. Raises InvalidCall and its kin."""
         running = current()
         options = found(request.config.extensions)
@@ -137,18 +137,18 @@ class Runtime:
             index,
             call.sampling.logprobs is not None,
         )
-        return Asked(call, reply, reading, running, is_derived)
+        return RequestContext(call, reply, reading, running, is_derived)
 
-    def gives_way(self, asked: Asked, error: BaseException) -> bool:
-        """Whether the request can be asked again without its constraint, because that was refused
+    def recover(self, context: RequestContext, error: BaseException) -> bool:
+        """Whether the request can be repeated without its constraint, because that was refused
         and nobody but the signature has asked for it."""
-        if asked.running is not None:
-            asked.running.forget()
+        if context.running is not None:
+            context.running.forget()
         is_its = isinstance(error, InvalidCall) and error.field == "regex"
-        if not (asked.is_derived and is_its):
+        if not (context.is_derived and is_its):
             return False
-        assert isinstance(asked.call.constraint, Regex)
-        self._refused.add(asked.call.constraint.pattern)
+        assert isinstance(context.call.constraint, Regex)
+        self._refused.add(context.call.constraint.pattern)
         _log.warning("answers are not constrained to their signature: %s", error)
         return True
 
@@ -162,19 +162,19 @@ class Runtime:
             if len(self._planted) > MOST_ROOTS:
                 self._planted.popitem(last=False)
 
-    def answered(self, asked: Asked) -> None:
+    def note_answer(self, context: RequestContext) -> None:
         """A call has ended: where programs have come back to prompts of its root within one run,
         its prompt stays pinned until this run ends."""
-        run, hint = current_run(), asked.call.hint
-        if run is None or hint is None or asked.reading.index:
+        run, hint = current_run(), context.call.hint
+        if run is None or hint is None or context.reading.index:
             return
-        if run.comes_back(asked.call):
+        if run.comes_back(context.call):
             with self._lock:
                 self._returned[hint.root] = None
                 if len(self._returned) > MOST_ROOTS:
                     self._returned.popitem(last=False)
         if hint.root in self._returned:
-            run.keep(asked.reply, self.connection().prefixes)
+            run.keep(context.reply, self.connection().prefixes)
 
     def _pattern(self, running: Running | None, options: Options) -> str | None:
         if running is None or running.formatted is None:
@@ -229,18 +229,18 @@ class Runtime:
         return ForkHint(f"dspy-{digest}", None, end)
 
     def _format(self) -> ToolFormat:
-        """How this model writes tool calls; asked of it once."""
+        """How this model writes tool calls; the model is queried once."""
         if self._tool_format is None:
             try:
                 reply = self.connection().backend.submit(ToolFormat.question())
-                self._tool_format = ToolFormat.told(reply.result())
+                self._tool_format = ToolFormat.of_answer(reply.result())
             except UnsupportedCall:  # it scores no options
                 self._tool_format = ToolFormat()
         return self._tool_format
 
 
 def _check(timeout: float | None, settings: Mapping[str, Any] | None) -> None:
-    """Raise InvalidCall for what would otherwise be told of a call, by another name."""
+    """Raise InvalidCall for settings whose errors a call would report by another name."""
     is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
     if timeout is not None and not (is_number and timeout > 0):
         raise InvalidCall("timeout", timeout, "a number of seconds > 0, or None")

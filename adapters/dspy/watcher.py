@@ -34,8 +34,8 @@ class Watcher(BaseCallback):  # type: ignore[misc]
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """A run begins with its outermost module, unless that asks once only."""
         if isinstance(instance, dspy.Predict):  # DSPy drops it where tools are called in text
-            told = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
-            _choice.set(told.get("tool_choice"))
+            keywords = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
+            _choice.set(keywords.get("tool_choice"))
         else:
             run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
 
@@ -51,11 +51,11 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         agent = agent_in(signature, dspy.settings.caller_modules or ())
         given = _argument(inputs, "inputs", 2) or {}
         tools, is_demanded = chosen(tools_in(signature, given), _choice.get())
-        begun = Formatted(call_id, instance, signature, tools=tools, is_demanded=is_demanded)
+        opened = Formatted(call_id, instance, signature, tools=tools, is_demanded=is_demanded)
         if agent is not None:
             demos = _argument(inputs, "demos", 1) or ()
-            begun = replace(begun, agent=agent, demos=demos, inputs=given)
-        format_begins(begun)
+            opened = replace(opened, agent=agent, demos=demos, inputs=given)
+        format_begins(opened)
 
     def on_adapter_format_end(
         self, call_id: str, outputs: Any, exception: BaseException | None = None
@@ -67,9 +67,9 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         self, call_id: str, outputs: Any, exception: BaseException | None = None
     ) -> None:
         """Remember what an agent wants done next."""
-        run, asked = current_run(), last_formatted()
-        if run is not None and asked is not None and asked.agent and outputs is not None:
-            run.step = Step(asked, outputs)
+        run, formatted = current_run(), last_formatted()
+        if run is not None and formatted is not None and formatted.agent and outputs is not None:
+            run.step = Step(formatted, outputs)
 
     def on_tool_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
         """An agent waits for a tool."""
@@ -142,13 +142,13 @@ def plant(program: dspy.Module, num_examples: int | None = None) -> None:
                 engine.runtime.plant(chat, num_examples, getattr(lm, "namespace", ""))
 
 
-def _argument(inputs: dict[str, Any], name: str, place: int = 0) -> Any:
+def _argument(inputs: dict[str, Any], name: str, index: int = 0) -> Any:
     """An argument of a call, None where it has none such; of a method that a subclass inherits DSPy
     tells `args` and `kwargs`."""
     if name in inputs:
         return inputs[name]
     args = inputs.get("args", ())
-    return args[place] if len(args) > place else inputs.get("kwargs", {}).get(name)
+    return args[index] if len(args) > index else inputs.get("kwargs", {}).get(name)
 
 
 def _beginning(adapter: dspy.Adapter, predictor: dspy.Predict) -> Chat | None:

@@ -53,8 +53,8 @@ def opening_of(node: ToolCallNode) -> GrammarNode:
 
 def called(node: ToolCallNode, text: str) -> Tool | None:
     """The tool whose call begins with just this text."""
-    begun = (tool for name, tool in node.tools.items() if _opening(name, tool) == text)
-    return next(begun, None)
+    started = (tool for name, tool in node.tools.items() if _opening(name, tool) == text)
+    return next(started, None)
 
 
 def rest_of(tool: Tool, limit: int) -> GrammarNode:
@@ -62,19 +62,23 @@ def rest_of(tool: Tool, limit: int) -> GrammarNode:
     if not isinstance(tool.tool, CustomTool):
         arguments: GrammarNode = json_grammar(schema=tool.tool.get_schema(), max_tokens=limit)
         return LiteralNode(" ") + arguments + "}</tool_call>"
-    said = tool.tool.format
-    body = RegexNode(said.definition) if said.syntax == "regex" else _lark(said.definition)
+    tool_format = tool.tool.format
+    body = (
+        RegexNode(tool_format.definition)
+        if tool_format.syntax == "regex"
+        else _lark(tool_format.definition)
+    )
     return token_limit(body, limit) + "</tool>"
 
 
 def check_whole(tool: Tool, rest: str, num_tokens: int, limit: int) -> None:
-    """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are no JSON, or,
-    in a grammar of their own, have all the tokens that they may."""
+    """Raise CallTooLarge for the rest of a call whose arguments were cut off: they are not JSON,
+    or, in a grammar of their own, have all the tokens that they may."""
     if isinstance(tool.tool, CustomTool):
-        is_cut = num_tokens > limit
+        is_truncated = num_tokens > limit
     else:
-        is_cut = not _is_json(rest.removesuffix("}</tool_call>"))
-    if is_cut:
+        is_truncated = not _is_json(rest.removesuffix("}</tool_call>"))
+    if is_truncated:
         allowed = f"arguments that end within {limit} tokens, as far as the context holds them"
         raise CallTooLarge(f"call of {tool.name}", rest, allowed)
 
@@ -83,9 +87,9 @@ def result_of(node: ToolCallNode, text: str) -> Result | None:
     """Call the tool that a text asks for; None where it asks for none. What the tool raises is its
     answer, as Guidance words it."""
     if found := _FUNCTION.fullmatch(text):
-        asked = json.loads(found[1])
-        name = asked["name"]
-        answer = node.tools[name].call(**asked["arguments"])
+        call = json.loads(found[1])
+        name = call["name"]
+        answer = node.tools[name].call(**call["arguments"])
     elif found := _CUSTOM.fullmatch(text):
         name = found[1]
         answer = node.tools[name].call(found[2])

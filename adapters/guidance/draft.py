@@ -1,4 +1,4 @@
-"""One call of ours, read as the tokens that a parser wants next.
+"""One call to the runtime, read as the tokens that a parser wants next.
 
 It knows calls and replies, and nothing of Guidance.
 """
@@ -18,7 +18,7 @@ class Draft:
     """The answer to a call, as it comes in, from a place in the text on.
 
     start: number of bytes before it. spell: the bytes of a token. encode: tokens of bytes; a stream
-    under a constraint tells its tokens at its end only, and its text at once. most: only so many
+    under a constraint gives its tokens at its end only, and its text at once. most: only so many
     tokens of it are used; None: all.
     """
 
@@ -47,12 +47,12 @@ class Draft:
             self._read()
         if len(self._data) <= size or not self._data.startswith(written):
             return None
-        place = bisect_right(self._ends, size) - 1
-        if self._most is not None and place >= self._most:
+        index = bisect_right(self._ends, size) - 1
+        if self._most is not None and index >= self._most:
             return None
-        if self._ends[place] < size:
-            return bytes(self._data[size : self._ends[place + 1]])
-        return self._ids[place], self._logprobs[place] if self._logprobs else None
+        if self._ends[index] < size:
+            return bytes(self._data[size : self._ends[index + 1]])
+        return self._ids[index], self._logprobs[index] if self._logprobs else None
 
     def close(self) -> None:
         """End the call, if it has not ended."""

@@ -28,11 +28,11 @@ from .loop import Loop, Part
 from .prompts import prompt_of
 from .state import ForkrootState
 from .tokens import FolderTokenizer
-from .writer import Drawn, Writer
+from .writer import Sampled, Writer
 
 TOP_K = 5
-_ASKED = ("get_logits", "get_next_token_with_top_k")
-MOST_RIVALS = 64
+_OVERRIDDEN = ("get_logits", "get_next_token_with_top_k")
+MAX_TOP_LOGPROBS = 64
 
 
 class ForkrootEngine(Engine):
@@ -99,7 +99,7 @@ class ForkrootEngine(Engine):
         """Whether somebody looks at single tokens: they come with their probabilities, or what
         Guidance's loop asks an engine was given another meaning."""
         given = {**vars(type(self)), **vars(self)}
-        is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _ASKED)
+        is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _OVERRIDDEN)
         return bool(self._enable_token_probabilities) or not is_ours
 
     def run(
@@ -114,7 +114,7 @@ class ForkrootEngine(Engine):
 
         Raises the typed errors of calls.
         """
-        parser, route = self.grammars.begun(node)
+        parser, route = self.grammars.start(node)
         writer = self._writer_of(route, state.prompt, is_watched)
         loop = Loop(parser, self.tokenizer, writer, params)
         try:
@@ -142,7 +142,7 @@ class ForkrootEngine(Engine):
     ) -> LogitsOutput:
         """The log-probabilities of the likeliest tokens after these; of all others, minus infinity.
 
-        Guidance's loop does not need them: its tokens are drawn by the runtime.
+        Guidance's loop does not need them: its tokens are sampled by the runtime.
         """
         size = len(token_ids)
         if self._writer is not None:
@@ -154,7 +154,7 @@ class ForkrootEngine(Engine):
             }
         call = Call(
             prompt_of(token_ids, self.tokenizer),
-            Sampling(max_tokens=1, temperature=0, logprobs=MOST_RIVALS),
+            Sampling(max_tokens=1, temperature=0, logprobs=MAX_TOP_LOGPROBS),
             namespace=self.namespace,
         )
         found = self.connection.prefixes.submit(call).result()
@@ -174,32 +174,32 @@ class ForkrootEngine(Engine):
         compute_unmasked_probs: bool,
         sampling_params: SamplingParams | None,
     ) -> GenTokenExtra:
-        """The next token, drawn by the runtime. As Guidance's own for whoever calls it alone."""
+        """The next token, sampled by the runtime; for callers of Guidance's engine interface."""
         if self._writer is None:
             found: GenTokenExtra = super().get_next_token_with_top_k(
                 *(logits, logits_lat_ms, token_ids, mask, temperature),
                 *(k, compute_unmasked_probs, sampling_params),
             )
             return found
-        drawn = self._writer.draw(token_ids, mask, temperature, dict(sampling_params or {}))
-        return self._token(drawn, mask, k)
+        sampled = self._writer.sample(token_ids, mask, temperature, dict(sampling_params or {}))
+        return self._token(sampled, mask, k)
 
-    def _token(self, drawn: Drawn, mask: bytes | None, k: int) -> GenTokenExtra:
-        top = drawn.logprob.top[:k] if drawn.logprob is not None else ()
+    def _token(self, sampled: Sampled, mask: bytes | None, k: int) -> GenTokenExtra:
+        top = sampled.logprob.top[:k] if sampled.logprob is not None else ()
         return GenTokenExtra(
-            token_id=drawn.id,
-            prob=exp(drawn.logprob.logprob) if drawn.logprob is not None else nan,
-            bytes=self.tokenizer.decode([drawn.id]),
+            token_id=sampled.id,
+            prob=exp(sampled.logprob.logprob) if sampled.logprob is not None else nan,
+            bytes=self.tokenizer.decode([sampled.id]),
             is_generated=True,
-            top_k=self._rivals(drawn, top, mask),
+            top_k=self._top_tokens(sampled, top, mask),
         )
 
-    def _rivals(
-        self, drawn: Drawn, top: Sequence[tuple[int, float]], mask: bytes | None
+    def _top_tokens(
+        self, sampled: Sampled, top: Sequence[tuple[int, float]], mask: bytes | None
     ) -> list[GenToken]:
-        """The likeliest tokens, and the drawn one among them or after them."""
+        """The likeliest tokens, and the sampled one among them or after them."""
         logprobs = dict(top)
-        logprobs.setdefault(drawn.id, nan if drawn.logprob is None else drawn.logprob.logprob)
+        logprobs.setdefault(sampled.id, nan if sampled.logprob is None else sampled.logprob.logprob)
         return [
             GenToken(
                 token_id=token,

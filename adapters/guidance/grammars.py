@@ -37,7 +37,7 @@ class Grammars:
         self._lock = threading.Lock()
         self._known: OrderedDict[str, Grammar] = OrderedDict()
 
-    def begun(self, node: GrammarNode) -> tuple[Any, Route]:
+    def start(self, node: GrammarNode) -> tuple[Any, Route]:
         """A parser of its own at the start of a grammar, and the steps of it. Raises ValueError for
         a grammar that is not sound."""
         source = node.ll_grammar()

@@ -53,8 +53,8 @@ class ForkrootInterpreter(EngineInterpreter):
             self.state.node = None
 
     def _run(self, node: GrammarNode, params: Any) -> Iterator[OutputAttr]:
-        """A grammar whose tokens nobody looks at: what is forced at its beginning becomes a part of
-        the prompt, and all text that was drawn comes out at once, unless it is streamed."""
+        """A grammar whose single tokens are not inspected: text that is forced at its beginning
+        becomes a part of the prompt; generated text comes out at once, unless it is streamed."""
         state, tokenizer = self.state, self.engine.tokenizer
         lead, rest = led_by(node, tokenizer, state.prompt)
         if lead:
@@ -94,7 +94,7 @@ class ForkrootInterpreter(EngineInterpreter):
             yield from self._finish(tool, **kwargs)
         result = result_of(node, self.state.prompt[start:])
         if result is not None:
-            text = self._told(result)
+            text = self._rendered(result)
             yield from self.run(text_to_grammar(self.engine.tokenizer, text), **kwargs)
 
     def image_blob(self, node: ImageBlob, **kwargs: Any) -> Iterator[OutputAttr]:
@@ -113,7 +113,7 @@ class ForkrootInterpreter(EngineInterpreter):
     def _num_tokens(self, text: str) -> int:
         return len(self.engine.tokenizer.encode(text.encode()))
 
-    def _told(self, result: Result) -> str:
+    def _rendered(self, result: Result) -> str:
         """A tool's answer as the model reads it: a message of its own in a chat."""
         if self.state.active_role is None:
             return f"\n<tool_result={result.tool}>{result.text}</tool_result>"

@@ -1,4 +1,4 @@
-"""Guidance's loop, for programs whose tokens nobody looks at one by one: its own parser, asked in
+"""Guidance's loop, for programs that do not inspect single tokens: its own parser, asked in
 the thread of the program, and tokens that our runtime draws.
 
 What a program gets is what Guidance's own loop would give: text, captures and usage. It writes no
@@ -38,7 +38,7 @@ class Part(NamedTuple):
 
     data: bytes
     captures: list[Capture]
-    is_drawn: bool
+    is_sampled: bool
 
 
 class Loop:
@@ -64,31 +64,31 @@ class Loop:
         TokenParserException where the parser gives up."""
         parser = self._parser
         tokens = self._begin(prompt)
-        sizes, num_forced, is_drawn = list[int](), 0, False
+        sizes, num_ff_tokens, is_sampled = list[int](), 0, False
         while True:
-            mask, said = self._masked()
-            yield Part(*_read(said["progress"]), is_drawn)
-            if said["stop"]:
+            mask, result = self._masked()
+            yield Part(*_read(result["progress"]), is_sampled)
+            if result["stop"]:
                 break
             sizes.append(len(tokens))
-            token = self._drawn(tokens, mask, said["temperature"])
-            num_back, forced = parser.commit_token(token)
+            token = self._sampled(tokens, mask, result["temperature"])
+            num_back, ff_tokens = parser.commit_token(token)
             del tokens[len(tokens) - num_back :]
-            tokens += forced
-            num_forced += len(forced) - (not num_back and forced[:1] == [token])
-            is_drawn = True
+            tokens += ff_tokens
+            num_ff_tokens += len(ff_tokens) - (not num_back and ff_tokens[:1] == [token])
+            is_sampled = True
         if parser.stop_reason() not in _ENDS:
             raise TokenParserException(f"Unexpected stop reason: {parser.stop_reason()}")
-        self._count(sizes, num_forced)
+        self._count(sizes, num_ff_tokens)
 
-    def _count(self, sizes: list[int], num_forced: int) -> None:
+    def _count(self, sizes: list[int], num_ff_tokens: int) -> None:
         """Usage as Guidance's own loop counts it. sizes: of the text before each draw, in
         tokens."""
         self.usage = TokenUsage(
             input_tokens=sum(sizes),
             cached_input_tokens=sum(min(a, b - 1) for a, b in pairwise([0, *sizes])),
             forward_passes=len(sizes),
-            ff_tokens=num_forced,
+            ff_tokens=num_ff_tokens,
             mask_times_ms=self._mask_times,
             mask_overheads_ms=self._mask_times,
             ttfm_ms=self._first_mask,
@@ -108,17 +108,17 @@ class Loop:
 
     def _masked(self) -> tuple[bytes, dict[str, Any]]:
         started = monotonic()
-        mask, said = self._parser.compute_mask()
+        mask, result = self._parser.compute_mask()
         self._mask_times.append((monotonic() - started) * 1000)
         self._first_mask = self._first_mask or self._elapsed()
-        return mask, json.loads(said)
+        return mask, json.loads(result)
 
-    def _drawn(self, tokens: list[int], mask: bytes, temperature: float) -> int:
+    def _sampled(self, tokens: list[int], mask: bytes, temperature: float) -> int:
         """The next token. Where the text may end any token may be drawn, and those that the grammar
         does not allow end it."""
         may_end = self._parser.is_accepting()
         allowed = None if may_end else mask
-        token = self._writer.draw(tokens, allowed, temperature, self._params).id
+        token = self._writer.sample(tokens, allowed, temperature, self._params).id
         self._first_token = self._first_token or self._elapsed()
         return token if mask[token] else self._tokenizer.eos_token_id
 
@@ -127,7 +127,7 @@ class Loop:
 
 
 def _read(progress: list[dict[str, Any]]) -> tuple[bytes, list[Capture]]:
-    """The text and the captures of a step, as the parser tells of them."""
+    """The text and the captures of a step, as the parser returns them."""
     data, captures = b"", list[Capture]()
     for item in progress:
         if item["object"] == "text":

@@ -15,7 +15,7 @@ from guidance.models import Model
 
 from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner
 from ...core.api.protocol import Backend, InvalidCall, Usage
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
 from .engine import ForkrootEngine
 from .interpreter import ForkrootInterpreter
@@ -23,7 +23,7 @@ from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")
-_PLACES = (
+_OTHER_PLACES = (
     KeywordOwner(_OF_GEN, "{name} is given in a program: gen(..., {name}=...)"),
     KeywordOwner(
         tuple(SamplingParams.__annotations__),
@@ -38,9 +38,9 @@ _ALLOWED = f"{', '.join(_OWN)}, and settings of the runtime as `forkroot.connect
 class Forkroot(Model):
     """A Guidance model on our runtime. Copies of it, in any threads, share that runtime.
 
-    where: a folder, "tiny", the URL of a server of ours, or a backend. Everything that runs by one
+    where: a folder, "tiny", the URL of a forkroot server, or a backend. Everything that runs by one
       name in a process shares one runtime. `model` is taken for it where it is not given.
-    tokenizer: the folder of the checkpoint's tokenizer, where `where` is no folder.
+    tokenizer: the folder of the checkpoint's tokenizer, if `where` is not a folder.
     echo: show what is generated, with probabilities, as Guidance's other models do in notebooks.
     chat_template, sampling_params: as for `guidance.models.Transformers`.
     namespace: programs of different namespaces never share a cached token.
@@ -61,7 +61,7 @@ class Forkroot(Model):
         settings: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
-        settings = _together(settings, others)
+        settings = _with_settings(settings, others)
         where = where if where is not None else unnamed() if model is None else model
         _check(where, settings)
         folder = _folder(tokenizer)
@@ -90,7 +90,7 @@ class Forkroot(Model):
         return state.used if isinstance(state, ForkrootState) else Usage()
 
 
-def _together(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
+def _with_settings(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the runtime, however they are given. Raises InvalidCall."""
     if not isinstance(settings, Mapping | None):
         raise InvalidCall("settings", settings, "a mapping of the runtime's settings, or None")
@@ -101,12 +101,12 @@ def _together(settings: Any, others: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check(where: Any, settings: Mapping[str, Any]) -> None:
-    """Raise InvalidCall for what is no setting of a runtime of ours, but has its place elsewhere or
-    is nearly one; what is like nothing is for the runtime to refuse, or for a plugin to know."""
+    """Raise InvalidCall for what is not a setting of a runtime of ours, but has its place elsewhere
+    or is nearly one; what is like nothing is for the runtime to refuse, or for a plugin to know."""
     if not (is_known(where) or is_url(where)):
         return
     for name, value in settings.items():
-        near = "" if name in _KNOWN else hint(name, _KNOWN, *_PLACES)
+        near = "" if name in _KNOWN else suggestion(name, _KNOWN, *_OTHER_PLACES)
         if near:
             raise InvalidCall(name, value, f"{_ALLOWED}{near}")
 

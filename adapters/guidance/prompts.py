@@ -1,4 +1,4 @@
-"""Tokens of Guidance's parser as a prompt of ours."""
+"""Tokens of Guidance's parser as a prompt of the protocol."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ def tokenizer_folder(where: object, model: str, revision: str | None = None) -> 
     """The folder with the tokenizer of a runtime.
 
     where: what the runtime was asked for by, and the revision of a hub model; model: how it calls
-    itself. Raises InvalidModel where that is no folder, hub model in the cache, or embedded model.
+    itself. Raises InvalidModel where that is not a folder, hub model in the cache, or embedded
+    model.
     """
     if isinstance(where, str | Path) and Path(where).is_dir():
         return Path(where)

@@ -1,10 +1,10 @@
 """Answers the one question of Guidance's loop: which token comes next, under this mask?
 
-Most answers come out of a draft: a call of ours that has gone ahead, under as much of the grammar
+Most answers come from a draft: a call that has gone ahead, under as much of the grammar
 as one call can be asked for. Where there is none, or it went another way than the parser, one token
-is drawn under the very mask. So the distribution is that of Guidance's own engines, whatever the
+is sampled under the very mask. So the distribution is that of Guidance's own engines, whatever the
 drafts were; only the number of calls depends on them. One thing differs: where forced text lies
-between what is drawn, a draft's tokens are those of the runtime, which may join the two.
+between sampled tokens, a draft's tokens are those of the runtime, which may join the two.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ...core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from .asking import after, sampling_of
 from .draft import Draft
 from .grammar.patterns import pattern_until
 from .grammar.plan import Plan, Step
 from .prompts import prompt_of
+from .sampling import after, sampling_of
 from .tokens import FolderTokenizer
 
 BIAS = 100.0  # the most that a call may ask for
@@ -47,8 +47,8 @@ Allowed = bytes | None
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """A token, with its log-probability and best rivals where these were asked for."""
+class Sampled:
+    """A token, with its log-probability and the top alternatives where these were requested."""
 
     id: int
     logprob: TokenLogprob | None = None
@@ -58,7 +58,7 @@ class Writer:
     """Draws the tokens of one grammar.
 
     submit: takes a call. tokenizer: Guidance's view of the runtime's. prompt: the text before the
-    grammar. num_logprobs: None: log-probabilities are not asked for. is_watched: tokens are wanted
+    grammar. num_logprobs: None: log-probabilities are not requested. is_watched: tokens are wanted
     as soon as they are there.
     """
 
@@ -82,31 +82,31 @@ class Writer:
         self._is_watched = is_watched
         self._draft: Draft | None = None
         self._drafted: Sampling | None = None
-        self._said: tuple[float, Mapping[str, Any]] | None = None
+        self._last_settings: tuple[float, Mapping[str, Any]] | None = None
         self._settings = Sampling()
         self._ids: list[int] = []
         self._data = b""
-        self._last = self._num_drawn = self._num_before = 0
+        self._last = self._num_sampled = self._num_before = 0
         self._replies: list[Reply] = []
 
-    def draw(
+    def sample(
         self, tokens: list[int], allowed: Allowed, temperature: float, params: Mapping[str, Any]
-    ) -> Drawn:
+    ) -> Sampled:
         """The token after these, which may be any that the mask allows (a byte for each token, 0:
         not allowed); None: any at all. Raises the typed error of a call."""
-        if self._said != (temperature, params):
+        if self._last_settings != (temperature, params):
             self._settings = sampling_of(temperature, params)
-            self._said = temperature, params
+            self._last_settings = temperature, params
         try:
-            return self._drawn(tokens, allowed)
+            return self._sampled(tokens, allowed)
         except CallTooLarge as error:
-            if not self._num_drawn:
+            if not self._num_sampled:
                 raise
             allowed_values = "an answer that ends within the context: a stop, a pattern, max_tokens"
-            value = f"{self._num_drawn} tokens"
+            value = f"{self._num_sampled} tokens"
             raise CallTooLarge("answer", value, f"{allowed_values} ({error})") from error
 
-    def _drawn(self, tokens: list[int], allowed: Allowed) -> Drawn:
+    def _sampled(self, tokens: list[int], allowed: Allowed) -> Sampled:
         written = self._written(tokens)
         found = self._continued(written, allowed)
         if found is None:
@@ -115,16 +115,16 @@ class Writer:
         if found is None:
             found = self._single(tokens, allowed)
         self._last = len(written)
-        self._num_drawn += 1
+        self._num_sampled += 1
         return found
 
     def close(self) -> Usage:
         """End what still runs. What the first call used, whose prompt is all that was there before,
-        and how many tokens were drawn."""
+        and how many tokens were sampled."""
         self._drop()
         with suppress(ForkrootError):
             used = self._replies[0].result().usage if self._replies else Usage()
-            return replace(used, completion_tokens=self._num_drawn)
+            return replace(used, completion_tokens=self._num_sampled)
         return Usage()
 
     @property
@@ -134,7 +134,7 @@ class Writer:
 
     # --- drafts ------------------------------------------------------------------------------
 
-    def _continued(self, written: bytes, allowed: Allowed) -> Drawn | None:
+    def _continued(self, written: bytes, allowed: Allowed) -> Sampled | None:
         """The next token of the draft, if it has one that may stand here."""
         draft = self._draft
         if draft is None:
@@ -146,7 +146,7 @@ class Writer:
             self._drop()
         return found
 
-    def _judged(self, draft: Draft, written: bytes, allowed: Allowed) -> Drawn | None:
+    def _judged(self, draft: Draft, written: bytes, allowed: Allowed) -> Sampled | None:
         try:
             after = draft.after(written)
         except (InvalidCall, UnsupportedCall):
@@ -160,19 +160,19 @@ class Writer:
             return self._part(after, allowed)
         token, logprob = after
         if allowed is not None:
-            return Drawn(token, logprob) if allowed[token] else None
+            return Sampled(token, logprob) if allowed[token] else None
         if not draft.is_masked:
-            return Drawn(token, logprob)
+            return Sampled(token, logprob)
         if self._settings.temperature or logprob is None or not logprob.top:
-            return None  # drawn under a mask where there is none
+            return None  # sampled under a mask where there is none
         best, value = logprob.top[0]
-        return Drawn(best, TokenLogprob(best, value, logprob.top))
+        return Sampled(best, TokenLogprob(best, value, logprob.top))
 
-    def _part(self, data: bytes, allowed: Allowed) -> Drawn | None:
+    def _part(self, data: bytes, allowed: Allowed) -> Sampled | None:
         """A token that begins what is left of another."""
         for token in self._tokenizer.encode(data)[:1]:
             if allowed is None or allowed[token]:
-                return Drawn(token)
+                return Sampled(token)
         return None
 
     def _drop(self) -> None:
@@ -181,7 +181,7 @@ class Writer:
         self._draft = None
 
     def _forget(self, reply: Reply) -> None:
-        """A constraint that the runtime does not take: it is not asked for again."""
+        """A constraint that the runtime refuses: it is not tried again."""
         self._replies.remove(reply)
         if reply.call.constraint is not None:
             self._plan.route.refuse(reply.call.constraint)
@@ -191,9 +191,9 @@ class Writer:
         start = len(self._prompt)
         step = self._plan.step(written[start:], max(0, self._last - start))
         if step is None or not step.is_rest:
-            self._num_before = self._num_drawn
+            self._num_before = self._num_sampled
         elif step.max_tokens is not None:
-            num_left = step.max_tokens - (self._num_drawn - self._num_before)
+            num_left = step.max_tokens - (self._num_sampled - self._num_before)
             step = replace(step, max_tokens=max(LEAST_REST, num_left))
         self._drafted = self._settings
         if step is not None and not (step.is_open and self._settings.temperature):
@@ -207,17 +207,19 @@ class Writer:
     def _constrained(self, tokens: list[int], step: Step) -> bool:
         """Ask for a step of the plan, from where it begins; False where that is refused."""
         begin = len(self._prompt) + step.start
-        head, pending = self._cut(tokens, begin)
+        head, pending = self._split(tokens, begin)
         num_logprobs, most = self._num_logprobs, None
         max_tokens = step.max_tokens
         if step.is_open:
             most = MOST_AHEAD if max_tokens is None else min(MOST_AHEAD, max_tokens)
             num_logprobs, max_tokens = max(1, num_logprobs or 0), most + MOST_OPEN - MOST_AHEAD
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        for said in step.constraints:
-            constraint = after(said, pending)
+        for candidate in step.constraints:
+            constraint = after(candidate, pending)
             is_streamed = self._is_watched and not step.is_open
-            if constraint is not None and self._asked(head, sampling, constraint, is_streamed):
+            if constraint is not None and self._try_constraint(
+                head, sampling, constraint, is_streamed
+            ):
                 self._follow(self._replies[-1], begin - len(pending), most)
                 return True
         return False
@@ -230,7 +232,7 @@ class Writer:
         head, pending, start = tokens, b"", len(written)
         begin, lead = len(self._prompt) + step.start, step.lead.encode()
         if begin + len(lead) > len(written):
-            head, pending = self._cut(tokens, begin)
+            head, pending = self._split(tokens, begin)
             start = begin - len(pending)
             pending += lead
         constraint = None if pattern is None else after(Regex(pattern), pending)
@@ -244,7 +246,9 @@ class Writer:
             most += len(self._tokenizer.encode(pending))
             max_tokens = most + LONGEST_END
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        if not self._asked(head, sampling, constraint, self._is_watched and not step.is_open):
+        if not self._try_constraint(
+            head, sampling, constraint, self._is_watched and not step.is_open
+        ):
             return False
         self._follow(self._replies[-1], start, most)
         return True
@@ -257,10 +261,10 @@ class Writer:
             return None
         return pattern_until(step.stop)
 
-    def _asked(
+    def _try_constraint(
         self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
     ) -> bool:
-        """Call for a constraint; False where it is refused, now or before."""
+        """Submit a call with this constraint; False if it is refused, now or before."""
         if self._plan.route.is_refused(constraint):
             return False
         reply = self._call(head, sampling, constraint, is_streamed)
@@ -295,7 +299,7 @@ class Writer:
 
     # --- single tokens -----------------------------------------------------------------------
 
-    def _single(self, tokens: list[int], allowed: Allowed) -> Drawn:
+    def _single(self, tokens: list[int], allowed: Allowed) -> Sampled:
         """One token, drawn under the mask."""
         bias: dict[int, float] = {}
         if allowed is not None:
@@ -307,7 +311,7 @@ class Writer:
             self._settings, max_tokens=1, logit_bias=bias, logprobs=self._num_logprobs
         )
         output = self._call(tokens, sampling, None).result().outputs[0]
-        return Drawn(output.ids[0], output.logprobs[0] if output.logprobs else None)
+        return Sampled(output.ids[0], output.logprobs[0] if output.logprobs else None)
 
     # --- calls -------------------------------------------------------------------------------
 
@@ -344,7 +348,7 @@ class Writer:
         self._ids = tokens.copy()
         return self._data
 
-    def _cut(self, tokens: list[int], end: int) -> tuple[list[int], bytes]:
+    def _split(self, tokens: list[int], end: int) -> tuple[list[int], bytes]:
         """The tokens that lie before this byte, and the bytes between them and it."""
         data = self._data
         size, num_back = len(data), 0

@@ -24,10 +24,10 @@ def groups(calls: Sequence[Call], least: int) -> Iterator[Group]:
     """Every call that shares at least `least` characters with another, in the group with which it
     shares the most; a group within a group shares as many more. Shorter beginnings come first."""
     spaces: dict[str, list[int]] = {}
-    for place, call in enumerate(calls):
-        spaces.setdefault(call.namespace, []).append(place)
-    for places in spaces.values():
-        found = sorted(((Outline.of(calls[place].prompt), place) for place in places), key=_text)
+    for index, call in enumerate(calls):
+        spaces.setdefault(call.namespace, []).append(index)
+    for indices in spaces.values():
+        found = sorted(((Outline.of(calls[index].prompt), index) for index in indices), key=_text)
         for ranks, length in _nested([outline.text for outline, _ in found], least):
             members = tuple(sorted(found[rank][1] for rank in ranks))
             yield Group(members, found[ranks[0]][0], length)

@@ -47,26 +47,26 @@ class Outline:
         """How many leading messages or segments lie in the first `length` characters."""
         return max(0, bisect_right(self.ends, length) - 1)
 
-    def told_len(self, length: int) -> int:
-        """Characters of these, of the head, and of the opening of the message after them."""
+    def hintable_len(self, length: int) -> int:
+        """The longest prefix up to `length` that ends where a hint can end, in characters."""
         count = self.num_whole(length)
-        told_len = self.ends[count] + self._opening_len(count)
-        return told_len if told_len <= length else self.ends[count]
+        hintable_len = self.ends[count] + self._opening_len(count)
+        return hintable_len if hintable_len <= length else self.ends[count]
 
-    def is_told(self, length: int) -> bool:
+    def is_hintable(self, length: int) -> bool:
         """Whether a hint can say where the first `length` characters end."""
-        return self.num_whole(length) > 0 and self.told_len(length) == length
+        return self.num_whole(length) > 0 and self.hintable_len(length) == length
 
     def cut(self, length: int) -> int:
         """Where to cut at or before `length` so that no token is likely to straddle the cut."""
-        start = self.told_len(length)
+        start = self.hintable_len(length)
         if length in (start, len(self.text)):
             return length
         low = max(start, length - _REACH)
-        place = self.text.rfind(" ", low, length)
-        while place > low and not self.text[place - 1].isalnum():
-            place = self.text.rfind(" ", low, place)
-        return place if place > low else length
+        position = self.text.rfind(" ", low, length)
+        while position > low and not self.text[position - 1].isalnum():
+            position = self.text.rfind(" ", low, position)
+        return position if position > low else length
 
     def before(self, length: int) -> Prompt | None:
         """The prompt that plants the first `length` characters; None where that is nothing."""
@@ -75,11 +75,11 @@ class Outline:
         count = self.num_whole(length)
         rest_len = length - self.ends[count]
         if not isinstance(self.prompt, Chat):
-            return (*self.prompt[:count], *_cut(self.prompt[count:], rest_len)) or None
+            return (*self.prompt[:count], *_truncated(self.prompt[count:], rest_len)) or None
         messages, opening_len = self.prompt.messages[:count], self._opening_len(count)
         if 0 < opening_len <= rest_len:
             opened = self.prompt.messages[count]
-            content = _cut(opened.content, rest_len - opening_len)
+            content = _truncated(opened.content, rest_len - opening_len)
             messages = (*messages, Message(opened.role, content))
         return replace(self.prompt, messages=messages, open_last=True) if messages else None
 
@@ -114,7 +114,7 @@ def _spelled(segment: Segment) -> str:
             return _DATA + blake2b(data, digest_size=16).hexdigest()
 
 
-def _cut(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
+def _truncated(segments: Sequence[Segment], length: int) -> tuple[Segment, ...]:
     """The segments that spell the first `length` characters."""
     kept: list[Segment] = []
     for segment in segments:

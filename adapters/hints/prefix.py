@@ -62,7 +62,7 @@ class Prefixes:
         self._kept: set[tuple[str, str]] = set()
         self._follows_hints = True
         self.most_kept: float | None = None
-        self._is_asked = threading.Lock()  # taken once, and for good
+        self._has_asked_backend = threading.Lock()  # taken once, and for good
 
     def submit(self, call: Call) -> Reply:
         """Take a call. Unless it has a hint, it gets one from the calls seen before."""
@@ -77,16 +77,16 @@ class Prefixes:
         """Take calls that are to run at the same time. What several of them share is sent first."""
         found: dict[int, ForkHint] = {}
         with suppress(Exception):
-            bare = [place for place, call in enumerate(calls) if _is_bare(call)]
-            for group in groups([calls[place] for place in bare], LEAST):
-                members = [bare[place] for place in group.members]
+            bare = [index for index, call in enumerate(calls) if _is_bare(call)]
+            for group in groups([calls[index] for index in bare], LEAST):
+                members = [bare[index] for index in group.members]
                 hints = self._fork(calls[members[0]].namespace, group)
                 found.update(zip(members, hints, strict=True))
-                for place in members:
-                    self._remember(calls[place])
+                for index in members:
+                    self._remember(calls[index])
         return [
-            self._counted(replace(call, hint=found[place])) if place in found else self.submit(call)
-            for place, call in enumerate(calls)
+            self._counted(replace(call, hint=found[index])) if index in found else self.submit(call)
+            for index, call in enumerate(calls)
         ]
 
     def plant(self, prompt: Prompt, branches: int | None = None, namespace: str = "") -> ForkHint:
@@ -115,7 +115,7 @@ class Prefixes:
         """
         with suppress(Exception):
             call, size = reply.call, reply.result(0).usage.prompt_tokens
-            if self._is_heard() and self._can_keep((call.namespace, root), size):
+            if self._accepts_hints() and self._can_keep((call.namespace, root), size):
                 hint = ForkHint(root)
                 self._send_ahead(call.prompt, hint, call.namespace)
                 return True
@@ -173,7 +173,7 @@ class Prefixes:
             find = self._root if known.is_fork else self._first_root
             root = find(namespace, outline, known.length)
         hint = ForkHint(root.name)
-        if known.is_fork and not outline.is_told(root.length):
+        if known.is_fork and not outline.is_hintable(root.length):
             self._plant(namespace, outline.before(root.length), root, hint)
         elif known.is_fork and self._pins(root, hint):
             hint = ForkHint(root.name, None, outline.num_whole(root.length))
@@ -181,14 +181,14 @@ class Prefixes:
 
     def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
         """The hints of calls that share a beginning, which is sent ahead of them unless it is there
-        already: then the first of them tells where it ends."""
+        already: then the first of them says where it ends."""
         outline = group.outline
         with self._lock:
             known_len = self._seen.add(namespace, outline.text).length
             root = self._root(namespace, outline, group.length)
         hints = [ForkHint(root.name, len(group.members))] * len(group.members)
-        is_told = outline.is_told(root.length)
-        if is_told and (known_len >= root.length or len(hints) == 1):
+        is_hintable = outline.is_hintable(root.length)
+        if is_hintable and (known_len >= root.length or len(hints) == 1):
             hints[0] = replace(hints[0], prefix_end=outline.num_whole(root.length))
         elif len(hints) > 1:
             self._plant(namespace, outline.before(root.length), root, hints[0])
@@ -200,12 +200,14 @@ class Prefixes:
 
     def _root(self, namespace: str, outline: Outline, length: int) -> _Root:
         """The root of the first `length` characters, or one that is hardly shorter. Under lock."""
-        told_len = outline.told_len(length)
-        place = told_len if length - told_len < LEAST <= told_len else outline.cut(length)
+        hintable_len = outline.hintable_len(length)
+        position = (
+            hintable_len if length - hintable_len < LEAST <= hintable_len else outline.cut(length)
+        )
         known = next(self._seen.marks(namespace, outline.text[:length]), None)
-        if known is not None and place - known.length < LEAST:
+        if known is not None and position - known.length < LEAST:
             return known
-        return self._root_at(namespace, outline, place)
+        return self._root_at(namespace, outline, position)
 
     def _first_root(self, namespace: str, outline: Outline, length: int) -> _Root:
         """The longest root there is within the first `length` characters, or all of them. Under
@@ -225,7 +227,7 @@ class Prefixes:
 
     def _plant(self, namespace: str, prompt: Prompt | None, root: _Root, hint: ForkHint) -> None:
         """Send a root ahead, where the backend makes use of it and does not hold it already."""
-        if self._pins(root, hint) and prompt is not None and self._is_heard():
+        if self._pins(root, hint) and prompt is not None and self._accepts_hints():
             self._send_ahead(prompt, hint, namespace)
 
     def _pins(self, root: _Root, hint: ForkHint) -> bool:
@@ -261,15 +263,15 @@ class Prefixes:
             self._kept.discard(key)
             return is_wanted and not is_kept
 
-    def _is_heard(self) -> bool:
-        """Whether the backend follows hints. It is asked once, aside, for it may be far away; until
-        it has answered it is taken to."""
-        if not self._is_asked.acquire(blocking=False):
+    def _accepts_hints(self) -> bool:
+        """Whether the backend follows hints; True until it has answered. It is asked once, in a
+        thread, as it may be remote."""
+        if not self._has_asked_backend.acquire(blocking=False):
             return self._follows_hints
-        threading.Thread(target=self._ask, name="forkroot-features", daemon=True).start()
+        threading.Thread(target=self._ask_backend, name="forkroot-features", daemon=True).start()
         return True
 
-    def _ask(self) -> None:
+    def _ask_backend(self) -> None:
         with suppress(Exception):
             info = self._backend.info()
             self._follows_hints = "hints" in info.features

@@ -100,12 +100,12 @@ class Seen(Generic[T]):
         if node.end == length:
             return node
         assert node.parent is not None
-        place = len(node.text) - (node.end - length)
-        above: Node[T] = Node(node.text[:place], length, node.parent)
+        offset = len(node.text) - (node.end - length)
+        above: Node[T] = Node(node.text[:offset], length, node.parent)
         above.used = node.used
-        above.children[node.text[place]] = node
+        above.children[node.text[offset]] = node
         node.parent.children[node.text[0]] = above
-        node.text, node.parent = node.text[place:], above
+        node.text, node.parent = node.text[offset:], above
         self.size += NODE_SIZE
         return above
 

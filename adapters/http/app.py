@@ -1,7 +1,4 @@
-"""The application: every route behind one gate.
-
-It knows which rooms there are, and nothing of what they do.
-"""
+"""The ASGI application: all routes, behind the admission middleware."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
 from .openai import chat, completions, models, responses, tokens
 from .requests.bodies import BodyRoute
-from .requests.misfits import misfit
-from .requests.straight import TOLD, Straight
-from .server.desk import Desk
+from .requests.fast_path import REPORTED_ERRORS, FastPath
+from .requests.validation_errors import validation_error
+from .server.admission import AdmissionMiddleware
 from .server.errors import Fault, Refused, error_response, fault_of
-from .server.gate import Gate
 from .server.keys import Keys
 from .server.metrics import Metrics
+from .server.request_registry import RequestRegistry
 from .server.runtime import Elsewhere, Runtime
 from .server.settings import Settings
 from .server.texts import CheckedTexts
@@ -43,43 +40,49 @@ _NUM_THREADS = 32  # in which calls are tokenized and compiled
 
 
 def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
-    """The server of one model. `settings`: who may use it; None: everybody."""
+    """The server of one model. settings: who may use it; None: everybody."""
     settings = settings or Settings()
     metrics = Metrics(runtime.backend)
-    desk = Desk(runtime.backend, metrics, runtime.limits.deadline)
+    requests = RequestRegistry(runtime.backend, metrics, runtime.limits.deadline)
     passes_on = isinstance(runtime.backend, Elsewhere)
     texts = CheckedTexts(runtime.texts)
-    served = replace(runtime, backend=desk, texts=texts, passes_on=passes_on)
+    served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
-    app.state.desk = desk
-    quick = [room.routes(served) for room in (chat, completions, responses)]
-    quick.append(tokens.routes(served, settings))
-    routers = [*quick, *(room.routes(served) for room in (sglang, calls, models, prefixes))]
-    routers += [operation.routes(served, desk, metrics), page.routes(runtime)]
+    app.state.requests = requests
+    fast = [module.routes(served) for module in (chat, completions, responses)]
+    fast.append(tokens.routes(served, settings))
+    routers = [*fast, *(module.routes(served) for module in (sglang, calls, models, prefixes))]
+    routers += [operation.routes(served, requests, metrics), page.routes(runtime)]
     for router in routers:
         app.include_router(router)
     app.state.paths = defaultdict(set)
     for path, methods in (pair for it in routers for pair in map(_path_of, it.routes)):
         app.state.paths[path] |= methods
-    bodies = [it for router in quick for it in router.routes if isinstance(it, BodyRoute)]
-    app.add_middleware(Straight, routes=bodies, tell=_tell)
+    bodies = [it for router in fast for it in router.routes if isinstance(it, BodyRoute)]
+    app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     registry().add_routes(app, served)
     registry().started(runtime.backend)
-    app.add_middleware(Gate, desk=desk, keys=Keys(settings), metrics=metrics, limits=runtime.limits)
-    for kind in TOLD:
-        app.add_exception_handler(kind, _tell)
+    app.add_middleware(
+        AdmissionMiddleware,
+        registry=requests,
+        keys=Keys(settings),
+        metrics=metrics,
+        limits=runtime.limits,
+    )
+    for kind in REPORTED_ERRORS:
+        app.add_exception_handler(kind, _report_error)
     return app
 
 
-async def _tell(request: Request, error: Exception) -> Response:
-    """An error in OpenAI's shape."""
+async def _report_error(request: Request, error: Exception) -> Response:
+    """The error as a response in OpenAI's format."""
     match error:
         case RequestValidationError():
             content_type = request.headers.get("content-type")
-            error = misfit(error.errors(), error.body, _body_kind(request), content_type)
+            error = validation_error(error.errors(), error.body, _body_kind(request), content_type)
         case HTTPException(status_code=404):
-            text = f"{request.method} {request.url.path} is no route of this server"
-            text += _meant(request)
+            text = f"{request.method} {request.url.path} is not a route of this server"
+            text += _suggestion(request)
             error = Refused(text, Fault(404, "invalid_request_error", "unknown_url"))
         case HTTPException(status_code=405):
             allowed = ", ".join(_methods(request))
@@ -90,7 +93,7 @@ async def _tell(request: Request, error: Exception) -> Response:
             fault = Fault(error.status_code, "invalid_request_error", "invalid_value")
             text = f"{error.detail}: {error.__cause__}" if error.__cause__ else str(error.detail)
             error = Refused(text, fault)
-    request.state.ticket.refusal = fault_of(error).code
+    request.state.request_context.refusal = fault_of(error).code
     return error_response(error)
 
 
@@ -103,8 +106,8 @@ def _body_kind(request: Request) -> Any:
 def _methods(request: Request) -> list[str]:
     """The methods that some route takes for the path of this request."""
     routes: list[BaseRoute] = request.app.routes
-    asked = [(method, {**request.scope, "method": method}) for method in _METHODS]
-    return [it for it, scope in asked if any(_takes(route, scope) for route in routes)]
+    scopes = [(method, {**request.scope, "method": method}) for method in _METHODS]
+    return [it for it, scope in scopes if any(_takes(route, scope) for route in routes)]
 
 
 def _takes(route: BaseRoute, scope: Scope) -> bool:
@@ -116,14 +119,14 @@ def _path_of(route: BaseRoute) -> tuple[str, set[str]]:
     return (route.path, route.methods or set()) if isinstance(route, Route) else ("", set())
 
 
-def _meant(request: Request) -> str:
-    """A question after the route that was probably meant; nothing where none is near."""
-    asked = request.url.path.rstrip("/")[:_MOST_CHARS]
+def _suggestion(request: Request) -> str:
+    """A suggestion: the route with the most similar path; "" if none is similar."""
+    path = request.url.path.rstrip("/")[:_MOST_CHARS]
     known: dict[str, set[str]] = request.app.state.paths
     paths = [it for it, methods in known.items() if "{" not in it and request.method in methods]
-    versions = (f"/v1{asked}", asked.removeprefix("/v1"))
+    versions = (f"/v1{path}", path.removeprefix("/v1"))
     near = next((it for it in versions if it in paths), None)
-    return f"; did you mean {near}?" if near else did_you_mean(asked, paths, 0.8)
+    return f"; did you mean {near}?" if near else did_you_mean(path, paths, 0.8)
 
 
 @contextlib.asynccontextmanager

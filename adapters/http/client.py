@@ -1,4 +1,4 @@
-"""A backend behind a server of ours: the same door, in another process or on another machine.
+"""The client of a forkroot server: the same protocol, in another process or on another machine.
 
 One thread with one event loop carries all calls. It knows nothing of engines or models.
 """
@@ -33,8 +33,8 @@ from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
 
 
 class RemoteBackend(Uncopied):
-    """As `Backend`, over a server at `url`, which is asked when the first call comes. Raises
-    InvalidCall for what is no URL, no key, or no time.
+    """As `Backend`, over a server at `url`, which is contacted at the first call. Raises
+    InvalidCall for an invalid URL, key or time.
 
     api_key: sent with each call. connect_timeout: seconds in which the server must be there.
     silence: seconds without a word of the server after which a call ends in BackendClosed. None: as
@@ -55,8 +55,8 @@ class RemoteBackend(Uncopied):
             if not _is_span(seconds):
                 raise InvalidCall(name, seconds, "a number of seconds > 0, or None for any")
         if api_key is not None and not _is_key(api_key):
-            told = Shown("...") if isinstance(api_key, str) and api_key else api_key
-            raise InvalidCall("api_key", told, "a text of visible ASCII characters, or None")
+            shown_key = Shown("...") if isinstance(api_key, str) and api_key else api_key
+            raise InvalidCall("api_key", shown_key, "a text of visible ASCII characters, or None")
         self._owner = Owner()
         self._given = url, api_key, connect_timeout, silence
         self._url = _url(url)
@@ -104,7 +104,7 @@ class RemoteBackend(Uncopied):
 
     def info(self) -> BackendInfo:
         """What the server runs, and its counters where this client may see them. Raises
-        BackendClosed where there is no server, or none of ours; and as the server refuses."""
+        BackendClosed if no forkroot server answers, and the errors of the server."""
         if self._is_closed:
             raise BackendClosed.before()
         try:
@@ -115,8 +115,8 @@ class RemoteBackend(Uncopied):
         except (httpx.RemoteProtocolError, httpx.ReadError) as error:
             if self._url.scheme == "https":
                 raise unreachable(self._url, error) from error
-            meant = shown(self._url, "https")
-            raise no_server(self._url, f"{error!r:.200}; did you mean {meant}?") from error
+            suggested = shown(self._url, "https")
+            raise no_server(self._url, f"{error!r:.200}; did you mean {suggested}?") from error
         except httpx.HTTPError as error:
             raise unreachable(self._url, error) from error
         if response.status_code != httpx.codes.OK:

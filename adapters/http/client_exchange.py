@@ -35,14 +35,14 @@ _STALE = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 class Exchange:
-    """A call and its answer. http: how the server is asked; body: the call, encoded."""
+    """A call and its answer. http: the client of the server; body: the call, encoded."""
 
     def __init__(self, http: httpx.AsyncClient, mailbox: Mailbox, body: bytes) -> None:
         self.mailbox = mailbox
         self._http = http
         self._body = body
         self._name: str | None = None
-        self._has_begun = False
+        self._has_started = False
         self._is_given_up = False
         self._chunks: list[Chunk] = []
         self._cancelling: asyncio.Task[None] | None = None
@@ -55,12 +55,12 @@ class Exchange:
         if self._name is None:
             self._give_up()
         elif self._cancelling is None:
-            self._cancelling = asyncio.create_task(self._cancel_there(self._name))
+            self._cancelling = asyncio.create_task(self._cancel_on_server(self._name))
 
     async def _run(self) -> None:
         mailbox = self.mailbox
         try:
-            await self._ask()
+            await self._send()
             mailbox.fail(BackendClosed("the server ended its answer before the end"))
         except httpx.HTTPError as error:
             mailbox.fail(unreachable(self._http.base_url, error))
@@ -80,20 +80,20 @@ class Exchange:
         else:
             self.mailbox.fail(BackendClosed("the backend was closed before the call ended"))
 
-    async def _ask(self) -> None:
+    async def _send(self) -> None:
         """Send the call and take its answer. A connection that the server closed while it was idle
         is found out by using it: then once more, on a new one."""
         try:
-            await self._ask_once()
+            await self._send_once()
         except _STALE:
-            if self._has_begun:
+            if self._has_started:
                 raise
-            await self._ask_once()
+            await self._send_once()
 
-    async def _ask_once(self) -> None:
+    async def _send_once(self) -> None:
         headers = {"Content-Type": "application/json"}
         async with self._http.stream("POST", PATH, content=self._body, headers=headers) as response:
-            self._has_begun = True
+            self._has_started = True
             if response.status_code != httpx.codes.OK:
                 raise refused(self._http.base_url, response, await response.aread())
             async for line in response.aiter_lines():
@@ -112,7 +112,7 @@ class Exchange:
         else:
             self.mailbox.fail(error_of(event["forkroot"]))
 
-    async def _cancel_there(self, name: str) -> None:
+    async def _cancel_on_server(self, name: str) -> None:
         with contextlib.suppress(httpx.HTTPError):
             response = await self._http.delete(f"{PATH}/{name}")
             if response.status_code in (httpx.codes.OK, httpx.codes.NOT_FOUND):
@@ -150,18 +150,18 @@ def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
         what_to_do = f"; did you mean {shown(url, 'http')}?"
     elif isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         what_to_do = "; expected one that runs, as `forkroot serve` starts it"
-    told = BackendClosed(
+    failure = BackendClosed(
         f"the server at {shown(url)} cannot be reached: {error!r:.200}{what_to_do}"
     )
-    told.__cause__ = error
-    return told
+    failure.__cause__ = error
+    return failure
 
 
 def no_server(url: httpx.URL, reason: str) -> BackendClosed:
-    """The error of what answers at a URL, and is no server of ours."""
+    """The error for a URL where something else than a forkroot server answers."""
     allowed = "one that `forkroot serve` started"
-    told = f"{shown(url)} is no server for calls of forkroot: {reason}; expected {allowed}"
-    return BackendClosed(told)
+    message = f"{shown(url)} is not a server for calls of forkroot: {reason}; expected {allowed}"
+    return BackendClosed(message)
 
 
 def shown(url: httpx.URL, scheme: str | None = None) -> str:
@@ -173,14 +173,14 @@ def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
     """The error for a key that opens nothing, or for none; no key is shown in it."""
     is_given = "authorization" in response.request.headers
     allowed = (
-        "one that the server knows, given as connect(URL, api_key=...), or on the command line as"
+        "a key that the server knows, given as connect(URL, api_key=...), or on the command line as"
         f" --set api_key=... (the server: {message})"
     )
     return InvalidCall("api_key", Shown("...") if is_given else None, allowed)
 
 
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
-    """The error that a refusal tells: a value of the door, or what its status and code mean."""
+    """The error of a refusal: a value of the protocol, or what its status and code mean."""
     status = response.status_code
     try:
         body: Any = json.loads(data)
@@ -191,8 +191,8 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         message, code, field = f"the server answered with status {status}", None, None
     if response.has_redirect_location:
-        meant = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
-        return no_server(url, f"it sends on to {meant}")
+        target = response.headers["Location"].partition(PATH.rpartition("/")[0])[0]
+        return no_server(url, f"it sends on to {target}")
     match status:
         case 400:
             return InvalidCall(str(field or "call"), "...", message)
@@ -207,9 +207,11 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 503 if code == "engine_dead":
             return EngineDied(message)
         case 404 | 405:
-            is_below = url.path != "/" and code is not None  # of what may be a server of ours
-            meant = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
-            return no_server(url, f"{message}{meant}")
+            is_below = (
+                url.path != "/" and code is not None
+            )  # the path of what may be a forkroot server
+            suggestion = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
+            return no_server(url, f"{message}{suggestion}")
         case 503:
             return BackendClosed(message)
     return CallFailed(message)

@@ -33,7 +33,7 @@ class Pools:
         self._pools: list[Pool] = []
 
     def taken(self) -> Pool:
-        """A pool with room, one call more counted."""
+        """A pool with a free connection; counts one more call."""
         pool = next((it for it in self._pools if it.num_open < _CALLS_AT_ONCE), None)
         if pool is None:
             pool = Pool(self._client())

@@ -13,26 +13,31 @@ _LONGEST = 86_400.0  # seconds: a day
 def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     """Add them to its parser. models: what may be served, in words."""
     defaults = Limits()
-    text, name = f"{models} (the default)", no_server("is a server already")
+    text, name = f"{models}; default: tiny", no_server("is a server already")
     parser.add_argument("model", nargs="?", type=name, help=text)
 
     def more(name: str, metavar: str, text: str) -> None:
         parser.add_argument(name, action="append", default=[], metavar=metavar, help=text)
 
-    parser.add_argument("--host", default="127.0.0.1", help="the address (default 127.0.0.1)")
-    text = "0: any free one (default 30000)"
+    text = "the address to listen on (default 127.0.0.1)"
+    parser.add_argument("--host", default="127.0.0.1", help=text)
+    text = "the port to listen on; 0 takes any free one (default 30000)"
     parser.add_argument("--port", type=number(int, 0, 65535), default=30000, help=text)
-    more("--api-key", "KEY", "of a client (may be repeated; also FORKROOT_API_KEYS, by blanks)")
-    more("--admin-key", "KEY", "for metrics and the cache (may be repeated)")
-    more("--served-name", "NAME", "of the model (may be repeated; the first one is told)")
+    text = "accept this API key from clients (may be repeated; the variable FORKROOT_API_KEYS"
+    more("--api-key", "KEY", f"{text} adds keys, separated by spaces)")
+    more("--admin-key", "KEY", "require this key for metrics and for the cache (may be repeated)")
+    text = "the name of the model in the API (may be repeated; the first one is reported)"
+    more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"
     parser.add_argument("--share-cache", action="store_true", help=text)
-    text, streams = f"requests at work at a time (default {defaults.max_streams})", number(int, 1)
-    parser.add_argument("--max-streams", type=streams, default=defaults.max_streams, help=text)
-    text = f"seconds for open requests after SIGTERM (default {defaults.drain:g})"
+    text = f"the most requests to run at a time (default {defaults.max_streams})"
+    parser.add_argument(
+        "--max-streams", type=number(int, 1), default=defaults.max_streams, help=text
+    )
+    text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, help=text)
-    text = "what becomes of the server when its engine has died (default exit: with code 1)"
+    text = "what the server does when its engine has died; exit (the default) ends it with code 1"
     choices = ("exit", "restart")
     parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)
     text = "run the engine in the server's own process instead of a child"

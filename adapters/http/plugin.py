@@ -1,4 +1,4 @@
-"""The client of a server of ours, as a plugin."""
+"""The client of a forkroot server, as a plugin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs the application until it is told to stop, and then lets it finish."""
+"""Runs the application until a signal, and then drains it."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ import uvicorn
 from ...core.api.protocol import Backend, ForkrootError
 from .app import build_app
 from .interrupts import end_now
-from .server.desk import Desk, Lasting
+from .server.request_registry import RequestRegistry, Restarting
 from .server.runtime import Runtime
 from .server.settings import Settings
 
 _SECONDS_BETWEEN_LOOKS = 1.0
-_SECONDS_TO_TELL = 2  # that a client has to read the end of a call that was ended
+_SECONDS_TO_REPORT = 2  # that a client has to read the end of a call that was ended
 _NEW_OBJECTS = 10_000  # before they are searched for garbage: most of a request's are gone by then
 _ALLOWED = {
     errno.EADDRINUSE: "a free port, or --port 0 to pick one (`lsof -i :{port}` shows which process"
@@ -51,12 +51,12 @@ def serve(
     port: 0 for any that is free. on_start: called with the URL; None: it is printed. Raises OSError
     where it cannot listen.
     """
-    check_place(host, port)
+    check_address(host, port)
     with _logging_to_stderr():
         if warning := exposure(host, settings):
             _log.warning("warning: %s", warning)
-        tell = on_start or partial(_announce, runtime.name)
-        server = server_of(runtime, settings, host, port, tell)
+        announce = on_start or partial(_announce, runtime.name)
+        server = server_of(runtime, settings, host, port, announce)
         try:
             return int(_run(server, runtime.backend))
         except SystemExit as error:
@@ -67,7 +67,7 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
     """Run it to its end, and say whether that was because the backend ended."""
     watch = _Watch(backend, server)
     before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
-    gc.freeze()  # what is loaded by now stays: nobody waits while it is searched for garbage
+    gc.freeze()  # loaded objects stay: keep them out of garbage collections
     often = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
     try:
@@ -98,39 +98,40 @@ def server_of(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_TELL,
+        timeout_graceful_shutdown=math.ceil(drain) + _SECONDS_TO_REPORT,
     )
-    return AnnouncedServer(config, on_start, app.state.desk, drain)
+    return AnnouncedServer(config, on_start, app.state.requests, drain)
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that tells its URL once it listens. Ctrl-C while it drains ends the process.
+    """A server that announces its URL once it listens. Ctrl-C while it drains ends the process.
 
-    desk: what its requests are asked of, if anything of ours. drain: seconds that they have when it
-    ends; their calls are then ended.
+    registry: of its open requests; None for another application. drain: seconds that open requests
+      have at shutdown; their calls are ended after it.
     """
 
     def __init__(
         self,
         config: uvicorn.Config,
         on_start: Callable[[str], object],
-        desk: Desk | None = None,
+        registry: RequestRegistry | None = None,
         drain: float = 0.0,
     ) -> None:
         super().__init__(config)
         self._on_start = on_start
-        self._desk = desk
+        self._registry = registry
         self._drain = drain
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As in uvicorn; a call that takes longer than the drain is ended, and its client told."""
-        if self._desk is None:
+        """As in uvicorn; a call that takes longer than the drain is ended, and its client gets an
+        error."""
+        if self._registry is None:
             await super().shutdown(sockets)
             return
-        if self._desk.open:
-            told = "open requests: %d; they have %g s, Ctrl-C ends them at once"
-            _log.info(told, len(self._desk.open), self._drain)
-        late = asyncio.get_running_loop().call_later(self._drain, self._desk.end_calls)
+        if self._registry.open:
+            message = "open requests: %d; they have %g s, Ctrl-C ends them at once"
+            _log.info(message, len(self._registry.open), self._drain)
+        late = asyncio.get_running_loop().call_later(self._drain, self._registry.end_calls)
         try:
             await super().shutdown(sockets)
         finally:
@@ -165,7 +166,7 @@ class _Watch(threading.Thread):
             try:
                 self._backend.info()
             except ForkrootError as error:
-                if isinstance(self._backend, Lasting) and not self._backend.is_over:
+                if isinstance(self._backend, Restarting) and not self._backend.is_over:
                     continue
                 _log.error("the backend has ended: %s", error)
                 self.has_ended = self._server.should_exit = True
@@ -184,8 +185,8 @@ def exposure(host: str, settings: Settings) -> str | None:
     if is_loopback or settings.keys:
         return None
     return (
-        f"host={host} can be reached by others, and no API key is set: whoever reaches it may ask,"
-        " and all share one cache"
+        f"host={host} can be reached by others, and no API key is set: anybody who reaches it"
+        " can use it, and all share one cache"
     )
 
 
@@ -212,15 +213,15 @@ def _is_news(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def check_place(host: str, port: int) -> None:
+def check_address(host: str, port: int) -> None:
     """Raise OSError, with what is allowed, where a server could not listen as things are now."""
     errors, num_free = list[OSError](), 0
     try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        places = []
+        addresses = []
         errors.append(error)
-    for family, kind, protocol, _, address in places:
+    for family, kind, protocol, _, address in addresses:
         try:
             with socket.socket(family, kind, protocol) as trial:
                 trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -232,16 +233,16 @@ def check_place(host: str, port: int) -> None:
             errors.append(error)
     for fault in errors:
         if num_free == 0 or fault.errno in _ALLOWED:  # a machine may have no IPv6
-            told = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
+            expected = _ALLOWED.get(fault.errno or 0, _HOSTS).format(port=port)
             where = f"port={port}" if fault.errno in _ALLOWED else f"host={host}, port={port}"
-            raise OSError(f"invalid {where}: {fault.strerror}; expected {told}") from fault
+            raise OSError(f"invalid {where}: {fault.strerror}; expected {expected}") from fault
 
 
 def _announce(name: str, url: str) -> None:
     """Where the server is: for programs on stdout, for people in the log."""
     print(url, flush=True)
-    told = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
-    _log.info(told, name, url, url)
+    message = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
+    _log.info(message, name, url, url)
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:

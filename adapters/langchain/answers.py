@@ -1,4 +1,4 @@
-"""Answers of the door as LangChain's messages: whole, and in pieces."""
+"""Answers of the protocol as LangChain's messages: whole, and in pieces."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob, Usage
-from ..common.toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
+from ..common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from .toolbox import Toolbox
 
 
@@ -38,22 +38,22 @@ def token_usage(usage: Usage) -> dict[str, Any]:
 
 
 def result_of(
-    completion: Completion, chunks: Sequence[Chunk], box: Toolbox, model: str
+    completion: Completion, chunks: Sequence[Chunk], toolbox: Toolbox, model: str
 ) -> ChatResult:
     """A whole answer: one generation for each output, usage with the first. chunks: of the answer,
     where log-probabilities were asked for."""
     generations = []
     for index, output in enumerate(completion.outputs):
-        message = _message(output, box)
+        message = _message(output, toolbox)
         if index == 0:
             message.usage_metadata = usage_of(completion.usage)
         info: dict[str, Any] = {"finish_reason": finish_reason(output, _num_calls(message))}
         if output.logprobs:
-            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+            info["logprobs"] = {"content": openai_logprobs(output.logprobs, chunks, index)}
         message.response_metadata = {"model_name": model, "model_provider": "forkroot", **info}
         generations.append(ChatGeneration(message=message, generation_info=info))
-    told = {"model_name": model, "token_usage": token_usage(completion.usage)}
-    return ChatResult(generations=generations, llm_output=told)
+    llm_output = {"model_name": model, "token_usage": token_usage(completion.usage)}
+    return ChatResult(generations=generations, llm_output=llm_output)
 
 
 def finish_reason(output: Output, num_calls: int) -> str:
@@ -61,32 +61,35 @@ def finish_reason(output: Output, num_calls: int) -> str:
     return "tool_calls" if is_calling(output, num_calls) else output.finish_reason
 
 
-def told_logprobs(
+def openai_logprobs(
     logprobs: Sequence[TokenLogprob], chunks: Sequence[Chunk], index: int = 0
 ) -> list[dict[str, Any]]:
-    """Log-probabilities of tokens in OpenAI's shape. The text of a token is told where a chunk of
-    the answer held it alone."""
+    """Log-probabilities of tokens in OpenAI's shape. The text of a token is given if a chunk of
+    the answer held that token alone."""
     texts = {
-        place: chunk.text
-        for place, chunk in _placed(chunk for chunk in chunks if chunk.index == index)
+        position: chunk.text
+        for position, chunk in _single_token_chunks(
+            chunk for chunk in chunks if chunk.index == index
+        )
     }
     return [
         {
-            **_token(it.id, it.logprob, texts.get(place)),
+            **_token(it.id, it.logprob, texts.get(position)),
             "top_logprobs": [
-                _token(*rival, texts.get(place) if rival[0] == it.id else None) for rival in it.top
+                _token(*candidate, texts.get(position) if candidate[0] == it.id else None)
+                for candidate in it.top
             ],
         }
-        for place, it in enumerate(logprobs)
+        for position, it in enumerate(logprobs)
     ]
 
 
-def _placed(chunks: Iterator[Chunk]) -> Iterator[tuple[int, Chunk]]:
-    place = 0
+def _single_token_chunks(chunks: Iterator[Chunk]) -> Iterator[tuple[int, Chunk]]:
+    position = 0
     for chunk in chunks:
         if len(chunk.ids) == 1:
-            yield place, chunk
-        place += len(chunk.ids)
+            yield position, chunk
+        position += len(chunk.ids)
 
 
 def _token(token: int, logprob: float, text: str | None) -> dict[str, Any]:
@@ -99,17 +102,17 @@ def _num_calls(message: AIMessage) -> int:
     return len(message.tool_calls) + len(message.invalid_tool_calls)
 
 
-def _message(output: Output, box: Toolbox) -> AIMessage:
-    if not box.callable:
+def _message(output: Output, toolbox: Toolbox) -> AIMessage:
+    if not toolbox.callable:
         return AIMessage(content=output.text)
     text, calls = "", []
-    for piece in ToolReader(box.callable).push(output.text, is_last=True):
+    for piece in ToolReader(toolbox.callable).push(output.text, is_last=True):
         match piece:
-            case Said(said):
-                text += said
-            case Begun(name=name):
+            case TextPiece(new_text):
+                text += new_text
+            case CallStart(name=name):
                 calls.append([name, ""])
-            case Argued(number, argued):
+            case ArgumentsPiece(number, argued):
                 calls[number][1] += argued
     message = AIMessage(content=text)
     for name, arguments in calls:
@@ -131,33 +134,33 @@ def _call_id() -> str:
     return f"call_{uuid4().hex[:24]}"
 
 
-class Speaker:
+class MessageStream:
     """Turns one answer's chunks into LangChain's. Mutable: it reads as they come."""
 
-    def __init__(self, box: Toolbox, model: str) -> None:
-        self._reader = ToolReader(box.callable) if box.callable else None
+    def __init__(self, toolbox: Toolbox, model: str) -> None:
+        self._reader = ToolReader(toolbox.callable) if toolbox.callable else None
         self._model = model
 
     def read(self, item: Chunk | Completion) -> Iterator[ChatGenerationChunk]:
         """What this says: a chunk, or the end."""
-        return self.end(item) if isinstance(item, Completion) else self.say(item)
+        return self.on_end(item) if isinstance(item, Completion) else self.on_chunk(item)
 
-    def say(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
+    def on_chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
         """What this chunk says."""
         info = {}
         if chunk.logprobs:
-            info["logprobs"] = {"content": told_logprobs(chunk.logprobs, [chunk])}
+            info["logprobs"] = {"content": openai_logprobs(chunk.logprobs, [chunk])}
         for piece in self._pieces(chunk.text):
-            yield _generation(_spoken(piece), info)
+            yield _generation(_message_chunk(piece), info)
             info = {}
         if info:
             yield _generation(AIMessageChunk(content=""), info)
 
-    def end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
+    def on_end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
         """What is still to say, why the answer ended, and what it took."""
         output = completion.outputs[0] if completion.outputs else Output("", (), "abort")
         for piece in self._pieces("", is_last=True):
-            yield _generation(_spoken(piece), {})
+            yield _generation(_message_chunk(piece), {})
         num_calls = self._reader.num_calls if self._reader else 0
         info = {"finish_reason": finish_reason(output, num_calls), "model_name": self._model}
         last = AIMessageChunk(
@@ -171,18 +174,18 @@ class Speaker:
     def _pieces(self, text: str, is_last: bool = False) -> Sequence[Piece]:
         if self._reader is not None:
             return self._reader.push(text, is_last)
-        return [Said(text)] if text else []
+        return [TextPiece(text)] if text else []
 
 
-def _spoken(piece: Piece) -> AIMessageChunk:
+def _message_chunk(piece: Piece) -> AIMessageChunk:
     match piece:
-        case Said(text):
+        case TextPiece(text):
             return AIMessageChunk(content=text)
-        case Begun(number, name):
+        case CallStart(number, name):
             call = ToolCallChunk(
                 name=name, args="", id=_call_id(), index=number, type="tool_call_chunk"
             )
-        case Argued(number, text):
+        case ArgumentsPiece(number, text):
             call = ToolCallChunk(
                 name=None, args=text, id=None, index=number, type="tool_call_chunk"
             )

@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.runnables import RunnableConfig
 from langchain_core.runnables.config import get_config_list
 
-from .hints.place import Place, batch_of, standing_at
+from .hints.call_context import CallContext, batch_of, use_context
 
 PATIENCE = 2.0  # seconds that the calls of a batch wait for those that are to come
 MOST_THREADS = 256
@@ -34,7 +34,7 @@ class BatchedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AIMessage:
         """As the base class."""
-        with standing_at(self._place(config)):
+        with use_context(self._context(config)):
             return super().invoke(input, config, stop=stop, **kwargs)
 
     async def ainvoke(
@@ -46,7 +46,7 @@ class BatchedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AIMessage:
         """As the base class."""
-        with standing_at(self._place(config)):
+        with use_context(self._context(config)):
             return await super().ainvoke(input, config, stop=stop, **kwargs)
 
     def stream(
@@ -58,11 +58,11 @@ class BatchedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> Iterator[AIMessageChunk]:
         """As the base class."""
-        place = self._place(config)
+        context = self._context(config)
         chunks = super().stream(input, config, stop=stop, **kwargs)
         try:
             while True:
-                with standing_at(place):  # not while the caller has the chunk
+                with use_context(context):  # not while the caller has the chunk
                     chunk = next(chunks, None)
                 if chunk is None:
                     return
@@ -79,11 +79,11 @@ class BatchedChatModel(BaseChatModel):
         **kwargs: Any,
     ) -> AsyncIterator[AIMessageChunk]:
         """As the base class."""
-        place = self._place(config)
+        context = self._context(config)
         chunks = super().astream(input, config, stop=stop, **kwargs)
         try:
             while True:
-                with standing_at(place):
+                with use_context(context):
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     return
@@ -103,7 +103,7 @@ class BatchedChatModel(BaseChatModel):
         bounds `max_concurrency`, of so many."""
         if not inputs:
             return []
-        configs, num_threads = _together(config, len(inputs), MOST_THREADS)
+        configs, num_threads = _concurrent_configs(config, len(inputs), MOST_THREADS)
         with batch_of(self._num_expected(num_threads), PATIENCE):
             return super().batch(inputs, configs, return_exceptions=return_exceptions, **kwargs)
 
@@ -118,21 +118,23 @@ class BatchedChatModel(BaseChatModel):
         """As `batch`, for tasks."""
         if not inputs:
             return []
-        configs, num_tasks = _together(config, len(inputs), len(inputs))
+        configs, num_tasks = _concurrent_configs(config, len(inputs), len(inputs))
         with batch_of(self._num_expected(num_tasks), PATIENCE):
             found = super().abatch(inputs, configs, return_exceptions=return_exceptions, **kwargs)
             return await found
 
-    def _place(self, config: RunnableConfig | None) -> Place:
-        return Place.of_config(config, self.metadata)
+    def _context(self, config: RunnableConfig | None) -> CallContext:
+        return CallContext.of_config(config, self.metadata)
 
-    def _num_expected(self, num_together: int) -> int:
-        """How many calls wait for each other: none where a rate limiter holds them apart."""
-        return num_together if self.rate_limiter is None else 1
+    def _num_expected(self, num_concurrent: int) -> int:
+        """How many calls are batched: one with a rate limiter, which delays each call."""
+        return num_concurrent if self.rate_limiter is None else 1
 
 
-def _together(config: Configs, num_inputs: int, most: int) -> tuple[list[RunnableConfig], int]:
-    """The config of each input, and how many of these run at a time."""
+def _concurrent_configs(
+    config: Configs, num_inputs: int, most: int
+) -> tuple[list[RunnableConfig], int]:
+    """The config of each input, and how many inputs run at a time."""
     configs = get_config_list(config, num_inputs)
     limit = configs[0].get("max_concurrency")
     number = min(num_inputs, most if limit is None else max(1, limit))

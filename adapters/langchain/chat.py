@@ -21,13 +21,13 @@ from pydantic import ConfigDict, PrivateAttr
 from ...core.api.protocol import Call, ForkrootError, InvalidCall
 from ..common.tools import ToolFormat
 from ..connection import Connection
-from .answers import Speaker, result_of
-from .asking import Asking
+from .answers import MessageStream, result_of
 from .batches import BatchedChatModel
 from .counting import num_tokens
 from .errors import as_langchain
-from .hints.place import Place, place_of
+from .hints.call_context import CallContext, context_of
 from .messages import chat_of, has_calls
+from .model_request import ModelRequest
 from .settings import OPTIONS, Settings, check_options
 from .shown import shown_tools
 from .structured import structured
@@ -96,7 +96,7 @@ class ChatForkroot(Settings, BatchedChatModel):
         Raises InvalidCall, which is a ValueError.
         """
         shown = shown_tools(tools)
-        choice_of(tool_choice, [spec_of(tool, place).name for place, tool in enumerate(shown)])
+        choice_of(tool_choice, [spec_of(tool, index).name for index, tool in enumerate(shown)])
         return self.bind(tools=shown, tool_choice=tool_choice, **kwargs)
 
     def with_structured_output(
@@ -131,9 +131,9 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        asking, box = self._asking(messages, stop, kwargs, place_of(run_manager))
-        found = asking.completion()
-        return result_of(*found, box, self._name(kwargs))
+        request, toolbox = self._request(messages, stop, kwargs, context_of(run_manager))
+        found = request.completion()
+        return result_of(*found, toolbox, self._name(kwargs))
 
     async def _agenerate(
         self,
@@ -142,9 +142,9 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        asking, box = await self._aasking(messages, stop, kwargs, place_of(run_manager))
-        found = await asking.acompletion()
-        return result_of(*found, box, self._name(kwargs))
+        request, toolbox = await self._arequest(messages, stop, kwargs, context_of(run_manager))
+        found = await request.acompletion()
+        return result_of(*found, toolbox, self._name(kwargs))
 
     def _stream(
         self,
@@ -153,12 +153,12 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        place = place_of(run_manager)
-        asking, box = self._asking(messages, stop, kwargs, place, is_streamed=True)
-        speaker = Speaker(box, self._name(kwargs))
-        with closing(asking.answer()) as answer:
+        context = context_of(run_manager)
+        request, toolbox = self._request(messages, stop, kwargs, context, is_streamed=True)
+        message_stream = MessageStream(toolbox, self._name(kwargs))
+        with closing(request.answer()) as answer:
             for item in answer:
-                yield from speaker.read(item)
+                yield from message_stream.read(item)
 
     async def _astream(
         self,
@@ -167,61 +167,63 @@ class ChatForkroot(Settings, BatchedChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        place = place_of(run_manager)
-        asking, box = await self._aasking(messages, stop, kwargs, place, is_streamed=True)
-        speaker = Speaker(box, self._name(kwargs))
-        async with aclosing(asking.aanswer()) as answer:
+        context = context_of(run_manager)
+        request, toolbox = await self._arequest(messages, stop, kwargs, context, is_streamed=True)
+        message_stream = MessageStream(toolbox, self._name(kwargs))
+        async with aclosing(request.aanswer()) as answer:
             async for item in answer:
-                for chunk in speaker.read(item):
+                for chunk in message_stream.read(item):
                     yield chunk
 
     # --- from messages to a call -------------------------------------------------------------
 
-    def _asking(
+    def _request(
         self,
         messages: Sequence[BaseMessage],
         stop: Sequence[str] | None,
         options: Mapping[str, Any],
-        place: Place,
+        context: CallContext,
         is_streamed: bool = False,
-    ) -> tuple[Asking, Toolbox]:
-        """What is asked of which runtime. Asks the model how it writes tool calls, where they are
+    ) -> tuple[ModelRequest, Toolbox]:
+        """The request, with its runtime. Asks the model how it writes tool calls, where they are
         wanted. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
         try:
             check_options(options, KNOWN)
             is_needed = bool(options.get("tools")) or has_calls(messages)
             form = self._form(connection, self._name(options)) if is_needed else ToolFormat()
-            box = toolbox_of(options, form)
+            toolbox = toolbox_of(options, form)
             call = Call(
-                chat_of(messages, box.tools, form),
+                chat_of(messages, toolbox.tools, form),
                 self.sampling(stop, options),
-                box.constraint,
+                toolbox.constraint,
                 stream=is_streamed,
                 deadline=self.deadline(options),
             )
             if is_streamed and call.sampling.n > 1:
                 raise InvalidCall("n", call.sampling.n, "1 in a stream")
             call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
-            call = place.hinted(call)
-            return Asking(connection, call, place, self.max_retries, schemas=box.schemas), box
+            call = context.with_hint(call)
+            return ModelRequest(
+                connection, call, context, self.max_retries, schemas=toolbox.schemas
+            ), toolbox
         except ForkrootError as error:
             raise as_langchain(error) from error
 
-    async def _aasking(
+    async def _arequest(
         self,
         messages: Sequence[BaseMessage],
         stop: Sequence[str] | None,
         options: Mapping[str, Any],
-        place: Place,
+        context: CallContext,
         is_streamed: bool = False,
-    ) -> tuple[Asking, Toolbox]:
-        """As `_asking`, for a task: what takes time at the first use is done in a thread."""
-        return await asyncio.to_thread(self._asking, messages, stop, options, place, is_streamed)
+    ) -> tuple[ModelRequest, Toolbox]:
+        """As `_request`, for a task: what takes time at the first use is done in a thread."""
+        return await asyncio.to_thread(self._request, messages, stop, options, context, is_streamed)
 
     def _form(self, connection: Connection, name: str) -> ToolFormat:
-        """How this model writes tool calls; asked of it once."""
+        """How this model writes tool calls; the model is queried once."""
         if name not in self._forms:
             completion = connection.backend.submit(ToolFormat.question()).result()
-            self._forms[name] = ToolFormat.told(completion)
+            self._forms[name] = ToolFormat.of_answer(completion)
         return self._forms[name]

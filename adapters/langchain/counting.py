@@ -1,7 +1,7 @@
 """How many tokens a text or a chat is, as LangChain asks before it trims what is too long.
 
 A runtime in this process, or a child of it, has its tokenizer at hand. Of any other the prompt is
-asked for without an answer: it is then in the cache, and its length is told.
+asked for without an answer: it is then in the cache, and its length is reported.
 """
 
 from __future__ import annotations

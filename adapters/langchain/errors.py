@@ -1,8 +1,8 @@
-"""The errors of the door as LangChain's users catch them.
+"""The errors of the protocol as LangChain's users catch them.
 
-Each is both: the error of the door that it was, with its fields, and LangChain's for the same.
+Each is both: the error of the protocol that it was, with its fields, and LangChain's for the same.
 
-    door                            LangChain
+    protocol                        LangChain
     CallTooLarge                    ContextOverflowError
     InvalidCall, UnsupportedCall    ModelInvalidRequestError
     InvalidModel                    ModelNotFoundError
@@ -79,6 +79,6 @@ def as_langchain(error: ForkrootError) -> ForkrootError:
     return error
 
 
-def is_worth_retrying(error: ForkrootError) -> bool:
+def is_retryable(error: ForkrootError) -> bool:
     """Whether the same call may succeed a moment later."""
     return isinstance(error, Overloaded | CallFailed)

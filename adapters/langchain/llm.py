@@ -30,10 +30,10 @@ from ...core.api.protocol import (
 )
 from ..common.surrogates import check_texts
 from ..common.tools import ToolFormat
-from .answers import token_usage, told_logprobs, usage_of
-from .asking import Asking
+from .answers import openai_logprobs, token_usage, usage_of
 from .errors import as_langchain
-from .hints.place import KEY, Place
+from .hints.call_context import KEY, CallContext
+from .model_request import ModelRequest
 from .settings import OPTIONS, Settings, check_options
 from .toolbox import CONSTRAINTS, toolbox_of
 
@@ -75,7 +75,7 @@ class Forkroot(Settings, BaseLLM):
         """As the base class: one submission, unless the configs say different things of calls.
         Where one input fails and exceptions are wanted, each is run by itself, and has its own."""
         alone = partial(Runnable.batch, self, inputs, config, return_exceptions=return_exceptions)
-        if not _say_the_same(config):
+        if not _have_equal_options(config):
             return alone(**kwargs)
         found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
         return alone(**kwargs) if _have_one_error(found) else found
@@ -90,7 +90,7 @@ class Forkroot(Settings, BaseLLM):
     ) -> list[str]:
         """As `batch`, for tasks."""
         alone = partial(Runnable.abatch, self, inputs, config, return_exceptions=return_exceptions)
-        if not _say_the_same(config):
+        if not _have_equal_options(config):
             return await alone(**kwargs)
         found = await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
         return await alone(**kwargs) if _have_one_error(found) else found
@@ -102,14 +102,14 @@ class Forkroot(Settings, BaseLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> LLMResult:
-        askings = self._askings(prompts, stop, kwargs, run_manager)
-        if len(askings) == 1:
-            return self._result([askings[0].completion()], kwargs)
-        replies = _submit_all(askings)
+        requests = self._requests(prompts, stop, kwargs, run_manager)
+        if len(requests) == 1:
+            return self._result([requests[0].completion()], kwargs)
+        replies = _submit_all(requests)
         try:
             found = [
-                replace(asking, reply=reply).completion()
-                for asking, reply in zip(askings, replies, strict=True)
+                replace(request, reply=reply).completion()
+                for request, reply in zip(requests, replies, strict=True)
             ]
         finally:
             _cancel(replies)
@@ -122,14 +122,14 @@ class Forkroot(Settings, BaseLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> LLMResult:
-        askings = await asyncio.to_thread(self._askings, prompts, stop, kwargs, run_manager)
-        if len(askings) == 1:
-            return self._result([await askings[0].acompletion()], kwargs)
-        replies = await asyncio.to_thread(_submit_all, askings)
+        requests = await asyncio.to_thread(self._requests, prompts, stop, kwargs, run_manager)
+        if len(requests) == 1:
+            return self._result([await requests[0].acompletion()], kwargs)
+        replies = await asyncio.to_thread(_submit_all, requests)
         try:
             found = [
-                await replace(asking, reply=reply).acompletion()
-                for asking, reply in zip(askings, replies, strict=True)
+                await replace(request, reply=reply).acompletion()
+                for request, reply in zip(requests, replies, strict=True)
             ]
         finally:
             _cancel(replies)
@@ -142,8 +142,8 @@ class Forkroot(Settings, BaseLLM):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[GenerationChunk]:
-        (asking,) = self._askings([prompt], stop, kwargs, run_manager, is_streamed=True)
-        with closing(asking.answer()) as answer:
+        (request,) = self._requests([prompt], stop, kwargs, run_manager, is_streamed=True)
+        with closing(request.answer()) as answer:
             for item in answer:
                 chunk = self._chunk(item, kwargs)
                 if run_manager is not None:
@@ -157,27 +157,27 @@ class Forkroot(Settings, BaseLLM):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[GenerationChunk]:
-        (asking,) = await asyncio.to_thread(
-            self._askings, [prompt], stop, kwargs, run_manager, is_streamed=True
+        (request,) = await asyncio.to_thread(
+            self._requests, [prompt], stop, kwargs, run_manager, is_streamed=True
         )
-        async with aclosing(asking.aanswer()) as answer:
+        async with aclosing(request.aanswer()) as answer:
             async for item in answer:
                 chunk = self._chunk(item, kwargs)
                 if run_manager is not None:
                     await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
                 yield chunk
 
-    def _askings(
+    def _requests(
         self,
         prompts: Sequence[str],
         stop: Sequence[str] | None,
         options: Mapping[str, Any],
         run_manager: Any,
         is_streamed: bool = False,
-    ) -> list[Asking]:
-        """What is asked of which runtime. Raises InvalidCall as LangChain's users catch it."""
+    ) -> list[ModelRequest]:
+        """The requests, with their runtime. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
-        place = Place() if run_manager is None else Place.of_run(run_manager)
+        context = CallContext() if run_manager is None else CallContext.of_run(run_manager)
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
@@ -192,7 +192,8 @@ class Forkroot(Settings, BaseLLM):
                 for prompt in prompts
             ]
             return [
-                Asking(connection, place.hinted(call), place, self.max_retries) for call in calls
+                ModelRequest(connection, context.with_hint(call), context, self.max_retries)
+                for call in calls
             ]
         except ForkrootError as error:
             raise as_langchain(error) from error
@@ -200,15 +201,16 @@ class Forkroot(Settings, BaseLLM):
     def _result(self, found: Sequence[_Found], options: Mapping[str, Any]) -> LLMResult:
         generations = [[*_generations(*item)] for item in found]
         usage = reduce(add, [completion.usage for completion, _ in found], Usage())
-        told = {"model_name": self._name(options), "token_usage": token_usage(usage)}
-        return LLMResult(generations=generations, llm_output=told)
+        llm_output = {"model_name": self._name(options), "token_usage": token_usage(usage)}
+        return LLMResult(generations=generations, llm_output=llm_output)
 
     def _chunk(self, item: Chunk | Completion, options: Mapping[str, Any]) -> GenerationChunk:
         """A piece of an answer, or its end."""
         if isinstance(item, Chunk):
-            told = told_logprobs(item.logprobs, [item])
+            content = openai_logprobs(item.logprobs, [item])
             return GenerationChunk(
-                text=item.text, generation_info={"logprobs": {"content": told}} if told else None
+                text=item.text,
+                generation_info={"logprobs": {"content": content}} if content else None,
             )
         info = {
             "finish_reason": item.outputs[0].finish_reason if item.outputs else "abort",
@@ -225,12 +227,12 @@ def _generations(completion: Completion, chunks: Sequence[Chunk]) -> Iterator[Ge
         if index == 0:
             info["usage_metadata"] = usage_of(completion.usage)
         if output.logprobs:
-            info["logprobs"] = {"content": told_logprobs(output.logprobs, chunks, index)}
+            info["logprobs"] = {"content": openai_logprobs(output.logprobs, chunks, index)}
         yield Generation(text=output.text, generation_info=info)
 
 
-def _submit_all(askings: Sequence[Asking]) -> list[Reply]:
-    return askings[0].connection.prefixes.submit_all([asking.call for asking in askings])
+def _submit_all(requests: Sequence[ModelRequest]) -> list[Reply]:
+    return requests[0].connection.prefixes.submit_all([request.call for request in requests])
 
 
 def _cancel(replies: Sequence[Reply]) -> None:
@@ -238,12 +240,12 @@ def _cancel(replies: Sequence[Reply]) -> None:
         reply.cancel()
 
 
-def _say_the_same(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
+def _have_equal_options(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
     """Whether one run manager may speak for all calls of a batch: LangChain hands on but one."""
     if not isinstance(config, Sequence):
         return True
-    told = [(one.get("metadata") or {}).get(KEY) for one in config]
-    return all(one == told[0] for one in told)
+    options = [(one.get("metadata") or {}).get(KEY) for one in config]
+    return all(one == options[0] for one in options)
 
 
 def _have_one_error(found: Sequence[object]) -> bool:

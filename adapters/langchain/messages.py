@@ -1,4 +1,4 @@
-"""LangChain's messages as a chat of the door.
+"""LangChain's messages as a chat of the protocol.
 
 `convert_to_openai_messages` brings every provider's content blocks into one shape; tool calls of
 earlier turns are written as the model writes them, and the model's template does the rest.
@@ -27,7 +27,7 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-_UNSAID = (  # thoughts are not told again, and calls are told of beside the content
+_SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the content
     *("thinking", "redacted_thinking", "reasoning", "reasoning_content"),
     *("tool_call", "tool_call_chunk", "invalid_tool_call", "function_call"),
 )
@@ -47,14 +47,14 @@ def chat_of(messages: Sequence[BaseMessage], tools: Sequence[ToolSpec], form: To
         plain = convert_to_openai_messages(list(messages))
     except ValueError as error:
         raise InvalidCall("messages", "content blocks", f"what LangChain knows: {error}") from error
-    turns = tuple(_turn(message, place, form) for place, message in enumerate(plain))
+    turns = tuple(_read_message(message, index, form) for index, message in enumerate(plain))
     return Chat(turns, tools=tuple(tool.shown() for tool in tools))
 
 
-def _turn(message: Mapping[str, Any], place: int, form: ToolFormat) -> Message:
+def _read_message(message: Mapping[str, Any], index: int, form: ToolFormat) -> Message:
     role = _ROLES.get(message["role"], message["role"])
-    content = _segments(message.get("content") or "", f"messages[{place}].content")
-    check_texts(message.get("tool_calls") or (), f"messages[{place}].tool_calls")
+    content = _segments(message.get("content") or "", f"messages[{index}].content")
+    check_texts(message.get("tool_calls") or (), f"messages[{index}].tool_calls")
     calls = [_invocation(call) for call in message.get("tool_calls") or ()]
     if calls:
         content += (Text(form.write(calls, is_first=not content)),)
@@ -65,7 +65,7 @@ def _segments(content: str | Sequence[Any], field: str) -> tuple[Segment, ...]:
     if isinstance(content, str):
         check_text(content, field)
         return (Text(content),) if content else ()
-    found = [_segment(part, f"{field}[{place}]") for place, part in enumerate(content)]
+    found = [_segment(part, f"{field}[{index}]") for index, part in enumerate(content)]
     return tuple(segment for segment in found if segment is not None)
 
 
@@ -75,7 +75,7 @@ def _segment(part: Any, field: str) -> Segment | None:
         case str(text) | {"type": "text", "text": str(text)}:
             check_text(text, field)
             return Text(text) if text else None
-        case {"type": kind} if kind in _UNSAID:
+        case {"type": kind} if kind in _SKIPPED_PARTS:
             return None
         case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
             return Image(_data(url, field))
@@ -99,6 +99,6 @@ def _invocation(call: Mapping[str, Any]) -> Invocation:
     given = function.get("arguments") or "{}"
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:  # as it was said, if it is no JSON
+    except ValueError:  # as it was said, if it is not JSON
         return Invocation(function["name"], given)
     return Invocation(function["name"], spell(value))

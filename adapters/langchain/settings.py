@@ -1,4 +1,4 @@
-"""What a LangChain user says of a model: the fields of `ChatForkroot` and of `Forkroot`.
+"""Settings of a model in LangChain: the fields of `ChatForkroot` and of `Forkroot`.
 
 Constructor and call know the same names; a call's come first. Unknown names are refused.
 """
@@ -24,7 +24,7 @@ from pydantic import (
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from ...core.api.protocol import Backend, ForkrootError, InvalidCall, Sampling
-from ..common.meant import hint
+from ..common.suggestions import suggestion
 from ..common.surrogates import check_texts
 from ..connection import Connection, shared, trained_len, unnamed
 from .counting import num_text_tokens, token_ids
@@ -45,7 +45,7 @@ OPTIONS = (*SAMPLING, "model", "timeout", "logprobs", "top_logprobs", "stream")
 class Settings(BaseModel):
     """What model, by which runtime, with which sampling.
 
-    model: "tiny" for the embedded model, a checkpoint folder, the URL of a server of ours, or a
+    model: "tiny" for the embedded model, a checkpoint folder, the URL of a forkroot server, or a
       `Backend`. All of one process with the same `model` and `settings` share one running engine.
     settings: of the runtime, as `forkroot.connect` takes them.
     api_key: for a URL; FORKROOT_API_KEY where it is not given.
@@ -87,7 +87,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _spelled(cls, given: Any) -> Any:
-        """Refuse unknown names, each with the one that was probably meant."""
+        """Refuse unknown names, each with a suggestion."""
         if cls.model_config.get("extra") != "forbid" or not isinstance(given, Mapping):
             return given
         fields = cls.model_fields
@@ -141,9 +141,9 @@ class Settings(BaseModel):
         return self
 
     def context_len(self) -> int | None:
-        """Tokens that prompt and answer may be together, where a backend or a folder tells."""
+        """Tokens that prompt and answer may be together, if a backend or a folder knows it."""
         if self.backend is not None:
-            with suppress(ForkrootError):  # its first use will tell
+            with suppress(ForkrootError):  # its first use raises the error
                 return int(self.backend.info().context_len)
             return None
         return self.settings.get("context_len") or trained_len(self.model)
@@ -209,7 +209,7 @@ class Settings(BaseModel):
         return True
 
     def identity(self) -> dict[str, Any]:
-        """What tells its answers from those of others: for tracing, and LangChain's cache."""
+        """What identifies its answers: for tracing, and LangChain's cache."""
         names = ("model", "settings", "timeout", "stop", "logprobs", "top_logprobs", *SAMPLING)
         return {name: getattr(self, name) for name in names}
 
@@ -231,7 +231,7 @@ def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
     """Raise InvalidCall for the first name that a call does not know."""
     unknown = next((name for name in options if name not in known), None)
     if unknown is not None:
-        allowed = f"one of {', '.join(sorted(known))}{hint(unknown, known)}"
+        allowed = f"one of {', '.join(sorted(known))}{suggestion(unknown, known)}"
         raise InvalidCall(unknown, options[unknown], allowed)
 
 
@@ -253,8 +253,10 @@ def _bias(given: Any) -> dict[int, float]:
 
 
 def _unknown(model: type, name: str, value: Any, known: Collection[str]) -> InitErrorDetails:
-    """The fault of a name that is no field of a model."""
-    meant = "; it is given to a call, or to bind" if name in _IN_CALLS else hint(name, known)
-    text = f"{name} is no field of {model.__name__}{meant}"
-    told = PydanticCustomError("extra_forbidden", "{text}", {"text": text})
-    return InitErrorDetails(type=told, loc=(name,), input=value)
+    """The error for a keyword that is not a field of the model."""
+    suggested = (
+        "; it is given to a call, or to bind" if name in _IN_CALLS else suggestion(name, known)
+    )
+    text = f"{name} is not a field of {model.__name__}{suggested}"
+    error = PydanticCustomError("extra_forbidden", "{text}", {"text": text})
+    return InitErrorDetails(type=error, loc=(name,), input=value)

@@ -28,24 +28,24 @@ def shown_tools(tools: Any) -> list[dict[str, Any]]:
     """All of them. Raises InvalidCall."""
     if not isinstance(tools, Iterable) or isinstance(tools, str | Mapping):
         raise InvalidCall("tools", tools, f"a list, each {_FORMS}")
-    return [shown_tool(tool, f"tools[{place}]") for place, tool in enumerate(tools)]
+    return [shown_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
 
 
 def shown_tool(tool: Any, field: str) -> dict[str, Any]:
     """One tool. field: where it was given. Raises InvalidCall for what is none."""
     try:
-        told = convert_to_openai_tool(tool)
+        converted = convert_to_openai_tool(tool)
         model = _model_of(tool)
         if model is not None and differs(model):
             exact = convert_to_openai_tool(_answered(model))
-            told["function"]["parameters"] = exact["function"]["parameters"]
+            converted["function"]["parameters"] = exact["function"]["parameters"]
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise InvalidCall(field, tool, f"{_FORMS} ({reason(error)})") from error
     if isinstance(tool, Mapping) and "title" in tool and not any(map(tool.__contains__, WRAPPED)):
         rest = {key: it for key, it in tool.items() if key not in ("title", "description")}
         if rest.keys() - {"type"}:
-            told["function"]["parameters"] = rest
-    return told
+            converted["function"]["parameters"] = rest
+    return converted
 
 
 def _model_of(tool: Any) -> type[BaseModel] | None:
@@ -77,6 +77,6 @@ def _answered(model: type[BaseModel]) -> type[BaseModel]:
 
 
 def reason(error: Exception) -> str:
-    """The last line of what LangChain says of what it does not take."""
+    """The last line of LangChain's error for an unsupported value."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     return lines[-1].rstrip(".")

@@ -50,7 +50,7 @@ def structured(
         raise InvalidCall("method", method, " | ".join(METHODS))
     if schema is None and method != "json_mode":
         raise InvalidCall("schema", schema, "a schema or a class; None with json_mode only")
-    told = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
+    tracing = {"kwargs": {"method": method, "strict": strict}, "schema": schema}
     if schema is not None and method == "function_calling":
         _check_object(schema)
         tool = shown_tool(schema, "schema")
@@ -59,14 +59,15 @@ def structured(
             [tool],
             tool_choice=name,
             parallel_tool_calls=False,
-            ls_structured_output_format=told,
+            ls_structured_output_format=tracing,
         )
         return _parsed(bound, _tool_parser(schema, name), include_raw)
-    asked: dict[str, Any] = {"type": "json_object"}  # json_mode without a schema: any object
+    # json_mode without a schema: any object
+    response_format: dict[str, Any] = {"type": "json_object"}
     if schema is not None:
         body = {"name": "answer", "schema": _json_schema(schema), "strict": True}
-        asked = {"type": "json_schema", "json_schema": body}
-    bound = model.bind(response_format=asked, ls_structured_output_format=told)
+        response_format = {"type": "json_schema", "json_schema": body}
+    bound = model.bind(response_format=response_format, ls_structured_output_format=tracing)
     return _parsed(bound, _text_parser(schema), include_raw)
 
 
@@ -131,5 +132,5 @@ class MemberParser(BaseOutputParser[Enum]):
         try:
             return TypeAdapter[Enum](self.kind).validate_json(text)
         except ValidationError as error:
-            told = f"{text!r:.100} is no value of {self.kind.__name__}"
-            raise OutputParserException(told, llm_output=text) from error
+            message = f"{text!r:.100} is not a value of {self.kind.__name__}"
+            raise OutputParserException(message, llm_output=text) from error

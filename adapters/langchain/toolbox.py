@@ -54,23 +54,23 @@ def choice_of(tool_choice: Any, names: Sequence[str]) -> str:
             return "required"
         case str(name) | {"function": {"name": str(name)}} | {"name": str(name)}:
             if name not in names:
-                told = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
-                raise InvalidCall("tool_choice", name, f"{told}{did_you_mean(name, names)}")
+                expected = f"one of the tools: {', '.join(names)}" if names else _NO_TOOLS
+                raise InvalidCall("tool_choice", name, f"{expected}{did_you_mean(name, names)}")
             return f"={name}"
     raise InvalidCall("tool_choice", tool_choice, _CHOICES)
 
 
 def specs_of(tools: Any) -> tuple[ToolSpec, ...]:
     """Tools in any form that LangChain takes, each one once. Raises InvalidCall."""
-    specs = [spec_of(tool, place) for place, tool in enumerate(shown_tools(tools))]
-    found = tuple(spec for place, spec in enumerate(specs) if spec not in specs[:place])
+    specs = [spec_of(tool, index) for index, tool in enumerate(shown_tools(tools))]
+    found = tuple(spec for index, spec in enumerate(specs) if spec not in specs[:index])
     check_tools(found)
     return found
 
 
-def spec_of(tool: Mapping[str, Any], place: int) -> ToolSpec:
+def spec_of(tool: Mapping[str, Any], index: int) -> ToolSpec:
     """A tool in OpenAI's form, and its place among others. Raises InvalidCall."""
-    function, field = tool.get("function"), f"tools[{place}]"
+    function, field = tool.get("function"), f"tools[{index}]"
     if tool.get("type") != "function":
         raise InvalidCall(f"{field}.type", tool.get("type"), "function")
     if not isinstance(function, Mapping):
@@ -85,26 +85,28 @@ def spec_of(tool: Mapping[str, Any], place: int) -> ToolSpec:
 def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
     """The toolbox of a call's options. form: how the model writes calls. Raises InvalidCall."""
     tools = specs_of(options.get("tools") or ())
-    asked = _asked(options)
+    requested = _requested_constraint(options)
     choice = choice_of(options.get("tool_choice"), [tool.name for tool in tools])
     if not tools and choice not in ("auto", "none"):
         raise InvalidCall("tool_choice", options["tool_choice"], _NO_TOOLS)
     schemas: dict[str, Any] = {
-        f"tools[{place}].parameters": tool.schema() for place, tool in enumerate(tools)
+        f"tools[{index}].parameters": tool.schema() for index, tool in enumerate(tools)
     }
     if options.get("strict") is True:
         for name, schema in schemas.items():
             check_keywords(schema, name)
-    if isinstance(asked, JsonSchema):
-        schemas["json_schema"] = asked.schema
+    if isinstance(requested, JsonSchema):
+        schemas["json_schema"] = requested.schema
     if not tools or choice == "none":
-        return Toolbox((), asked, schemas=schemas)
+        return Toolbox((), requested, schemas=schemas)
     is_parallel = options.get("parallel_tool_calls") is not False
     names = frozenset(tool.name for tool in tools)
     if choice == "auto":
         is_free = options.get("strict") is False
-        return Toolbox(tools, _where_free(tools, form, asked, is_parallel, is_free), names, schemas)
-    if asked is not None:
+        return Toolbox(
+            tools, _where_free(tools, form, requested, is_parallel, is_free), names, schemas
+        )
+    if requested is not None:
         raise InvalidCall("tool_choice", choice, "auto or none beside another constraint")
     chosen = tools if choice == "required" else [it for it in tools if it.name == choice[1:]]
     is_parallel = is_parallel and choice == "required"
@@ -114,21 +116,21 @@ def toolbox_of(options: Mapping[str, Any], form: ToolFormat) -> Toolbox:
 def _where_free(
     tools: Sequence[ToolSpec],
     form: ToolFormat,
-    asked: Constraint | None,
+    requested: Constraint | None,
     is_parallel: bool,
     is_free: bool,
 ) -> Constraint | None:
     """The constraint where the model may call or answer: its calls are held to their schemas, and
     an answer to the schema that is asked for. is_free: only the answer is."""
-    if isinstance(asked, JsonSchema):
-        return form.grammar(tools, is_parallel=is_parallel, instead=asked.schema)
-    if asked is not None or is_free:
-        return asked
+    if isinstance(requested, JsonSchema):
+        return form.grammar(tools, is_parallel=is_parallel, instead=requested.schema)
+    if requested is not None or is_free:
+        return requested
     return form.grammar(tools, is_parallel=is_parallel, has_text=True)
 
 
-def _asked(options: Mapping[str, Any]) -> Constraint | None:
-    """The constraint of an answer that is no tool call."""
+def _requested_constraint(options: Mapping[str, Any]) -> Constraint | None:
+    """The constraint of an answer that is not a tool call."""
     given = [name for name in (*CONSTRAINTS, "response_format") if options.get(name) is not None]
     if len(given) > 1:
         raise InvalidCall(

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
+from inspect import Signature, signature
 from typing import Any, Literal
 
 from ...core.api.protocol import InvalidCall, ProgramError
@@ -35,7 +36,17 @@ class Batch:
         self._num_threads = _num_threads(num_threads, len(self._items))
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         hint = new_root(len(self._items)) if len(self._items) > 1 else None
-        self._runs = [Run(body, settings, self._worker, hint, state_type) for _ in self._items]
+        parameters = signature(body)
+        self._runs = [
+            Run(
+                _checked_body(body, parameters, item, index),
+                settings,
+                self._worker,
+                hint,
+                state_type,
+            )
+            for index, item in enumerate(self._items)
+        ]
 
     def _submitted(self, threads: ThreadPoolExecutor) -> list[Future[ProgramState]]:
         """The runs of all items, submitted in order."""
@@ -66,7 +77,7 @@ class Batch:
 
     def iterate(self, progress_bar: bool | None) -> Iterator[ProgramState]:
         """The ended states, in the order of the items, each as soon as it and those before it have
-        ended. Who stops reading ends the runs that are left."""
+        ended. If the caller stops reading, the other runs end."""
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
             futures = self._submitted(threads)
             try:
@@ -83,7 +94,7 @@ class Batch:
                 raise
 
     def abort(self, error: BaseException) -> None:
-        """End every run, also those that have not begun; from any thread."""
+        """End every run, also those that have not started; thread-safe."""
         for run in self._runs:
             run.abort(error)
 
@@ -94,6 +105,25 @@ def _checked_items(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]
         if not isinstance(item, Mapping):
             raise InvalidCall("items", item, "mappings of the program's keyword arguments")
     return found
+
+
+def _checked_body(
+    body: Callable[..., Any], parameters: Signature, item: Mapping[str, Any], index: int
+) -> Callable[..., Any]:
+    """`body`; or, where the item is not its arguments, what raises a TypeError that names both."""
+    try:
+        parameters.bind(None, **item)
+    except TypeError as error:
+        name = getattr(body, "__name__", "program")
+        expected = ", ".join(list(parameters.parameters)[1:]) or "no arguments"
+        message = f"items[{index}]={dict(item)!r}: {error}; expected the arguments of {name}"
+        raised = TypeError(f"{message}: {expected}")
+
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise raised
+
+        return refuse
+    return body
 
 
 def _num_threads(wanted: int | Literal["auto"], num_items: int) -> int:

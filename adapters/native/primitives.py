@@ -77,18 +77,18 @@ def gen(
     their log-masses (`resampling.py`). Raises InvalidCall for what could never run.
     """
     given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}
-    _check_together(given)
+    _check_combination(given)
     _check_switches(given)
     backend = checked_backend(backend)
     if choices is not None:
         return select(name, choices, choices_method=choices_method, backend=backend)
-    asked = {key: value for key, value in given.items() if key in SAMPLING_FIELDS}
+    fields = {key: value for key, value in given.items() if key in SAMPLING_FIELDS}
     if return_logprob or top_logprobs_num:
-        asked["logprobs"] = _checked_rivals(top_logprobs_num)
+        fields["logprobs"] = _checked_top_logprobs(top_logprobs_num)
     if resample:
-        asked["log_mass"] = True
+        fields["log_mass"] = True
     constraint = constraint_of(dtype=dtype, regex=regex, json_schema=json_schema, grammar=grammar)
-    sampling = sampling_fields(asked)
+    sampling = sampling_fields(fields)
     checked_name, start = _checked_name(name), checked_start(scored_from)
     return Gen(checked_name, sampling, constraint, backend, stream, resample, start)
 
@@ -163,7 +163,7 @@ def role(name: str, content: Expression | str) -> Expression:
     return Row((RoleBegin(name), *flatten(as_expression(content)), RoleEnd()))
 
 
-def _check_together(given: Mapping[str, Any]) -> None:
+def _check_combination(given: Mapping[str, Any]) -> None:
     """Raise InvalidCall for arguments of `gen` that do not go together, by their names."""
     names = [name for name in given if name not in ("name", "choices_method", "backend")]
     limits = [name for name in names if name in _LIMITS]
@@ -188,7 +188,7 @@ def _check_switches(given: Mapping[str, Any]) -> None:
             raise InvalidCall(name, given[name], "True or False")
 
 
-def _checked_rivals(number: int) -> int:
+def _checked_top_logprobs(number: int) -> int:
     try:
         sampling_fields({"logprobs": number})
     except InvalidCall as error:

@@ -69,13 +69,13 @@ class Program(Uncopied):
 
     def bind(self, **kwargs: Any) -> Program:
         """The same program with some arguments given; a run's own go before them. Raises
-        UnknownKeyword for what is no argument of the program."""
+        UnknownKeyword for what is not an argument of the program."""
         self._parameters.check(kwargs)
         return type(self)(self.body, self.name, {**self.bound, **kwargs})
 
     def run(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run to the end and return the state. Raises what the program raised, or the error of a
-        state that nobody read. With stream=True as `stream`."""
+        state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
         runner = run_apart if settings.stream else run_here
         return runner(self.body, settings, args, arguments, self._state_type)

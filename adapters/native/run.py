@@ -42,7 +42,7 @@ class Run:
 
     @property
     def state(self) -> ProgramState:
-        """The state, for one who reads it while the program goes on or after its end."""
+        """The state, to be read while the program runs or after its end."""
         return self._state_type(self._interpreter, is_outside=True)
 
     def execute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProgramState:

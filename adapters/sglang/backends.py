@@ -8,7 +8,7 @@ from ...core.api.protocol import Backend, UnsupportedCall
 from ..connection import shared
 from ..native.language.settings import get_default_backend
 from ..native.language.settings import set_default_backend as set_native
-from .endpoints import flush, told
+from .endpoints import flush, server_info
 
 _SERVED = (
     "a model that forkroot runs: connect(MODEL), Runtime(model_path=...), RuntimeEndpoint(URL)"
@@ -43,8 +43,8 @@ global_config = GlobalConfig()
 
 
 def as_backend(backend: Any) -> Backend | str | None:
-    """A backend of ours for what programs give as one: a backend, what `connect` takes, or an
-    endpoint of SGLang's own package, whose server must be one of ours."""
+    """The backend for what a program gives as its backend: a backend, what `connect` takes, or an
+    endpoint of SGLang's own package, whose server must be a forkroot server."""
     if backend is None or isinstance(backend, str) or hasattr(backend, "submit"):
         return backend  # type: ignore[no-any-return]
     source = getattr(backend, "endpoint", backend)
@@ -68,12 +68,12 @@ def flush_cache(backend: Any = None) -> bool:
 
 
 def get_server_info(backend: Any = None) -> dict[str, Any] | None:
-    """What a backend (the default one) tells of itself; None if there is none."""
+    """What a backend (the default one) reports of itself; None if there is none."""
     found = _found(backend)
     if found is None:
         return None
     own = getattr(found, "get_server_info", None)
-    return told(found.info()) if own is None else own()
+    return server_info(found.info()) if own is None else own()
 
 
 def _found(backend: Any) -> Backend | None:

@@ -22,7 +22,7 @@ _ALLOWED = (
 
 @dataclass
 class ChoicesDecision:
-    """The text that was chosen, and what the method says of how it came about."""
+    """The chosen text, and the meta information of the method."""
 
     decision: str
     meta_info: dict[str, Any] | None = None

@@ -1,6 +1,6 @@
 """The backends of SGLang's frontend: a server by its URL, and a model in this process.
 
-Each is a backend of ours with SGLang's methods around it, and may be given wherever one is.
+Each is a forkroot backend with SGLang's methods, accepted wherever a backend is.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Endpoint(Uncopied):
 
     def get_server_info(self) -> dict[str, Any]:
         """What runs there, and its counters."""
-        return told(self.info())
+        return server_info(self.info())
 
     def cache_prefix(self, prefix_str: str) -> None:
         """Compute a text ahead, so that calls that begin with it find it. Waits for it."""
@@ -95,15 +95,15 @@ class Endpoint(Uncopied):
 
     def start_profile(self) -> None:
         """Raises UnsupportedCall: there is no profiler to start."""
-        raise UnsupportedCall("start_profile", self, "get_server_info(), which tells the counters")
+        raise UnsupportedCall("start_profile", self, "get_server_info(), which has the counters")
 
     def stop_profile(self) -> None:
         """Raises UnsupportedCall: there is no profiler to stop."""
-        raise UnsupportedCall("stop_profile", self, "get_server_info(), which tells the counters")
+        raise UnsupportedCall("stop_profile", self, "get_server_info(), which has the counters")
 
 
 class RuntimeEndpoint(Endpoint):
-    """A server of ours at a URL (`forkroot serve`). Raises as `connect` does, and UnsupportedCall
+    """A forkroot server at a URL (`forkroot serve`). Raises as `connect` does, and UnsupportedCall
     for a chat template or certificates of its own."""
 
     def __init__(
@@ -135,21 +135,21 @@ class RuntimeEndpoint(Endpoint):
 
     def flush_cache(self) -> bool:
         """As `Endpoint.flush_cache`, at the server."""
-        self._ask("POST", "/flush_cache")
+        self._request("POST", "/flush_cache")
         return True
 
     def get_server_info(self) -> dict[str, Any]:
-        """What the server tells of itself."""
-        found: dict[str, Any] = self._ask("GET", "/server_info")
+        """Facts of the server."""
+        found: dict[str, Any] = self._request("GET", "/server_info")
         return found
 
     def _text(self, token: int) -> str:
         if token not in self._texts:
-            found = self._ask("POST", "/detokenize", {"tokens": [token]})
+            found = self._request("POST", "/detokenize", {"tokens": [token]})
             self._texts[token] = str(found["prompt"])
         return self._texts[token]
 
-    def _ask(self, method: str, path: str, body: Any = None) -> Any:
+    def _request(self, method: str, path: str, body: Any = None) -> Any:
         headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
         try:
             answer = httpx.request(
@@ -211,8 +211,8 @@ def flush(backend: Backend) -> bool:
     return True
 
 
-def told(info: BackendInfo) -> dict[str, Any]:
-    """What a backend tells of itself, by SGLang's names."""
+def server_info(info: BackendInfo) -> dict[str, Any]:
+    """Facts of a backend, by SGLang's names."""
     return {
         "model_path": info.model,
         "context_length": info.context_len,

@@ -1,4 +1,4 @@
-"""`Engine`: SGLang's class for prompts without programs, over a backend of ours."""
+"""`Engine`: SGLang's class for prompts without programs, over a forkroot backend."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Engine(Runtime):
         """The answer as `{"text", "output_ids", "meta_info"}`; a list of them for a list of
         prompts; with `stream` an iterator of answers so far, for one prompt. Raises InvalidCall
         for arguments that are not allowed, and the error that ended a call."""
-        wish = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
-        calls, is_list = _calls(prompt, input_ids, sampling_params, wish, stream)
+        logprobs = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
+        calls, is_list = _calls(prompt, input_ids, sampling_params, logprobs, stream)
         replies = [self.submit(call) for call in calls]
         if stream:
             return self._stream(replies[0])
@@ -72,8 +72,8 @@ class Engine(Runtime):
         stream: bool = False,
     ) -> Any:
         """As `generate`, for asyncio."""
-        wish = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
-        calls, is_list = _calls(prompt, input_ids, sampling_params, wish, stream)
+        logprobs = Logprobs(return_logprob, logprob_start_len, top_logprobs_num)
+        calls, is_list = _calls(prompt, input_ids, sampling_params, logprobs, stream)
         replies = [self.submit(call) for call in calls]
         if stream:
             return self._async_stream(replies[0])
@@ -100,14 +100,14 @@ class Engine(Runtime):
         so_far = _SoFar()
         for chunk in reply:
             if so_far.add(chunk):
-                yield so_far.told()
+                yield so_far.result()
         yield self._answer(reply.result(), reply.call)
 
     async def _async_stream(self, reply: Reply) -> AsyncIterator[Any]:
         so_far = _SoFar()
         async for chunk in reply:
             if so_far.add(chunk):
-                yield so_far.told()
+                yield so_far.result()
         yield self._answer(await reply, reply.call)
 
 
@@ -125,14 +125,14 @@ class _SoFar:
             self._ids += chunk.ids
         return chunk.index == 0
 
-    def told(self) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """The answer so far."""
         meta = {"finish_reason": None, "completion_tokens": len(self._ids)}
         return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta}
 
 
 def _calls(
-    prompt: Any, input_ids: Any, params: Any, wish: Logprobs, stream: bool
+    prompt: Any, input_ids: Any, params: Any, logprobs: Logprobs, stream: bool
 ) -> tuple[list[Call], bool]:
     """A call for each prompt, and whether there is a list of them."""
     if (prompt is None) is (input_ids is None):
@@ -147,10 +147,10 @@ def _calls(
     if stream and is_list:
         raise InvalidCall("stream", True, "False for a list of prompts")
     pairs = zip(prompts, many, strict=True)
-    return [_call(one, own, wish, stream) for one, own in pairs], is_list
+    return [_call(one, own, logprobs, stream) for one, own in pairs], is_list
 
 
-def _call(prompt: Any, params: Mapping[str, Any], wish: Logprobs, stream: bool) -> Call:
+def _call(prompt: Any, params: Mapping[str, Any], logprobs: Logprobs, stream: bool) -> Call:
     sampling: dict[str, Any] = {}
     check_no_stop_regex(params.get("stop_regex"))
     for name, value in params.items():
@@ -160,10 +160,10 @@ def _call(prompt: Any, params: Mapping[str, Any], wish: Logprobs, stream: bool) 
         elif name not in (*_CONSTRAINTS, *_WITHOUT_EFFECT) and own not in SAMPLING_FIELDS:
             known = sorted({*SAMPLING_FIELDS, *_RENAMED, *_CONSTRAINTS})
             raise InvalidCall(f"sampling_params.{name}", value, ", ".join(known))
-    if wish.return_logprob:
-        sampling["logprobs"] = wish.top_logprobs_num
+    if logprobs.return_logprob:
+        sampling["logprobs"] = logprobs.top_logprobs_num
     segment = Text(prompt) if isinstance(prompt, str) else Tokens(tuple(prompt))
     constraint = constraint_of(**{name: params.get(name) for name in _CONSTRAINTS})
-    start = scored_from(wish.logprob_start_len) if wish.return_logprob else None
+    start = scored_from(logprobs.logprob_start_len) if logprobs.return_logprob else None
     checked = Sampling(**sampling_fields(sampling))
     return Call((segment,), checked, constraint, stream=stream, scored_from=start)

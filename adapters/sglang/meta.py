@@ -30,12 +30,12 @@ def as_sglang(native: Any, text: Text) -> Any:
         return native
     if "choices" in native:
         return {**native, **_of_select(native, text)}
-    told = {key: value for key, value in native.items() if key not in _REPLACED}
-    return {**told, **_of_gen(native, text)}
+    meta = {key: value for key, value in native.items() if key not in _REPLACED}
+    return {**meta, **_of_gen(native, text)}
 
 
 def chunk_meta(ids: int, logprobs: Sequence[TokenLogprob], length: int, text: Text) -> Any:
-    """What is told beside a piece of text while it comes in: the tokens so far (`ids`), the
+    """The meta information of a streamed piece of text: the tokens so far (`ids`), the
     log-probabilities of those that are new, and how many there were so far (`length`)."""
     return {
         "completion_tokens": ids,

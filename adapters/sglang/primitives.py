@@ -104,7 +104,7 @@ def gen_int(
 ) -> Expression:
     """As `gen` with dtype=int: the text of a whole number. By place it has no `min_tokens`."""
     given = {"name": name, "max_tokens": max_tokens, "n": n, "stop": stop, **settings}
-    return gen(**_placed(others, given), dtype=int)
+    return gen(**_with_positional(others, given), dtype=int)
 
 
 def gen_string(
@@ -118,7 +118,7 @@ def gen_string(
     """As `gen` with dtype=str: a text in double quotes, which are part of the answer. By place it
     has no `min_tokens`."""
     given = {"name": name, "max_tokens": max_tokens, "n": n, "stop": stop, **settings}
-    return gen(**_placed(others, given), dtype=str)
+    return gen(**_with_positional(others, given), dtype=str)
 
 
 def select(
@@ -134,7 +134,7 @@ def select(
     of this module, another that is called as these are, or a name of the native `select`.
     """
     if not isinstance(temperature, int | float) or not 0 <= temperature <= 1e-5:
-        raise InvalidCall("temperature", temperature, "0: a choice is not drawn by chance")
+        raise InvalidCall("temperature", temperature, "0: choices are not sampled")
     method = native_method(choices_method)
     node = primitives.select(name, () if choices is None else choices, **native)
     return replace(node, method=method) if isinstance(node, Select) else node
@@ -238,20 +238,20 @@ def _select_instead(given: dict[str, Any], native: dict[str, Any]) -> Expression
     allowed = {"name", "choices", "temperature", "choices_method"}
     for key in (*given, *native):
         if key not in allowed and key != "backend":
-            told = f"none beside choices, with which go {', '.join(sorted(allowed))}"
-            raise InvalidCall(key, given.get(key, native.get(key)), told)
+            expected = f"none beside choices, which take only {', '.join(sorted(allowed))}"
+            raise InvalidCall(key, given.get(key, native.get(key)), expected)
     return select(**given, **native)
 
 
-def _placed(values: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
-    """`given`, and the values that came by place. Raises TypeError as Python does."""
+def _with_positional(values: Sequence[Any], given: dict[str, Any]) -> dict[str, Any]:
+    """`given`, and the positional values. Raises TypeError as Python does."""
     if len(values) > len(_BEHIND_STOP):
-        raise TypeError(f"at most {len(_BEHIND_STOP) + 4} arguments by place")
-    placed = dict(zip(_BEHIND_STOP, values, strict=False))
-    twice = next((name for name in placed if name in given), None)
+        raise TypeError(f"at most {len(_BEHIND_STOP) + 4} positional arguments")
+    positional = dict(zip(_BEHIND_STOP, values, strict=False))
+    twice = next((name for name in positional if name in given), None)
     if twice is not None:
         raise TypeError(f"got multiple values for argument {twice!r}")
-    return {**given, **placed}
+    return {**given, **positional}
 
 
 def _number(dtype: type | str | None, stop: Stop, given: dict[str, Any]) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class SglFunction(Program):
 
     def run(self, *args: Any, **kwargs: Any) -> State:
         """Run to the end and return the state; with stream=True at once. Raises what the program
-        raised, or the error of a state that nobody read."""
+        raised, or the error of a state that was not read."""
         state = super().run(*args, **self._translated(kwargs))
         assert isinstance(state, State)
         if global_config.verbosity >= 2 and not kwargs.get("stream"):
@@ -89,7 +89,7 @@ class SglFunction(Program):
         generator_style: bool = False,
         **settings: Any,
     ) -> Any:
-        """Run once for each item: a mapping of arguments by name, or a sequence of them by place.
+        """Run once for each item: a mapping of arguments by name, or a sequence of positional ones.
 
         The ended states in the order of the items; with generator_style an iterator of them, each
         as soon as it has ended. An error stays with its item and is raised where its state is read.

@@ -54,7 +54,7 @@ def separated(expression: Expression, model_type: str | None) -> Expression:
     marks = _FAMILIES.get(model_type.lower()) if isinstance(model_type, str) else None
     if marks is None:
         allowed = " | ".join(sorted(_FAMILIES))
-        raise InvalidCall("model_type", model_type, allowed + _meant(model_type))
+        raise InvalidCall("model_type", model_type, allowed + _suggestion(model_type))
     split = Split(marks.divide, (SUFFIX,))
     nodes = tuple(flatten(expression))
     if not any(isinstance(node, Gen) for node in nodes):
@@ -67,5 +67,5 @@ def separated(expression: Expression, model_type: str | None) -> Expression:
     )
 
 
-def _meant(name: object) -> str:
+def _suggestion(name: object) -> str:
     return did_you_mean(name, _FAMILIES) if isinstance(name, str) else ""

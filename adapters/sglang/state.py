@@ -51,7 +51,7 @@ class State(ProgramState):
         try:
             number = as_index(size)
         except TypeError:
-            number = size  # whose error the native fork tells
+            number = size  # the native fork raises the error
         branches = fork(self._interpreter, number)
         return Group(self._interpreter, branches, type(self), self)
 
@@ -72,8 +72,8 @@ class State(ProgramState):
     def text_async_iter(
         self, var_name: str | None = None, return_meta_data: bool = False
     ) -> AsyncIterator[Any]:
-        """As `text_iter`, for asyncio. return_meta_data: pairs of a piece and what is told of it so
-        far: number of tokens, and the log-probabilities of the new ones."""
+        """As `text_iter`, for asyncio. return_meta_data: pairs of a piece and its meta information
+        so far: number of tokens, and the log-probabilities of the new ones."""
         if not return_meta_data:
             return super().text_async_iter(var_name)
         if var_name is None:
@@ -83,7 +83,7 @@ class State(ProgramState):
     async def _with_meta(self, name: str) -> AsyncIterator[tuple[str, Any]]:
         reply = await self._reader.reply_async(name)
         if reply is None:
-            raise ProgramError(f"variable {name!r} does not come in pieces")
+            raise ProgramError(f"variable {name!r} is not generated: it has no stream")
         texts = self._texts()
         ids = length = 0
         held: list[Any] = []

@@ -112,7 +112,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--length", type=int, default=16, help="tokens of a branch's answer")
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--model", default="tiny", help="a checkpoint folder")
     args = options.parse_args()
     torch.set_num_threads(args.threads)

@@ -68,7 +68,7 @@ def main() -> None:
     options.add_argument("--share", type=float, default=0.1, help="of the paper's programs")
     options.add_argument("--size", type=float, default=0.5, help="of the paper's lengths")
     options.add_argument("--repeats", type=int, default=3)
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--only", default="", help="workloads whose name has this in it")
     options.add_argument("--model", default="tiny", help="a checkpoint folder")
     args = options.parse_args()

@@ -219,7 +219,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--window", type=float, default=0.7, help="seconds, at least")
     options.add_argument("--only", default="", help="kinds whose name has this in it")
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--switch-interval", type=float, help="of Python's threads, in seconds")
     args = options.parse_args()
     if args.switch_interval is not None:

@@ -218,7 +218,7 @@ def main() -> None:
     options.add_argument("--repeats", type=int, default=1)
     options.add_argument("--size", type=int, default=150, help="examples of the evaluation")
     options.add_argument("--max-tokens", type=int, default=256, help="of an answer")
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--model", default="56m", choices=checkpoints.MODELS)
     options.add_argument("--only", nargs="*", help="names of programs")
     args = options.parse_args()

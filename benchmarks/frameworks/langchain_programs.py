@@ -128,7 +128,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--repeats", type=int, default=3)
     options.add_argument("--length", type=int, default=8, help="tokens of an answer")
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     options.add_argument("--model", choices=MODELS, default="56m")
     args = options.parse_args()
     torch.set_num_threads(args.threads)

@@ -113,7 +113,7 @@ def main() -> None:
     """Measure and print the row."""
     options = parser(__doc__)
     options.add_argument("--repeats", type=int, default=5)
-    options.add_argument("--threads", type=int, default=1, help="of torch")
+    options.add_argument("--threads", type=int, default=1, help="the number of torch's threads")
     args = options.parse_args()
     now = thread_time_ns if args.busy else perf_counter_ns
     torch.set_num_threads(args.threads)

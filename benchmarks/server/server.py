@@ -44,7 +44,9 @@ def main() -> None:
     options.add_argument("--stage", action="append", choices=(*STAGES, "fuzz"), help="else all")
     options.add_argument("--schemathesis", default="st", metavar="COMMAND", help="for fuzz")
     options.add_argument("--seconds", type=int, default=600, help="of fuzz")
-    options.add_argument("--rounds", type=int, default=12, help="of overhead")
+    options.add_argument(
+        "--rounds", type=int, default=12, help="rounds of the overhead measurement"
+    )
     options.add_argument("--each", type=int, default=4, help="chats of each asker in a round")
     options.add_argument("--streams", type=int, default=500, help="at once")
     options.add_argument("--open", type=int, default=50, help="streams when the engine is killed")

@@ -6,7 +6,7 @@ Read only by the composition root and the command line, which pass each package 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ _ELSEWHERE = {
     "settings": "; each is given by its own name",
     "api_key": "; it is for the URL of a server",
 }
+_MIN_PART = 4  # characters of a name that are compared as a part of another one
 ORDERS = ("lpm", "dfs", "fcfs", "random")
 DTYPES = ("auto", "float32", "bfloat16", "float16")
 _DTYPE_ALIASES = {
@@ -123,10 +124,10 @@ class EngineConfig:
         known = [item.name for item in fields(cls)]
         for key, value in settings.items():
             if key not in known:
-                hint = _ELSEWHERE.get(key) or did_you_mean(key, (*known, *_OF_CONNECT), 0.8)
                 others = ", ".join(_OF_CONNECT)
-                allowed = f"one of the settings {', '.join(known)}, and of connect: {others}{hint}"
-                raise InvalidCall(key, value, allowed)
+                allowed = f"one of the settings {', '.join(known)}, and of connect: {others}"
+                suggestion = _suggestion(key, (*known, *_OF_CONNECT))
+                raise InvalidCall(key, value, f"{allowed} (see docs/settings.md){suggestion}")
         config = cls(**settings)
         config.check()
         return config
@@ -149,7 +150,9 @@ class EngineConfig:
             value = getattr(self, name)
             if value not in choices and not (name in PARTS and _is_factory_path(value)):
                 places = ("'module:Factory'",) if name in PARTS else ()
-                hint = _dtype_suggestion(value) if name == "dtype" else _suggestion(value, choices)
+                hint = (
+                    _dtype_suggestion(value) if name == "dtype" else _similar_choice(value, choices)
+                )
                 raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
 
     @property
@@ -174,7 +177,17 @@ class EngineConfig:
         return replace(self, context_len=context, num_slots=slots)
 
 
-def _suggestion(value: object, choices: tuple[str, ...]) -> str:
+def _suggestion(key: str, known: Sequence[str]) -> str:
+    """The end of the error for an unknown setting: where it belongs, a similar name, or the names
+    that contain it or that it contains; "" where there is none."""
+    similar = _ELSEWHERE.get(key) or did_you_mean(key, known, 0.8)
+    if similar or len(key) < _MIN_PART:
+        return similar
+    parts = [it for it in known if key.lower() in it or (len(it) >= _MIN_PART and it in key)]
+    return f"; did you mean {' or '.join(parts)}?" if parts else ""
+
+
+def _similar_choice(value: object, choices: tuple[str, ...]) -> str:
     return did_you_mean(value, choices) if isinstance(value, str) else ""
 
 

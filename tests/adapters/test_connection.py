@@ -165,7 +165,7 @@ def test_what_is_shared_still_is_the_backend_itself(starts: Starts) -> None:
         backend.nonsense  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_what_is_no_backend_and_no_name_is_refused() -> None:
+def test_what_is_neither_a_backend_nor_a_name_is_refused() -> None:
     with pytest.raises(InvalidCall, match=r"backend=7: .* a name, path, URL"):
         shared(7)  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="num_slots=5"):
@@ -193,8 +193,8 @@ where.backend.submit(Call((Text("Hello"),), Sampling(max_tokens=1000, ignore_eos
 
 @pytest.mark.parametrize("model", [None, "", " ", 5])
 @pytest.mark.parametrize("process", [False, True])
-def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -> None:
-    with pytest.raises(InvalidModel, match="is no name; expected a checkpoint folder"):
+def test_what_is_not_a_name_of_a_model_is_reported(model: Any, process: bool) -> None:
+    with pytest.raises(InvalidModel, match="is not a name; expected one of: a checkpoint folder"):
         connect(model, process=process)
 
 
@@ -210,7 +210,7 @@ def test_what_is_no_name_of_a_model_is_told_as_such(model: Any, process: bool) -
         ("./checkpoints/lama", "checkpoints/llama"),
     ],
 )
-def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
+def test_what_was_probably_meant_by_a_model_that_is_not_there_is_reported(
     model: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "checkpoints" / "llama").mkdir(parents=True)
@@ -219,9 +219,9 @@ def test_what_was_probably_meant_by_a_model_that_is_not_there_is_told(
     with pytest.raises(InvalidModel) as caught:
         connect(model)
     assert str(caught.value) == (
-        f"model={model!r} is not a folder here; expected a checkpoint folder, the name of a hub"
-        " model, as 'org/name', 'tiny', 'dummy:' and a shape, the URL of a server, or a name that a"
-        f" plugin knows; did you mean '{meant}'?"
+        f"model={model!r} is not a folder here; expected one of: a checkpoint folder, a hub model"
+        " ('org/name'), 'tiny' (the embedded model), 'dummy:SHAPE', the URL of a server, a name"
+        f" that a plugin knows; did you mean '{meant}'?"
     )
 
 

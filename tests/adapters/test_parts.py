@@ -114,8 +114,8 @@ def run(environment: Mapping[str, str], *command: str) -> list[str]:
 def test_the_attention_of_an_installed_plugin_runs_here_and_in_a_child(
     installed: Mapping[str, str],
 ) -> None:
-    *told, refusal = run(installed, "-c", USE)
-    assert told == ["False True", "True True", "True True", "True"]
+    *expected, refusal = run(installed, "-c", USE)
+    assert expected == ["False True", "True True", "True True", "True"]
     assert "attention='nonesuch'" in refusal
     assert "auto, triton, flashinfer, plain, cpu, plainly" in refusal
 
@@ -128,9 +128,12 @@ def test_the_commands_know_it_too(installed: Mapping[str, str]) -> None:
 
 
 def test_parts_are_told_by_where_their_factories_are(own: Registry) -> None:
-    assert own.placed({"attention": "fast", "seed": 3}) == {"attention": "nowhere:Fast", "seed": 3}
+    assert own.resolved({"attention": "fast", "seed": 3}) == {
+        "attention": "nowhere:Fast",
+        "seed": 3,
+    }
     for settings in ({"attention": "cpu"}, {"attention": "some.where:Else"}, {"attention": 7}, {}):
-        assert own.placed(settings) == settings
+        assert own.resolved(settings) == settings
 
 
 @pytest.mark.parametrize("name", ["nonesuch", "far", "mad"])
@@ -172,7 +175,7 @@ def test_a_plugin_may_compile_constraints_and_leave_others_to_us(own: Registry) 
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "expected"),
     [
         ({"attention": "fast"}, "No module named 'nowhere'"),
         ({"constraint": "broken"}, "no factory"),
@@ -180,9 +183,9 @@ def test_a_plugin_may_compile_constraints_and_leave_others_to_us(own: Registry) 
     ],
 )
 def test_a_factory_that_does_not_work_is_a_setting_that_is_refused(
-    own: Registry, settings: dict[str, str], told: str
+    own: Registry, settings: dict[str, str], expected: str
 ) -> None:
-    with pytest.raises(InvalidCall, match=told) as caught:
+    with pytest.raises(InvalidCall, match=expected) as caught:
         connection.connect("tiny", **settings)
     assert caught.value.field in settings
 

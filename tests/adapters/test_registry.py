@@ -172,7 +172,7 @@ def test_a_hook_that_fails_is_passed_over_and_its_plugin_named(
     assert [plugin.fault is None for plugin in own.plugins] == [True, False, True]
 
 
-def test_a_plugin_is_told_once_of_each_runtime_also_of_those_before_it() -> None:
+def test_a_plugin_is_notified_once_of_each_runtime_also_of_earlier_ones() -> None:
     own = Registry()
     first, second = ScriptedBackend("a"), ScriptedBackend("b")
     own.started(first)
@@ -192,7 +192,7 @@ def test_a_runtime_that_started_is_not_kept_alive() -> None:
     assert listener.heard == []
 
 
-def test_a_runtime_that_cannot_be_referred_to_weakly_is_told_of_all_the_same() -> None:
+def test_a_runtime_without_weak_references_is_announced_too() -> None:
     class Slotted:
         __slots__ = ()
 

@@ -1,4 +1,5 @@
-"""The suite that adapters pass, proved on the plainest of them: the door, and our own language."""
+"""The suite that adapters pass, proved on the plainest of them: the backend itself, and our own
+language."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ def answer_of(found: Completion) -> Answer:
     return Answer(found.text, found.usage.prompt_tokens, found.usage.cached_tokens)
 
 
-class TestTheDoor(AdapterSuite):
+class TestTheBackend(AdapterSuite):
     """Calls made by hand, sent through the prefixes of a shared connection."""
 
     def make(self, backend: Backend) -> Connection:

@@ -1,4 +1,4 @@
-"""Programs that come back to what they asked: an agent's next step, another attempt.
+"""Programs that repeat a prompt: an agent's next step, another attempt.
 
 Between two such calls a tool runs or a judge judges, and others ask meanwhile. A run is one call of
 an outermost module; what its calls come back to stays pinned until it ends. While a tool works on,

@@ -62,11 +62,11 @@ class Running:
             self._call, self._reply, self._num_taken = call, reply, 1
 
     def num_left(self) -> int:
-        """Answers that are still to be asked for."""
+        """Answers that are still to be requested."""
         return self.n - self._num_taken
 
     def forget(self) -> None:
-        """The fork failed: what is left is asked for anew."""
+        """The fork failed: the remaining answers are requested again."""
         with self._lock:
             self.n -= max(self._num_taken - 1, 0)
             self._call, self._reply, self._num_taken = None, None, 0
@@ -94,10 +94,10 @@ def running(n: int, messages: Any) -> Iterator[Running]:
         _running.reset(token)
 
 
-def format_begins(begun: Formatted) -> None:
+def format_begins(opened: Formatted) -> None:
     """An adapter begins to write a prompt; it may ask another one to."""
     open_ = tuple(entry for entry in _formatted.get() if entry.messages is None)
-    _formatted.set((*open_, begun))
+    _formatted.set((*open_, opened))
 
 
 def last_formatted() -> Formatted | None:
@@ -108,9 +108,9 @@ def last_formatted() -> Formatted | None:
 def format_ends(call_id: str, messages: Any) -> None:
     """It has written these messages; None: it failed."""
     entries = _formatted.get()
-    place = next((i for i, entry in enumerate(entries) if entry.call_id == call_id), None)
-    if place is None:
+    index = next((i for i, entry in enumerate(entries) if entry.call_id == call_id), None)
+    if index is None:
         return
-    mine = entries[place]
+    mine = entries[index]
     done = replace(mine, messages=messages)
-    _formatted.set((*entries[:place], done) if messages is not None else entries[:place])
+    _formatted.set((*entries[:index], done) if messages is not None else entries[:index])

@@ -84,13 +84,13 @@ def with_calls(
     ]
     least = {"minItems": 1} if is_demanded else {}
     listed = {"tool_calls": {"type": "array", "items": {"anyOf": calls}, **least}}
-    told = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
-    return {name: told if it is dspy.ToolCalls else it for name, it in fields.items()}
+    arguments = Arguments({"type": "object", "properties": listed, "required": ["tool_calls"]})
+    return {name: arguments if it is dspy.ToolCalls else it for name, it in fields.items()}
 
 
 def _schema(tool: dspy.Tool) -> str:
     """An object of all arguments that the tool declares; of one that takes any and declares none,
-    any. What takes the others (`**kwargs`) is no argument, though DSPy lists it."""
+    any. `**kwargs` is not an argument, though DSPy lists it."""
     properties = dict(tool.args or {})
     if tool.has_kwargs:
         properties.pop(_catch_all(tool.func), None)

@@ -22,7 +22,7 @@ from dspy.adapters.xml_adapter import XMLAdapter
 from pydantic import TypeAdapter
 
 from .schema import Writer
-from .spelling import Json, Unsayable, Xml
+from .spelling import Json, UnsupportedSchema, Xml
 from .texts import (
     CHAT_TEXT,
     JSON_CHAR,
@@ -103,14 +103,16 @@ def is_named(annotation: Any) -> bool:
 
 
 def schema_of(annotation: Any) -> Mapping[str, Any]:
-    """What Pydantic says of an annotation. Raises Unsayable where it says nothing."""
+    """Pydantic's JSON schema of an annotation. Raises UnsupportedSchema if it has none."""
     if isinstance(annotation, Arguments):
         return annotation.schema
     try:
         return TypeAdapter(annotation).json_schema()
     except Exception as error:
-        told = str(error).partition("\n")[0]
-        raise Unsayable(f"the type {annotation!r} ({type(error).__name__}: {told})") from error
+        message = str(error).partition("\n")[0]
+        raise UnsupportedSchema(
+            f"the type {annotation!r} ({type(error).__name__}: {message})"
+        ) from error
 
 
 class _Twice(Writer):
@@ -125,7 +127,7 @@ class _Twice(Writer):
             if found is not None:
                 ways.append(found)
         if not ways:
-            raise Unsayable("a schema that no value of bounded depth meets")
+            raise UnsupportedSchema("a schema that no value of bounded depth meets")
         return f"(?:{'|'.join(dict.fromkeys(ways))})"
 
     def _branches(self, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -170,7 +172,7 @@ def _names(annotation: Any, spell: Callable[[Any], str]) -> str:
         if form is not None
     )
     if not found:
-        raise Unsayable(f"values of {annotation!r} that DSPy can read")
+        raise UnsupportedSchema(f"values of {annotation!r} that DSPy can read")
     return f"(?:{'|'.join(found)})"
 
 
@@ -190,9 +192,9 @@ def _members(annotation: Any) -> Iterable[Any]:
 
 def _forms(value: Any, is_json: bool) -> list[Any]:
     if isinstance(value, enum.Enum):
-        told = value.value
-        is_plain = isinstance(told, str | int | float if is_json else str)
-        return [told, value.name] if is_plain else [value.name]
+        member = value.value
+        is_plain = isinstance(member, str | int | float if is_json else str)
+        return [member, value.name] if is_plain else [value.name]
     if is_json:
         return [value, str(value)]
     return [str(value), json.dumps(value, ensure_ascii=False)]

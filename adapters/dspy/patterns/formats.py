@@ -18,7 +18,7 @@ from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
 
 from .agents import Named, calls_of, with_calls
 from .fields import element, property_value, section
-from .spelling import Json, Unsayable
+from .spelling import Json, UnsupportedSchema
 from .texts import JSON_CHAR, LEAN_CHAR
 
 Style: TypeAlias = Literal["chat", "json", "xml"]
@@ -84,12 +84,12 @@ def answer_pattern(
 
     calls: what some of the fields, neighbours of one another, may be together.
     """
-    together = list(calls[0]) if calls else []
+    call_fields = list(calls[0]) if calls else []
     parts = list[str]()
     for name, kind in fields.items():
-        if name not in together:
+        if name not in call_fields:
             parts.append(_part(style, {name: kind}))
-        elif name == together[0]:
+        elif name == call_fields[0]:
             parts.append(f"(?:{'|'.join(_part(style, way) for way in calls)})")
     match style:
         case "chat":
@@ -124,10 +124,10 @@ def _written(
 ) -> str | None:
     """The pattern; without what tools take, where that cannot be said."""
     if tools or given:
-        with contextlib.suppress(Unsayable):
+        with contextlib.suppress(UnsupportedSchema):
             return answer_pattern(style, with_calls(fields, given, is_demanded), calls_of(tools))
     try:
         return answer_pattern(style, fields)
-    except Unsayable as error:
+    except UnsupportedSchema as error:
         _log.warning("answers with the fields %s are not constrained: %s", list(fields), error)
         return None

@@ -99,7 +99,7 @@ def _grid(interval: Interval, low: Decimal, high: Decimal) -> str | None:
         step /= 10
     first = (low / step).to_integral(ROUND_CEILING)
     count = int((high - low) / step) + 1
-    values = [(first + place) * step for place in range(count)]
+    values = [(first + index) * step for index in range(count)]
     return _any([_spelled(value) for value in values if interval.holds(value)])
 
 
@@ -114,5 +114,5 @@ def _negative(pattern: str | None) -> str | None:
 
 
 def _any(ways: list[str | None]) -> str | None:
-    told = list(dict.fromkeys(way for way in ways if way is not None))
-    return f"(?:{'|'.join(told)})" if told else None
+    alternatives = list(dict.fromkeys(way for way in ways if way is not None))
+    return f"(?:{'|'.join(alternatives)})" if alternatives else None

@@ -2,7 +2,7 @@
 
 Everything becomes regular: what refers to itself is unfolded a few times, and "any value" is one
 that is nested a little. All fields are written, those with a default too. A branch that cannot be
-said is left out where there is another; else the schema is refused with `Unsayable`.
+said is left out where there is another; else the schema is refused with `UnsupportedSchema`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from .numbers import FREE_NUMBER, Interval, integers, multiples, numbers
-from .spelling import MOST_ITEMS, Spelling, Unsayable
+from .spelling import MOST_ITEMS, Spelling, UnsupportedSchema
 from .texts import FORMATS
 
 MOST_UNFOLDED = 2  # times that a definition is written inside of itself
@@ -24,7 +24,7 @@ _SAFE = re.compile(r"(?:[A-Za-z0-9 _@:;,/#%=~-]|\\[dw.+*?()|^$-]|[()|?*+]|\{\d+(
 
 
 class Writer:
-    """Writes the schemas of one document. Methods give None where no value can be said."""
+    """Writes the schemas of one document. Methods give None where no value can be written."""
 
     def __init__(self, document: Mapping[str, Any], spelling: Spelling) -> None:
         self._document = document
@@ -35,7 +35,7 @@ class Writer:
         """The values of the document. Raises Unsayable."""
         found = self.write(self._document, depth)
         if found is None:
-            raise Unsayable("a schema that no value of bounded depth meets")
+            raise UnsupportedSchema("a schema that no value of bounded depth meets")
         return found
 
     def write(self, schema: Mapping[str, Any] | bool, depth: int) -> str | None:
@@ -53,7 +53,7 @@ class Writer:
                 return self._either(schema[key], depth)
         if "allOf" in schema:
             if len(schema["allOf"]) > 1:
-                raise Unsayable("allOf of several schemas")
+                raise UnsupportedSchema("allOf of several schemas")
             return self.write(schema["allOf"][0], depth)
         return self._typed(schema, depth)
 
@@ -73,7 +73,7 @@ class Writer:
         target: Any = self._document
         for step in name.removeprefix("#").strip("/").split("/"):
             if not isinstance(target, Mapping) or step not in target:
-                raise Unsayable(f"the reference {name}")
+                raise UnsupportedSchema(f"the reference {name}")
             target = target[step]
         self._open.append(name)
         found = self.write(target, depth)
@@ -81,12 +81,12 @@ class Writer:
         return found
 
     def _either(self, branches: Sequence[Any], depth: int) -> str | None:
-        ways, refused = list[str | None](), list[Unsayable]()
+        ways, refused = list[str | None](), list[UnsupportedSchema]()
         for branch in branches:
             num_open = len(self._open)
             try:
                 ways.append(self.write(branch, depth))
-            except Unsayable as error:
+            except UnsupportedSchema as error:
                 del self._open[num_open:]
                 refused.append(error)
         if refused and not any(way is not None for way in ways):
@@ -100,7 +100,7 @@ class Writer:
         if kind is None:
             return self.anything(depth)
         if kind not in _TYPES:
-            raise Unsayable(f"the type {kind!r}")
+            raise UnsupportedSchema(f"the type {kind!r}")
         match kind:
             case "object":
                 return self._object(schema, depth)
@@ -133,7 +133,7 @@ class Writer:
         inner = self.write(values, depth + 1)
         is_empty = not schema.get("minProperties")
         if schema.get("minProperties", 0) > 1 or "maxProperties" in schema:
-            raise Unsayable("numbers of properties")
+            raise UnsupportedSchema("numbers of properties")
         if inner is None:
             return self._spelling.record([], depth) if is_empty else None
         return self._spelling.mapping(inner, depth, is_empty)
@@ -143,9 +143,9 @@ class Writer:
         if "prefixItems" in schema:
             return self._tuple(schema["prefixItems"], depth)
         if low > MOST_ITEMS:
-            raise Unsayable(f"lists of more than {MOST_ITEMS} items")
+            raise UnsupportedSchema(f"lists of more than {MOST_ITEMS} items")
         if schema.get("uniqueItems") and low > 1:
-            raise Unsayable("several items that differ")
+            raise UnsupportedSchema("several items that differ")
         item = self.write(schema.get("items", True), depth + 1)
         if item is None:
             return self._spelling.array([], depth) if low == 0 else None
@@ -153,16 +153,16 @@ class Writer:
 
     def _tuple(self, items: Sequence[Any], depth: int) -> str | None:
         written = [self.write(item, depth + 1) for item in items]
-        told = [item for item in written if item is not None]
-        return self._spelling.array(told, depth) if len(told) == len(written) else None
+        patterns = [item for item in written if item is not None]
+        return self._spelling.array(patterns, depth) if len(patterns) == len(written) else None
 
     def _string(self, schema: Mapping[str, Any]) -> str:
         if "pattern" in schema:
-            return self._spelling.quoted(_told(schema["pattern"]))
+            return self._spelling.quoted(_decoded(schema["pattern"]))
         if (name := schema.get("format")) in FORMATS:
             return self._spelling.quoted(FORMATS[name])
         if name is not None and name not in ("password", "binary"):
-            raise Unsayable(f"the format {name!r}")
+            raise UnsupportedSchema(f"the format {name!r}")
         return self._spelling.text(schema.get("minLength", 0), schema.get("maxLength"))
 
 
@@ -180,14 +180,14 @@ def _number(schema: Mapping[str, Any]) -> str | None:
     return integers(interval) if schema["type"] == "integer" else numbers(interval)
 
 
-def _told(pattern: str) -> str:
+def _decoded(pattern: str) -> str:
     """A pattern of whole texts without a character that a spelling would have to escape."""
     inner = pattern.removeprefix("^").removesuffix("$")
     if len(inner) + 2 != len(pattern) or not _SAFE.fullmatch(inner):
-        raise Unsayable(f"the pattern {pattern!r}")
+        raise UnsupportedSchema(f"the pattern {pattern!r}")
     return inner
 
 
 def _any(ways: Sequence[str | None]) -> str | None:
-    told = list(dict.fromkeys(way for way in ways if way is not None))
-    return f"(?:{'|'.join(told)})" if told else None
+    patterns = list(dict.fromkeys(way for way in ways if way is not None))
+    return f"(?:{'|'.join(patterns)})" if patterns else None

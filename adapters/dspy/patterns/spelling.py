@@ -19,12 +19,12 @@ MOST_ITEMS = 32  # of a list with an upper bound
 MOST_CHARS = 1000
 
 
-class Unsayable(Exception):
+class UnsupportedSchema(Exception):
     """What has no pattern; says which part."""
 
 
 class Spelling(Protocol):
-    """What is asked of a way to spell values."""
+    """The interface of a way to spell values."""
 
     @property
     def null(self) -> str: ...
@@ -157,7 +157,7 @@ class Xml:
 
     def mapping(self, value: str, depth: int, is_empty: bool) -> str:
         """Not to be said: nothing keeps two entries from having one key."""
-        raise Unsayable("mappings as nested XML")
+        raise UnsupportedSchema("mappings as nested XML")
 
     def array(self, items: Sequence[str], depth: int) -> str:
         """As `Spelling`."""

@@ -15,7 +15,7 @@ CHAT_TEXT = r"(?:[^\[]|\[[^\[]|\[\[+[^\[ ])*\[*"
 _XML_NO = r"<>&\]\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff"
 _ENTITY = "&(?:amp|lt|gt);"
 XML_TEXT = rf"(?:[^{_XML_NO}]|>|{_ENTITY}|\]+(?:[^{_XML_NO}]|{_ENTITY}))*\]*"
-XML_WORD = rf"[^{_XML_NO}\s]"  # a character that is no blank
+XML_WORD = rf"[^{_XML_NO}\s]"  # a character that is not a blank
 XML_SOME_TEXT = rf"\s*{XML_WORD}{XML_TEXT}"
 
 JSON_CHAR = rf'(?:[^"\\{CONTROLS}{LINE_ENDS}]|\\["\\/bfnrt])'

@@ -34,7 +34,7 @@ _PIECES = re.compile(
 )
 
 
-class _Unsaid(Exception):
+class _UnsupportedNode(Exception):
     """No pattern says this, or only a long one."""
 
 
@@ -43,7 +43,7 @@ def pattern_of(nodes: Sequence[GrammarNode]) -> str | None:
     own; None where there is none, or a grammar does better."""
     try:
         found = "".join(map(_pattern, nodes))
-    except (_Unsaid, RecursionError):
+    except (_UnsupportedNode, RecursionError):
         return None
     return found if len(found) <= MAX_LENGTH else None
 
@@ -75,14 +75,14 @@ def _pattern(node: GrammarNode) -> str:
             lark = json_lark(node)
             if lark is not None:
                 return f"(?:{_inlined(lark)})"
-    raise _Unsaid
+    raise _UnsupportedNode
 
 
 def _counted(pattern: str) -> str:
     """The pattern, unless automata take too long over its counts, or it may mean another."""
     counts = (int(count) for found in _COUNTED.findall(pattern) for count in found if count)
     if _OTHER.search(pattern) or max(counts, default=0) > MAX_COUNT:
-        raise _Unsaid
+        raise _UnsupportedNode
     return pattern
 
 
@@ -91,27 +91,27 @@ def _inlined(lark: JsonLark) -> str:
     known: dict[int, str] = {}
     open_rules: set[int] = set()
 
-    def written(place: int) -> str:
-        if place in open_rules:
-            raise _Unsaid  # it is part of itself
-        if place not in known:
-            open_rules.add(place)
-            known[place] = "".join(pieces(lark.bodies[place]))
-            open_rules.remove(place)
-        if len(known[place]) > MAX_LENGTH:
-            raise _Unsaid
-        return f"(?:{known[place]})"
+    def written(index: int) -> str:
+        if index in open_rules:
+            raise _UnsupportedNode  # it is part of itself
+        if index not in known:
+            open_rules.add(index)
+            known[index] = "".join(pieces(lark.bodies[index]))
+            open_rules.remove(index)
+        if len(known[index]) > MAX_LENGTH:
+            raise _UnsupportedNode
+        return f"(?:{known[index]})"
 
     def pieces(body: str) -> Iterator[str]:
         for found in _PIECES.finditer(body.replace("\0", "")):
-            kind, said = found.lastgroup, found[found.lastgroup or 0]
+            kind, lexeme = found.lastgroup, found[found.lastgroup or 0]
             if kind == "text":
-                yield f"(?:{re.escape(json.loads(said))})"
+                yield f"(?:{re.escape(json.loads(lexeme))})"
             elif kind == "regex":
-                yield f"(?:{_counted(said.replace(chr(92) + '/', '/'))})"
+                yield f"(?:{_counted(lexeme.replace(chr(92) + '/', '/'))})"
             elif kind == "name":
-                yield written(int(said.removeprefix("v")))
+                yield written(int(lexeme.removeprefix("v")))
             elif kind == "sign":
-                yield "(?:" if said == "(" else said
+                yield "(?:" if lexeme == "(" else lexeme
 
     return written(0)

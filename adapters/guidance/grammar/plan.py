@@ -69,12 +69,12 @@ class Route:
         self._known: dict[int, tuple[Step | None, int]] = {}
         self._refused: set[Constraint] = set()
 
-    def leg(self, place: int) -> tuple[Step | None, int]:
+    def leg(self, index: int) -> tuple[Step | None, int]:
         """The step of the nodes from here on, which begins at 0, and the place of the first node
         that is not in it."""
-        if place not in self._known:
-            self._known[place] = self._leg(place)
-        return self._known[place]
+        if index not in self._known:
+            self._known[index] = self._leg(index)
+        return self._known[index]
 
     def refuse(self, constraint: Constraint) -> None:
         """Remember that the runtime does not take this."""
@@ -84,21 +84,21 @@ class Route:
         """Whether the runtime did not take this."""
         return constraint in self._refused
 
-    def _leg(self, place: int) -> tuple[Step | None, int]:
-        nodes = self.nodes[place:]
+    def _leg(self, index: int) -> tuple[Step | None, int]:
+        nodes = self.nodes[index:]
         num_literals = next(
             (i for i, node in enumerate(nodes) if not isinstance(node, LiteralNode)), len(nodes)
         )
         if num_literals < len(nodes) and (rule := _limited(nodes[num_literals])) is not None:
             end = num_literals + 1
-            return _step_of_rule(rule, nodes[:num_literals], nodes[end:]), place + end
+            return _step_of_rule(rule, nodes[:num_literals], nodes[end:]), index + end
         size = next((i for i, node in enumerate(nodes) if not _is_plain(node)), len(nodes))
         if size <= num_literals:
-            return None, place + size
+            return None, index + size
         is_open = not _is_closed(nodes[size - 1])
         if is_open and size < len(nodes):
-            return None, place + size
-        return Step(0, _constraints(nodes[:size]), is_open), place + size
+            return None, index + size
+        return Step(0, _constraints(nodes[:size]), is_open), index + size
 
 
 class Plan:
@@ -106,7 +106,7 @@ class Plan:
 
     def __init__(self, route: Route) -> None:
         self.route = route
-        self._place = 0
+        self._index = 0
         self._last: Step | None = None
 
     def step(self, written: bytes, last: int) -> Step | None:
@@ -114,21 +114,21 @@ class Plan:
 
         written: all bytes after the prompt. last: where the last token began that was drawn.
         """
-        if self._place == 0:
+        if self._index == 0:
             return self._take(0, 0)
         nodes = self.route.nodes
-        for place in range(self._place, len(nodes)):
-            node = nodes[place]
+        for index in range(self._index, len(nodes)):
+            node = nodes[index]
             if isinstance(node, LiteralNode):
                 start = _begin(node.value.encode(), written, last)
-                return None if start is None else self._take(place, start)
-        if self._place == len(nodes) and self._last is not None and not self._last.constraints:
+                return None if start is None else self._take(index, start)
+        if self._index == len(nodes) and self._last is not None and not self._last.constraints:
             # nothing comes after it
             return replace(self._last, start=len(written), lead="", is_rest=True)
         return None
 
-    def _take(self, place: int, start: int) -> Step | None:
-        step, self._place = self.route.leg(place)
+    def _take(self, index: int, start: int) -> Step | None:
+        step, self._index = self.route.leg(index)
         self._last = step
         return None if step is None else replace(step, start=start)
 
@@ -203,7 +203,7 @@ def _bare(rule: RuleNode) -> RuleNode:
 
 
 def _is_plain(node: GrammarNode) -> bool:
-    """Whether nothing in it has limits of its own, nor is a token that is no text."""
+    """Whether nothing in it has limits of its own, nor is a token that is not text."""
     nodes, seen = [node], set[int]()
     while nodes:
         node = nodes.pop()

@@ -41,7 +41,7 @@ _ANY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Unsaid(Exception):
+class UnsupportedSchema(Exception):
     """A schema that is not said in Lark here."""
 
 
@@ -69,7 +69,7 @@ def json_lark(node: JsonNode) -> JsonLark | None:
     try:
         writer = _Writer(schema, separators)
         return JsonLark(tuple(writer.bodies), writer.is_closed)
-    except (Unsaid, RecursionError):
+    except (UnsupportedSchema, RecursionError):
         return None
 
 
@@ -77,7 +77,7 @@ def _bounded(low: float, high: float) -> str:
     """Integers between the bounds."""
     least, most = ceil(low), floor(high)
     if least > most:
-        raise Unsaid
+        raise UnsupportedSchema
     return f"/{between(least, most)}/"
 
 
@@ -97,23 +97,23 @@ class _Writer:
         """The rule of a schema."""
         if id(schema) not in self._names:
             if len(self.bodies) >= MAX_RULES:
-                raise Unsaid
-            place = len(self.bodies)
-            self._names[id(schema)] = f"\0v{place}"
+                raise UnsupportedSchema
+            index = len(self.bodies)
+            self._names[id(schema)] = f"\0v{index}"
             self._kept.append(schema)
             self.bodies.append("")
-            self.bodies[place] = self._body(schema)
+            self.bodies[index] = self._body(schema)
         return self._names[id(schema)]
 
     def _body(self, schema: object) -> str:
         if schema is True:
             return self._anything()
         if not isinstance(schema, Mapping):
-            raise Unsaid
+            raise UnsupportedSchema
         known = {name: value for name, value in schema.items() if name not in _IGNORED}
         match known:
-            case {"$ref": str(place), **rest} if not rest:
-                return self.name(self._target(place))
+            case {"$ref": str(index), **rest} if not rest:
+                return self.name(self._target(index))
             case {"const": value, **rest} if set(rest) <= {"type"}:
                 return self._value(value)
             case {"enum": [*values], **rest} if values and set(rest) <= {"type"}:
@@ -134,7 +134,7 @@ class _Writer:
                 return self._object(rest)
             case _ if not known:
                 return self._anything()
-        raise Unsaid
+        raise UnsupportedSchema
 
     def _anything(self) -> str:
         kinds = ("object", "array", "string", "number", "boolean", "null")
@@ -143,14 +143,17 @@ class _Writer:
     def _list(self, item: str) -> str:
         return f'"[" ({item} ({self._comma} {item})*)? "]"'
 
-    def _object(self, said: Mapping[str, Any]) -> str:
+    def _object(self, object_schema: Mapping[str, Any]) -> str:
         """Properties in their order, each optional one there or not; then others, if allowed."""
-        properties, required = said.get("properties", {}), set(said.get("required", ()))
-        if set(said) - {"properties", "required", "additionalProperties"}:
-            raise Unsaid
+        properties, required = (
+            object_schema.get("properties", {}),
+            set(object_schema.get("required", ())),
+        )
+        if set(object_schema) - {"properties", "required", "additionalProperties"}:
+            raise UnsupportedSchema
         if not isinstance(properties, Mapping) or required - set(properties):
-            raise Unsaid
-        others = said.get("additionalProperties", True)
+            raise UnsupportedSchema
+        others = object_schema.get("additionalProperties", True)
         after, ways = "", list[str]()  # what may come after a pair, how the object may begin
         if others is not False:
             other = self._rule(f"{_STRING} {self._colon} {self.name(others)}")
@@ -172,15 +175,15 @@ class _Writer:
 
     def _value(self, value: object) -> str:
         if isinstance(value, Mapping | list):
-            raise Unsaid
+            raise UnsupportedSchema
         return json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False)
 
-    def _target(self, place: str) -> object:
+    def _target(self, index: str) -> object:
         found: Any = self._root
-        if not place.startswith("#"):
-            raise Unsaid
-        for part in place[1:].split("/")[1:]:
+        if not index.startswith("#"):
+            raise UnsupportedSchema
+        for part in index[1:].split("/")[1:]:
             if not isinstance(found, Mapping) or part not in found:
-                raise Unsaid
+                raise UnsupportedSchema
             found = found[part]
         return found

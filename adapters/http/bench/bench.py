@@ -21,7 +21,7 @@ from .load import Load, Prompts, Scale
 from .outcome import printable
 from .picture import load_svg
 from .run import Record, run
-from .target import Asker, Connections, Target, base_url, first_model
+from .target import Connections, LoadClient, Target, base_url, first_model
 
 _SECONDS_BETWEEN_LOOKS = 0.25
 _BUSY = 0.7  # share of the time from which on the client may be what is measured
@@ -31,7 +31,7 @@ _STOPPED = 130
 def bench(options: argparse.Namespace) -> int:
     """Run a load, print and write what it showed. 0; 1 if no request ended well; 130 after Ctrl-C,
     which prints what is there. Raises InvalidCall for options that are not allowed, BackendClosed
-    where nobody tells which model to ask."""
+    where no model is given or listed."""
     load = load_of(options)
     load.check()
     if not options.timeout > 0:
@@ -44,7 +44,7 @@ def bench(options: argparse.Namespace) -> int:
         if session.target is None:
             raise
         is_stopped = True
-    figures = session.tell()
+    figures = session.report()
     session.write(options, figures)
     return _STOPPED if is_stopped else int(figures.num_ok == 0)
 
@@ -74,32 +74,32 @@ class _Session:
     load: Load
     record: Record = field(default_factory=Record)
     target: Target | None = None
-    is_guess: bool = False
+    is_estimate: bool = False
     out: Console = field(default_factory=lambda: Console(highlight=False))
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
     async def run(self, options: argparse.Namespace) -> None:
         """Find the model out, then the length of its prompts, and put the load on it."""
-        doors = Connections(options.api_key)
+        connections = Connections(options.api_key)
         try:
             url = base_url(options.url)
             target = Target(
                 url,
-                options.model or await first_model(doors, url, options.timeout),
+                options.model or await first_model(connections, url, options.timeout),
                 not options.completions,
                 options.stream,
                 options.ignore_eos,
                 options.timeout,
             )
-            asker = Asker(doors, target, self.record.now)
-            prompts = Prompts(self.load, await self._scale(asker))
+            client = LoadClient(connections, target, self.record.now)
+            prompts = Prompts(self.load, await self._scale(client))
             self.target = target
             async with self._progress():
-                await run(self.load, asker, prompts, self.record)
+                await run(self.load, client, prompts, self.record)
         finally:
-            await doors.close()
+            await connections.close()
 
-    def tell(self) -> Figures:
+    def report(self) -> Figures:
         """Print the figures."""
         record = self.record
         figures = Figures.of(record.outcomes, record.num_open, record.busy)
@@ -117,7 +117,7 @@ class _Session:
         return figures
 
     def write(self, options: argparse.Namespace, figures: Figures) -> None:
-        """Write the files that were asked for."""
+        """Write the requested files."""
         assert self.target is not None
         outcomes = sorted(self.record.outcomes, key=lambda it: it.index)
         if options.json is not None:
@@ -131,12 +131,12 @@ class _Session:
         if options.svg is not None:
             options.svg.write_text(load_svg(outcomes, self._title()), "utf-8")
 
-    async def _scale(self, asker: Asker) -> Scale:
-        """How long prompts are; one token a word where the server does not tell."""
+    async def _scale(self, client: LoadClient) -> Scale:
+        """How long prompts are; one token a word where the server does not report usage."""
         try:
-            return await asker.scale()
+            return await client.scale()
         except BackendClosed as error:
-            self.is_guess = True
+            self.is_estimate = True
             self.err.print(Text(f"prompts are as long as a guess makes them: {error}", "dim"))
             return Scale()
 
@@ -163,9 +163,9 @@ class _Session:
         while True:
             outcomes = record.outcomes
             num_failed = sum(it.failure is not None for it in outcomes)
-            told = f"{len(outcomes):,} done, {num_failed:,} failed, {record.num_open:,} open"
+            message = f"{len(outcomes):,} done, {num_failed:,} failed, {record.num_open:,} open"
             done = len(outcomes) if load.num_requests else record.now()
-            bar.update(task, completed=done, description=told, refresh=True)
+            bar.update(task, completed=done, description=message, refresh=True)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
     def _title(self) -> str:
@@ -178,8 +178,8 @@ class _Session:
 
     def _warn(self, figures: Figures) -> None:
         if figures.busy > _BUSY:
-            told = f"this client computed {figures.busy:.0%} of the time: figures may be its own"
-            self.err.print(Text(told, "yellow"))
+            message = f"this client computed {figures.busy:.0%} of the time: figures may be its own"
+            self.err.print(Text(message, "yellow"))
 
 
 def _table(*names: str) -> Table:

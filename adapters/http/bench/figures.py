@@ -86,7 +86,7 @@ class Figures:
 
     @property
     def cached_share(self) -> float | None:
-        """Of the prompt tokens; None where the server does not tell."""
+        """Of the prompt tokens; None if the server does not report it."""
         if self.cached_tokens is None or not self.prompt_tokens:
             return None
         return self.cached_tokens / self.prompt_tokens
@@ -102,7 +102,7 @@ class Figures:
         }
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """Names and values of all that is no percentile."""
+        """Names and values of all figures but the percentiles."""
         yield "requests that ended well", f"{self.num_ok:,}"
         yield "failed", f"{self.num_failed:,}"
         for reason, count in self.failures.items():
@@ -115,15 +115,15 @@ class Figures:
         yield "prompt tokens", f"{self.prompt_tokens:,}"
         yield "output tokens", f"{self.completion_tokens:,}"
         share = self.cached_share
-        yield "cached share of prompt tokens", "not told" if share is None else f"{share:.1%}"
+        yield "cached share of prompt tokens", "not reported" if share is None else f"{share:.1%}"
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
     """The value below which this share of them lies, on a line between its neighbours."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
+    position = share * (len(ordered) - 1)
+    low = int(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def samples(well: Sequence[Outcome]) -> dict[str, list[float]]:

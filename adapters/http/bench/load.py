@@ -1,4 +1,4 @@
-"""What a load generator sends, and when: prompts of a given length, drawn from a seed.
+"""What a load generator sends, and when: prompts of a given length, random by a seed.
 
 It knows nothing of HTTP. Words are common ones, which any tokenizer spells in few tokens.
 """
@@ -45,7 +45,7 @@ class Scale(NamedTuple):
 class Load:
     """What is sent, and when.
 
-    seed: of all that is drawn. num_requests, duration (seconds): the load ends with the first of
+    seed: of all random choices. num_requests, duration (seconds): the load ends with the first of
       them; None: no such end. concurrency: requests at a time; None: any number. rate: requests per
       second, at the times of a Poisson process; None: the next as soon as one has ended.
     prompt_tokens: of each prompt, about. max_tokens: of each answer. shared_prefix: tokens of a
@@ -79,10 +79,10 @@ class Load:
     def due(self) -> Iterator[float]:
         """When each request is due, in seconds since the beginning; 0: as soon as it may be."""
         numbers = itertools.count() if self.num_requests is None else range(self.num_requests)
-        draw, at = Random(f"{self.seed}/times"), 0.0
+        rng, at = Random(f"{self.seed}/times"), 0.0
         for _ in numbers:
             if self.rate is not None:
-                at += draw.expovariate(self.rate)
+                at += rng.expovariate(self.rate)
             if self.is_over(at):
                 return
             yield at
@@ -111,7 +111,7 @@ class Prompts:
 
 
 def words(seed: str, number: int) -> str:
-    """So many words, drawn from the seed."""
+    """So many random words."""
     return " ".join(Random(seed).choices(_WORDS.split(), k=number))
 
 

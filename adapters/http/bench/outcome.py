@@ -14,7 +14,7 @@ class Outcome:
     """One request. Times in seconds since the load began.
 
     due: when it was to be sent. ended: when its answer was complete, or failed. pieces: when each
-      piece of text of a stream came. cached_tokens: None where the server does not tell. failure:
+      piece of text of a stream came. cached_tokens: None if the server does not report it. failure:
       why it failed; None if it did not.
     """
 
@@ -44,7 +44,7 @@ class Outcome:
 
     @property
     def per_token(self) -> float | None:
-        """Mean time of each token after the first piece; None where there is no other piece."""
+        """Mean time of each token after the first piece; None if there is no other piece."""
         if len(self.pieces) < 2 or self.completion_tokens < 2:
             return None
         return (self.pieces[-1] - self.pieces[0]) / (self.completion_tokens - 1)
@@ -65,11 +65,11 @@ class Outcome:
 
 @dataclass(slots=True)
 class Answer:
-    """An answer while it comes. Mutable. is_ended: its end was told."""
+    """An answer while it comes. Mutable. is_ended: its end has arrived."""
 
     pieces: list[float] = field(default_factory=list)
     usage: Mapping[str, Any] = field(default_factory=dict)
-    num_pieces: int = 0
+    num_chunks: int = 0
     is_ended: bool = False
     failure: str | None = None
 
@@ -83,12 +83,12 @@ class Answer:
         for choice in body.get("choices") or ():
             self.is_ended = self.is_ended or bool(choice.get("finish_reason"))
             if _has_text(choice):
-                self.num_pieces += 1
+                self.num_chunks += 1
                 if now is not None:
                     self.pieces.append(now)
 
     def outcome(self, index: int, due: float, ended: float) -> Outcome:
-        """What became of it. Where no usage was told, a piece counts as a token."""
+        """The outcome. Without reported usage, a piece counts as a token."""
         details = self.usage.get("prompt_tokens_details")
         written = _count(self.usage, "completion_tokens")
         return Outcome(
@@ -98,13 +98,13 @@ class Answer:
             tuple(self.pieces),
             _count(self.usage, "prompt_tokens") or 0,
             _count(details, "cached_tokens"),
-            self.num_pieces if written is None else written,
+            self.num_chunks if written is None else written,
             self.failure or (None if self.is_ended else "cut off before its end"),
         )
 
 
 def refusal(status: int, data: bytes) -> str:
-    """Why a server refused: the status, and the code of the error if it tells one."""
+    """Why a server refused: the status, and the code of the error if it has one."""
     try:
         return f"{status} {_code(json.loads(data)['error'])}"
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -131,6 +131,6 @@ def _code(error: object) -> str:
 
 
 def _has_text(choice: Mapping[str, Any]) -> bool:
-    said = choice.get("delta") or choice.get("message") or choice
+    message = choice.get("delta") or choice.get("message") or choice
     kinds = ("content", "text", "reasoning_content", "reasoning", "tool_calls")
-    return any(said.get(kind) for kind in kinds)
+    return any(message.get(kind) for kind in kinds)

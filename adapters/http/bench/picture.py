@@ -51,7 +51,7 @@ class _Axis:
     end: float
     is_log: bool = False
 
-    def place(self, value: float) -> float:
+    def to_pixels(self, value: float) -> float:
         low, high = self.low, self.high
         if self.is_log:
             low, high, value = log10(low), log10(high), log10(max(value, low))
@@ -72,12 +72,12 @@ def _distribution(well: Sequence[Outcome], top: float) -> Iterator[str]:
     across = _Axis(10.0**low, 10.0 ** max(high, low + 1), _LEFT, _LEFT + _WIDTH, True)
     up = _Axis(0, 1, top + _HEIGHT, top)
     for power in range(low, max(high, low + 1) + 1):
-        yield from _upright(across.place(10.0**power), top, _seconds(power))
+        yield from _upright(across.to_pixels(10.0**power), top, _seconds(power))
     for share in (0, 0.5, 0.9, 1):
-        yield from _level(up.place(share), f"{share:.0%}")
+        yield from _level(up.to_pixels(share), f"{share:.0%}")
     for name, values in found.items():
         shares = [number / _POINTS for number in range(_POINTS + 1)]
-        points = [(across.place(quantile(values, it)), up.place(it)) for it in shares]
+        points = [(across.to_pixels(quantile(values, it)), up.to_pixels(it)) for it in shares]
         yield _curve(points, _COLOURS[name])
 
 
@@ -91,18 +91,18 @@ def _over_time(outcomes: Sequence[Outcome], top: float) -> Iterator[str]:
     yield from _legend({"output tokens/s": _FILL, "open requests (right)": _OPEN}, top - 12)
     for quarter in range(5):
         at = end * quarter / 4
-        yield from _upright(across.place(at), top, f"{at:.3g} s")
+        yield from _upright(across.to_pixels(at), top, f"{at:.3g} s")
         label = f"{up.high * quarter / 4:,.4g}"
-        yield from _level(up.place(up.high * quarter / 4), label)
-        y = right.place(right.high * quarter / 4)
+        yield from _level(up.to_pixels(up.high * quarter / 4), label)
+        y = right.to_pixels(right.high * quarter / 4)
         yield _text(_LEFT + _WIDTH + 8, y + 4, f"{right.high * quarter / 4:,.3g}", "start")
     size = _WIDTH / _BINS
     for number, rate in enumerate(rates):
-        y = up.place(rate)
+        y = up.to_pixels(rate)
         box = f'x="{_LEFT + number * size:.1f}" y="{y:.1f}" width="{size:.1f}"'
         yield f'<rect {box} height="{top + _HEIGHT - y:.1f}" fill="{_FILL}"/>'
     middles = [_LEFT + (number + 0.5) * size for number in range(_BINS)]
-    yield _curve([(x, right.place(it)) for x, it in zip(middles, opens, strict=True)], _OPEN)
+    yield _curve([(x, right.to_pixels(it)) for x, it in zip(middles, opens, strict=True)], _OPEN)
 
 
 def tokens_per_second(outcomes: Sequence[Outcome], end: float, num: int) -> list[float]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .load import Load, Prompts
 from .outcome import Outcome
-from .target import Asker
+from .target import LoadClient
 
 _ANY = 1 << 30
 
@@ -41,24 +41,24 @@ class Record:
         return self.num_sent - len(self.outcomes)
 
 
-async def run(load: Load, asker: Asker, prompts: Prompts, record: Record) -> None:
+async def run(load: Load, client: LoadClient, prompts: Prompts, record: Record) -> None:
     """The whole load, until its last request has ended. A request's time begins when it is due,
     also where it has to wait for others; without a rate it is due when it is sent."""
-    places = asyncio.Semaphore(load.concurrency or _ANY)
+    semaphore = asyncio.Semaphore(load.concurrency or _ANY)
 
     async def one(index: int, due: float) -> None:
         try:
             text = prompts.text(index)
-            record.outcomes.append(await asker.ask(index, due, text, load.max_tokens))
+            record.outcomes.append(await client.ask(index, due, text, load.max_tokens))
         finally:
-            places.release()
+            semaphore.release()
 
     record.begin()
     async with asyncio.TaskGroup() as group:
         for index, due in enumerate(load.due()):
             if due > record.now():
                 await asyncio.sleep(due - record.now())
-            await places.acquire()
+            await semaphore.acquire()
             if load.is_over(record.now()):
                 return
             record.num_sent += 1

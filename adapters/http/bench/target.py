@@ -1,4 +1,4 @@
-"""The server under a load: how it is asked, and how its answer is read.
+"""The server under load: how requests are sent, and how answers are read.
 
 Nothing that a server does raises here: a request that fails is an outcome with a reason.
 """
@@ -25,7 +25,7 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 class Target:
     """A model behind a URL (without /v1).
 
-    is_chat: asked by chats, else by completions. ignores_eos: told to write all of `max_tokens`,
+    is_chat: chats are sent, else completions. ignores_eos: generates all of `max_tokens`,
       by a field that not every server knows. timeout: seconds for a whole request.
     """
 
@@ -65,7 +65,7 @@ class Connections:
 
     @contextmanager
     def one(self) -> Iterator[httpx.AsyncClient]:
-        """One that nobody uses meanwhile."""
+        """An idle connection, reserved for the caller."""
         http = self._free.pop() if self._free else self._new()
         try:
             yield http
@@ -83,11 +83,11 @@ class Connections:
         return http
 
 
-class Asker:
+class LoadClient:
     """Sends requests to a target. now: the time of the load."""
 
-    def __init__(self, doors: Connections, target: Target, now: Callable[[], float]) -> None:
-        self._doors = doors
+    def __init__(self, connections: Connections, target: Target, now: Callable[[], float]) -> None:
+        self._connections = connections
         self._target = target
         self._now = now
 
@@ -130,7 +130,7 @@ class Asker:
         return answer.failure
 
     async def _take(self, answer: Answer, body: dict[str, Any]) -> None:
-        with self._doors.one() as http:
+        with self._connections.one() as http:
             await self._take_from(http, answer, body)
 
     async def _take_from(
@@ -155,20 +155,20 @@ class Asker:
             answer.take(json.loads(data), self._now())
 
 
-async def first_model(doors: Connections, url: str, timeout: float) -> str:
+async def first_model(connections: Connections, url: str, timeout: float) -> str:
     """The first model that a server lists. Raises BackendClosed where it lists none."""
     try:
-        with doors.one() as http:
+        with connections.one() as http:
             response = await http.get(f"{url}/v1/models", timeout=timeout)
         if not response.is_success:
             reason = refusal(response.status_code, response.content)
             key = "; give a key by --api-key" if response.status_code in (401, 403) else ""
-            told = f"{url} does not list its models ({reason}); name one by --model{key}"
-            raise BackendClosed(told)
+            message = f"{url} does not list its models ({reason}); name one by --model{key}"
+            raise BackendClosed(message)
         return str(response.json()["data"][0]["id"])
     except httpx.HTTPError as error:
-        told = printable(str(error)) or type(error).__name__
-        raise BackendClosed(f"the server at {url} cannot be reached: {told}") from error
+        message = printable(str(error)) or type(error).__name__
+        raise BackendClosed(f"the server at {url} cannot be reached: {message}") from error
     except (*_UNREADABLE, IndexError) as error:
         raise BackendClosed(f"{url} lists no model; name one by --model") from error
 

@@ -1,4 +1,4 @@
-"""The door itself over HTTP: a `Call` in, its reply out; the other end is `RemoteBackend`.
+"""The protocol itself over HTTP: a `Call` in, its reply out; the other end is `RemoteBackend`.
 
 The reply is a stream of server-sent events: `{"accepted": id}`, any number of `{"chunk": ...}`, and
 exactly one of `{"completion": ...}` and `{"error": ..., "forkroot": ...}`. While nothing happens a
@@ -28,18 +28,18 @@ from ....core.api.protocol import (
     Regex,
     Reply,
 )
+from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode
-from ..server.together import begun
 from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
 
 COMMENT = b": at work\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Open:
-    """A call at work. owner: the namespace of who asked."""
+class OpenCall:
+    """An open call. owner: its client's namespace."""
 
     owner: str
     reply: Reply
@@ -48,7 +48,7 @@ class Open:
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of calls."""
     router = APIRouter(tags=["forkroot"])
-    at_work: dict[str, Open] = {}
+    at_work: dict[str, OpenCall] = {}
 
     @router.post(PATH)
     async def submit(body: dict[str, Any], request: Request) -> Response:
@@ -58,14 +58,14 @@ def routes(runtime: Runtime) -> APIRouter:
             check_limits(call, runtime.limits)
         except ForkrootError as error:
             return refusal(error)
-        (reply,) = await begun(lambda: [runtime.backend.submit(call)])
+        (reply,) = await submit_in_thread(lambda: [runtime.backend.submit(call)])
         failure = reply.error()
         if isinstance(failure, ForkrootError):
             return refusal(failure)
         name = uuid.uuid4().hex
-        at_work[name] = Open(owner_of(request), reply)
+        at_work[name] = OpenCall(owner_of(request), reply)
         reply.when_done(lambda _: at_work.pop(name, None))
-        return EventStream(_told(name, reply))
+        return EventStream(_event_stream(name, reply))
 
     @router.delete(PATH + "/{name}")
     async def cancel(name: str, request: Request) -> dict[str, Any]:
@@ -78,12 +78,13 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.get(INFO_PATH)
     async def info(request: Request) -> dict[str, Any]:
-        told: BackendInfo = await asyncio.to_thread(runtime.backend.info)
-        ticket: Any = getattr(request.state, "ticket", None)
-        sees_all = ticket is None or ticket.client.is_admin
-        counters, load = (told.counters, told.load) if sees_all else ({}, {})  # of other clients
+        found: BackendInfo = await asyncio.to_thread(runtime.backend.info)
+        request_context: Any = getattr(request.state, "request_context", None)
+        sees_all = request_context is None or request_context.client.is_admin
+        # Only an admin may see counters of other clients.
+        counters, load = (found.counters, found.load) if sees_all else ({}, {})
         found = replace(
-            told, model=runtime.name, counters=counters, load=load, version=runtime.version
+            found, model=runtime.name, counters=counters, load=load, version=runtime.version
         )
         shown: dict[str, Any] = plain(found)
         return shown
@@ -92,9 +93,9 @@ def routes(runtime: Runtime) -> APIRouter:
 
 
 def owner_of(request: Request) -> str:
-    """The namespace of the client who asks."""
-    ticket: Any = getattr(request.state, "ticket", None)
-    return "" if ticket is None else str(ticket.client.namespace)
+    """The namespace of the request's client."""
+    request_context: Any = getattr(request.state, "request_context", None)
+    return "" if request_context is None else str(request_context.client.namespace)
 
 
 def check_limits(call: Call, limits: Limits) -> None:
@@ -130,14 +131,14 @@ def refusal(error: ForkrootError) -> Response:
 
 
 def error_event(error: ForkrootError) -> Event:
-    """How a call failed: as other routes tell it, and as a value of the door."""
-    message, told = message_of(error), plain_error(error)
-    if "message" in told:
-        told["message"] = message
-    return {**error_body(message, fault_of(error)), "forkroot": told}
+    """The error of a call: in the format of other routes, and as a value of the protocol."""
+    message, fields = message_of(error), plain_error(error)
+    if "message" in fields:
+        fields["message"] = message
+    return {**error_body(message, fault_of(error)), "forkroot": fields}
 
 
-async def _told(name: str, reply: Reply) -> AsyncIterator[bytes]:
+async def _event_stream(name: str, reply: Reply) -> AsyncIterator[bytes]:
     """The whole answer to a call, piece by piece."""
     yield encode([{"accepted": name}])
     batches = _batches(reply)

@@ -11,9 +11,9 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from ....core.api.protocol import Call, EngineDied, ForkrootError, InvalidCall, Sampling, Text
 from ..requests.work import Work, complete
-from ..server.desk import Desk
 from ..server.errors import Fault, Refused
 from ..server.metrics import Metrics
+from ..server.request_registry import RequestRegistry
 from ..server.runtime import Runtime
 from ..wire.wire import Body
 
@@ -29,19 +29,19 @@ class AbortRequest(Body):
     abort_all: bool | None = None
 
 
-def routes(runtime: Runtime, desk: Desk, metrics: Metrics) -> APIRouter:
+def routes(runtime: Runtime, registry: RequestRegistry, metrics: Metrics) -> APIRouter:
     """The routes of operation."""
     router = APIRouter()
 
     @router.get("/health")
     async def health() -> dict[str, str]:
-        await _check_alive(desk)
+        await _check_alive(registry)
         return {"status": "ok"}
 
     @router.get("/ready")
     async def ready() -> dict[str, str]:
-        await _check_alive(desk)
-        if len(desk.open) >= runtime.limits.max_streams:
+        await _check_alive(registry)
+        if len(registry.open) >= runtime.limits.max_streams:
             raise _unready("as many requests are at work as are allowed")
         return {"status": "ready"}
 
@@ -65,22 +65,22 @@ def routes(runtime: Runtime, desk: Desk, metrics: Metrics) -> APIRouter:
     @router.post("/reset_prefix_cache")  # as vLLM calls it
     @router.post("/flush_cache")
     async def flush_cache() -> dict[str, Any]:
-        tokens = await asyncio.to_thread(desk.clear_cache)
+        tokens = await asyncio.to_thread(registry.clear_cache)
         return {"success": True, "tokens": tokens}
 
     @router.post("/abort_request")
     async def abort_request(request: AbortRequest) -> dict[str, Any]:
         if not request.rid and not request.abort_all:
             raise InvalidCall("rid", request.rid, "the id of a request, or abort_all=true")
-        return {"aborted": desk.abort(None if request.abort_all else request.rid)}
+        return {"aborted": registry.abort(None if request.abort_all else request.rid)}
 
     return router
 
 
-async def _check_alive(desk: Desk) -> None:
+async def _check_alive(registry: RequestRegistry) -> None:
     try:
         async with asyncio.timeout(_SECONDS_TO_ANSWER):
-            await asyncio.to_thread(desk.check_alive)
+            await asyncio.to_thread(registry.check_alive)
     except EngineDied:
         raise
     except ForkrootError as error:

@@ -1,7 +1,8 @@
 """The pages to look at: the radix tree live with the server's figures, and the routes (`/docs`).
 
 Its files are for everybody; `/live`, what they draw, is for admins only, as the tree's labels are
-texts of all clients' prompts. It knows the door only: a backend without a tree shows its figures.
+texts of all clients' prompts. It knows the protocol only: a backend without a tree shows its
+figures.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ class Pictured(Protocol):
 def routes(runtime: Runtime) -> APIRouter:
     """The page, its files, and what they draw. `runtime`: with the backend itself."""
     router = APIRouter()
-    outlook = Outlook(runtime)
+    live_snapshot = LiveSnapshot(runtime)
     for path, (name, kind) in _FILES.items():
         router.add_api_route(path, _sender(name, kind), include_in_schema=False)
 
     @router.get("/live")
     async def live(request: Request) -> Response:
-        if not request.state.ticket.client.is_admin:
+        if not request.state.request_context.client.is_admin:
             raise _refused("authorization" in request.headers)
         headers = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-        return Response(await outlook.now(), headers=headers, media_type="application/json")
+        return Response(await live_snapshot.now(), headers=headers, media_type="application/json")
 
     return router
 
@@ -87,42 +88,42 @@ def _sender(name: str, kind: str) -> Callable[[], Awaitable[Response]]:
     return send
 
 
-class Outlook:
-    """What the page is told, as JSON. One look at the backend serves all who ask meanwhile, so that
+class LiveSnapshot:
+    """The data of the page, as JSON. Concurrent requests share one snapshot of the backend, so that
     many viewers cost no more than one."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._uses = Uses()
-        self._look: asyncio.Future[bytes] | None = None
-        self._told_at = 0.0
+        self._pending: asyncio.Future[bytes] | None = None
+        self._computed_at = 0.0
 
     async def now(self) -> bytes:
-        """What is told now. Raises BackendClosed."""
-        look = self._look
-        if look is None or (look.done() and not self._is_fresh(look)):
-            look = self._look = asyncio.ensure_future(asyncio.to_thread(self._tell))
-        return await asyncio.shield(look)
+        """The current snapshot. Raises BackendClosed."""
+        pending = self._pending
+        if pending is None or (pending.done() and not self._is_fresh(pending)):
+            pending = self._pending = asyncio.ensure_future(asyncio.to_thread(self._compute))
+        return await asyncio.shield(pending)
 
-    def _is_fresh(self, look: asyncio.Future[bytes]) -> bool:
-        is_good = not look.cancelled() and look.exception() is None
-        return is_good and time.monotonic() - self._told_at < _SECONDS_FRESH
+    def _is_fresh(self, pending: asyncio.Future[bytes]) -> bool:
+        is_good = not pending.cancelled() and pending.exception() is None
+        return is_good and time.monotonic() - self._computed_at < _SECONDS_FRESH
 
-    def _tell(self) -> bytes:
+    def _compute(self) -> bytes:
         backend = self._runtime.backend
         info = backend.info()
         views = (
             backend.snapshot(_MAX_NODES, _LABEL_TOKENS) if isinstance(backend, Pictured) else None
         )
-        now = self._told_at = time.monotonic()
-        told = {
+        now = self._computed_at = time.monotonic()
+        snapshot = {
             "time": now,
             "model": self._runtime.name,
             "counters": dict(info.counters),
             "load": dict(info.load),
             "nodes": None if views is None else self._nodes(views, now),
         }
-        return json.dumps(told).encode()
+        return json.dumps(snapshot).encode()
 
     def _nodes(self, views: Sequence[NodeView], now: float) -> list[dict[str, Any]]:
         ends = {view.id: view.end for view in views}
@@ -158,7 +159,7 @@ class Use(NamedTuple):
 
 class Uses:
     """When nodes were last in use. A tree's clock counts uses; how long ago these were is known of
-    those that came while somebody looked."""
+    those that came while it was watched."""
 
     def __init__(self) -> None:
         self._uses: dict[int, Use] = {}
@@ -166,7 +167,7 @@ class Uses:
         self._looked_at: float | None = None
 
     def idle(self, views: Sequence[NodeView], now: float) -> dict[int, float | None]:
-        """Seconds since each node was in use; None where nobody looked at that time."""
+        """Seconds since each node was in use; None for times when it was not watched."""
         last = self._looked_at
         is_watched = last is not None and now - last <= _SECONDS_WATCHED
         self._uses = {view.id: self._use(view, now, is_watched) for view in views}

@@ -3,7 +3,7 @@
 `POST /v1/prefixes` computes a prompt and keeps it in the cache under a root's name, which later
 requests may bear as their hint; `DELETE` gives it back. A pin is a hint: the runtime releases it by
 itself when its branches are counted down, when it needs the room, or when nobody has used it for
-the runtime's `root_timeout`, unless it was asked to be kept for a time (`ttl`).
+the runtime's `root_timeout`, unless a time to keep it was given (`ttl`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ....core.api.protocol import (
 from ..openai.messages import chat_of
 from ..openai.toolformat import format_of
 from ..requests.reading import check_model
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import Fault, Refused
 from ..server.keys import within
 from ..server.runtime import Runtime
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
 from ..wire.wire import Body, ChatMessage, Tool
 from .calls import owner_of
@@ -191,7 +191,7 @@ def _planting(runtime: Runtime, body: PrefixBody, root: str) -> tuple[Call, int]
 
 def _releasing(pinned: Pinned) -> Call:
     """A planting call for no branches: a new pin under the same name ends the old one, and one for
-    no branches is no pin. It computes nothing, as its one token is in the cache."""
+    no branches is not a pin. It computes nothing, as its one token is in the cache."""
     hint = ForkHint(pinned.root, branches=0)
     return Call((Tokens((pinned.first,)),), PLANT, hint=hint, namespace=pinned.salt)
 
@@ -208,7 +208,9 @@ def _prompt(runtime: Runtime, body: PrefixBody) -> Prompt:
 
 
 async def _done(runtime: Runtime, call: Call) -> Completion:
-    return (await completed(await begun(lambda: [runtime.backend.submit(call)])))[0]
+    return (
+        await gather_completions(await submit_in_thread(lambda: [runtime.backend.submit(call)]))
+    )[0]
 
 
 async def _keep(runtime: Runtime, known: Known, kept: Kept) -> None:
@@ -227,5 +229,5 @@ async def _keep(runtime: Runtime, known: Known, kept: Kept) -> None:
 
 
 async def _try(runtime: Runtime, call: Call) -> None:
-    with contextlib.suppress(ForkrootError):  # nobody waits for it, and it is but a hint
+    with contextlib.suppress(ForkrootError):  # its result is not needed: it is only a hint
         await _done(runtime, call)

@@ -10,11 +10,11 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from ....core.api.protocol import Completion, ForkrootError, Output, TokenLogprob
-from ...common.toolreader import Argued, Begun, Piece, Said, ToolReader, is_calling
+from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model, sampling_of
-from ..requests.work import Work, as_told, call_of, complete, names_of, submit
+from ..requests.work import Work, as_request_error, call_of, complete, names_of, submit
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from ..wire.names import new_name
@@ -39,10 +39,10 @@ def routes(runtime: Runtime) -> APIRouter:
     async def chat_completions(request: ChatRequest) -> Response:
         check_model(runtime, request.model)
         request = settled(request)
-        box = toolbox_of(request, form, runtime.limits)
-        work = chat_work(runtime, request, box, form)
+        toolbox = toolbox_of(request, form, runtime.limits)
+        work = chat_work(runtime, request, toolbox, form)
         envelope = Envelope.new("chatcmpl", runtime.name)
-        shape = _Shape(runtime, box, envelope, has_logprobs(request))
+        shape = _Shape(runtime, toolbox, envelope, has_logprobs(request))
         if not request.stream:
             (completion,) = await complete(runtime, work)
             return Answer(shape.whole(completion))
@@ -51,7 +51,7 @@ def routes(runtime: Runtime) -> APIRouter:
             replies = await submit(runtime, work.calls)
             return await stream(shape.events(arrivals(replies), tally), work.names)
         except ForkrootError as error:
-            raise await as_told(runtime, work, error) from error
+            raise await as_request_error(runtime, work, error) from error
 
     return router
 
@@ -63,7 +63,7 @@ def has_logprobs(request: ChatRequest) -> bool:
     return request.logprobs
 
 
-def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFormat) -> Work:
+def chat_work(runtime: Runtime, request: ChatRequest, toolbox: Toolbox, form: ToolFormat) -> Work:
     """The one call of a chat request. Raises InvalidCall."""
     limit_field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     limit = request.max_completion_tokens
@@ -71,14 +71,16 @@ def chat_work(runtime: Runtime, request: ChatRequest, box: Toolbox, form: ToolFo
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open = bool(request.continue_final_message)
-    chat = chat_of(request.messages, box.tools, form, open_last=is_open)
-    call = call_of(request, chat, sampling, box.asked)
-    names = names_of(box.asked, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs")
-    return Work((call,), names, box.schemas, [it.function.name for it in request.tools or ()])
+    chat = chat_of(request.messages, toolbox.tools, form, open_last=is_open)
+    call = call_of(request, chat, sampling, toolbox.requested)
+    names = names_of(
+        toolbox.requested, prompt="messages", max_tokens=limit_field, logprobs="top_logprobs"
+    )
+    return Work((call,), names, toolbox.schemas, [it.function.name for it in request.tools or ()])
 
 
 @dataclass(slots=True)
-class Spoken:
+class ChoiceState:
     """One answer as it grows. Mutable. reader: None where no tools are called. held: text whose
     log-probabilities are still to come. frame: of its events, once they differ in their text
     only."""
@@ -86,13 +88,13 @@ class Spoken:
     reader: ToolReader | None
     held: str = ""
     frame: Frame | None = None
-    is_begun: bool = False
+    is_started: bool = False
     num_calls: int = 0
 
     def pieces(self, text: str, is_last: bool = False) -> list[Piece]:
         """What these further characters say."""
         if self.reader is None:
-            return [Said(text)] if text else []
+            return [TextPiece(text)] if text else []
         found = self.reader.push(text, is_last)
         self.num_calls = self.reader.num_calls
         return found
@@ -107,12 +109,12 @@ class _Message:
 
     def add(self, piece: Piece) -> None:
         match piece:
-            case Said(text):
+            case TextPiece(text):
                 self.text += text
-            case Begun(name=name):
+            case CallStart(name=name):
                 function = {"name": name, "arguments": ""}
                 self.calls.append({"id": call_id(), "type": "function", "function": function})
-            case Argued(index, text):
+            case ArgumentsPiece(index, text):
                 self.calls[index]["function"]["arguments"] += text
 
     def body(self) -> dict[str, Any]:
@@ -126,7 +128,7 @@ class _Shape:
     """The bodies of one request's answer."""
 
     runtime: Runtime
-    box: Toolbox
+    toolbox: Toolbox
     envelope: Envelope
     has_logprobs: bool
 
@@ -140,27 +142,27 @@ class _Shape:
         self, batches: AsyncIterator[list[Arrival]], tally: Tally
     ) -> AsyncIterator[list[Event | Line]]:
         """The answer in pieces."""
-        spoken: dict[int, Spoken] = {}
+        states: dict[int, ChoiceState] = {}
         async for batch in batches:
-            events = [event for it in batch for event in self._events(it, spoken, tally)]
+            events = [event for it in batch for event in self._events(it, states, tally)]
             if not isinstance(batch, Last):
                 yield events
                 continue
-            if tally.is_told:
+            if tally.include_usage:
                 events.append(self.envelope.body(_PIECE_KIND, [], usage=tally.total()))
             yield Last(events)
 
     def _events(
-        self, arrival: Arrival, spoken: dict[int, Spoken], tally: Tally
+        self, arrival: Arrival, states: dict[int, ChoiceState], tally: Tally
     ) -> list[Event | Line]:
         chunk = arrival.chunk
-        voice = None if chunk is None else spoken.get(chunk.index)
-        if chunk is not None and voice is not None and voice.frame is not None:
-            return [voice.frame.line(chunk.text)] if chunk.text else []
+        state = None if chunk is None else states.get(chunk.index)
+        if chunk is not None and state is not None and state.frame is not None:
+            return [state.frame.line(chunk.text)] if chunk.text else []
         tally.add(arrival)
-        choices = self._pieces(arrival, spoken)
-        if chunk is not None and not (self.box.callable or self.has_logprobs):
-            spoken[chunk.index].frame = self._frame(chunk.index, tally)
+        choices = self._pieces(arrival, states)
+        if chunk is not None and not (self.toolbox.callable or self.has_logprobs):
+            states[chunk.index].frame = self._frame(chunk.index, tally)
         return [self._event(choice, tally) for choice in choices]
 
     def _event(self, choice: dict[str, Any], tally: Tally) -> Event:
@@ -172,25 +174,25 @@ class _Shape:
         return Frame(lambda text: self._event(_delta(index, {"content": text}), tally))
 
     def _choice(self, index: int, output: Output) -> dict[str, Any]:
-        spoken, message = self._spoken(), _Message()
-        for piece in spoken.pieces(output.text, is_last=True):
+        states, message = self._new_state(), _Message()
+        for piece in states.pieces(output.text, is_last=True):
             message.add(piece)
         return {
             "index": index,
             "message": message.body(),
             "logprobs": self._logprobs(output.logprobs),
-            "finish_reason": finish_reason(output, spoken.num_calls),
+            "finish_reason": finish_reason(output, states.num_calls),
         }
 
-    def _pieces(self, arrival: Arrival, spoken: dict[int, Spoken]) -> list[dict[str, Any]]:
+    def _pieces(self, arrival: Arrival, states: dict[int, ChoiceState]) -> list[dict[str, Any]]:
         """The choices of one event each."""
         chunk = arrival.chunk
         if chunk is not None:
-            voice = spoken.setdefault(chunk.index, self._spoken())
-            voice.held += chunk.text
+            state = states.setdefault(chunk.index, self._new_state())
+            state.held += chunk.text
             is_early = self.has_logprobs and not chunk.logprobs
-            text, voice.held = ("", voice.held) if is_early else (voice.held, "")
-            deltas = _deltas(voice, voice.pieces(text))
+            text, state.held = ("", state.held) if is_early else (state.held, "")
+            deltas = _deltas(state, state.pieces(text))
             if chunk.logprobs and not deltas:
                 deltas = [{"content": ""}]
             choices = [_delta(chunk.index, delta) for delta in deltas]
@@ -202,17 +204,17 @@ class _Shape:
         return [
             choice
             for index, output in enumerate(outputs)
-            for choice in self._last(index, output, spoken.setdefault(index, self._spoken()))
+            for choice in self._last(index, output, states.setdefault(index, self._new_state()))
         ]
 
-    def _last(self, index: int, output: Output, voice: Spoken) -> list[dict[str, Any]]:
-        rest, voice.held = voice.held, ""
-        choices = [_delta(index, delta) for delta in _deltas(voice, voice.pieces(rest, True))]
-        ending = finish_reason(output, voice.num_calls)
+    def _last(self, index: int, output: Output, state: ChoiceState) -> list[dict[str, Any]]:
+        rest, state.held = state.held, ""
+        choices = [_delta(index, delta) for delta in _deltas(state, state.pieces(rest, True))]
+        ending = finish_reason(output, state.num_calls)
         return [*choices, {**_delta(index, {}), "finish_reason": ending}]
 
-    def _spoken(self) -> Spoken:
-        return Spoken(ToolReader(self.box.callable) if self.box.callable else None)
+    def _new_state(self) -> ChoiceState:
+        return ChoiceState(ToolReader(self.toolbox.callable) if self.toolbox.callable else None)
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         return chat_logprobs(self.runtime.texts, logprobs) if self.has_logprobs else None
@@ -235,22 +237,22 @@ def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
 
-def _deltas(voice: Spoken, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
+def _deltas(state: ChoiceState, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
     """The role first, then what is said."""
     deltas: list[dict[str, Any]] = []
-    if not voice.is_begun:
+    if not state.is_started:
         deltas.append({"role": "assistant", "content": ""})
-        voice.is_begun = True
+        state.is_started = True
     return deltas + [_delta_of(piece) for piece in pieces]
 
 
 def _delta_of(piece: Piece) -> dict[str, Any]:
     match piece:
-        case Said(text):
+        case TextPiece(text):
             return {"content": text}
-        case Begun(index, name):
+        case CallStart(index, name):
             function = {"name": name, "arguments": ""}
             call = {"index": index, "id": call_id(), "type": "function", "function": function}
             return {"tool_calls": [call]}
-        case Argued(index, text):
+        case ArgumentsPiece(index, text):
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

@@ -23,7 +23,7 @@ from ....core.api.protocol import (
 )
 from ..requests.bodies import BodyRoute
 from ..requests.reading import at_most, check_model, constraint_of, sampling_of
-from ..requests.work import Work, as_told, call_of, complete, names_of, submit
+from ..requests.work import Work, as_request_error, call_of, complete, names_of, submit
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, Frame, Last, Line, arrivals, stream
 from ..wire.wire import CompletionRequest
@@ -50,8 +50,8 @@ def routes(runtime: Runtime) -> APIRouter:
         is_scored = bool(echoes) and request.logprobs is not None
         if request.stream:
             if is_scored:
-                told = await complete(runtime, _without_answers(_scored(work)))
-                echoes = [*map(_Echo.after, echoes, told)]
+                prompt_completions = await complete(runtime, _without_answers(_scored(work)))
+                echoes = [*map(_Echo.after, echoes, prompt_completions)]
             shape = _Shape(runtime, request, envelope, echoes)
             tally = await tally_of(runtime, request.stream_options, work.calls)
             replies = await submit(runtime, work.calls)
@@ -73,7 +73,7 @@ class _Echo:
     scores: tuple[TokenScore, ...] = ()
 
     def after(self, completion: Completion) -> _Echo:
-        """The same, with what the completion tells of the prompt's tokens; nothing comes before the
+        """The same, with the completion's scores of the prompt's tokens; nothing comes before the
         first one."""
         first = [TokenScore(token, None) for token in self.ids[:1]]
         return replace(self, scores=(*first, *scores_of(completion.prompt_logprobs)))
@@ -107,7 +107,7 @@ class _Shape:
         try:
             return await stream(self._events(batches, tally), work.names)
         except ForkrootError as error:
-            raise await as_told(self.runtime, work, error) from error
+            raise await as_request_error(self.runtime, work, error) from error
 
     async def _events(
         self, batches: AsyncIterator[list[Arrival]], tally: Tally
@@ -115,15 +115,17 @@ class _Shape:
         shown: dict[tuple[int, int], int] = {}
         frames: dict[tuple[int, int], Frame] = {}
         async for batch in batches:
-            events = [event for it in batch for event in self._told(it, shown, frames, tally)]
+            events = [
+                event for it in batch for event in self._chunk_events(it, shown, frames, tally)
+            ]
             if not isinstance(batch, Last):
                 yield events
                 continue
-            if tally.is_told:
+            if tally.include_usage:
                 events.append(self.envelope.body(_KIND, [], usage=tally.total()))
             yield Last(events)
 
-    def _told(
+    def _chunk_events(
         self,
         arrival: Arrival,
         shown: dict[tuple[int, int], int],
@@ -155,10 +157,10 @@ class _Shape:
         """The choices of one event each. shown: characters of each choice that has begun."""
         source, chunk = arrival.source, arrival.chunk
         if chunk is not None:
-            place = shown.get((source, chunk.index))
+            offset = shown.get((source, chunk.index))
             scores = scores_of(chunk.logprobs)
-            choice = self._choice(source, chunk.index, chunk.text, scores, None, place)
-            shown[source, chunk.index] = (place or 0) + len(choice["text"])
+            choice = self._choice(source, chunk.index, chunk.text, scores, None, offset)
+            shown[source, chunk.index] = (offset or 0) + len(choice["text"])
             return [choice]
         assert arrival.completion is not None
         outputs = arrival.completion.outputs or (_NOTHING,) * self._num
@@ -209,9 +211,9 @@ def _work(request: CompletionRequest, limits: Limits) -> Work:
     max_tokens = _MAX_TOKENS if request.max_tokens is None else request.max_tokens
     sampling = sampling_of(request, limits, max_tokens, request.logprobs)
     at_most(prompts * sampling.n, "n", limits.max_answers, "answers (prompts times n)")
-    asked = constraint_of(request, limits)
-    calls = tuple(call_of(request, (prompt,), sampling, asked) for prompt in prompts)
-    return Work(calls, names_of(asked), {} if asked is None else asked.schemas)
+    requested = constraint_of(request, limits)
+    calls = tuple(call_of(request, (prompt,), sampling, requested) for prompt in prompts)
+    return Work(calls, names_of(requested), {} if requested is None else requested.schemas)
 
 
 def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segment]:
@@ -223,7 +225,7 @@ def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segm
 
 
 def _scored(work: Work) -> Work:
-    """The same calls, which also tell of their prompts' tokens."""
+    """The same calls, which also score their prompts' tokens."""
     return work._replace(calls=tuple(replace(call, scored_from=1) for call in work.calls))
 
 

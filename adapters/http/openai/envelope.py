@@ -13,7 +13,7 @@ from ..wire.names import new_name
 
 
 class Answer(JSONResponse):
-    """A body in ASCII: also what a client sent that is no text can be told in it."""
+    """A body in ASCII: it can also hold what a client sent that is not text."""
 
     def render(self, content: Any) -> bytes:
         """The body's bytes."""

@@ -21,24 +21,24 @@ def settled(request: R) -> R:
     for field in _FIELDS:
         source = getattr(request, field)
         if source is not None:
-            changes[field] = _cut(source, changes)
+            changes[field] = _without_settings(source, changes)
     outputs = request.structured_outputs
     if outputs is not None and outputs.grammar is not None:
-        cut = _cut(outputs.grammar, changes)
-        changes["structured_outputs"] = outputs.model_copy(update={"grammar": cut})
+        plain_grammar = _without_settings(outputs.grammar, changes)
+        changes["structured_outputs"] = outputs.model_copy(update={"grammar": plain_grammar})
     for name, given in (("temperature", request.temperature), ("max_tokens", request.max_tokens)):
         if given is not None:
             changes.pop(name, None)
     return request.model_copy(update=changes) if changes else request
 
 
-def _cut(source: str, found: dict[str, Any]) -> str:
+def _without_settings(source: str, found: dict[str, Any]) -> str:
     """The grammar without the settings of the rule that is its whole start; these go to `found`."""
     start = _START.search(source)
-    told = [rule for rule in _RULE.finditer(source) if _SETTING.search(rule[2])]
-    if start is None or [rule[1] for rule in told] != [start[1]]:
+    rules = [rule for rule in _RULE.finditer(source) if _SETTING.search(rule[2])]
+    if start is None or [rule[1] for rule in rules] != [start[1]]:
         return source
-    (rule,) = told
+    (rule,) = rules
     for name, value in _SETTING.findall(rule[2]):
         found[name] = float(value) if name == "temperature" else int(float(value))
     kept = [part.strip() for part in rule[2].split(",") if not _SETTING.search(part)]

@@ -30,7 +30,7 @@ def chat_logprobs(texts: Texts, logprobs: Iterable[TokenLogprob]) -> dict[str, A
     content = [
         {
             **_chat_token(texts, it.id, it.logprob),
-            "top_logprobs": [_chat_token(texts, *rival) for rival in it.top],
+            "top_logprobs": [_chat_token(texts, *candidate) for candidate in it.top],
         }
         for it in logprobs
         if _bytes(texts, it.id)
@@ -49,13 +49,13 @@ def completion_logprobs(
     return {
         "tokens": [token_text(texts, score.id) for score in scores],
         "token_logprobs": [_finite(score.logprob) for score in scores],
-        "top_logprobs": [_rivals(texts, score) for score in scores],
+        "top_logprobs": [_top_logprobs(texts, score) for score in scores],
         "text_offset": offsets,
     }
 
 
 def token_text(texts: Texts, token: int) -> str:
-    """A token's text; its id where it has none, its bytes where these are no text."""
+    """A token's text; its id if it has none, its bytes if these are not UTF-8."""
     data = _bytes(texts, token)
     if not data:
         return f"token_id:{token}"
@@ -70,12 +70,12 @@ def _chat_token(texts: Texts, token: int, logprob: float) -> dict[str, Any]:
     return {"token": token_text(texts, token), "logprob": _finite(logprob), "bytes": [*data]}
 
 
-def _rivals(texts: Texts, score: TokenScore) -> dict[str, float | None] | None:
+def _top_logprobs(texts: Texts, score: TokenScore) -> dict[str, float | None] | None:
     """The likeliest tokens, and the token itself; None for a first token."""
     if score.logprob is None:
         return None
-    rivals = {token_text(texts, token): _finite(logprob) for token, logprob in score.top}
-    return rivals | {token_text(texts, score.id): _finite(score.logprob)}
+    top = {token_text(texts, token): _finite(logprob) for token, logprob in score.top}
+    return top | {token_text(texts, score.id): _finite(score.logprob)}
 
 
 def _finite(logprob: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""Chat messages of a request as a chat of the door.
+"""Chat messages of a request as a chat of the protocol.
 
 Tool calls of earlier turns are written as the model writes them; the template does the rest.
 """
@@ -28,7 +28,7 @@ def chat_of(
     calls. Raises InvalidCall."""
     if not messages:
         raise InvalidCall("messages", [], "at least one message")
-    turns = tuple(_turn(message, place, form) for place, message in enumerate(messages))
+    turns = tuple(_read_message(message, index, form) for index, message in enumerate(messages))
     return Chat(turns, open_last, tuple(map(_shown, tools)))
 
 
@@ -39,11 +39,11 @@ def _shown(tool: Tool) -> dict[str, Any]:
     return shown
 
 
-def _turn(message: ChatMessage, place: int, form: ToolFormat) -> Message:
-    check_role(message.role, f"messages[{place}].role")
+def _read_message(message: ChatMessage, index: int, form: ToolFormat) -> Message:
+    check_role(message.role, f"messages[{index}].role")
     if message.content is None or message.content == []:
-        _check_may_lack_content(message, f"messages[{place}].content")
-    text = text_of(message.content, f"messages[{place}].content")
+        _check_may_lack_content(message, f"messages[{index}].content")
+    text = text_of(message.content, f"messages[{index}].content")
     if message.tool_calls:
         calls = [_invocation(call) for call in message.tool_calls]
         text += form.write(calls, is_first=not text)
@@ -59,11 +59,11 @@ def _check_may_lack_content(message: ChatMessage, field: str) -> None:
 
 
 def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:
-    """The text of a message's content. Raises InvalidCall for a part that is no text, by its place
+    """The text of a message's content. Raises InvalidCall for a part that is not text, by its place
     in `field`."""
     if content is None or isinstance(content, str):
         return content or ""
-    return "".join(_part(part, f"{field}[{place}]") for place, part in enumerate(content))
+    return "".join(_part(part, f"{field}[{index}]") for index, part in enumerate(content))
 
 
 def _part(part: str | Mapping[str, Any], field: str) -> str:

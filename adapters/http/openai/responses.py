@@ -14,12 +14,12 @@ from ....core.api.protocol import Completion, ForkrootError, Output, Usage
 from ...common.toolreader import ToolReader, is_calling
 from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model
-from ..requests.work import CONSTRAINTS, as_told, complete, submit
+from ..requests.work import CONSTRAINTS, as_request_error, complete, submit
 from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, arrivals, stream
 from ..wire.names import new_name
-from .chat import Spoken, chat_work
+from .chat import ChoiceState, chat_work
 from .envelope import Answer
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
@@ -50,18 +50,18 @@ def routes(runtime: Runtime) -> APIRouter:
         check_model(runtime, request.model)
         try:
             chat = chat_request_of(request)
-            box = toolbox_of(chat, form, runtime.limits, within="")
-            work = chat_work(runtime, chat, box, form)
-            shape = _Shape(runtime, request, box)
+            toolbox = toolbox_of(chat, form, runtime.limits, within="")
+            work = chat_work(runtime, chat, toolbox, form)
+            shape = _Shape(runtime, request, toolbox)
             if not request.stream:
                 (completion,) = await complete(runtime, work)
                 return Answer(shape.whole(completion))
             replies = await submit(runtime, work.calls)
-            names = {name: _NAMES.get(told, told) for name, told in work.names.items()}
+            names = {name: _NAMES.get(field, field) for name, field in work.names.items()}
             try:
                 return await stream(shape.events(arrivals(replies), names), end=b"")
             except ForkrootError as error:
-                raise await as_told(runtime, work, error) from error
+                raise await as_request_error(runtime, work, error) from error
         except ForkrootError as error:
             raise as_request_names(error, _NAMES) from error
 
@@ -74,17 +74,17 @@ class _Shape:
 
     runtime: Runtime
     request: ResponsesRequest
-    box: Toolbox
+    toolbox: Toolbox
     id: str = field(default_factory=lambda: f"resp_{new_name()}")
     created: float = field(default_factory=lambda: float(int(time.time())))
     items: Items = field(default_factory=Items)
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """The answer in one piece."""
-        spoken = self._spoken()
-        for piece in spoken.pieces(_text(completion), is_last=True):
+        state = self._new_state()
+        for piece in state.pieces(_text(completion), is_last=True):
             self.items.take(piece)
-        status = _status(completion, spoken.num_calls)
+        status = _status(completion, state.num_calls)
         self.items.close(status)
         return self._body(status, completion)
 
@@ -92,17 +92,17 @@ class _Shape:
         self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
     ) -> AsyncIterator[list[Event]]:
         """The answer in pieces, numbered. An error after the first is the last event. names: fields
-        of the door as the request calls them."""
-        spoken, count = self._spoken(), 0
+        of the protocol as the request calls them."""
+        state, count = self._new_state(), 0
         try:
             async for batch in batches:
                 events: list[Event] = [] if count else self._first()
                 for arrival in batch:
-                    events += self._events_of(arrival, spoken)
-                told: list[Event] = [
+                    events += self._events_of(arrival, state)
+                numbered: list[Event] = [
                     {**event, "sequence_number": count + i} for i, event in enumerate(events)
                 ]
-                yield Last(told) if isinstance(batch, Last) else told
+                yield Last(numbered) if isinstance(batch, Last) else numbered
                 count += len(events)
         except ForkrootError as error:
             if not count:
@@ -114,31 +114,31 @@ class _Shape:
         kinds = ("response.created", "response.in_progress")
         return [{"type": kind, "response": body} for kind in kinds]
 
-    def _events_of(self, arrival: Arrival, spoken: Spoken) -> list[Event]:
+    def _events_of(self, arrival: Arrival, state: ChoiceState) -> list[Event]:
         chunk, completion = arrival.chunk, arrival.completion
-        pieces = spoken.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
+        pieces = state.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
         events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
         if completion is not None:
-            status = _status(completion, spoken.num_calls)
+            status = _status(completion, state.num_calls)
             events += self.items.close(status)
             body = self._body(status, completion)
             events.append({"type": f"response.{status}", "response": body})
         return events
 
-    def _spoken(self) -> Spoken:
-        return Spoken(ToolReader(self.box.callable) if self.box.callable else None)
+    def _new_state(self) -> ChoiceState:
+        return ChoiceState(ToolReader(self.toolbox.callable) if self.toolbox.callable else None)
 
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request
-        is_cut = status == "incomplete"
-        told = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
+        is_incomplete = status == "incomplete"
+        fields = ("instructions", "max_output_tokens", "temperature", "top_p", "metadata", "user")
         return {
             "id": self.id,
             "object": "response",
             "created_at": self.created,
             "status": status,
             "error": None,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_incomplete else None,
             "model": self.runtime.name,
             "output": [] if completion is None else self.items.output,
             "parallel_tool_calls": request.parallel_tool_calls is not False,
@@ -149,7 +149,7 @@ class _Shape:
             "previous_response_id": None,
             "store": False,
             "truncation": "disabled",
-            **{name: getattr(request, name) for name in told},
+            **{name: getattr(request, name) for name in fields},
         }
 
 
@@ -157,8 +157,8 @@ def _failed(error: ForkrootError, number: int) -> Event:
     """The event of an error: its fields by themselves, as they are documented, and in one object,
     which is what OpenAI's clients raise."""
     body = error_body(message_of(error), fault_of(error))
-    told = {name: body["error"][name] for name in ("code", "message", "param")}
-    return {"type": "error", **told, **body, "sequence_number": number}
+    fields = {name: body["error"][name] for name in ("code", "message", "param")}
+    return {"type": "error", **fields, **body, "sequence_number": number}
 
 
 def _text(completion: Completion) -> str:

@@ -1,14 +1,14 @@
-"""The output of a response while it grows: messages and calls, and the events that tell of them."""
+"""The output of a response while it grows: messages and calls, and their events."""
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
 
-from ...common.toolreader import Argued, Begun, Piece, Said
+from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece
 from ..wire.names import new_name
 
 Item: TypeAlias = dict[str, Any]
-Told: TypeAlias = dict[str, Any]
+ItemEvent: TypeAlias = dict[str, Any]
 
 
 class Items:
@@ -19,19 +19,19 @@ class Items:
         self.output: list[Item] = []
         self._is_open = False
 
-    def take(self, piece: Piece) -> list[Told]:
+    def take(self, piece: Piece) -> list[ItemEvent]:
         """The events of a piece."""
         match piece:
-            case Said(text):
-                return self._say(text)
-            case Begun(name=name):
+            case TextPiece(text):
+                return self._text_events(text)
+            case CallStart(name=name):
                 return self.close() + self._open(_call(name))
-            case Argued(text=text):
+            case ArgumentsPiece(text=text):
                 item = self.output[-1]
                 item["arguments"] += text
-                return [self._told("response.function_call_arguments.delta", delta=text)]
+                return [self._event("response.function_call_arguments.delta", delta=text)]
 
-    def close(self, status: str = "completed") -> list[Told]:
+    def close(self, status: str = "completed") -> list[ItemEvent]:
         """The events that end the open item, if there is one."""
         if not self._is_open:
             return []
@@ -42,43 +42,43 @@ class Items:
         ends = self._ends_of_text(item) if item["type"] == "message" else self._end_of_call(item)
         return [*ends, {"type": "response.output_item.done", **done}]
 
-    def _say(self, text: str) -> list[Told]:
+    def _text_events(self, text: str) -> list[ItemEvent]:
         is_new = not self._is_open or self.output[-1]["type"] != "message"
-        begun = self.close() + self._open_message() if is_new else []
+        opening = self.close() + self._open_message() if is_new else []
         part = self.output[-1]["content"][0]
         part["text"] += text
         kind = "response.output_text.delta"
-        return [*begun, self._told(kind, content_index=0, delta=text, logprobs=[])]
+        return [*opening, self._event(kind, content_index=0, delta=text, logprobs=[])]
 
-    def _open_message(self) -> list[Told]:
+    def _open_message(self) -> list[ItemEvent]:
         item = {"type": "message", "id": _new("msg"), "role": "assistant", "content": []}
         events = self._open({**item, "status": "in_progress"})
         self.output[-1]["content"].append(_part(""))
-        part = self._told("response.content_part.added", content_index=0, part=_part(""))
+        part = self._event("response.content_part.added", content_index=0, part=_part(""))
         return [*events, part]
 
-    def _open(self, item: Item) -> list[Told]:
+    def _open(self, item: Item) -> list[ItemEvent]:
         self.output.append(item)
         self._is_open = True
         shown = {**item, "content": []} if item["type"] == "message" else dict(item)
-        place = len(self.output) - 1
-        return [{"type": "response.output_item.added", "output_index": place, "item": shown}]
+        index = len(self.output) - 1
+        return [{"type": "response.output_item.added", "output_index": index, "item": shown}]
 
-    def _ends_of_text(self, item: Item) -> list[Told]:
+    def _ends_of_text(self, item: Item) -> list[ItemEvent]:
         (part,) = item["content"]
         text = {"content_index": 0, "text": part["text"], "logprobs": []}
         return [
-            self._told("response.output_text.done", **text),
-            self._told("response.content_part.done", content_index=0, part=part),
+            self._event("response.output_text.done", **text),
+            self._event("response.content_part.done", content_index=0, part=part),
         ]
 
-    def _end_of_call(self, item: Item) -> list[Told]:
-        told = {"name": item["name"], "arguments": item["arguments"]}
-        return [self._told("response.function_call_arguments.done", **told)]
+    def _end_of_call(self, item: Item) -> list[ItemEvent]:
+        call = {"name": item["name"], "arguments": item["arguments"]}
+        return [self._event("response.function_call_arguments.done", **call)]
 
-    def _told(self, kind: str, **fields: Any) -> Told:
-        place = len(self.output) - 1
-        return {"type": kind, "item_id": self.output[-1]["id"], "output_index": place, **fields}
+    def _event(self, kind: str, **fields: Any) -> ItemEvent:
+        index = len(self.output) - 1
+        return {"type": kind, "item_id": self.output[-1]["id"], "output_index": index, **fields}
 
 
 def _part(text: str) -> Item:

@@ -78,7 +78,7 @@ def chat_request_of(request: ResponsesRequest) -> ChatRequest:
     same = {name: getattr(request, name) for name in SAME + OWN}
     return ChatRequest(
         messages=list(_messages(request)),
-        tools=[_tool(tool, f"tools[{place}]") for place, tool in enumerate(request.tools or ())],
+        tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())],
         max_completion_tokens=request.max_output_tokens,
         response_format=_format(request.text),
         **same,
@@ -102,8 +102,8 @@ def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
         yield ChatMessage(role="user", content=request.input)
         return
     calling: ChatMessage | None = None
-    for place, item in enumerate(request.input):
-        message = _message(item, f"input[{place}]")
+    for index, item in enumerate(request.input):
+        message = _message(item, f"input[{index}]")
         if message is None:
             continue
         if calling is not None and message.tool_calls and calling.tool_calls:

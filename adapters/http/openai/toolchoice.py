@@ -10,7 +10,7 @@ from typing import Any
 from ....core.api.protocol import SPACED, InvalidCall, JsonSchema
 from ...common.tools import ToolFormat, ToolSpec
 from ..requests.annotations import check_strict
-from ..requests.reading import Asked, check_size, constraint_of
+from ..requests.reading import RequestedConstraint, check_size, constraint_of
 from ..server.runtime import Limits
 from ..wire.wire import ChatRequest, Tool
 from .toolformat import specs_of
@@ -21,12 +21,12 @@ _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': N
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """tools: that the model is shown. asked: the constraint of the answer. callable: names that
+    """tools: that the model is shown. requested: the constraint of the answer. callable: names that
     count as calls in the answer; none: the answer is plain text. schemas: that the constraint is
     made of, by their places in the request."""
 
     tools: tuple[Tool, ...] = ()
-    asked: Asked | None = None
+    requested: RequestedConstraint | None = None
     callable: frozenset[str] = frozenset()
     schemas: Mapping[str, Any] = field(default_factory=dict)
 
@@ -35,59 +35,64 @@ def toolbox_of(
     request: ChatRequest, form: ToolFormat, limits: Limits, within: str = "function."
 ) -> Toolbox:
     """The tools of a request. within: what the fields of one lie in. Raises InvalidCall."""
-    tools, asked = tuple(request.tools or ()), constraint_of(request, limits)
+    tools, requested = tuple(request.tools or ()), constraint_of(request, limits)
     specs = specs_of(tools, within)
-    schemas = {} if asked is None else asked.schemas
+    schemas = {} if requested is None else requested.schemas
     choice = request.tool_choice if request.tool_choice is not None else "auto"
     if not tools:
         if choice not in ("none", "auto"):
             raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
-        return Toolbox((), asked, schemas=schemas)
+        return Toolbox((), requested, schemas=schemas)
     if choice == "none":
-        return Toolbox((), asked, schemas=schemas)
+        return Toolbox((), requested, schemas=schemas)
     check_strict(tools, within)
     if choice == "auto":
         check_schemas(specs, within)
-        asked = _where_free(request, specs, form, asked)
+        requested = _where_free(request, specs, form, requested)
     else:
         # response_format says how a text is written, and a forced call is none.
-        if asked is not None and asked.field != "response_format":
+        if requested is not None and requested.field != "response_format":
             allowed = "null beside a tool_choice that forces a call"
-            raise InvalidCall(asked.field, "(a constraint)", allowed)
+            raise InvalidCall(requested.field, "(a constraint)", allowed)
         chosen = specs if choice == "required" else (_named(choice, specs),)
         is_parallel = choice == "required" and request.parallel_tool_calls is not False
-        asked = Asked("tools", form.grammar(chosen, is_parallel=is_parallel))
-    if asked is not None:
-        check_size(asked, limits)
-    of_tools = {f"tools[{place}].{within}parameters": it.schema() for place, it in enumerate(specs)}
-    return Toolbox(tools, asked, frozenset(it.name for it in specs), {**of_tools, **schemas})
+        requested = RequestedConstraint("tools", form.grammar(chosen, is_parallel=is_parallel))
+    if requested is not None:
+        check_size(requested, limits)
+    of_tools = {f"tools[{index}].{within}parameters": it.schema() for index, it in enumerate(specs)}
+    return Toolbox(tools, requested, frozenset(it.name for it in specs), {**of_tools, **schemas})
 
 
 def _where_free(
-    request: ChatRequest, tools: Sequence[ToolSpec], form: ToolFormat, asked: Asked | None
-) -> Asked | None:
+    request: ChatRequest,
+    tools: Sequence[ToolSpec],
+    form: ToolFormat,
+    requested: RequestedConstraint | None,
+) -> RequestedConstraint | None:
     """The constraint where the model may call or answer. An answer by a schema may instead be
     calls; with a strict tool all calls are held to their schemas; otherwise what the request asks
     for itself."""
     is_parallel = request.parallel_tool_calls is not False
-    if asked is not None and asked.field == "response_format":
-        assert isinstance(asked.constraint, JsonSchema)
-        instead = _embedded(asked.constraint)
+    if requested is not None and requested.field == "response_format":
+        assert isinstance(requested.constraint, JsonSchema)
+        instead = _embedded(requested.constraint)
         grammar = form.grammar(tools, is_parallel=is_parallel, instead=instead)
-        return Asked("response_format", grammar)
-    if asked is None and any(tool.function.strict for tool in request.tools or ()):
-        return Asked("tools", form.grammar(tools, is_parallel=is_parallel, has_text=True))
-    return asked
+        return RequestedConstraint("response_format", grammar)
+    if requested is None and any(tool.function.strict for tool in request.tools or ()):
+        return RequestedConstraint(
+            "tools", form.grammar(tools, is_parallel=is_parallel, has_text=True)
+        )
+    return requested
 
 
-def _embedded(asked: JsonSchema) -> Mapping[str, Any] | bool:
+def _embedded(requested: JsonSchema) -> Mapping[str, Any] | bool:
     """The schema for a grammar, which takes its separators from the schema itself."""
-    if asked.schema is False:
+    if requested.schema is False:
         return False
-    comma, colon = asked.separators
-    told = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
-    plain: Mapping[str, Any] = {} if asked.schema is True else asked.schema
-    return {**told, **plain} if asked.separators == SPACED else {**plain, **told}
+    comma, colon = requested.separators
+    separators = {"x-guidance": {"item_separator": comma, "key_separator": colon}}
+    plain: Mapping[str, Any] = {} if requested.schema is True else requested.schema
+    return {**separators, **plain} if requested.separators == SPACED else {**plain, **separators}
 
 
 def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSpec:

@@ -1,4 +1,4 @@
-"""Tool calls over HTTP: the format that a model's template tells it to write them in, and the tools
+"""Tool calls over HTTP: the format in which a model's template makes it write them, and the tools
 of a request as the other adapters know them.
 """
 

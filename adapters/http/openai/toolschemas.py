@@ -34,9 +34,9 @@ _TEXTS = frozenset(("pattern", "format", "$ref"))
 
 
 def check_schemas(specs: Sequence[ToolSpec], within: str) -> None:
-    """Raise InvalidCall for the first place that is no schema in the parameters of these tools.
+    """Raise InvalidCall for the first place that is not a schema in the parameters of these tools.
     within: what the fields of one lie in, as in "function."."""
-    for place, spec in enumerate(specs):
+    for index, spec in enumerate(specs):
         schema = spec.parameters or {}
         if schema.get("type", "object") not in ("object", ["object"]):
             fault: tuple[str, Any, str] | None = ("/type", schema["type"], "object")
@@ -44,7 +44,7 @@ def check_schemas(specs: Sequence[ToolSpec], within: str) -> None:
             fault = _fault(schema)
         if fault is not None:
             pointer, value, allowed = fault
-            field = f"tools[{place}].{within}parameters#{pointer}"
+            field = f"tools[{index}].{within}parameters#{pointer}"
             raise InvalidCall(field, value, f"{allowed} (of the tool {spec.name!r})")
 
 
@@ -52,13 +52,13 @@ def _fault(schema: Mapping[str, Any]) -> tuple[str, Any, str] | None:
     """The first fault of a schema: its place, the value there, and what is allowed."""
     todo: list[tuple[str, Any]] = [("", schema)]
     while todo:
-        place, node = todo.pop()
+        index, node = todo.pop()
         if isinstance(node, bool):
             continue
         if not isinstance(node, Mapping):
-            return place, node, _SCHEMA
+            return index, node, _SCHEMA
         for keyword, value in node.items():
-            pointer = f"{place}/{_step(keyword)}"
+            pointer = f"{index}/{_step(keyword)}"
             allowed = _allowed(keyword, value)
             if allowed is not None:
                 return pointer, value, allowed

@@ -1,4 +1,4 @@
-"""Tokens of a request, told at its end or while it goes on."""
+"""Token usage of a request, reported at its end or with every event."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def usage_body(usage: Usage) -> dict[str, Any]:
 class Tally:
     """Counts the tokens of a stream as they come. Mutable.
 
-    is_told: the client wants the usage at the end. is_continuous: and with every event.
+    include_usage: the client wants the usage at the end. is_continuous: and with every event.
     """
 
     def __init__(self, options: StreamOptions | None, num_prompt: int = 0) -> None:
         options = options or StreamOptions()
         self.is_continuous = bool(options.continuous_usage_stats)
-        self.is_told = bool(options.include_usage)
+        self.include_usage = bool(options.include_usage)
         self._running = Usage(prompt_tokens=num_prompt)
         self._ended = Usage()
 
@@ -43,11 +43,11 @@ class Tally:
             self._ended += arrival.completion.usage
 
     def fields(self) -> dict[str, Any]:
-        """What an event of the stream says of usage: prompt tokens are all counted from the start,
+        """The usage in an event of a stream: prompt tokens are all counted from the start,
         and what was cached is known at the end."""
         if self.is_continuous:
             return {"usage": usage_body(self._running)}
-        return {"usage": None} if self.is_told else {}
+        return {"usage": None} if self.include_usage else {}
 
     def total(self) -> dict[str, Any]:
         """Of all calls, once they have ended."""
@@ -55,7 +55,7 @@ class Tally:
 
 
 async def tally_of(runtime: Runtime, options: StreamOptions | None, calls: Sequence[Call]) -> Tally:
-    """The tally of a stream. Counts the prompts, where they are to be told from the start; raises
+    """The tally of a stream. Counts the prompts, if they are reported from the start; raises
     InvalidCall for one that is not allowed."""
     if options is None or not options.continuous_usage_stats:
         return Tally(options)

@@ -42,9 +42,9 @@ def ignored_keywords(body: Mapping[str, Any]) -> list[str]:
 def check_strict(tools: Sequence[Tool], within: str) -> None:
     """Raise InvalidCall for the first unknown keyword in the parameters of a strict tool. within:
     what the fields of a tool lie in, as in "function."."""
-    for place, tool in enumerate(tools):
+    for index, tool in enumerate(tools):
         if tool.function.strict:
-            check_keywords(tool.function.parameters, f"tools[{place}].{within}parameters")
+            check_keywords(tool.function.parameters, f"tools[{index}].{within}parameters")
 
 
 def _schemas(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -58,12 +58,12 @@ def _schemas(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         if isinstance(schema, Mapping):
             yield ".".join(path), schema
     tools = body.get("tools")
-    for place, tool in enumerate(tools[:MOST_TOOLS] if isinstance(tools, list) else ()):
+    for index, tool in enumerate(tools[:MOST_TOOLS] if isinstance(tools, list) else ()):
         if isinstance(tool, Mapping):
             is_within = isinstance(tool.get("function"), Mapping)
             inner = tool["function"] if is_within else tool
             if isinstance(schema := inner.get("parameters"), Mapping):
-                yield f"tools[{place}].{'function.' * is_within}parameters", schema
+                yield f"tools[{index}].{'function.' * is_within}parameters", schema
 
 
 def _read(text: str) -> Any:

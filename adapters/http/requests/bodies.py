@@ -1,5 +1,6 @@
-"""Routes whose endpoint takes one JSON body and gives a response: read and checked by the shortest
-way, told apart from FastAPI's own by nothing but the time that they take.
+"""Routes whose endpoint takes one JSON body: read and validated without FastAPI's overhead.
+
+Their responses and errors are FastAPI's own.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ async def _read(request: Request) -> Any:
     try:
         return json.loads(body)
     except json.JSONDecodeError as error:
-        told = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
-        raise RequestValidationError([{**told, "ctx": {"error": error.msg}}]) from error
+        problem = {"type": "json_invalid", "loc": ("body", error.pos), "msg": "JSON decode error"}
+        raise RequestValidationError([{**problem, "ctx": {"error": error.msg}}]) from error
     except (ValueError, RecursionError) as error:
         raise HTTPException(400, "There was an error parsing the body") from error
 
@@ -76,5 +77,5 @@ def _checked(adapter: TypeAdapter[Any], given: Any) -> Any:
         return adapter.validate_python(given, from_attributes=True)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        told = [{**it, "loc": ("body", *it["loc"])} for it in found]
-        raise RequestValidationError(told, body=given) from error
+        problems = [{**it, "loc": ("body", *it["loc"])} for it in found]
+        raise RequestValidationError(problems, body=given) from error

@@ -38,8 +38,8 @@ _HOW_TO = frozenset(  # of vLLM: it says how its engine is to do it, and nothing
 )
 
 
-class Asked(NamedTuple):
-    """A constraint, and the field that asked for it."""
+class RequestedConstraint(NamedTuple):
+    """A constraint, and the field of the request that it comes from."""
 
     field: str
     constraint: Constraint
@@ -68,8 +68,8 @@ def sampling_of(
     logprobs: int | None,
     logprobs_field: str = "logprobs",
 ) -> Sampling:
-    """How the answers are drawn. logprobs_field: which one says how many there are to be. Raises
-    InvalidCall for what a limit forbids."""
+    """How the answers are sampled. logprobs_field: the field that gives the number of logprobs.
+    Raises InvalidCall for a value over a limit."""
     stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
     if not all(stop):
@@ -99,31 +99,31 @@ def sampling_of(
     )
 
 
-def constraint_of(request: Generation, limits: Limits) -> Asked | None:
+def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | None:
     """What the answers must match. Raises InvalidCall for more than one constraint; the same one
     under several names is one."""
-    asked: list[Asked] = []
+    requested: list[RequestedConstraint] = []
     for it in (*_constraints(request), *_vllm_constraints(request)):
-        if all(it.constraint != other.constraint for other in asked):
-            asked.append(it)
-    if len(asked) > 1:
-        names = " and ".join(it.field for it in asked)
-        raise InvalidCall(asked[1].field, names, "one constraint in a request")
-    for it in asked:
+        if all(it.constraint != other.constraint for other in requested):
+            requested.append(it)
+    if len(requested) > 1:
+        names = " and ".join(it.field for it in requested)
+        raise InvalidCall(requested[1].field, names, "one constraint in a request")
+    for it in requested:
         check_size(it, limits)
-    found = asked[0] if asked else None
+    found = requested[0] if requested else None
     if request.json_separators is None:
         return found
     schema = separated(found and found.constraint, request.json_separators, "json_separators")
-    return Asked(asked[0].field, schema)
+    return RequestedConstraint(requested[0].field, schema)
 
 
-def separated(asked: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
-    """The schema that is asked for, with these separators in its answers. field: which one says so.
+def separated(requested: Constraint | None, separators: Sequence[str], field: str) -> JsonSchema:
+    """The requested schema, with these separators in its answers. field: which one sets them.
     Raises InvalidCall."""
-    if not isinstance(asked, JsonSchema):
-        raise InvalidCall(field, separators, "null where no JSON schema is asked for")
-    schema = replace(asked, separators=tuple(separators))  # type: ignore[arg-type]
+    if not isinstance(requested, JsonSchema):
+        raise InvalidCall(field, separators, "null without a JSON schema")
+    schema = replace(requested, separators=tuple(separators))  # type: ignore[arg-type]
     try:
         schema.check()
     except InvalidCall as error:
@@ -131,12 +131,12 @@ def separated(asked: Constraint | None, separators: Sequence[str], field: str) -
     return schema
 
 
-def check_size(asked: Asked, limits: Limits) -> None:
+def check_size(requested: RequestedConstraint, limits: Limits) -> None:
     """Raise InvalidCall for a constraint that is larger than a limit."""
-    size = _size(asked.constraint)
+    size = _size(requested.constraint)
     if size > limits.max_constraint:
         allowed = f"at most {limits.max_constraint} characters"
-        raise InvalidCall(asked.field, f"{size} characters", allowed)
+        raise InvalidCall(requested.field, f"{size} characters", allowed)
 
 
 def at_most(values: tuple[Any, ...], field: str, most: int, kind: str) -> None:
@@ -145,24 +145,26 @@ def at_most(values: tuple[Any, ...], field: str, most: int, kind: str) -> None:
         raise InvalidCall(field, f"{len(values)} {kind}", f"at most {most}")
 
 
-def _constraints(request: Generation) -> Iterator[Asked]:
+def _constraints(request: Generation) -> Iterator[RequestedConstraint]:
     if request.response_format is not None:
         found = _format(request.response_format)
         if found is not None:
-            yield Asked("response_format", found)
+            yield RequestedConstraint("response_format", found)
     if request.regex is not None:
-        yield Asked("regex", Regex(request.regex))
+        yield RequestedConstraint("regex", Regex(request.regex))
     if request.json_schema is not None:
-        yield Asked("json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED))
+        yield RequestedConstraint(
+            "json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED)
+        )
     if request.choices is not None:
-        yield Asked("choices", _choices(request.choices, "choices"))
+        yield RequestedConstraint("choices", _choices(request.choices, "choices"))
     if request.grammar is not None:
-        yield Asked("grammar", Grammar(request.grammar))
+        yield RequestedConstraint("grammar", Grammar(request.grammar))
     if request.ebnf is not None:
-        yield Asked("ebnf", _grammar(request.ebnf, "ebnf"))
+        yield RequestedConstraint("ebnf", _grammar(request.ebnf, "ebnf"))
 
 
-def _vllm_constraints(request: Generation) -> Iterator[Asked]:
+def _vllm_constraints(request: Generation) -> Iterator[RequestedConstraint]:
     if request.structured_outputs is not None:
         of = request.structured_outputs
         _check_known(of.model_extra or {})
@@ -183,19 +185,21 @@ def _named(
     regex: str | None,
     choice: list[str] | None,
     grammar: str | None,
-) -> Iterator[Asked]:
+) -> Iterator[RequestedConstraint]:
     if schema is not None:
-        yield Asked(f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED))
+        yield RequestedConstraint(
+            f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED)
+        )
     if regex is not None:
-        yield Asked(f"{prefix}regex", Regex(regex))
+        yield RequestedConstraint(f"{prefix}regex", Regex(regex))
     if choice is not None:
-        yield Asked(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
+        yield RequestedConstraint(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
     if grammar is not None:
-        yield Asked(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+        yield RequestedConstraint(f"{prefix}grammar", _grammar(grammar, "gbnf"))
 
 
 def _check_known(extra: Mapping[str, Any]) -> None:
-    """Raise UnsupportedCall for what may be a constraint that nobody here knows."""
+    """Raise UnsupportedCall for fields that may be constraints but are unknown here."""
     for name, value in extra.items():
         if value is not None and name not in _HOW_TO:
             raise UnsupportedCall(f"structured_outputs.{name:.100}", value, _STRUCTURED)
@@ -236,7 +240,7 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            allowed = f"a JSON schema, or its JSON text; this text is no JSON ({error})"
+            allowed = f"a JSON schema, or its JSON text; this text is not JSON ({error})"
             raise InvalidCall(field, given, allowed) from error
     if not isinstance(given, Mapping | bool):
         raise InvalidCall(field, given, "a JSON schema: an object, true or false")

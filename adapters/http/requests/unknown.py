@@ -1,5 +1,5 @@
 """Fields of a request that a route does not know: one that is all but spelled like a known one is
-refused, any other is ignored, and its client and the operator are told.
+refused, any other is ignored and reported in a header and in the log.
 
 OpenAI refuses all unknown fields; clients of other servers send many that mean nothing here.
 """
@@ -13,11 +13,14 @@ from typing import Any
 from ..server.errors import Fault, Refused
 
 HEADER = "X-Ignored-Fields"
-MOST_NAMES = 256  # that are told of in the log, and judged only once
+MOST_NAMES = 256  # that are logged, and checked only once
 MOST_SHOWN = 16  # in the header
-REPLACED = {"functions": "tools", "function_call": "tool_choice"}  # asked for in vain
+REPLACED = {
+    "functions": "tools",
+    "function_call": "tool_choice",
+}  # deprecated fields that are not served
 OTHERS_OWN = frozenset(("models", "top_a"))  # of other servers, and like ours by chance
-LEAST_LEN = 3  # of a name that may have been meant
+LEAST_LEN = 3  # of a name that may be suggested
 _FUNCTION = ("name", "description", "parameters", "strict")
 _INNER: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lies in fields; *: each of a list
     ("messages", "*"): ("role", "content", "name", "tool_calls", "tool_call_id", "refusal"),
@@ -42,13 +45,13 @@ class Unknown:
         self._ignored: set[str] = set()
 
     def ignored(self, body: Any) -> list[str]:
-        """The fields of a body that are not known, told in the log at the first sight of each.
+        """The fields of a body that are not known, logged when first seen.
         Raises Refused for one that is a known one, misspelled, also where it lies in another, and
         for one whose place a known one has taken."""
         if not isinstance(body, Mapping):
             return []
-        for place, known in _INNER.items():
-            for prefix, part in _parts(body, place):
+        for path, known in _INNER.items():
+            for prefix, part in _parts(body, path):
                 for name in part:
                     if name not in known:
                         check_spelling(str(name), known, self._path, f"{prefix}.")
@@ -64,33 +67,33 @@ class Unknown:
         check_spelling(name, self._known, self._path)
         if len(self._ignored) < MOST_NAMES:
             self._ignored.add(name)
-            text = "%s ignores the field %.100r, which it does not know (told once)"
+            text = "%s ignores the field %.100r, which it does not know (logged once)"
             _log.warning(text, self._path, name)
 
 
-def _parts(body: Any, place: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """The objects in a place of a body, and where each is, as in "tools[1].function"."""
-    if not place:
+    if not path:
         if isinstance(body, Mapping):
             yield prefix, body
-    elif place[0] == "*":
+    elif path[0] == "*":
         for i, part in enumerate(body if isinstance(body, list) else ()):
-            yield from _parts(part, place[1:], f"{prefix}[{i}]")
-    elif isinstance(body, Mapping) and place[0] in body:
-        yield from _parts(body[place[0]], place[1:], f"{prefix}.{place[0]}" if prefix else place[0])
+            yield from _parts(part, path[1:], f"{prefix}[{i}]")
+    elif isinstance(body, Mapping) and path[0] in body:
+        yield from _parts(body[path[0]], path[1:], f"{prefix}.{path[0]}" if prefix else path[0])
 
 
 def check_spelling(name: str, known: Collection[str], where: str, prefix: str = "") -> None:
     """Raise Refused for the name of a field that is a known one, misspelled. where: what has these
     fields. prefix: what they lie in, as in "sampling_params."."""
-    meant = next((it for it in known if is_misspelled(name, it)), None)
-    if meant is not None:
-        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{meant}")
+    suggested = next((it for it in known if is_misspelled(name, it)), None)
+    if suggested is not None:
+        raise no_field(f"{prefix}{name:.100}", where, f"{prefix}{suggested}")
 
 
-def no_field(field: str, where: str, meant: str) -> Refused:
-    """The error for a field that is none of `where`, with the one that was meant."""
-    message = f"{field} is no field of {where}; did you mean {meant}?"
+def no_field(field: str, where: str, suggested: str) -> Refused:
+    """The error for an unknown field, with a suggestion from `where`."""
+    message = f"{field} is not a field of {where}; did you mean {suggested}?"
     return Refused(message, Fault(400, "invalid_request_error", "unknown_parameter", field))
 
 

@@ -21,12 +21,12 @@ from ....core.api.protocol import (
     Text,
 )
 from ...common.spelling import located
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import as_request_names
 from ..server.runtime import Runtime
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
 from ..wire.wire import Generation
-from .reading import Asked
+from .reading import RequestedConstraint
 
 _SMALL = 16_384  # characters
 _TOOL = re.compile(r"tools\[(\d+)\]")
@@ -34,8 +34,9 @@ CONSTRAINTS = ("constraint", "regex", "json_schema", "choices", "grammar")
 
 
 class Work(NamedTuple):
-    """The calls of a request. names: fields of the door, as the request calls them. schemas: that
-    the constraint is made of, by their places in the request. tools: the names of its tools."""
+    """The calls of a request. names: fields of the protocol, as the request names them. schemas:
+    that the constraint is made of, by their places in the request. tools: the names of its
+    tools."""
 
     calls: tuple[Call, ...]
     names: Mapping[str, str]
@@ -43,12 +44,14 @@ class Work(NamedTuple):
     tools: Sequence[str] = ()
 
 
-def call_of(request: Generation, prompt: Prompt, sampling: Sampling, asked: Asked | None) -> Call:
+def call_of(
+    request: Generation, prompt: Prompt, sampling: Sampling, requested: RequestedConstraint | None
+) -> Call:
     """One call of a request. Raises InvalidCall for a hint that is none."""
     return Call(
         prompt=prompt,
         sampling=sampling,
-        constraint=None if asked is None else asked.constraint,
+        constraint=None if requested is None else requested.constraint,
         hint=hint_of(request.forkroot),
         stream=bool(request.stream),
         namespace=request.cache_salt or "",
@@ -57,10 +60,10 @@ def call_of(request: Generation, prompt: Prompt, sampling: Sampling, asked: Aske
     )
 
 
-def names_of(asked: Asked | None, **others: str) -> dict[str, str]:
-    """Fields of the door, as a request calls them."""
+def names_of(requested: RequestedConstraint | None, **others: str) -> dict[str, str]:
+    """Fields of the protocol, as a request names them."""
     names = {"namespace": "cache_salt", "hint": "forkroot", **others}
-    return names if asked is None else names | dict.fromkeys(CONSTRAINTS, asked.field)
+    return names if requested is None else names | dict.fromkeys(CONSTRAINTS, requested.field)
 
 
 async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
@@ -72,7 +75,7 @@ async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
 
     if runtime.passes_on and len(calls) == 1 and _is_small(calls[0]):
         return begin()
-    return list(await begun(begin))
+    return list(await submit_in_thread(begin))
 
 
 def _is_small(call: Call) -> bool:
@@ -82,7 +85,7 @@ def _is_small(call: Call) -> bool:
     prompt = call.prompt
     if not isinstance(prompt, Chat):
         return _len(prompt) <= _SMALL
-    return not prompt.tools and sum(_len(turn.content) for turn in prompt.messages) <= _SMALL
+    return not prompt.tools and sum(_len(message.content) for message in prompt.messages) <= _SMALL
 
 
 def _len(content: Sequence[Segment]) -> int:
@@ -91,16 +94,16 @@ def _len(content: Sequence[Segment]) -> int:
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:
-    """All completions. The first error ends the other calls, and is raised as the request would
-    tell it."""
+    """All completions. The first error cancels the other calls, and is raised with the request's
+    own names."""
     replies = await submit(runtime, work.calls)
     try:
-        return await completed(replies)
+        return await gather_completions(replies)
     except ForkrootError as error:
-        raise await as_told(runtime, work, error) from error
+        raise await as_request_error(runtime, work, error) from error
 
 
-async def as_told(runtime: Runtime, work: Work, error: ForkrootError) -> ForkrootError:
+async def as_request_error(runtime: Runtime, work: Work, error: ForkrootError) -> ForkrootError:
     """The error with the request's own names; one in a schema with its place in there, and the name
     of the tool whose schema it is."""
     if not work.schemas or not isinstance(error, InvalidCall):

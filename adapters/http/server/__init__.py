@@ -1,6 +1,6 @@
 """What every route stands on: the backend, keys, limits, errors as HTTP, streams, metrics.
 
-Entry: `runtime.Runtime`; `gate` is what every request passes.
+Entry: `runtime.Runtime`; `admission` is the middleware that every request passes.
 May import `core.api`, `adapters.common` and `adapters.http.wire`.
 Never knows a route.
 """

@@ -1,4 +1,4 @@
-"""Errors of the door as HTTP: a status, and a body in OpenAI's shape."""
+"""Errors of the protocol as HTTP: a status, and a body in OpenAI's shape."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ....core.api.protocol import (
 
 
 class Fault(NamedTuple):
-    """What a client is told of an error. retry_after: seconds, where trying again may help.
+    """An error as HTTP reports it. retry_after: seconds, where trying again may help.
     allowed: the methods that the path takes, where another was used."""
 
     status: int
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 def fault_of(error: BaseException) -> Fault:
-    """How an error is told."""
+    """The status and code of an error."""
     match error:
         case Refused(fault=fault):
             return fault
@@ -107,9 +107,9 @@ def as_request_names(error: ForkrootError, names: Mapping[str, str]) -> Forkroot
     """The same error, its field by the name that the request gave it; a place in it stays."""
     if not isinstance(error, InvalidCall):
         return error
-    field, mark, place = error.field.partition("#")
+    field, mark, pointer = error.field.partition("#")
     if field not in names:
         return error
-    told = type(error)(f"{names[field]}{mark}{place}", error.value, error.allowed)
-    told.__cause__ = error
-    return told
+    renamed = type(error)(f"{names[field]}{mark}{pointer}", error.value, error.allowed)
+    renamed.__cause__ = error
+    return renamed

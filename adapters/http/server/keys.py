@@ -25,7 +25,7 @@ ADMIN_PATHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """Who asks. namespace: the part of the cache that is theirs; "" is everybody's."""
+    """A client. namespace: its part of the cache; "" is shared by everybody."""
 
     namespace: str = ""
     is_admin: bool = False
@@ -47,7 +47,7 @@ class Keys:
         """Who sends this header. Raises Refused: 401 for a missing or unknown key, 403 for a
         client's key where an admin's is needed."""
         given = _bearer(authorization)
-        is_admin = _is_among(self._admins, given)
+        is_admin = _is_one_of(self._admins, given)
         names = [name for key, name in self._clients.items() if hmac.compare_digest(key, given)]
         if path in OPEN_PATHS:
             return Client(is_admin=is_admin)
@@ -66,7 +66,7 @@ def _namespace(key: str, settings: Settings) -> str:
     return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
 
 
-def _is_among(keys: Iterable[bytes], given: bytes) -> bool:
+def _is_one_of(keys: Iterable[bytes], given: bytes) -> bool:
     return sum(hmac.compare_digest(key, given) for key in keys) > 0  # all are compared
 
 

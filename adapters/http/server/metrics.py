@@ -1,6 +1,6 @@
 """What the server counts, for Prometheus, in a registry of its own.
 
-Totals of tokens are the backend's own counters, read when somebody asks.
+Totals of tokens are the backend's own counters, read at each request for metrics.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Metrics:
 
 
 class Latencies(Collector):
-    """A histogram that is told of every token: it takes no lock, and is told by one thread only."""
+    """A histogram of every token's latency. It takes no lock: only one thread may observe."""
 
     def __init__(self, name: str, text: str) -> None:
         self._name, self._text = name, text
@@ -122,13 +122,13 @@ class BackendCounters(Collector):
                 yield CounterMetricFamily(f"forkroot_{name}", text, value=value)
         for name, value in info.load.items():
             yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)
-        found, asked = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
+        found, requested = counters.get("cached_tokens", 0), counters.get("prompt_tokens", 0)
         text = "Share of the prompt tokens that were cached"
-        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, asked))
+        yield GaugeMetricFamily("forkroot_cache_hit_rate", text, value=found / max(1, requested))
 
 
 def _buckets(counters: Mapping[str, int | float]) -> dict[str, list[tuple[str, float]]]:
-    """The buckets of each histogram, told as `NAME_le_0.5` and its like beside `NAME_sum`."""
+    """The buckets of each histogram, given as `NAME_le_0.5` and so on beside `NAME_sum`."""
     found: dict[str, list[tuple[str, float]]] = {}
     for name, value in counters.items():
         stem, _, bound = name.rpartition("_le_")

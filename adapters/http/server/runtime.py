@@ -1,6 +1,6 @@
 """What every route of the server stands on: a backend, its tokens, and what is allowed.
 
-Routes turn a request into calls of the door and replies into bodies; they share nothing else.
+Routes turn a request into calls of the protocol and replies into bodies; they share nothing else.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ....core.api.protocol import Backend, Chat, Segment
 
 
 class Texts(Protocol):
-    """What the server asks of a tokenizer.
+    """The methods that the server needs of a tokenizer.
 
     token_bytes: [vocabulary] the bytes that each token adds to the text; empty for special tokens.
     start_ids: what the model expects in front of a prompt of plain text.

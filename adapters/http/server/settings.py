@@ -1,4 +1,4 @@
-"""How an operator wants the server: who may use it, and what it tells of its tokenizer."""
+"""Settings of the server: who may use it, and what it reports of its tokenizer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS = "a text of visible ASCII characters, at least one, without blanks at its
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is no limit.
+    """The settings of a server except its limits.
 
     keys: of the clients; none: everybody may ask. Each key has a part of the cache to itself,
       unless shares_cache says otherwise.

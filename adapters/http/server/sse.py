@@ -1,4 +1,4 @@
-"""Answers that come in pieces, as server-sent events.
+"""Streamed answers, as server-sent events.
 
 What is ready at one time is sent in one piece, the end of the answer too.
 """
@@ -16,8 +16,8 @@ from starlette.types import Receive, Scope, Send
 from ....core.api.protocol import Chunk, Completion, ForkrootError, Reply
 from ....core.api.reply import batches as batches_of
 from ..wire.names import new_name
+from .concurrent_calls import cancel_all
 from .errors import as_request_names, error_body, fault_of, message_of
-from .together import cancel_all
 
 Event: TypeAlias = Mapping[str, Any]
 Line: TypeAlias = str  # an event as it is sent
@@ -37,13 +37,12 @@ class Arrival(NamedTuple):
 
 
 class Last(list[T]):
-    """What comes in or is told at one time, and nothing after it."""
+    """The last batch of a stream."""
 
 
 def arrivals(replies: Sequence[Reply]) -> AsyncIterator[list[Arrival]]:
-    """What comes in for these replies, together what is there at one time; `Last` where all have
-    ended. Raises the first error; the other calls are then ended, as they are when nobody reads on.
-    """
+    """What arrives for these replies, in one list what arrives at one time; `Last` when all have
+    ended. Raises the first error. The other calls then end, as when the client stops reading."""
     return _of_one(replies[0]) if len(replies) == 1 else _of_many(replies)
 
 
@@ -120,7 +119,7 @@ class Final(bytes):
 
 class EventStream(Response):
     """A body in pieces, each sent when it is there; `Final` saves a message for the end. It waits
-    while its client does not read. That nobody waits any longer is for the gate to see."""
+    while its client does not read. Disconnected clients are found by the admission middleware."""
 
     media_type = "text/event-stream"
 
@@ -148,7 +147,7 @@ async def stream(
 ) -> EventStream:
     """The answer to a request: each event as a line, then `end`. An error before the first event is
     raised; a later one becomes the last event, and no `end` says that the answer is whole. names:
-    fields of the door as the request calls them."""
+    fields of the protocol as the request calls them."""
     first: Sequence[Event | Line] = ()
     while not first:
         first = await anext(batches)
@@ -171,8 +170,8 @@ async def _pieces(
             elif batch:
                 yield encode(batch)
     except ForkrootError as error:
-        told = as_request_names(error, names)
-        yield Final(encode([error_body(message_of(told), fault_of(told))]))
+        renamed = as_request_names(error, names)
+        yield Final(encode([error_body(message_of(renamed), fault_of(renamed))]))
         return
     if not has_ended:
         yield Final(end)

@@ -1,4 +1,4 @@
-"""Texts of requests, which can hold what is no text: refused by typed errors, before a model sees
+"""Texts of requests, which can hold what is not text: refused by typed errors, before a model sees
 them.
 """
 
@@ -15,7 +15,7 @@ from .runtime import Texts
 _SIGNS = (b"\\ud", b"\\uD", b"\xed")  # without one of these a body has no surrogate
 _PAIR = re.compile(rb"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]..")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]")
-_NOT_READ = "metadata"  # is told back as it came
+_NOT_READ = "metadata"  # is returned as it came
 
 
 class CheckedTexts:
@@ -27,7 +27,7 @@ class CheckedTexts:
         self.start_ids = texts.start_ids
 
     def encode(self, text: str) -> list[int]:
-        """As `Texts.encode`. Raises InvalidCall for what is no text, such as lone surrogates."""
+        """As `Texts.encode`. Raises InvalidCall for invalid text, such as lone surrogates."""
         check_text(text, "prompt")
         Call((Text(text),)).check()
         return self._texts.encode(text)
@@ -43,7 +43,7 @@ class CheckedTexts:
 
 
 def check_body(body: bytes) -> None:
-    """Raise InvalidCall for a lone surrogate in a body of JSON, by its field. What is no JSON is
+    """Raise InvalidCall for a lone surrogate in a body of JSON, by its field. What is not JSON is
     for others to refuse."""
     if not any(sign in body for sign in _SIGNS) or not _SURROGATE.search(_PAIR.sub(b" ", body)):
         return

@@ -8,14 +8,14 @@ from typing import Any
 
 from ....core.api.protocol import Output, TokenLogprob, Usage
 from ..server.runtime import Texts
-from .asks import Ask, LogprobWish
+from .prompt_requests import LogprobOptions, PromptRequest
 
 IMPOSSIBLE = -9999.0  # JSON has no infinity
 
 
 def answer(
     texts: Texts,
-    ask: Ask,
+    prompt_request: PromptRequest,
     index: int,
     output: Output,
     usage: Usage,
@@ -23,33 +23,33 @@ def answer(
 ) -> dict[str, Any]:
     """Answer `index` to one prompt, after its end. scored: the prompt's own tokens."""
     text = output.text
-    if ask.keeps_stop and isinstance(output.matched, str):
+    if prompt_request.keeps_stop and isinstance(output.matched, str):
         text += output.matched
-    told = answer_so_far(texts, ask, index, output, usage) | {"text": text}
-    told["meta_info"]["finish_reason"] = _reason(output)
-    if ask.logprobs is not None:
-        told["meta_info"] |= _logprobs(texts, ask.logprobs, "input", scored)
-    return told
+    body = answer_so_far(texts, prompt_request, index, output, usage) | {"text": text}
+    body["meta_info"]["finish_reason"] = _reason(output)
+    if prompt_request.logprobs is not None:
+        body["meta_info"] |= _logprobs(texts, prompt_request.logprobs, "input", scored)
+    return body
 
 
 def answer_so_far(
     texts: Texts,
-    ask: Ask,
+    prompt_request: PromptRequest,
     index: int,
     output: Output,
     usage: Usage,
 ) -> dict[str, Any]:
     """Answer `index` to one prompt as far as it has come; all of its text, not what is new."""
     meta: dict[str, Any] = {
-        "id": ask.rids[index],
+        "id": prompt_request.rids[index],
         "finish_reason": None,
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": len(output.ids),
         "cached_tokens": usage.cached_tokens,
     }
-    if ask.logprobs is not None:
-        meta |= _logprobs(texts, ask.logprobs, "input", ())
-        meta |= _logprobs(texts, ask.logprobs, "output", output.logprobs)
+    if prompt_request.logprobs is not None:
+        meta |= _logprobs(texts, prompt_request.logprobs, "input", ())
+        meta |= _logprobs(texts, prompt_request.logprobs, "output", output.logprobs)
         meta["output_token_logprobs_length"] = len(output.logprobs)
     return {"text": output.text, "output_ids": list(output.ids), "meta_info": meta}
 
@@ -64,23 +64,27 @@ def _reason(output: Output) -> dict[str, Any]:
 
 
 def _logprobs(
-    texts: Texts, wish: LogprobWish, side: str, found: Sequence[TokenLogprob]
+    texts: Texts, logprob_options: LogprobOptions, side: str, found: Sequence[TokenLogprob]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        f"{side}_token_logprobs": [_entry(texts, wish, one.id, one.logprob) for one in found]
+    body: dict[str, Any] = {
+        f"{side}_token_logprobs": [
+            _entry(texts, logprob_options, one.id, one.logprob) for one in found
+        ]
     }
-    if wish.num_top:
-        told[f"{side}_top_logprobs"] = [_tops(texts, wish, one) for one in found]
-    return told
+    if logprob_options.num_top:
+        body[f"{side}_top_logprobs"] = [_tops(texts, logprob_options, one) for one in found]
+    return body
 
 
-def _tops(texts: Texts, wish: LogprobWish, found: TokenLogprob) -> list[list[Any]] | None:
+def _tops(
+    texts: Texts, logprob_options: LogprobOptions, found: TokenLogprob
+) -> list[list[Any]] | None:
     if math.isnan(found.logprob):
         return None
-    return [_entry(texts, wish, token, logprob) for token, logprob in found.top]
+    return [_entry(texts, logprob_options, token, logprob) for token, logprob in found.top]
 
 
-def _entry(texts: Texts, wish: LogprobWish, token: int, logprob: float) -> list[Any]:
-    """A token as SGLang tells it; null for the logarithm of the first, which has none."""
-    told = None if math.isnan(logprob) else max(logprob, IMPOSSIBLE)
-    return [told, token, texts.decode([token]) if wish.has_text else None]
+def _entry(texts: Texts, logprob_options: LogprobOptions, token: int, logprob: float) -> list[Any]:
+    """A token in SGLang's format; null for the logarithm of the first, which has none."""
+    number = None if math.isnan(logprob) else max(logprob, IMPOSSIBLE)
+    return [number, token, texts.decode([token]) if logprob_options.has_text else None]

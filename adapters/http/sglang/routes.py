@@ -17,15 +17,15 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from ....core.api.protocol import Chunk, ForkrootError, Output, Reply, Usage
-from ..requests.work import as_told
+from ..requests.work import as_request_error
+from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.runtime import Runtime
 from ..server.sse import Event, arrivals, stream
-from ..server.together import begun, completed
 from ..wire.hints import hint_of
-from .asks import asks_of
 from .body import ConcatenateBody, GenerateBody
+from .prompt_requests import prompt_requests_of
 from .reply import answer_so_far
-from .work import Shared, Work, prepare, told_of
+from .work import Shared, Work, error_names_of, prepare
 
 LONGEST_ID = 128
 
@@ -47,23 +47,25 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/generate")
     @router.put("/generate")
     async def generate(body: GenerateBody, request: Request) -> Response:
-        asks = asks_of(body, runtime.limits, _named(request, body.rid))
+        prompt_requests = prompt_requests_of(body, runtime.limits, _named(request, body.rid))
         shared = _shared(body, runtime)
         works: list[Work] = []
 
         def begin() -> Sequence[Reply]:
-            works.extend(prepare(runtime, ask, shared) for ask in asks)
+            works.extend(
+                prepare(runtime, prompt_request, shared) for prompt_request in prompt_requests
+            )
             return [reply for work in works for reply in work.submit(runtime)]
 
-        replies = await begun(begin)
+        replies = await submit_in_thread(begin)
         try:
             if shared.stream:
                 return await stream(_events(runtime, works, replies, body.is_list))
-            await completed(replies)
+            await gather_completions(replies)
         except ForkrootError as error:
-            raise await as_told(runtime, told_of(asks), error) from error
-        told = [one for work in works for one in work.answers(runtime)]
-        return JSONResponse(told if body.is_list else told[0])
+            raise await as_request_error(runtime, error_names_of(prompt_requests), error) from error
+        answers = [one for work in works for one in work.answers(runtime)]
+        return JSONResponse(answers if body.is_list else answers[0])
 
     @router.post("/concate_and_append_request")
     async def concatenate(body: ConcatenateBody) -> dict[str, bool]:
@@ -78,39 +80,39 @@ def routes(runtime: Runtime) -> APIRouter:
 async def _events(
     runtime: Runtime, works: Sequence[Work], replies: Sequence[Reply], is_list: bool
 ) -> AsyncIterator[list[Event]]:
-    """What a streamed request tells: each event has all of its answer's text so far."""
+    """The events of a streamed request: each has all of its answer's text so far."""
     prompts = list(_growing(runtime, works, is_list))
     of_reply = [prompt for prompt in prompts for _ in prompt.work.replies]
     for prompt in prompts:
         if not prompt.num_left:
             yield prompt.ended()
     async for batch in arrivals(replies):
-        told: list[Event] = []
+        events: list[Event] = []
         for arrival in batch:
             prompt = of_reply[arrival.source]
             if arrival.chunk is not None:
-                told.append(prompt.grown(arrival.chunk))
+                events.append(prompt.grown(arrival.chunk))
             else:
                 prompt.num_left -= 1
-                told += [] if prompt.num_left else prompt.ended()
-        yield told
+                events += [] if prompt.num_left else prompt.ended()
+        yield events
 
 
 def _growing(runtime: Runtime, works: Sequence[Work], is_list: bool) -> Iterator[Growing]:
-    place = 0
+    start = 0
     for work in works:
-        yield Growing(runtime, work, place if is_list else None, len(work.replies))
-        place += work.ask.sampling.n
+        yield Growing(runtime, work, start if is_list else None, len(work.replies))
+        start += work.prompt_request.sampling.n
 
 
 @dataclass(slots=True)
 class Growing:
-    """The answers to one prompt, as they grow. place: of the first among all of the request; None:
+    """The answers to one prompt, as they grow. start: of the first among all of the request; None:
     there is but one. num_left: calls that have not ended."""
 
     runtime: Runtime
     work: Work
-    place: int | None
+    start: int | None
     num_left: int
     outputs: dict[int, Output] = field(default_factory=dict)
 
@@ -121,26 +123,28 @@ class Growing:
         output = Output(had.text + chunk.text, ids, logprobs=logprobs)
         self.outputs[chunk.index] = output
         work = self.work
-        told = answer_so_far(self.runtime.texts, work.ask, chunk.index, output, work.usage(Usage()))
-        return self._placed(told, chunk.index)
+        event = answer_so_far(
+            self.runtime.texts, work.prompt_request, chunk.index, output, work.usage(Usage())
+        )
+        return self._indexed(event, chunk.index)
 
     def ended(self) -> list[Event]:
         """The answers, complete."""
-        told = self.work.answers(self.runtime)
-        return [self._placed(one, index) for index, one in enumerate(told)]
+        answers = self.work.answers(self.runtime)
+        return [self._indexed(one, index) for index, one in enumerate(answers)]
 
-    def _placed(self, told: Event, index: int) -> Event:
-        return told if self.place is None else {**told, "index": self.place + index}
+    def _indexed(self, event: Event, index: int) -> Event:
+        return event if self.start is None else {**event, "index": self.start + index}
 
 
 def _named(request: Request, rid: str | list[str] | None) -> str:
     """The id of the request, by which it can be aborted: the client's own, if it is one."""
-    ticket: Any = getattr(request.state, "ticket", None)
-    if ticket is None:
+    request_context: Any = getattr(request.state, "request_context", None)
+    if request_context is None:
         return uuid.uuid4().hex
     if isinstance(rid, str) and 1 <= len(rid) <= LONGEST_ID and rid.isascii():
-        ticket.id = rid
-    return str(ticket.id)
+        request_context.id = rid
+    return str(request_context.id)
 
 
 def _shared(body: GenerateBody, runtime: Runtime) -> Shared:

@@ -1,11 +1,11 @@
-"""The door's own values as JSON: what `RemoteBackend` and the route of calls say to each other.
+"""Values of the protocol as JSON: what `RemoteBackend` and the route of calls say to each other.
 
 A value is an object that names its type and has its fields, those with their defaults left out:
 
     {"type": "Call", "prompt": [{"type": "Text", "text": "Hi"}], "sampling": {"type": "Sampling"}}
 
-Only values of the door are made again. What JSON cannot say is spelled: bytes, numbers that are not
-finite, mappings with integer keys, and objects that are no values (a schema, a tool).
+Only values of the protocol are made again. What JSON cannot say is spelled: bytes, numbers that are
+not finite, mappings with integer keys, and objects other than values (a schema, a tool).
 """
 
 from __future__ import annotations
@@ -28,12 +28,20 @@ def _default(item: Any) -> Any:
 
 
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
-SILENCE = 10.0  # seconds after which a server that works on a call says so
-_ASKED = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
+SILENCE = 10.0  # seconds after which a server reports that it works on a call
+_REQUEST_TYPES = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
 _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
-_TOLD = ("Chunk", "Completion", "Output", "OptionScore", "TokenLogprob", "Usage", "BackendInfo")
+_REPLY_TYPES = (
+    "Chunk",
+    "Completion",
+    "Output",
+    "OptionScore",
+    "TokenLogprob",
+    "Usage",
+    "BackendInfo",
+)
 _KINDS: dict[str, Any] = {
-    name: getattr(protocol, name) for name in (*_ASKED, *_CONSTRAINTS, *_TOLD)
+    name: getattr(protocol, name) for name in (*_REQUEST_TYPES, *_CONSTRAINTS, *_REPLY_TYPES)
 }
 _DEFAULTS: dict[str, dict[str, Any]] = {
     name: {item.name: _default(item) for item in fields(kind)} for name, kind in _KINDS.items()
@@ -46,8 +54,8 @@ _ERRORS: dict[str, type[ForkrootError]] = {
 
 
 def plain(value: Any, field: str = "value") -> Any:
-    """A value of the door as plain JSON data. Raises InvalidCall for what has no JSON form; `field`
-    is what it is the value of."""
+    """A value of the protocol as plain JSON data. Raises InvalidCall for what has no JSON form;
+    `field` is what it is the value of."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -65,13 +73,13 @@ def plain(value: Any, field: str = "value") -> Any:
             return _plain_mapping(value, field)
     name = type(value).__name__
     if name not in _KINDS:
-        raise InvalidCall(field, value, "texts, numbers, bytes, and values of the door")
-    told: dict[str, Any] = {"type": name}
+        raise InvalidCall(field, value, "texts, numbers, bytes, and values of the protocol")
+    body: dict[str, Any] = {"type": name}
     for key, default in _DEFAULTS[name].items():
         found = getattr(value, key)
         if type(found) is not type(default) or found != default:
-            told[key] = plain(found, key)
-    return told
+            body[key] = plain(found, key)
+    return body
 
 
 def call_of(data: Any) -> Call:
@@ -91,15 +99,15 @@ def value_of(data: Any) -> Any:
 
 
 def plain_error(error: ForkrootError) -> dict[str, Any]:
-    """An error of the door as JSON data: the nearest of those that are known to all."""
+    """An error of the protocol as JSON data: the nearest of those that are known to all."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
     if not isinstance(error, InvalidCall):
         return {"kind": kind, "message": str(error)}
     is_plain = error.value is None or isinstance(error.value, bool | int | float | str)
     is_plain = is_plain and not isinstance(error.value, Shown)
     shown = error.value if is_plain else _shown(error.value)
-    told = {"field": error.field, "value": plain(shown), "allowed": error.allowed}
-    return {"kind": kind, **told, "is_shown": not is_plain}
+    body = {"field": error.field, "value": plain(shown), "allowed": error.allowed}
+    return {"kind": kind, **body, "is_shown": not is_plain}
 
 
 def error_of(data: Mapping[str, Any]) -> ForkrootError:
@@ -133,7 +141,7 @@ def _value(data: Any) -> Any:
     try:
         return _SPELLED[name](data)
     except (KeyError, TypeError, ValueError) as error:
-        raise InvalidCall("type", name, f"what it takes to be one ({error!r:.80})") from None
+        raise InvalidCall("type", name, f"a value with valid fields ({error!r:.80})") from None
 
 
 def _made(name: Any, data: dict[str, Any]) -> Any:
@@ -141,7 +149,7 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
     if kind is None:
         raise InvalidCall("type", name, ", ".join((*_KINDS, *_SPELLED)))
     known = _DEFAULTS[str(name)].keys()
-    if name in _TOLD:  # by a server that may be younger than this client
+    if name in _REPLY_TYPES:  # by a server that may be younger than this client
         data = {key: item for key, item in data.items() if key in known}
     for field in data.keys() - known - {"type"}:
         raise InvalidCall(field, data[field], f"the fields of {name}: {', '.join(sorted(known))}")
@@ -149,7 +157,7 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
         return kind(**{key: _field(key, item) for key, item in data.items() if key != "type"})
     except TypeError:
         missing = ", ".join(sorted(known - data.keys()))
-        raise InvalidCall("type", name, f"one that has all it needs of {missing}") from None
+        raise InvalidCall("type", name, f"a value with all required fields of {missing}") from None
 
 
 def _field(name: str, data: Any) -> Any:

@@ -39,8 +39,8 @@ def hint_body(hint: ForkHint) -> dict[str, Any]:
     return {
         "version": HINT_VERSION,
         "root": hint.root if _is_root(hint.root) else _digest(hint.root),
-        "prefix_end": _told(hint.prefix_end),
-        "branches": _told(hint.branches),
+        "prefix_end": _as_json(hint.prefix_end),
+        "branches": _as_json(hint.branches),
     }
 
 
@@ -64,5 +64,5 @@ def _digest(root: str) -> str:
     return hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _told(value: int | None) -> int | None:
+def _as_json(value: int | None) -> int | None:
     return None if value is None or value < 0 else value

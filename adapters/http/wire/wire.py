@@ -1,7 +1,7 @@
 """What requests of the OpenAI kind say, field by field.
 
 Every optional field may be null; what becomes of fields that are not known is for `unknown` to say.
-What values are allowed is for the door to judge, except where a limit of the server is stricter.
+What values are allowed is checked by the protocol, except where a limit of the server is stricter.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ROLES = {
 
 
 def check_role(role: object, field: str) -> None:
-    """Raise InvalidCall for what is none of ROLES, with the one that was probably meant."""
+    """Raise InvalidCall for a role that is not in ROLES, with a suggestion."""
     if not isinstance(role, str) or role not in ROLES:
         hint = did_you_mean(role, ROLES) if isinstance(role, str) else ""
         raise InvalidCall(field, role, ", ".join(ROLES) + hint)
 
 
-def _told(**facts: Any) -> Any:
-    """A field that may be null. facts: what its description says of values; the door judges."""
+def _nullable(**facts: Any) -> Any:
+    """A field that may be null. facts: for its description; the protocol checks values."""
     return Field(None, json_schema_extra=facts)
 
 
@@ -43,14 +43,14 @@ class Body(BaseModel):
 
 
 class StreamOptions(Body):
-    """include_usage: a last event tells the usage. continuous_usage_stats: every event does."""
+    """include_usage: a last event has the usage. continuous_usage_stats: every event does."""
 
     include_usage: bool | None = None
     continuous_usage_stats: bool | None = None
 
 
 class StructuredOutputs(Body):
-    """A constraint as vLLM's clients send it. What is not known is kept, to be refused by name."""
+    """A constraint as vLLM's clients send it. Unknown fields are kept, to be refused by name."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -70,20 +70,20 @@ class Generation(Body):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    max_tokens: int | None = _told(minimum=0)
-    temperature: float | None = _told(minimum=0)
-    top_p: float | None = _told(exclusiveMinimum=0, maximum=1)
-    n: int | None = _told(minimum=1, maximum=32)
-    stop: str | list[str] | None = _told(minLength=1, maxItems=16)
+    max_tokens: int | None = _nullable(minimum=0)
+    temperature: float | None = _nullable(minimum=0)
+    top_p: float | None = _nullable(exclusiveMinimum=0, maximum=1)
+    n: int | None = _nullable(minimum=1, maximum=32)
+    stop: str | list[str] | None = _nullable(minLength=1, maxItems=16)
     seed: int | None = None
-    frequency_penalty: float | None = _told(minimum=-2, maximum=2)
-    presence_penalty: float | None = _told(minimum=-2, maximum=2)
+    frequency_penalty: float | None = _nullable(minimum=-2, maximum=2)
+    presence_penalty: float | None = _nullable(minimum=-2, maximum=2)
     logit_bias: dict[str, float] | None = None
     # beyond OpenAI
-    top_k: int | None = _told(minimum=-1, maximum=2**31 - 1)
-    min_p: float | None = _told(minimum=0, maximum=1)
-    repetition_penalty: float | None = _told(exclusiveMinimum=0, maximum=10)
-    min_tokens: int | None = _told(minimum=0)
+    top_k: int | None = _nullable(minimum=-1, maximum=2**31 - 1)
+    min_p: float | None = _nullable(minimum=0, maximum=1)
+    repetition_penalty: float | None = _nullable(exclusiveMinimum=0, maximum=10)
+    min_tokens: int | None = _nullable(minimum=0)
     ignore_eos: bool | None = None
     stop_token_ids: list[int] | None = None
     regex: str | None = None
@@ -99,8 +99,8 @@ class Generation(Body):
     guided_grammar: str | None = None
     response_format: dict[str, Any] | None = None
     cache_salt: str | None = None
-    priority: int | None = _told(minimum=-100, maximum=100)
-    deadline: float | None = _told(exclusiveMinimum=0)
+    priority: int | None = _nullable(minimum=-100, maximum=100)
+    deadline: float | None = _nullable(exclusiveMinimum=0)
     forkroot: dict[str, Any] | None = None
 
 
@@ -109,7 +109,7 @@ class CompletionRequest(Generation):
 
     prompt: str | list[int] | list[str] | list[list[int]]
     echo: bool | None = None
-    logprobs: int | None = _told(minimum=0, maximum=20)
+    logprobs: int | None = _nullable(minimum=0, maximum=20)
     suffix: str | None = None
     best_of: int | None = None
 
@@ -159,9 +159,9 @@ class ChatRequest(Generation):
     """POST /v1/chat/completions."""
 
     messages: list[ChatMessage] = Field(json_schema_extra={"minItems": 1})
-    max_completion_tokens: int | None = _told(minimum=0)
+    max_completion_tokens: int | None = _nullable(minimum=0)
     logprobs: bool | None = None
-    top_logprobs: int | None = _told(minimum=0, maximum=20)
+    top_logprobs: int | None = _nullable(minimum=0, maximum=20)
     tools: list[Tool] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None

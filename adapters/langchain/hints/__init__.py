@@ -1,6 +1,6 @@
-"""Calls of LangChain and LangGraph that run side by side: batches, forks, the tasks of a step.
+"""Concurrent calls of LangChain and LangGraph: batches, forks, the tasks of a step.
 
-Entry: `place.Place`, where in a program a call stands.
+Entry: `call_context.CallContext`, the context of a model call in its program.
 May import `core.api`.
 Never knows chat models or answers.
 """

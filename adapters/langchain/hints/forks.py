@@ -20,7 +20,7 @@ from uuid import UUID
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
 
-from .gathering import Gathering
+from .batcher import CallBatcher
 from .steps import Steps
 
 PATIENCE = 0.03  # seconds: a branch may do something else before it calls, or instead
@@ -30,20 +30,20 @@ _PARALLEL = re.compile(r"RunnableParallel<(.+)>")
 
 
 class Branch(NamedTuple):
-    """A branch of a fork: the meeting of its calls, and the branch's run."""
+    """A branch of a fork: the fork's batcher, and the branch's run."""
 
-    gathering: Gathering
+    batcher: CallBatcher
     member: UUID
 
 
-class Strand(NamedTuple):
-    """Where a run began: what begins in the same thread and task runs alone there."""
+class Thread(NamedTuple):
+    """Where a run began: runs of the same thread and task run one after another."""
 
     thread: int
     task: int | None
 
     @classmethod
-    def here(cls) -> Strand:
+    def here(cls) -> Thread:
         """Where this is called."""
         try:
             task = asyncio.current_task()
@@ -53,15 +53,15 @@ class Strand(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """gathering: of the branches of this run. among: the one in which it is itself a branch.
+    """batcher: of the branches of this run. parent_batcher: the one that this run is a member of.
     task: of a graph, that it is or is inside of."""
 
     parent: UUID | None
     name: str
-    strand: Strand
+    started_in: Thread
     task: Any = None
-    gathering: Gathering | None = None
-    among: Gathering | None = None
+    batcher: CallBatcher | None = None
+    parent_batcher: CallBatcher | None = None
 
 
 class ForkWatch(BaseCallbackHandler):
@@ -81,10 +81,10 @@ class ForkWatch(BaseCallbackHandler):
         """The branch of the nearest fork that a run with this parent is in; None for none."""
         with self._lock:
             while parent is not None and (above := self._runs.get(parent)) is not None:
-                if above.gathering is not None:
-                    return Branch(above.gathering, run)
-                if above.among is not None:
-                    return Branch(above.among, parent)
+                if above.batcher is not None:
+                    return Branch(above.batcher, run)
+                if above.parent_batcher is not None:
+                    return Branch(above.parent_batcher, parent)
                 run, parent = parent, above.parent
         return None
 
@@ -101,11 +101,11 @@ class ForkWatch(BaseCallbackHandler):
         name, metadata = str(kwargs.get("name")), kwargs.get("metadata") or {}
         found = _PARALLEL.fullmatch(name)
         num_branches = found[1].count(",") + 1 if found else 0
-        gathering = Gathering(num_branches, PATIENCE) if num_branches > 1 else None
-        run = _Run(parent_run_id, name, Strand.here(), metadata.get(_TASK), gathering)
+        batcher = CallBatcher(num_branches, PATIENCE) if num_branches > 1 else None
+        run = _Run(parent_run_id, name, Thread.here(), metadata.get(_TASK), batcher)
         with self._lock:
-            self._runs[run_id] = run._replace(among=self._step(run_id, run, metadata))
-            if len(self._runs) > MOST_RUNS:  # a stream that nobody read to its end never ends
+            self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))
+            if len(self._runs) > MOST_RUNS:  # a stream that is not read to its end never ends
                 self._runs.popitem(last=False)
 
     def on_chain_end(
@@ -115,8 +115,8 @@ class ForkWatch(BaseCallbackHandler):
         with self._lock:
             ended = self._runs.pop(run_id, None)
             self._steps.leave(run_id)
-        if ended is not None and ended.among is not None:
-            ended.among.leave(run_id)
+        if ended is not None and ended.parent_batcher is not None:
+            ended.parent_batcher.leave(run_id)
         self._left(run_id, parent_run_id)
 
     def on_chain_error(
@@ -147,20 +147,20 @@ class ForkWatch(BaseCallbackHandler):
         """As the end."""
         self._left(run_id, parent_run_id)
 
-    def _step(self, run_id: UUID, run: _Run, metadata: Mapping[str, Any]) -> Gathering | None:
-        """The meeting of the step that this run is a task of; None where it is none, or the only
-        one: where the graph itself runs, a task runs alone. Under lock."""
+    def _step(self, run_id: UUID, run: _Run, metadata: Mapping[str, Any]) -> CallBatcher | None:
+        """The batcher of the step that this run is a task of; None if it is not a task, or the only
+        one, which runs in the graph's own thread. Under lock."""
         if run.parent is None or (graph := self._runs.get(run.parent)) is None:
             return None
-        if run.task in (None, graph.task) or run.strand == graph.strand:
+        if run.task in (None, graph.task) or run.started_in == graph.started_in:
             return None
-        is_in_loop = run.strand.task is not None
+        is_in_loop = run.started_in.task is not None
         return self._steps.enter(run.parent, run_id, metadata, graph.name, is_in_loop)
 
     def _left(self, run: UUID, parent: UUID | None) -> None:
         above = self._runs.get(parent) if parent is not None else None
-        if above is not None and above.gathering is not None:
-            above.gathering.leave(run)
+        if above is not None and above.batcher is not None:
+            above.batcher.leave(run)
 
 
 @cache

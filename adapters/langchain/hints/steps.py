@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....core.api.protocol import Call, Reply
-from .gathering import OpenGathering, Submit
+from .batcher import OpenCallBatcher, Submit
 
 PATIENCE = 0.03  # seconds: a task may do something else before it calls, or instead
 QUIET = 0.003  # seconds after which no more tasks of a step are expected to begin
@@ -25,9 +25,9 @@ MOST_MISSES = 2  # on a busy machine a task may be late once
 Node = tuple[str, str]  # the names of a graph and of one of its nodes
 
 
-class StepGathering(OpenGathering):
-    """The meeting of the tasks of one step. Who is not expected to call is waited for by nobody,
-    and waits for nobody."""
+class StepBatcher(OpenCallBatcher):
+    """The batcher of one step's tasks. A task that is not expected to call neither waits for others
+    nor is waited for."""
 
     def __init__(self, patience: float, quiet: float) -> None:
         super().__init__(patience, quiet)
@@ -44,21 +44,21 @@ class StepGathering(OpenGathering):
             self._unexpected.add(task)
 
     def leave(self, member: Hashable) -> None:
-        """As of any meeting, for those who are expected."""
+        """As the base class, for expected members."""
         if member not in self._unexpected:
             super().leave(member)
 
     def submit(self, member: Hashable, call: Call, submit_all: Submit) -> Reply:
-        """As of any meeting, for those who are expected."""
+        """As the base class, for expected members."""
         if self._is_expected(member):
             return super().submit(member, call, submit_all)
-        return OpenGathering(0.0, 0.0).submit(member, call, submit_all)
+        return OpenCallBatcher(0.0, 0.0).submit(member, call, submit_all)
 
     async def asubmit(self, member: Hashable, call: Call, submit_all: Submit) -> Reply:
         """As `submit`, for a task."""
         if self._is_expected(member):
             return await super().asubmit(member, call, submit_all)
-        return await OpenGathering(0.0, 0.0).asubmit(member, call, submit_all)
+        return await OpenCallBatcher(0.0, 0.0).asubmit(member, call, submit_all)
 
     def _is_expected(self, member: Hashable) -> bool:
         """Whether this member, whose call is noted, was expected to call."""
@@ -69,19 +69,18 @@ class StepGathering(OpenGathering):
         """Of each node whether it called a model while another task of the step did."""
         times, nodes = dict(self._called), dict(self._nodes)
         first = min(times.values(), default=0.0)
-        together = {task for task, when in times.items() if when - first <= self._patience}
-        callers = {nodes[task] for task in together if task in nodes and len(together) > 1}
+        concurrent = {task for task, when in times.items() if when - first <= self._patience}
+        callers = {nodes[task] for task in concurrent if task in nodes and len(concurrent) > 1}
         return {node: node in callers for node in nodes.values()}
 
 
 class _Step(NamedTuple):
     number: Hashable
-    gathering: StepGathering
+    batcher: StepBatcher
 
 
 class Steps:
-    """The steps that run now, and how often nodes have missed a meeting of late. Not safe for
-    threads."""
+    """The running steps, and how often each node has missed its batch lately. Not thread-safe."""
 
     def __init__(self) -> None:
         self._steps: OrderedDict[UUID, _Step] = OrderedDict()
@@ -89,24 +88,24 @@ class Steps:
 
     def enter(
         self, graph: UUID, task: UUID, metadata: Mapping[str, Any], title: str, is_in_loop: bool
-    ) -> StepGathering:
-        """The meeting that a task joins which begins now. graph: the run that it is a step of, of
-        this title. is_in_loop: of asyncio, where all tasks of a step begin at once."""
+    ) -> StepBatcher:
+        """The batcher that a beginning task joins. graph: the run of its graph, named `title`.
+        is_in_loop: it runs in asyncio, where all tasks of a step begin at once."""
         number, step = metadata.get("langgraph_step"), self._steps.get(graph)
         if step is None or step.number != number:
             self.leave(graph)
-            gathering = StepGathering(PATIENCE, 0.0 if is_in_loop else QUIET)
-            step = self._steps[graph] = _Step(number, gathering)
-            if len(self._steps) > MOST_GRAPHS:  # a stream that nobody read to its end never ends
+            batcher = StepBatcher(PATIENCE, 0.0 if is_in_loop else QUIET)
+            step = self._steps[graph] = _Step(number, batcher)
+            if len(self._steps) > MOST_GRAPHS:  # a stream that is not read to its end never ends
                 self._steps.popitem(last=False)
         node = title, str(metadata.get("langgraph_node"))
-        step.gathering.enter(task, node, self._misses.get(node, 0) < MOST_MISSES)
-        return step.gathering
+        step.batcher.enter(task, node, self._misses.get(node, 0) < MOST_MISSES)
+        return step.batcher
 
     def leave(self, graph: UUID) -> None:
         """The step of this graph has ended: what its tasks did is remembered."""
         step = self._steps.pop(graph, None)
-        for node, has_called in step.gathering.called().items() if step is not None else ():
+        for node, has_called in step.batcher.called().items() if step is not None else ():
             self._misses[node] = 0 if has_called else self._misses.get(node, 0) + 1
             self._misses.move_to_end(node)
             if len(self._misses) > MOST_NODES:

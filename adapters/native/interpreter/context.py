@@ -76,7 +76,7 @@ class Context:
     def finish(self, main: Stream) -> None:
         """Wait until every stream of the run has ended, and close them.
 
-        An error of a stream that nobody was told of becomes one of `main`.
+        An error of a stream that was not raised becomes one of `main`.
         """
         for stream in self._streams:
             stream.wait_idle()
@@ -107,5 +107,5 @@ class Context:
 
 
 def new_root(num: int) -> ForkHint:
-    """A hint for `num` calls that share a prefix nobody else names."""
+    """A hint for `num` calls that share a new, unnamed prefix."""
     return ForkHint(uuid4().hex, num)

@@ -140,10 +140,13 @@ class Interpreter:
         )
 
         def settle(completions: Sequence[Completion]) -> None:
-            completion, told = completions[0], dict[str, Any]()
+            completion, resampling_meta = completions[0], dict[str, Any]()
             if node.resample:
-                completion, told = resampled(completion, sampling.seed)
-            meta = {**gen_meta(completion, sampling.n > 1, scored_from is not None), **told}
+                completion, resampling_meta = resampled(completion, sampling.seed)
+            meta = {
+                **gen_meta(completion, sampling.n > 1, scored_from is not None),
+                **resampling_meta,
+            }
             text = self._keep(node, completion, meta, sampling.n > 1)
             if is_changed:
                 self.feeds.append(Feed(text, node.name))
@@ -162,8 +165,8 @@ class Interpreter:
         parts = [divide(output.text) for output in completion.outputs]
         text = parts[0][0]
         self.transcript.add_answer(text, first.segments if text == first.text else ())
-        for place, name in enumerate(variables_of(node)):
-            values = [part[place] for part in parts]
+        for index, name in enumerate(variables_of(node)):
+            values = [part[index] for part in parts]
             self.put(name, values if is_list else values[0], meta)
         return text
 

@@ -1,4 +1,4 @@
-"""Reads a state: the only place where a program waits, and where it is told of errors."""
+"""Reads a state: the only place where a program waits, and where errors are raised."""
 
 from __future__ import annotations
 
@@ -76,8 +76,8 @@ class Reader:
         """The text of the state, or of a variable's (first) answer, while it comes in. Raises as
         `sync` or `fetch` would."""
         for position in count():
-            is_there = self._is_there(name, position)
-            self._stream.wait(is_there)
+            is_ready = self._is_ready(name, position)
+            self._stream.wait(is_ready)
             feed = self._feed(name, position)
             if feed is None:
                 yield from self._remainder(name)
@@ -89,7 +89,7 @@ class Reader:
     async def text_async_iter(self, name: str | None = None) -> AsyncIterator[str]:
         """As `text_iter`, for asyncio."""
         for position in count():
-            await self._stream.wait_async(self._is_there(name, position))
+            await self._stream.wait_async(self._is_ready(name, position))
             feed = self._feed(name, position)
             if feed is None:
                 for text in self._remainder(name):
@@ -103,13 +103,13 @@ class Reader:
     async def reply_async(self, name: str) -> Reply | None:
         """The reply that delivers a variable's latest answer, once it is asked for; None for one
         that no reply delivers. Raises as `fetch` would."""
-        await self._stream.wait_async(self._is_there(name, 0))
+        await self._stream.wait_async(self._is_ready(name, 0))
         feed = self._feed(name, 0)
         if feed is None:
             self._found(name)
         return feed.reply if feed is not None else None
 
-    def _is_there(self, name: str | None, position: int) -> Callable[[], bool]:
+    def _is_ready(self, name: str | None, position: int) -> Callable[[], bool]:
         """Whether feed `position` (of a variable: its latest) is there, or will never be."""
         if name is None:
             return lambda: self._feed(None, position) is not None or self._is_over()
@@ -123,7 +123,7 @@ class Reader:
         return feeds[position] if position < len(feeds) else None
 
     def _remainder(self, name: str | None) -> Iterator[str]:
-        """What is left to say when there is no feed: an error, or a value without one."""
+        """The result when there is no feed: an error, or a value without one."""
         if name is None:
             self.raise_error()
             return

@@ -19,7 +19,7 @@ from ....core.api.protocol import Completion, UnsupportedCall
 
 
 def resampled(completion: Completion, seed: int | None) -> tuple[Completion, dict[str, Any]]:
-    """The completion with as many of its outputs, drawn with replacement, and what to tell of it.
+    """The completion with as many of its outputs, drawn with replacement, and its meta information.
 
     seed: the same gives the same; None: drawn anew. Told are `candidates` (the texts that were
     drawn from), their `candidate_log_masses`, `chosen` (the index of each output's candidate) and
@@ -33,13 +33,13 @@ def resampled(completion: Completion, seed: int | None) -> tuple[Completion, dic
     weights = relative_weights(log_masses)
     source = random.Random(None if seed is None else f"resampling {seed}")
     chosen = source.choices(range(len(outputs)), weights, k=len(outputs))
-    told = {
+    meta = {
         "candidates": [output.text for output in outputs],
         "candidate_log_masses": log_masses,
         "chosen": chosen,
         "effective_sample_size": effective_sample_size(weights),
     }
-    return replace(completion, outputs=tuple(outputs[index] for index in chosen)), told
+    return replace(completion, outputs=tuple(outputs[index] for index in chosen)), meta
 
 
 def relative_weights(log_masses: Sequence[float]) -> list[float]:

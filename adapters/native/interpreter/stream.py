@@ -25,7 +25,7 @@ class Step:
 
     run: start it; returns whether it has ended, otherwise `Stream.resume` or `fail` is called
       once it has. What it raises ends the stream.
-    skip: told the error if it will never run.
+    skip: called with the error if it will never run.
     """
 
     run: Callable[[], bool]

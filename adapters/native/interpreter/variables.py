@@ -25,9 +25,9 @@ class UnsetVariable(ProgramError, KeyError):
 
     def __str__(self) -> str:
         known, coming = (", ".join(map(repr, names)) for names in self.args[1:])
-        told = f"variable {self.name!r} was never set; set so far: {known or 'none'}"
-        told += f"; on their way: {coming}" if coming else ""
-        return told + did_you_mean(repr(self.name), map(repr, (*self.args[1], *self.args[2])))
+        message = f"variable {self.name!r} was never set; set so far: {known or 'none'}"
+        message += f"; on their way: {coming}" if coming else ""
+        return message + did_you_mean(repr(self.name), map(repr, (*self.args[1], *self.args[2])))
 
 
 class Variables:

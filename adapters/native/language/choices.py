@@ -37,7 +37,7 @@ class Decision:
 class Method:
     """A way to choose. `decide` gets the scores, and those without a prompt where it needs them.
 
-    scoring: what is asked of the runtime, as in `Call.scoring`.
+    scoring: requested of the runtime, as in `Call.scoring`.
     """
 
     name: str

@@ -91,15 +91,15 @@ def _schema(schema: Mapping[str, Any] | str | bool | type) -> Mapping[str, Any] 
         try:
             parsed = json.loads(schema)
         except (ValueError, RecursionError) as error:
-            told = f"{allowed}; this text is no JSON ({error})"
-            raise InvalidCall("json_schema", schema, told) from error
+            expected = f"{allowed}; this text is not JSON ({error})"
+            raise InvalidCall("json_schema", schema, expected) from error
     if not isinstance(parsed, Mapping | bool):
         raise InvalidCall("json_schema", schema, allowed)
     return parsed
 
 
 def _has_schema(value: object) -> bool:
-    """Whether this is a class that says of itself, or that Pydantic can say, what its JSON is."""
+    """Whether this is a class with a JSON schema, its own or by Pydantic."""
     return isinstance(value, type) and (
         hasattr(value, "model_json_schema")
         or is_dataclass(value)
@@ -117,8 +117,8 @@ def _class_schema(kind: Any, field: str) -> Mapping[str, Any]:
 
         schema: Mapping[str, Any] = schema_of(kind)
     except Exception as error:
-        told = str(error).partition("\n")[0]
-        allowed = f"a class that has a JSON schema ({type(error).__name__}: {told})"
+        cause = str(error).partition("\n")[0]
+        allowed = f"a class that has a JSON schema ({type(error).__name__}: {cause})"
         raise InvalidCall(field, kind, allowed) from error
     return schema
 

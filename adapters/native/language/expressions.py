@@ -160,9 +160,9 @@ def _check_role(name: Any) -> None:
     """A role that only some templates know may have any name, but for one that is nearly a common
     one: what goes on behind it, as "tools", is another."""
     is_name = isinstance(name, str) and name.strip() != ""
-    meant = closest(name, _ROLES, 0.8) if is_name else None
-    is_misspelled = meant is not None and not name.startswith(meant)
+    similar = closest(name, _ROLES, 0.8) if is_name else None
+    is_misspelled = similar is not None and not name.startswith(similar)
     if not is_name or is_misspelled:
-        hint = f"; did you mean {meant}?" if is_misspelled else ""
+        hint = f"; did you mean {similar}?" if is_misspelled else ""
         raise InvalidCall("role", name, f"what the model's template knows: {_COMMON}{hint}")
     check_text(name, "role")

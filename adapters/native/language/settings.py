@@ -21,7 +21,7 @@ class Settings:
       `backends`, else the process-wide default.
     backends: backends by the names that `gen(..., backend="name")` uses.
     sampling: fields of `Sampling` for every `gen` that does not set them itself.
-    hints: tell the runtime what calls are about to share; never changes an answer.
+    hints: tell the runtime which prefixes calls will share; never changes an answer.
     stream: the run goes on in the background and delivers text as it comes.
     scored_from: as in `Call`, for every `gen` that does not say it itself.
     namespace, priority, deadline: as in `Call`, for every call of the run.
@@ -48,7 +48,7 @@ class Settings:
             raise InvalidCall("backends", self.backends, "a mapping of names to backends")
 
     def find(self, backend: Backend | str | None = None) -> Backend:
-        """The backend that is meant. Raises InvalidCall if there is none."""
+        """The backend of the run. Raises InvalidCall if there is none."""
         if isinstance(backend, str):
             return self._named(backend)
         if backend is not None:
@@ -89,7 +89,7 @@ def checked_start(position: int | None) -> int | None:
 
 
 class DefaultBackend:
-    """The one thing that programs of a process share unless told otherwise."""
+    """The one thing that programs of a process share by default."""
 
     def __init__(self) -> None:
         self.backend: Backend | None = None

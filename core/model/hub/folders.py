@@ -19,8 +19,8 @@ from .names import hub_name, repository_of
 EMBEDDED = "tiny"
 DUMMY = "dummy:"
 _KNOWN = (
-    *("a checkpoint folder", "the name of a hub model, as 'org/name'"),
-    *("'tiny'", "'dummy:' and a shape"),
+    *("a checkpoint folder", "a hub model ('org/name')"),
+    *("'tiny' (the embedded model)", "'dummy:SHAPE'"),
 )
 _ADDRESS = re.compile(r"(?:(https?):?/*)?((?:[\w.-]+|\[[0-9a-f:]+\]):\d+(?:/.*)?)", re.IGNORECASE)
 
@@ -35,7 +35,7 @@ def model_folder(model: str | Path) -> Path:
     of dummies, too; or the name of a hub model, "org/name" or "org/name@revision", which is
     downloaded if it is not in the cache. A folder of that name comes first. Raises InvalidModel."""
     if not isinstance(model, str | Path) or not str(model).strip():
-        raise InvalidModel(f"model={model!r} is no name; expected {_listed(_KNOWN)}")
+        raise InvalidModel(f"model={model!r} is not a name; expected {_listed(_KNOWN)}")
     folder = Path(model)
     if is_dummy(model) or (str(model) == EMBEDDED and not folder.is_dir()):
         return Path(__file__).parents[3] / "models" / EMBEDDED
@@ -109,7 +109,7 @@ def unknown_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel
 
 
 def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])}, or {names[-1]}"
+    return f"one of: {', '.join(names)}"
 
 
 def _checkpoints_beside(path: Path) -> Iterator[str]:

@@ -30,9 +30,9 @@ class DeviceSamples(NamedTuple):
 
 class _Settings(NamedTuple):
     """Sampling parameters of a batch, on the device. temperatures, top_ks, top_ps, min_ps, numbers:
-    as in `DeviceSampler`. mask_rows, mask_bits: rows that have a mask, and its bits. logprob_rows: rows
-    whose log-probabilities are requested. log_mass_rows, log_mass_scales: rows whose log-masses
-    are, and at which temperature (float64)."""
+    as in `DeviceSampler`. mask_rows, mask_bits: rows that have a mask, and its bits. logprob_rows:
+    rows whose log-probabilities are requested. log_mass_rows, log_mass_scales: rows whose
+    log-masses are, and at which temperature (float64)."""
 
     temperatures: Tensor
     top_ks: Tensor

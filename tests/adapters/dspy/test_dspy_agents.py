@@ -23,7 +23,7 @@ from forkroot.adapters.hints.prefix import Prefixes
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import Backend, Call, Chat, Message, Text
 
-from .dspy_asking import lm_of
+from .dspy_requests import lm_of
 
 ADAPTERS = {
     "chat": lambda: dspy.ChatAdapter(use_json_adapter_fallback=False),

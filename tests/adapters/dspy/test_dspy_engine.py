@@ -45,7 +45,7 @@ from forkroot.core.api.protocol import (
     Usage,
 )
 
-from .dspy_asking import last_call, lm_of, request
+from .dspy_requests import last_call, lm_of, request
 
 pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 
@@ -76,16 +76,16 @@ def test_a_request_becomes_a_call() -> None:
         *("system", "user", "assistant", "system", "user"),
     ]
     assert prompt_text(call.prompt).startswith("system: Be kind.\nuser: One\nassistant: Two")
-    told = call.sampling
-    assert (told.max_tokens, told.temperature, told.top_p, told.top_k, told.seed) == (
+    result = call.sampling
+    assert (result.max_tokens, result.temperature, result.top_p, result.top_k, result.seed) == (
         9,
         0.5,
         0.9,
         7,
         3,
     )
-    assert (told.stop, told.frequency_penalty, told.presence_penalty) == (("x",), 0.1, 0.2)
-    assert told.logit_bias == {5: 2.0}
+    assert (result.stop, result.frequency_penalty, result.presence_penalty) == (("x",), 0.1, 0.2)
+    assert result.logit_bias == {5: 2.0}
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_calls_with_other_keywords_are_kept_apart_in_the_cache() -> None:
     backend = ScriptedBackend(["one", "two"])
     lm = LM(backend, cache=True, num_retries=0)
     text = "Are these two calls told apart?"
-    told = [lm(text, choices=["one"]), lm(text, choices=["two"]), lm(text, choices=["one"])]
-    assert told == [["one"], ["two"], ["one"]]
+    result = [lm(text, choices=["one"]), lm(text, choices=["two"]), lm(text, choices=["one"])]
+    assert result == [["one"], ["two"], ["one"]]
 
 
 def test_free_answers_are_not_taken_for_constrained_ones() -> None:
@@ -221,8 +221,8 @@ def test_a_model_may_be_named_as_dspys_lm_has_it() -> None:
 def test_a_response_format_constrains_the_answer() -> None:
     backend = ScriptedBackend("{}")
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
-    told = {"type": "json_schema", "schema": schema}
-    Engine(backend).complete(request(response_format=told))
+    result = {"type": "json_schema", "schema": schema}
+    Engine(backend).complete(request(response_format=result))
     assert last_call(backend).constraint == JsonSchema(schema, (", ", ": "))
 
 
@@ -241,9 +241,9 @@ def test_usage_tells_what_was_cached() -> None:
     backend = ScriptedBackend(lambda call: Completion((written("Hi"),), usage))
     lm = lm_of(backend)
     lm("Hello")
-    told = lm.history[-1]["usage"]
-    assert (told["prompt_tokens"], told["completion_tokens"]) == (30, 4)
-    assert told["prompt_tokens_details"] == {"cached_tokens": 20}
+    result = lm.history[-1]["usage"]
+    assert (result["prompt_tokens"], result["completion_tokens"]) == (30, 4)
+    assert result["prompt_tokens_details"] == {"cached_tokens": 20}
 
 
 def test_a_stream_has_one_start_deltas_and_one_end_with_usage() -> None:
@@ -340,12 +340,12 @@ def test_tool_calls_stream_as_deltas_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(("cut", "reason"), [(0, "tool_call"), (20, "length")])
-def test_calls_that_were_cut_off_are_told_as_such(cut: int, reason: str) -> None:
+def test_calls_that_were_cut_off_are_reported(cut: int, reason: str) -> None:
     output = Output(CALLED[: len(CALLED) - cut], finish_reason="length")
     tool = lm15.FunctionTool("look_up", "Look up.", {"type": "object", "properties": {}})
     asked = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
-    told = Engine(ScriptedBackend(lambda call: Completion((output,)))).complete(asked)
-    assert told.finish_reason == reason
+    result = Engine(ScriptedBackend(lambda call: Completion((output,)))).complete(asked)
+    assert result.finish_reason == reason
 
 
 def test_tool_messages_are_shown_as_the_model_writes_them() -> None:
@@ -366,7 +366,7 @@ def test_tool_messages_are_shown_as_the_model_writes_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "result"),
     [
         (CallTooLarge("prompt", "9 tokens", "8"), ContextWindowExceededError),
         (InvalidCall("max_tokens", 3, ">= 9"), ContextWindowExceededError),
@@ -378,9 +378,9 @@ def test_tool_messages_are_shown_as_the_model_writes_them() -> None:
         (BackendClosed("closed"), LMTransportError),
     ],
 )
-def test_our_errors_come_out_as_dspys(error: Exception, told: type[Exception]) -> None:
+def test_our_errors_come_out_as_dspys(error: Exception, result: type[Exception]) -> None:
     lm = lm_of(ScriptedBackend(lambda call: error))
-    with pytest.raises(told) as raised:
+    with pytest.raises(result) as raised:
         lm("Hello")
     assert str(error) in str(raised.value)
 
@@ -438,18 +438,18 @@ def test_an_lm_with_a_name_is_saved_without_secrets_and_comes_back() -> None:
         ("choices", "ab", "a list of texts"),
     ],
 )
-def test_a_value_that_dspy_would_refuse_with_a_bare_error_is_told_with_its_keyword(
+def test_a_value_that_dspy_would_refuse_with_a_bare_error_is_reported_with_its_keyword(
     name: str, value: Any, allowed: str
 ) -> None:
-    told = re.escape(f"invalid {name}={value!r}: expected {allowed}")
-    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+    result = re.escape(f"invalid {name}={value!r}: expected {allowed}")
+    with pytest.raises(dspy.LMInvalidRequestError, match=result):
         LM(ScriptedBackend("yes"), **{name: value})
     lm = LM(ScriptedBackend("yes"), cache=False)
-    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+    with pytest.raises(dspy.LMInvalidRequestError, match=result):
         lm("Hello", **{name: value})
-    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+    with pytest.raises(dspy.LMInvalidRequestError, match=result):
         asyncio.run(lm.acall("Hello", **{name: value}))
-    with pytest.raises(dspy.LMInvalidRequestError, match=told):
+    with pytest.raises(dspy.LMInvalidRequestError, match=result):
         lm.copy(**{name: value})
 
 

@@ -99,8 +99,8 @@ SCHEMA = lm15.judgments(
 
 
 def judged(**config: object) -> lm15.Request:
-    told = lm15.Config(response_format=SCHEMA, **config)  # type: ignore[arg-type]
-    return lm15.Request(model="m", messages=(lm15.Message.user("Fine beds."),), config=told)
+    result = lm15.Config(response_format=SCHEMA, **config)  # type: ignore[arg-type]
+    return lm15.Request(model="m", messages=(lm15.Message.user("Fine beds."),), config=result)
 
 
 def test_probabilities_of_a_schema_are_measured(local: Backend) -> None:
@@ -109,17 +109,17 @@ def test_probabilities_of_a_schema_are_measured(local: Backend) -> None:
     assert isinstance(part, lm15.DataPart)
     assert part.method == "candidate_sequence_likelihood"
     assert part.probabilities is not None
-    keys = {name: set(told) for name, told in part.probabilities.items()}
+    keys = {name: set(result) for name, result in part.probabilities.items()}
     assert keys["good"] == {"true", "false"}
     assert keys["topic"] == {"food", "foods"}
     assert keys["stars"] == {"0", "1"}
-    assert all(math.isclose(sum(told.values()), 1) for told in part.probabilities.values())
+    assert all(math.isclose(sum(result.values()), 1) for result in part.probabilities.values())
     best = max(part.probabilities["topic"], key=lambda key: part.probabilities["topic"][key])
     assert part.value["topic"] == best  # type: ignore[index,call-overload]
     assert response.usage.input_tokens > 0
 
 
-def test_what_is_no_judgment_is_generated_in_its_place() -> None:
+def test_fields_that_are_not_judgments_are_generated() -> None:
     schema = {
         "type": "object",
         "properties": {"why": {"type": "string"}, "good": {"type": "boolean"}},
@@ -133,8 +133,8 @@ def test_what_is_no_judgment_is_generated_in_its_place() -> None:
         return Completion((), Usage(), scores)
 
     backend = ScriptedBackend(say)
-    told = {"type": "json_schema", "schema": schema}
-    config = lm15.Config(response_format=told, probabilities="if_available")
+    result = {"type": "json_schema", "schema": schema}
+    config = lm15.Config(response_format=result, probabilities="if_available")
     asked = lm15.Request(model="m", messages=(lm15.Message.user("?"),), config=config)
     (part,) = Engine(backend).complete(asked).message.parts
     assert isinstance(part, lm15.DataPart)

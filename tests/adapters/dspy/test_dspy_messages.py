@@ -24,7 +24,7 @@ LETTER = "data:text/plain;base64," + base64.b64encode(b"Dear Ann").decode()
 PDF = "data:application/pdf;base64,aGk="
 
 
-def asked(parts: list[Any], role: str = "user") -> str:
+def text_sent(parts: list[Any], role: str = "user") -> str:
     """What the model is shown of these parts."""
     backend = ScriptedBackend("fine")
     messages = [{"role": "user", "content": "First"}, {"role": role, "content": parts}]
@@ -52,7 +52,7 @@ def asked(parts: list[Any], role: str = "user") -> str:
     ],
 )
 def test_what_is_text_in_other_words_is_read_as_text(part: dict[str, Any], shown: str) -> None:
-    assert asked([part]) == shown
+    assert text_sent([part]) == shown
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_text_in_other_words_is_read_as_text(part: dict[str, Any], shown
 )
 def test_what_cannot_be_sent_is_named_with_its_place(part: Any, named: str) -> None:
     with pytest.raises(dspy.LMError, match=named):
-        asked([part])
+        text_sent([part])
 
 
 @pytest.mark.parametrize(

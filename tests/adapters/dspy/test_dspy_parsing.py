@@ -37,8 +37,8 @@ def random_weights(folder: Path) -> Path:
     torch.manual_seed(0)
     weights = load_file(folder / "model.safetensors")
     noise = {name: torch.randn(value.shape) * 0.2 for name, value in weights.items()}
-    told = {name: value.to(weights[name].dtype) for name, value in noise.items()}
-    save_file(told, folder / "model.safetensors", {"format": "pt"})
+    result = {name: value.to(weights[name].dtype) for name, value in noise.items()}
+    save_file(result, folder / "model.safetensors", {"format": "pt"})
     return folder
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("dspy")
 from forkroot.adapters.common.integers import naturals
 from forkroot.adapters.dspy.patterns.numbers import Interval, integers, multiples, numbers
 from forkroot.adapters.dspy.patterns.schema import Writer
-from forkroot.adapters.dspy.patterns.spelling import Json, Unsayable, Xml
+from forkroot.adapters.dspy.patterns.spelling import Json, UnsupportedSchema, Xml
 from forkroot.adapters.dspy.patterns.texts import CHAT_TEXT, JSON_CHAR, LEAN_CHAR, XML_TEXT
 
 LINE = Json(JSON_CHAR, LEAN_CHAR)
@@ -31,8 +31,8 @@ def test_integers_between_two_bounds_are_these_and_no_others() -> None:
         low = draw.randrange(1000)
         high = low + draw.randrange(1500)
         pattern = re.compile(naturals(low, high))
-        told = [n for n in range(3000) if pattern.fullmatch(str(n))]
-        assert told == list(range(low, high + 1))
+        result = [n for n in range(3000) if pattern.fullmatch(str(n))]
+        assert result == list(range(low, high + 1))
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_numbers_keep_to_their_interval(interval: Interval) -> None:
     pattern, draw = numbers(interval), random.Random(1)
     assert pattern is not None
     values = [str(Decimal(draw.randrange(-4000, 4000)) / 1000) for _ in range(2000)]
-    told = [text for text in values if allows(pattern, text)]
-    assert told
-    assert all(interval.holds(Decimal(text)) for text in told)
+    result = [text for text in values if allows(pattern, text)]
+    assert result
+    assert all(interval.holds(Decimal(text)) for text in result)
 
 
 def test_an_empty_interval_has_no_pattern() -> None:
@@ -121,14 +121,14 @@ def test_what_only_refers_to_itself_has_no_value() -> None:
         "$ref": "#/$defs/A",
     }
     endless["$defs"]["A"]["required"] = ["a"]  # type: ignore[index]
-    with pytest.raises(Unsayable, match="no value"):
+    with pytest.raises(UnsupportedSchema, match="no value"):
         Writer(endless, LINE).pattern()
 
 
 def test_a_branch_that_cannot_be_said_is_left_out_where_there_is_another() -> None:
     either = {"anyOf": [{"type": "string", "pattern": "^(?!x).*$"}, {"type": "integer"}]}
     assert allows(Writer(either, LINE).pattern(), "12")
-    with pytest.raises(Unsayable, match="pattern"):
+    with pytest.raises(UnsupportedSchema, match="pattern"):
         Writer({"type": "string", "pattern": "^(?!x).*$"}, LINE).pattern()
 
 

@@ -19,7 +19,7 @@ from forkroot.adapters.dspy.hints import returning
 from forkroot.adapters.testing import ScriptedBackend, written
 from forkroot.core.api.protocol import Call, Completion, InvalidCall, Overloaded, Regex, Usage
 
-from .dspy_asking import lm_of
+from .dspy_requests import lm_of
 
 pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 
@@ -45,8 +45,8 @@ def test_the_prompt_of_a_fork_is_counted_once() -> None:
 
     lm = lm_of(ScriptedBackend(answer), temperature=1.0)
     lm("Hello", n=2)
-    told = lm.history[-1]["usage"]
-    assert (told["prompt_tokens"], told["completion_tokens"]) == (10, 3)
+    result = lm.history[-1]["usage"]
+    assert (result["prompt_tokens"], result["completion_tokens"]) == (10, 3)
 
 
 def test_a_fork_that_failed_is_forked_anew() -> None:
@@ -97,7 +97,7 @@ def test_an_explicit_cache_configuration_is_the_hint(
     assert (None if hint is None else hint.prefix_end) == end
 
 
-def test_without_hints_answers_are_asked_for_one_by_one() -> None:
+def test_without_hints_answers_are_requested_one_by_one() -> None:
     backend = ScriptedBackend(["a", "b"])
     assert lm_of(backend, temperature=1.0, hints=False)("Hello", n=2) == ["a", "b"]
     assert [call.sampling.n for call in backend.calls] == [1, 1]

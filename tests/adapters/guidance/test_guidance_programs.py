@@ -349,7 +349,7 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("temperature", r"^invalid temperature=3: .* gen\(\.\.\., temperature=\.\.\.\)$"),
         ("max_tokens", r"^invalid max_tokens=3: .* gen\(\.\.\., max_tokens=\.\.\.\)$"),
@@ -364,10 +364,10 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
         ("settings", "a mapping of the runtime's settings, or None$"),
     ],
 )
-def test_what_is_no_setting_is_refused_with_where_it_goes(name: str, told: str) -> None:
+def test_what_is_not_a_setting_is_refused_with_where_it_goes(name: str, expected: str) -> None:
     from forkroot.adapters.guidance import Forkroot
 
-    with pytest.raises(InvalidCall, match=told) as caught:
+    with pytest.raises(InvalidCall, match=expected) as caught:
         Forkroot("tiny", **{name: 3})
     assert (caught.value.field, caught.value.value) == (name, 3)
 
@@ -392,7 +392,7 @@ def test_a_model_may_be_named_as_guidances_own_have_it(local: LocalBackend) -> N
     assert (lm + "The capital of France is" + gen("city", max_tokens=1))["city"] == " Paris"
 
 
-def test_guidance_is_not_loaded_before_it_is_asked_for() -> None:
+def test_guidance_is_not_loaded_before_it_is_requested() -> None:
     code = (
         "import sys, forkroot.adapters.guidance as a\n"
         "assert 'guidance' not in sys.modules\n"

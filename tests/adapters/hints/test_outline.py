@@ -75,9 +75,9 @@ def test_a_hint_tells_of_whole_messages_and_the_opening_of_the_next() -> None:
     outline = Outline.of(chat)
     shared = common_len(outline.text, Outline.of(other).text)
     assert outline.num_whole(shared) == 1
-    assert outline.told_len(shared) == shared
-    assert outline.is_told(shared)
-    assert not outline.is_told(shared + 2)
+    assert outline.hintable_len(shared) == shared
+    assert outline.is_hintable(shared)
+    assert not outline.is_hintable(shared + 2)
     opened = Chat((chat.messages[0], Message("user", ())), open_last=True)
     assert outline.before(shared) == opened
     assert TINY.encode_prompt(opened) == TINY.encode_prompt(chat)[: len(TINY.encode_prompt(opened))]

@@ -128,7 +128,7 @@ def num_distinct(texts: Sequence[str]) -> int:
 @settings(max_examples=40)
 @given(trees(), st.booleans())
 def test_sharing_changes_no_answer_and_computes_each_beginning_once(
-    texts: list[str], is_together: bool
+    texts: list[str], is_batch: bool
 ) -> None:
     calls = [text_call(text) for text in texts]
     backend, runner = start()
@@ -136,7 +136,7 @@ def test_sharing_changes_no_answer_and_computes_each_beginning_once(
     with backend, plain:
         watched = Watched(backend)
         prefixes = Prefixes(watched)
-        if is_together:
+        if is_batch:
             replies = prefixes.submit_all(calls)
         else:
             replies = [prefixes.submit(call) for call in calls]
@@ -522,13 +522,13 @@ def test_a_backend_that_follows_no_hints_is_sent_no_prefixes() -> None:
             try:
                 return super().info()
             finally:
-                was_asked.set()
+                was_called.set()
 
-    was_asked = threading.Event()
+    was_called = threading.Event()
     backend = Asked("a", features=frozenset({"tokens"}))
     prefixes = Prefixes(backend)
     prefixes.plant((Text("before it is known"),))
-    assert was_asked.wait(10)
+    assert was_called.wait(10)
     for thread in threading.enumerate():
         if thread.name == "forkroot-features":
             thread.join(10)

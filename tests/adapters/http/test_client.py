@@ -1,4 +1,5 @@
-"""`RemoteBackend`: the same door, behind a server; and what happens when either end goes away."""
+"""`RemoteBackend`: the same protocol, behind a server; and what happens when either end goes
+away."""
 
 from __future__ import annotations
 
@@ -400,8 +401,10 @@ def test_closing_ends_open_calls_here_and_there(server, backend) -> None:
     remote.close()
     late = remote.submit(ENDLESS)
     for reply in [*replies, late]:
-        told = "had been closed before it was called" if reply is late else "before the call ended"
-        with pytest.raises(BackendClosed, match=told):
+        outcome = (
+            "had been closed before it was called" if reply is late else "before the call ended"
+        )
+        with pytest.raises(BackendClosed, match=outcome):
             reply.result(5)
         reply.cancel()
     with pytest.raises(BackendClosed, match="had been closed before it was called"):
@@ -419,7 +422,7 @@ def test_an_action_may_close_the_backend(server) -> None:
 
 
 @pytest.mark.parametrize("url", ["", "localhost:3", "ftp://a", "http://", "http://a:b", 3])
-def test_what_is_no_url_is_refused(url) -> None:
+def test_what_is_not_a_url_is_refused(url) -> None:
     with pytest.raises(InvalidCall) as caught:
         RemoteBackend(url)
     assert caught.value.field == "url"
@@ -532,7 +535,7 @@ def test_a_program_of_the_native_language_runs_over_it(remote, backend) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_limits_of_the_server_are_told(serve, call, field) -> None:
+def test_the_limits_of_the_server_are_reported(serve, call, field) -> None:
     limits = Limits(max_n=2, max_stops=2, max_top_logprobs=2, max_answers=2, max_constraint=50)
     scripted = ScriptedBackend("a")
     with pytest.raises(InvalidCall) as caught:
@@ -541,7 +544,7 @@ def test_the_limits_of_the_server_are_told(serve, call, field) -> None:
     assert scripted.calls == []
 
 
-def test_a_body_that_is_too_large_is_told(serve) -> None:
+def test_a_body_that_is_too_large_is_reported(serve) -> None:
     remote = serve(ScriptedBackend("a"), Limits(max_body=1000))
     with pytest.raises(CallTooLarge):
         remote.submit(ask("a" * 2000)).result(10)

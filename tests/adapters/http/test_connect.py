@@ -50,11 +50,11 @@ def test_what_a_url_does_not_take_is_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize("connect", [forkroot.connect, RemoteBackend])
-def test_no_server_is_told_at_once_or_by_the_first_call(
+def test_no_server_is_reported_at_once_or_by_the_first_call(
     connect: Callable[..., forkroot.Backend],
 ) -> None:
-    told = r"the server at http://127.0.0.1:1 cannot be reached: .* `forkroot serve` starts it"
-    with pytest.raises(forkroot.BackendClosed, match=told):
+    message = r"the server at http://127.0.0.1:1 cannot be reached: .* `forkroot serve` starts it"
+    with pytest.raises(forkroot.BackendClosed, match=message):
         backend = connect("http://127.0.0.1:1", connect_timeout=1.0)
         with closing(backend):
             backend.submit(forkroot.Call((forkroot.Text("Hello"),))).result(30)
@@ -83,7 +83,7 @@ class Site(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("/a", "the server answered with status 404; expected one that `forkroot serve` started"),
         ("/b", r"its answer cannot be read \(JSONDecodeError"),
@@ -91,16 +91,16 @@ class Site(BaseHTTPRequestHandler):
         ("/d", "it sends on to https://secure/d;"),
     ],
 )
-def test_a_site_that_is_no_server_of_ours_is_told_as_such(path: str, told: str) -> None:
+def test_a_site_that_is_not_a_server_of_ours_is_reported(path: str, message: str) -> None:
     with HTTPServer(("127.0.0.1", 0), Site) as site:
         threading.Thread(target=site.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{site.server_port}{path}"
-        with pytest.raises(forkroot.BackendClosed, match=f"^{url} is no server .*{told}"):
+        with pytest.raises(forkroot.BackendClosed, match=f"^{url} is not a server .*{message}"):
             forkroot.connect(url)
         site.shutdown()
 
 
-def test_https_where_http_is_spoken_is_told(server: str) -> None:
+def test_https_where_http_is_spoken_is_reported(server: str) -> None:
     with pytest.raises(forkroot.BackendClosed, match=rf"; did you mean {server}\?$"):
         forkroot.connect(server.replace("http://", "https://"))
 
@@ -123,13 +123,15 @@ def test_check_tells_what_a_server_says_of_itself(
     runtime: Runtime, server: str, keyed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", server]) == 0
-    told = " ".join(capsys.readouterr().out.split())
-    assert told.startswith("model tiny context length 2,048 tokens vocabulary 4,096 tokens takes ")
-    assert "KV cache 20,000 tokens, " in told
+    message = " ".join(capsys.readouterr().out.split())
+    assert message.startswith(
+        "model tiny context length 2,048 tokens vocabulary 4,096 tokens takes "
+    )
+    assert "KV cache 20,000 tokens, " in message
     assert (
-        "requests running 0, waiting 0 trial run 8 tokens written in " in told
+        "requests running 0, waiting 0 trial run 8 tokens written in " in message
     )  # no version: no command
-    assert told.endswith("It answers.")
+    assert message.endswith("It answers.")
     assert main(["check", keyed, "--set", "api_key=right"]) == 0
     assert "KV cache" not in capsys.readouterr().out  # what concerns all clients
     with serving(replace(runtime, version="1.2.3")) as url:
@@ -142,13 +144,13 @@ def test_check_of_a_url_without_a_server_says_what_to_start(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["check", "http://127.0.0.1:1"]) == 2
-    assert "cannot be reached" in (told := capsys.readouterr().err)
-    assert "`forkroot serve` starts it" in told
+    assert "cannot be reached" in (message := capsys.readouterr().err)
+    assert "`forkroot serve` starts it" in message
 
 
 def test_a_server_may_tell_more_than_this_client_knows() -> None:
-    told = {"type": "BackendInfo", "model": "m", "context_len": 8, "colour": "red"}
-    assert value_of(told) == BackendInfo("m", 8)
+    message = {"type": "BackendInfo", "model": "m", "context_len": 8, "colour": "red"}
+    assert value_of(message) == BackendInfo("m", 8)
 
 
 def test_a_wrong_key_is_refused_when_connecting(keyed: str) -> None:
@@ -157,7 +159,7 @@ def test_a_wrong_key_is_refused_when_connecting(keyed: str) -> None:
     forkroot.connect(keyed, api_key="right").close()
 
 
-def test_a_text_is_no_call(server: str) -> None:
+def test_a_text_is_not_a_call(server: str) -> None:
     with forkroot.connect(server) as backend:
         error = backend.submit("Once upon a time").error()  # type: ignore[arg-type]
     assert type(error) is forkroot.InvalidCall
@@ -166,7 +168,7 @@ def test_a_text_is_no_call(server: str) -> None:
 
 @pytest.mark.parametrize("command", ["check", "chat"])
 @pytest.mark.parametrize(("given", "shown"), [((), "None"), (("--set", "api_key=no"), "...")])
-def test_who_has_no_key_is_told_how_to_give_one(
+def test_a_client_without_a_key_gets_a_hint_how_to_give_one(
     keyed: str,
     command: str,
     given: tuple[str, ...],
@@ -210,15 +212,15 @@ def test_a_setting_of_a_url_whose_value_is_not_allowed_is_named(name: str, value
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("apikey", r"did you mean api_key\?$"),
         ("conect_timeout", r"did you mean connect_timeout\?$"),
         ("num_slots", "num_slots is of the engine there: forkroot serve --set num_slots=...$"),
     ],
 )
-def test_a_misspelled_setting_of_a_url_is_asked_back(name: str, told: str) -> None:
-    with pytest.raises(forkroot.InvalidCall, match=told):
+def test_a_misspelled_setting_of_a_url_gets_a_suggestion(name: str, message: str) -> None:
+    with pytest.raises(forkroot.InvalidCall, match=message):
         forkroot.connect("http://127.0.0.1:1", **{name: 1})  # type: ignore[arg-type]
 
 
@@ -227,6 +229,6 @@ def test_a_port_that_there_is_not_is_refused() -> None:
         forkroot.connect("http://127.0.0.1:99999")
 
 
-def test_a_url_of_one_of_a_servers_routes_is_told_with_the_servers(server: str) -> None:
+def test_a_url_of_one_of_a_servers_routes_is_reported_with_the_servers(server: str) -> None:
     with pytest.raises(forkroot.BackendClosed, match=rf"did you mean {server}\?"):
         forkroot.connect(f"{server}/v1/models")

@@ -67,7 +67,10 @@ def map_reduce(ask: Any) -> Any:
 
 
 RULES = "Say what the word means, in one word. " * 12
-ASKED: dict[str, Any] = {"words": ["tree", "sea", "hill", "fox", "rain", "boat"], "answers": []}
+INITIAL_STATE: dict[str, Any] = {
+    "words": ["tree", "sea", "hill", "fox", "rain", "boat"],
+    "answers": [],
+}
 
 
 def test_tasks_that_are_sent_to_one_step_are_one_submission(
@@ -82,7 +85,7 @@ def test_tasks_that_are_sent_to_one_step_are_one_submission(
         all_begun.wait(20)
         return {"answers": [chain.invoke(state["word"])]}
 
-    assert len(map_reduce(ask).invoke(ASKED)["answers"]) == 6
+    assert len(map_reduce(ask).invoke(INITIAL_STATE)["answers"]) == 6
     planting, *calls = backend.calls
     assert (planting.sampling.max_tokens, len(calls)) == (0, 6)
     assert planting.hint is not None and planting.hint.branches == 6
@@ -92,7 +95,7 @@ def test_tasks_that_are_sent_to_one_step_are_one_submission(
 @pytest.mark.parametrize("is_awaited", [False, True])
 def test_what_sent_tasks_share_is_computed_once(local: LocalBackend, is_awaited: bool) -> None:
     model = ChatForkroot(model=local, temperature=0, max_tokens=4)
-    prompts = {word: [("system", RULES), ("user", word)] for word in ASKED["words"]}
+    prompts = {word: [("system", RULES), ("user", word)] for word in INITIAL_STATE["words"]}
     alone = [model.invoke(prompt).content for prompt in prompts.values()]
 
     def ask(state: Any) -> dict[str, list[AIMessage]]:
@@ -104,7 +107,9 @@ def test_what_sent_tasks_share_is_computed_once(local: LocalBackend, is_awaited:
     program = map_reduce(ask_later if is_awaited else ask)
     local.clear_cache()
     local.reset_counters()
-    found = asyncio.run(program.ainvoke(ASKED)) if is_awaited else program.invoke(ASKED)
+    found = (
+        asyncio.run(program.ainvoke(INITIAL_STATE)) if is_awaited else program.invoke(INITIAL_STATE)
+    )
     assert [answer.content for answer in found["answers"]] == alone
     usages = [answer.usage_metadata for answer in found["answers"]]
     root = sorted(usage["input_token_details"]["cache_read"] for usage in usages)[1]

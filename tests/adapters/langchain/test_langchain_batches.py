@@ -27,7 +27,7 @@ from forkroot.core.local import LocalBackend
 ROOT = " ".join(f"Rule {number}: say {number * 7} when asked for {number}." for number in range(60))
 
 
-def asked(number: int) -> list[tuple[str, str]]:
+def prompt_of(number: int) -> list[tuple[str, str]]:
     return [("system", ROOT), ("user", f"What do you say when asked for {number}?")]
 
 
@@ -75,7 +75,7 @@ def run_held(backend: ScriptedBackend, program: Any, num_calls: int) -> Any:
 def test_a_batch_of_64_is_one_submission_under_one_planted_root() -> None:
     backend = ScriptedBackend(echo, is_held=True)
     model = ChatForkroot(model=backend)
-    inputs = [asked(number) for number in range(64)]
+    inputs = [prompt_of(number) for number in range(64)]
     answers = run_held(backend, lambda: model.batch(inputs), 65)
     assert [answer.content for answer in answers] == [
         prompt_text(call.prompt)[-20:] for call in sorted(questions(backend), key=number_of)
@@ -92,7 +92,7 @@ def number_of(call: Call) -> int:
 def test_an_awaited_batch_is_one_submission_too() -> None:
     backend = ScriptedBackend(echo, is_held=True)
     model = ChatForkroot(model=backend)
-    inputs = [asked(number) for number in range(64)]
+    inputs = [prompt_of(number) for number in range(64)]
     answers = run_held(backend, lambda: asyncio.run(model.abatch(inputs)), 65)
     assert len(answers) == 64
     assert backend.calls[0].hint.branches == 64
@@ -117,7 +117,7 @@ def test_a_batch_of_structured_answers_is_one_submission(include_raw: bool, is_a
     model = ChatForkroot(model=backend).with_structured_output(
         schema, method="json_schema", include_raw=include_raw
     )
-    inputs = [asked(number) for number in range(12)]
+    inputs = [prompt_of(number) for number in range(12)]
 
     def run() -> Any:
         return asyncio.run(model.abatch(inputs)) if is_async else model.batch(inputs)
@@ -161,18 +161,18 @@ def test_a_batch_is_identical_to_sequential_answers_and_computes_its_root_once(
     local: LocalBackend,
 ) -> None:
     model = ChatForkroot(model=local, temperature=0, max_tokens=6)
-    inputs = [asked(number) for number in range(64)]
+    inputs = [prompt_of(number) for number in range(64)]
     local.clear_cache()
     before = local.info().counters["computed_tokens"]
-    together = model.batch(inputs)
+    concurrent = model.batch(inputs)
     computed = local.info().counters["computed_tokens"] - before
-    total = sum(message.usage_metadata["input_tokens"] for message in together)
-    assert [message.content for message in together] == [
+    total = sum(message.usage_metadata["input_tokens"] for message in concurrent)
+    assert [message.content for message in concurrent] == [
         model.invoke(one).content for one in inputs
     ]
-    root_len = together[0].usage_metadata["input_tokens"] - 20
+    root_len = concurrent[0].usage_metadata["input_tokens"] - 20
     assert root_len > 1000
-    assert cache_reads(together) >= 0.95 * (64 - 1) * root_len
+    assert cache_reads(concurrent) >= 0.95 * (64 - 1) * root_len
     assert computed < total - 62 * root_len
 
 
@@ -187,19 +187,19 @@ def test_a_parallel_of_six_is_identical_to_sequential_answers_and_computes_its_r
         for number in range(6)
     }
     local.clear_cache()
-    together = RunnableParallel(branches).invoke({"text": "Tell me."})
-    root_len = together["part0"].usage_metadata["input_tokens"] - 20
+    concurrent = RunnableParallel(branches).invoke({"text": "Tell me."})
+    root_len = concurrent["part0"].usage_metadata["input_tokens"] - 20
     assert root_len > 1000
-    assert cache_reads(list(together.values())) >= 0.95 * 5 * root_len
+    assert cache_reads(list(concurrent.values())) >= 0.95 * 5 * root_len
     for name, branch in branches.items():
-        assert together[name].content == branch.invoke({"text": "Tell me."}).content
+        assert concurrent[name].content == branch.invoke({"text": "Tell me."}).content
 
 
 def test_a_model_given_a_backend_remembers_what_its_calls_shared(local: LocalBackend) -> None:
     model = ChatForkroot(model=local, temperature=0, max_tokens=2)
     before = sum(saving.calls for saving in model.connection().prefixes.savings)
     for number in range(2):
-        model.batch([asked(3 * number + place) for place in range(3)])
+        model.batch([prompt_of(3 * number + place) for place in range(3)])
     savings = model.connection().prefixes.savings  # others' calls went to this backend, too
     assert sum(saving.calls for saving in savings) == before + 6
     assert savings[-1].cached_tokens > 0.8 * savings[-1].prompt_tokens
@@ -277,11 +277,11 @@ def test_inputs_that_a_cache_answers_are_not_asked() -> None:
     assert found[0].content == model.invoke("one").content
 
 
-def test_what_a_config_says_of_a_call_reaches_the_door() -> None:
+def test_options_of_a_config_reach_the_backend() -> None:
     backend = ScriptedBackend("yes")
     model = ChatForkroot(model=backend)
-    told = {"root": "book", "prefix_end": 1, "branches": 3, "namespace": "mine", "priority": 2}
-    config = {"metadata": {"forkroot": told}}
+    result = {"root": "book", "prefix_end": 1, "branches": 3, "namespace": "mine", "priority": 2}
+    config = {"metadata": {"forkroot": result}}
     model.invoke("Hello", config)
     list(model.stream("Hello", config))
     (model | StrOutputParser()).batch(["Hello"], config)

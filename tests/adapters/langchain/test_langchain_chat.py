@@ -128,7 +128,7 @@ def test_content_that_cannot_be_shown_is_refused_by_its_place() -> None:
         ("Hi", {"tools": [{"name": "f", "description": "a\ud800", "parameters": {}}]}, "tools[0]"),
     ],
 )
-def test_what_is_no_text_is_refused_by_its_place(
+def test_what_is_not_text_is_refused_by_its_place(
     content: Any, options: dict[str, Any], field: str
 ) -> None:
     model = ChatForkroot(model=ScriptedBackend("yes"))
@@ -167,18 +167,18 @@ def test_our_own_constraints_are_named_in_a_call() -> None:
 def test_log_probabilities_have_openais_shape(local: LocalBackend) -> None:
     model = ChatForkroot(model=local, temperature=0, max_tokens=6)
     found = model.invoke("Hello", logprobs=True, top_logprobs=2)
-    told = found.response_metadata["logprobs"]["content"]
-    assert "".join(token["token"] for token in told).startswith(found.content[:5])
-    assert all(token["logprob"] <= 0 and len(token["top_logprobs"]) == 2 for token in told)
+    expected = found.response_metadata["logprobs"]["content"]
+    assert "".join(token["token"] for token in expected).startswith(found.content[:5])
+    assert all(token["logprob"] <= 0 and len(token["top_logprobs"]) == 2 for token in expected)
     streamed = [
         token
         for chunk in model.stream("Hello", logprobs=True)
         for token in chunk.response_metadata.get("logprobs", {}).get("content", [])
     ]
-    assert [token["token_id"] for token in streamed] == [token["token_id"] for token in told]
+    assert [token["token_id"] for token in streamed] == [token["token_id"] for token in expected]
 
 
-def test_usage_and_endings_are_told(local: LocalBackend) -> None:
+def test_usage_and_endings_are_reported(local: LocalBackend) -> None:
     model = ChatForkroot(model=local, temperature=0, max_tokens=2)
     message = model.invoke("What is the capital of France, and of Spain?")
     assert message.response_metadata["finish_reason"] == "length"
@@ -190,7 +190,7 @@ def test_usage_and_endings_are_told(local: LocalBackend) -> None:
     assert again["input_token_details"]["cache_read"] == again["input_tokens"] - 1
 
 
-def test_errors_are_those_of_the_door_and_those_of_langchain(local: LocalBackend) -> None:
+def test_errors_are_those_of_the_backend_and_those_of_langchain(local: LocalBackend) -> None:
     model = ChatForkroot(model=local, max_tokens=4)
     with pytest.raises(ContextOverflowError) as raised:
         model.invoke("word " * 5000)
@@ -278,7 +278,7 @@ def test_standard_parameters_are_those_of_the_call() -> None:
 
 
 @pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
-def test_a_misspelled_option_is_told_with_the_one_that_was_meant(kind: Any) -> None:
+def test_a_misspelled_option_gets_a_suggestion(kind: Any) -> None:
     model = kind(model=ScriptedBackend("yes"))
     with pytest.raises(InvalidCall, match=r"; did you mean temperature\?$"):
         model.bind(temprature=1).invoke("Hello")
@@ -288,27 +288,27 @@ def test_a_misspelled_option_is_told_with_the_one_that_was_meant(kind: Any) -> N
 
 @pytest.mark.parametrize("kind", [ChatForkroot, Forkroot])
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("temprature", "did you mean temperature?"),
         ("num_slots", "settings={'num_slots': ...}"),
         ("model_name", "did you mean model?"),
         ("base_url", "in the place of the model"),
         ("choices", "it is given to a call, or to bind"),
-        ("colour", "colour is no field of"),
+        ("colour", "colour is not a field of"),
     ],
 )
-def test_a_name_that_is_no_field_is_refused_with_the_one_that_was_meant(
-    kind: Any, name: str, told: str
+def test_a_name_that_is_not_a_field_is_refused_with_a_suggestion(
+    kind: Any, name: str, expected: str
 ) -> None:
     with pytest.raises(ValidationError) as caught:
         kind(model="tiny", **{name: "x"})
     (fault,) = caught.value.errors()
     assert (fault["loc"], fault["type"], fault["input"]) == ((name,), "extra_forbidden", "x")
-    assert told in fault["msg"]
+    assert expected in fault["msg"]
 
 
-def test_every_name_that_is_no_field_is_told_at_once() -> None:
+def test_every_name_that_is_not_a_field_is_reported_at_once() -> None:
     with pytest.raises(ValidationError) as caught:
         ChatForkroot(temprature=0, max_token=3)
     assert [fault["loc"] for fault in caught.value.errors()] == [("temprature",), ("max_token",)]
@@ -380,8 +380,8 @@ def test_tokens_are_counted_as_the_model_counts_them(
 
     for asked, tools in (("Hello", ()), ("Look up Memhuv.", (lookup,))):
         bound = model.bind_tools(tools) if tools else model
-        told = bound.invoke(asked).usage_metadata["input_tokens"]
-        assert model.get_num_tokens_from_messages([HumanMessage(asked)], tools) == told
+        expected = bound.invoke(asked).usage_metadata["input_tokens"]
+        assert model.get_num_tokens_from_messages([HumanMessage(asked)], tools) == expected
     num_start = len(local.tokenizer.start_ids) if where != "here" else 0
     assert model.get_num_tokens("a b c") == len(local.tokenizer.encode("a b c")) + num_start
     turns = [SystemMessage("Be brief."), HumanMessage("word " * 300), HumanMessage("Hello")]
@@ -391,7 +391,7 @@ def test_tokens_are_counted_as_the_model_counts_them(
     assert kept == [turns[0], turns[2]]
 
 
-def test_token_ids_are_told_where_the_tokenizer_is_at_hand(local: LocalBackend) -> None:
+def test_token_ids_are_reported_where_the_tokenizer_is_at_hand(local: LocalBackend) -> None:
     ids = local.tokenizer.encode("a b c")
     assert ChatForkroot(model=local).get_token_ids("a b c") == ids
     own = ChatForkroot(model=local, custom_get_token_ids=lambda text: [7])

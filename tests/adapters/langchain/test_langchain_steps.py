@@ -39,7 +39,7 @@ def fan_out(name: str, nodes: Mapping[str, Callable[[Any], Any]]) -> Any:
     return graph.compile(name=name)
 
 
-def asked(word: str, first: str = "") -> list[tuple[str, str]]:
+def prompt_of(word: str, first: str = "") -> list[tuple[str, str]]:
     return [("system", first + RULES), ("user", word)]
 
 
@@ -69,10 +69,10 @@ def nodes_of(
     def node(word: str) -> Callable[[Any], Any]:
         def ask(state: Any) -> dict[str, Any]:
             all_begun.wait(LONG)
-            return {"answers": [model.invoke(asked(word, first))]}
+            return {"answers": [model.invoke(prompt_of(word, first))]}
 
         async def ask_later(state: Any) -> dict[str, Any]:
-            return {"answers": [await model.ainvoke(asked(word, first))]}
+            return {"answers": [await model.ainvoke(prompt_of(word, first))]}
 
         return ask_later if how == "awaited" else ask
 
@@ -108,7 +108,7 @@ def test_what_the_nodes_of_a_step_share_is_computed_once(
     assert root > 100  # of the first one too: what they share was sent ahead
     total = sum(usage["input_tokens"] + usage["output_tokens"] for usage in usages)
     assert local.info().counters["computed_tokens"] <= total - 3 * root
-    alone = [model.invoke(asked(word, first)).content for word in words]
+    alone = [model.invoke(prompt_of(word, first)).content for word in words]
     assert [answer.content for answer in found] == alone
 
 
@@ -141,13 +141,13 @@ def test_sub_agents_that_run_beside_each_other_share_their_first_turn(
         return ask_later if how == "awaited" else ask
 
     program = fan_out(f"sub-agents {how}", {word: node(word) for word in words})
-    together = run(program, how)
-    turns = [messages[1].usage_metadata for messages in together]
+    concurrent = run(program, how)
+    turns = [messages[1].usage_metadata for messages in concurrent]
     for turn in turns:  # the first one too: what they share was sent ahead
         assert turn["input_token_details"]["cache_read"] > 0.9 * turn["input_tokens"] > 200
     alone = [agent.invoke(asked_for[word])["messages"] for word in words]
-    told = [[message.content for message in messages] for messages in together]
-    assert told == [[message.content for message in messages] for messages in alone]
+    outcome = [[message.content for message in messages] for messages in concurrent]
+    assert outcome == [[message.content for message in messages] for messages in alone]
 
 
 @pytest.mark.parametrize("how", ["invoked", "awaited"])
@@ -196,11 +196,11 @@ def test_a_node_that_calls_beside_others_again_is_waited_for_again(
 
     def ask(state: Any) -> dict[str, Any]:
         all_begun.wait(LONG)
-        return {"answers": [model.invoke(asked("tree"))]}
+        return {"answers": [model.invoke(prompt_of("tree"))]}
 
     def ask_or_not(state: Any) -> dict[str, Any]:
         all_begun.wait(LONG)
-        return {"answers": [] if is_quiet else [model.invoke(asked("sea"))]}
+        return {"answers": [] if is_quiet else [model.invoke(prompt_of("sea"))]}
 
     program = fan_out("calls again", {"ask": ask, "ask or not": ask_or_not})
     for _ in range(2):

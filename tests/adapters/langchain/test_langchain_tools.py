@@ -73,7 +73,7 @@ def model(local: LocalBackend) -> ChatForkroot:
     return ChatForkroot(model=local, temperature=0)
 
 
-def test_a_model_calls_the_tool_that_it_is_asked_for(model: ChatForkroot) -> None:
+def test_a_model_calls_the_tool_that_it_is_requested(model: ChatForkroot) -> None:
     bound = model.bind_tools([lookup, timer])
     message = bound.invoke("Look up Memhuv.")
     assert [(call["name"], call["args"]) for call in message.tool_calls] == [
@@ -137,7 +137,7 @@ def test_tool_choices_that_mean_nothing_are_refused() -> None:
         model.bind_tools([spaced]).invoke("Hello")
 
 
-def test_calls_that_are_not_held_and_no_json_are_told_as_invalid() -> None:
+def test_calls_that_are_unconstrained_and_not_json_are_reported_as_invalid() -> None:
     backend = ScriptedBackend('Well. <tool_call>{"name": "lookup", "arguments": {"word": zo')
     bound = ChatForkroot(model=backend).bind_tools([lookup], strict=False)
     message = bound.invoke("Hello")
@@ -183,7 +183,7 @@ def test_the_blanks_of_tool_calls_are_those_that_the_model_would_write(gap: str)
 
     backend = ScriptedBackend(answer)
     found = backend.submit(ToolFormat.question()).result()
-    assert ToolFormat.told(found).gap in GAPS
+    assert ToolFormat.of_answer(found).gap in GAPS
     model = ChatForkroot(model=backend)
     model.bind_tools([lookup]).invoke("Hello")
     model.bind_tools([lookup]).invoke("Hello")
@@ -191,7 +191,7 @@ def test_the_blanks_of_tool_calls_are_those_that_the_model_would_write(gap: str)
 
 
 def test_the_embedded_models_format_is_its_templates(local: LocalBackend) -> None:
-    assert ToolFormat.told(local.submit(ToolFormat.question()).result()) == ToolFormat("")
+    assert ToolFormat.of_answer(local.submit(ToolFormat.question()).result()) == ToolFormat("")
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_an_enum_gives_its_members_also_in_a_stream() -> None:
     )
     answer = cut.invoke("Go")
     assert answer["parsed"] is None
-    assert "is no value of Colour" in str(answer["parsing_error"])
+    assert "is not a value of Colour" in str(answer["parsing_error"])
 
 
 def test_structured_answers_stream_as_they_grow(model: ChatForkroot) -> None:
@@ -369,7 +369,7 @@ PLACE = "#/properties/a~1b/items/type"
     ("method", "field"),
     [("function_calling", "tools[0].parameters"), ("json_schema", "json_schema")],
 )
-def test_a_fault_in_a_schema_is_told_with_its_place_and_value(
+def test_a_fault_in_a_schema_is_reported_with_its_place_and_value(
     model: ChatForkroot, method: str, field: str
 ) -> None:
     with pytest.raises(InvalidCall, match="expected one of object, array") as caught:
@@ -381,7 +381,7 @@ def test_a_fault_in_a_schema_is_told_with_its_place_and_value(
     assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
 
 
-def test_a_fault_in_a_schema_that_is_asked_for_whole_is_told_with_its_value(
+def test_a_fault_in_a_schema_that_is_requested_whole_is_reported_with_its_value(
     model: ChatForkroot,
 ) -> None:
     schema = {**FAULTY, "minProperties": 1}
@@ -398,7 +398,7 @@ def test_a_fault_in_one_of_several_tools_names_that_tool(model: ChatForkroot, ch
     assert caught.value.field == "tools[1].parameters" + PLACE
 
 
-def test_a_fault_in_a_grammar_of_the_users_own_is_told_as_it_was(model: ChatForkroot) -> None:
+def test_a_fault_in_a_grammar_of_the_users_own_is_reported_as_it_was(model: ChatForkroot) -> None:
     with pytest.raises(InvalidCall, match="grammar=%json #/type='strng'"):
         model.bind_tools([lookup]).invoke("Go", grammar='start: %json {"type": "strng"}')
 
@@ -436,7 +436,7 @@ def test_a_decimal_among_the_arguments_of_a_tool_is_always_one(
 
 
 @pytest.mark.parametrize(
-    ("schema", "field", "told"),
+    ("schema", "field", "wanted_text"),
     [
         ({"title": "A", "type": "objct"}, "schema.type", "did you mean object"),
         ({"title": "A", "type": "array"}, "schema", "method='json_schema' holds to any schema"),
@@ -446,13 +446,13 @@ def test_a_decimal_among_the_arguments_of_a_tool_is_always_one(
         (int, "schema", "a Pydantic class, a TypedDict, an enum, or a JSON schema"),
     ],
 )
-def test_what_is_no_schema_of_a_tool_is_refused_with_what_is(
-    model: ChatForkroot, schema: Any, field: str, told: str
+def test_what_is_not_a_schema_of_a_tool_is_refused_with_what_is(
+    model: ChatForkroot, schema: Any, field: str, wanted_text: str
 ) -> None:
     with pytest.raises(InvalidCall) as caught:
         model.with_structured_output(schema)
     assert caught.value.field == field
-    assert told in str(caught.value)
+    assert wanted_text in str(caught.value)
 
 
 def test_a_misspelled_keyword_of_a_users_own_schema_is_logged_and_refused_where_strict(
@@ -461,12 +461,12 @@ def test_a_misspelled_keyword_of_a_users_own_schema_is_logged_and_refused_where_
     schema = {"title": "A", "type": "object", "propertes": {"a": {"type": "integer"}}}
     model.with_structured_output(schema).invoke("a")
     assert "propertes" in caplog.text and "did you mean properties?" in caplog.text
-    told = r"tools\[0\]\.parameters#/propertes=.*; did you mean properties\?$"
-    with pytest.raises(InvalidCall, match=told):
+    wanted_text = r"tools\[0\]\.parameters#/propertes=.*; did you mean properties\?$"
+    with pytest.raises(InvalidCall, match=wanted_text):
         model.bind_tools([schema], strict=True).invoke("a")
 
 
-def test_a_schema_that_is_asked_for_whole_needs_no_title(model: ChatForkroot) -> None:
+def test_a_schema_that_is_requested_whole_needs_no_title(model: ChatForkroot) -> None:
     schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]}
     assert model.with_structured_output(schema, method="json_schema").invoke("a") == {"a": 1}
 
@@ -484,7 +484,7 @@ def test_a_schema_that_is_asked_for_whole_needs_no_title(model: ChatForkroot) ->
         ([{"type": "web_search"}], "tools[0].type"),
     ],
 )
-def test_what_is_no_tool_is_refused_where_it_is_bound(
+def test_what_is_not_a_tool_is_refused_where_it_is_bound(
     model: ChatForkroot, tools: Any, field: str
 ) -> None:
     with pytest.raises(InvalidCall) as caught:
@@ -492,7 +492,7 @@ def test_what_is_no_tool_is_refused_where_it_is_bound(
     assert caught.value.field == field
 
 
-def test_a_misspelled_choice_of_a_tool_is_told_with_the_one_that_was_meant(
+def test_a_misspelled_choice_of_a_tool_gets_a_suggestion(
     model: ChatForkroot,
 ) -> None:
     with pytest.raises(InvalidCall, match=r"lookup, timer; did you mean lookup\?$"):

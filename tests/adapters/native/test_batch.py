@@ -67,6 +67,20 @@ def test_a_wrong_argument_is_an_error_of_its_item() -> None:
         states[1]["answer"]
 
 
+def test_an_item_without_an_argument_is_named_with_the_arguments_of_the_program() -> None:
+    backend = ScriptedBackend(echo)
+    with pytest.raises(TypeError) as caught:
+        ask.run_batch([{"question": "a"}, {}], backend=backend, raise_errors=True)
+    assert str(caught.value) == (
+        "items[1]={}: missing a required argument: 'question';"
+        " expected the arguments of ask: question"
+    )
+    (state,) = ask.run_batch([{"question": "a", "wrong": 1}], backend=backend)
+    assert str(state.error()).startswith(
+        "items[0]={'question': 'a', 'wrong': 1}: got an unexpected"
+    )
+
+
 @pytest.mark.parametrize("num_threads", [1, 2, "auto"])
 def test_any_number_of_threads_gives_the_same_answers(num_threads):
     questions = [f"q{index}" for index in range(20)]
@@ -126,7 +140,7 @@ def test_bound_and_common_arguments_reach_every_item() -> None:
     assert states[0]["x"] == "ZB"
 
 
-def test_a_progress_bar_is_shown_when_asked_for(capsys):
+def test_a_progress_bar_is_shown_when_requested(capsys):
     ask.run_batch(items("a", "b"), backend=ScriptedBackend(echo), progress_bar=True)
     assert "2/2" in capsys.readouterr().err
 

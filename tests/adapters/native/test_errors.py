@@ -192,7 +192,7 @@ def test_what_the_program_raises_cancels_its_open_calls() -> None:
     ]
 
 
-def test_the_rest_of_a_cancelled_answer_is_no_value() -> None:
+def test_the_rest_of_a_cancelled_answer_is_not_a_value() -> None:
     def body(s):
         s += gen("x")
         raise LookupError("of the program")
@@ -283,7 +283,7 @@ def test_scores_that_do_not_fit_their_options_are_an_error_and_not_a_wait() -> N
         function(body).run(backend=ScriptedBackend([Completion()]))
 
 
-def test_a_misplaced_text_in_a_chat_is_told_where_the_chat_is_read() -> None:
+def test_a_misplaced_text_in_a_chat_is_reported_where_the_chat_is_read() -> None:
     def body(s):
         s += user("hi")
         s += "lost"
@@ -346,7 +346,7 @@ def test_an_unknown_backend_is_named_with_the_known_ones() -> None:
         function(body).run(backends=backends)
 
 
-def test_what_is_no_backend_is_refused_by_name() -> None:
+def test_what_is_not_a_backend_is_refused_by_name() -> None:
     def body(s):
         s += gen("x", backend=5)
 

@@ -262,12 +262,12 @@ def test_the_same_program_gives_the_same_calls_each_time() -> None:
         group.join("concate_and_append")
         s += gen("z")
 
-    def told(backend):
+    def result(backend):
         return sorted(repr((call.prompt, call.sampling)) for call in backend.calls)
 
     one, first = run(body, answers)
     two, second = run(body, answers)
-    assert told(first) == told(second)
+    assert result(first) == result(second)
     assert one.text() == two.text()
 
 

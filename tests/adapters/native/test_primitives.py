@@ -88,7 +88,7 @@ def test_every_sampling_argument_reaches_its_field() -> None:
     }
 
 
-def test_log_probabilities_are_asked_for_with_or_without_rivals() -> None:
+def test_log_probabilities_are_requested_with_or_without_top_ones() -> None:
     assert gen("x", return_logprob=True).sampling == {"logprobs": 0}
     assert gen("x", top_logprobs_num=3).sampling == {"logprobs": 3}
 
@@ -196,7 +196,7 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
     ("name", "meant"),
     [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
 )
-def test_a_misspelled_role_is_refused_with_the_one_that_was_meant(name: str, meant: str) -> None:
+def test_a_misspelled_role_is_refused_with_a_suggestion(name: str, meant: str) -> None:
     with pytest.raises(InvalidCall, match=rf"^invalid role={name!r}: .*; did you mean {meant}\?$"):
         role(name, "hi")
 
@@ -208,7 +208,7 @@ def test_a_role_that_only_some_templates_know_is_taken(name: str) -> None:
     assert role(name, "hi") == Row((RoleBegin(name), Constant("hi"), RoleEnd()))
 
 
-def test_a_misspelled_keyword_is_refused_with_the_one_that_was_meant() -> None:
+def test_a_misspelled_keyword_is_refused_with_a_suggestion() -> None:
     with pytest.raises(
         InvalidCall, match=r"min_p, .*, top_p; did you mean temperature\?$"
     ) as caught:

@@ -112,7 +112,7 @@ def test_the_keywords_of_a_batch_are_among_those_that_may_have_been_meant() -> N
         ask.run_batch([], raise_error=True)
 
 
-def test_the_state_is_no_keyword_of_a_run() -> None:
+def test_the_state_is_not_a_keyword_of_a_run() -> None:
     with pytest.raises(InvalidCall, match="invalid s=1"):
         ask.run("a", s=1)
 
@@ -147,8 +147,8 @@ def test_namespace_priority_and_deadline_reach_every_call() -> None:
     backend = ScriptedBackend("ok")
     body.run(backend=backend, namespace="me", priority=3, deadline=5.0)
     assert len(backend.calls) == 5
-    told = {(call.namespace, call.priority, call.deadline) for call in backend.calls}
-    assert told == {("me", 3, 5.0)}
+    result = {(call.namespace, call.priority, call.deadline) for call in backend.calls}
+    assert result == {("me", 3, 5.0)}
 
 
 def test_a_program_runs_inside_another_on_its_state() -> None:
@@ -183,7 +183,7 @@ def test_a_program_is_not_called_without_a_state() -> None:
         ask("a")
 
 
-def test_a_coroutine_function_is_no_program() -> None:
+def test_a_coroutine_function_is_not_a_program() -> None:
     async def body(s):
         return None
 
@@ -191,7 +191,7 @@ def test_a_coroutine_function_is_no_program() -> None:
         function(body)
 
 
-def test_a_generator_function_would_never_run_and_is_no_program() -> None:
+def test_a_generator_function_would_never_run_and_is_not_a_program() -> None:
     def body(s):
         yield s
 

@@ -60,9 +60,9 @@ def test_the_same_seed_draws_the_same_and_others_do_not() -> None:
 
 
 def test_hopeless_answers_are_drawn_only_where_there_are_no_others() -> None:
-    some, told = resampled(weighed(("a", -math.inf), ("b", -2000.0)), 0)
+    some, result = resampled(weighed(("a", -math.inf), ("b", -2000.0)), 0)
     assert [output.text for output in some.outputs] == ["b", "b"]
-    assert told["effective_sample_size"] == 1.0
+    assert result["effective_sample_size"] == 1.0
     assert relative_weights([-math.inf, -math.inf]) == [1.0, 1.0]
 
 
@@ -73,7 +73,7 @@ def test_the_effective_sample_size_counts_equal_weights(weights, size):
     assert effective_sample_size(weights) == pytest.approx(size)
 
 
-def test_a_program_gets_the_drawn_answers_and_is_told_of_all() -> None:
+def test_a_program_gets_the_resampled_answers_and_meta_of_all() -> None:
     @function
     def body(s):
         s += "?" + gen("x", n=3, resample=True, regex="[ab]", seed=1, stream=True) + "!"

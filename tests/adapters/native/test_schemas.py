@@ -135,7 +135,7 @@ def test_a_class_of_which_no_schema_can_be_made_is_refused_with_the_reason(field
     [({"dtype": dict}, "dtype"), ({"dtype": Place(town="Oakham", number=1)}, "dtype"),
      ({"json_schema": dict}, "json_schema"), ({"json_schema": Colour}, "json_schema")],
 )  # fmt: skip
-def test_what_is_no_schema_is_refused_with_what_is(arguments: Any, field: str) -> None:
+def test_what_is_not_a_schema_is_refused_with_what_is(arguments: Any, field: str) -> None:
     with pytest.raises(InvalidCall, match="a Pydantic model, a dataclass, a TypedDict") as caught:
         gen("x", **arguments)
     assert caught.value.field == field
@@ -168,7 +168,7 @@ WRONG = {"type": "object", "properties": {"size": {"type": "strin"}}, "required"
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_fault_in_a_schema_is_told_with_its_place_and_value(is_streamed: bool) -> None:
+def test_a_fault_in_a_schema_is_reported_with_its_place_and_value(is_streamed: bool) -> None:
     fault = InvalidCall("json_schema", "#/properties/size/type", "one of object, array")
 
     @function
@@ -209,10 +209,10 @@ def test_a_decimal_is_written_as_one() -> None:
 
     with LocalBackend.from_folder("tiny", num_slots=512, dtype="float32") as backend:
         for seed in range(4):
-            told = price.run(backend=backend, temperature=2.0, seed=seed)["x"]
-            assert Price.model_validate_json(told).amount >= 0
+            result = price.run(backend=backend, temperature=2.0, seed=seed)["x"]
+            assert Price.model_validate_json(result).amount >= 0
 
 
-def test_a_schema_as_text_that_is_no_json_is_refused_with_the_reason() -> None:
-    with pytest.raises(InvalidCall, match=r"this text is no JSON \(Expecting property name .* 2 "):
+def test_a_schema_as_text_that_is_not_json_is_refused_with_the_reason() -> None:
+    with pytest.raises(InvalidCall, match=r"this text is not JSON \(Expecting property name .* 2 "):
         gen("x", json_schema="{bad json")

@@ -96,7 +96,7 @@ def test_several_answers_are_given_by_one_text_or_a_list() -> None:
     assert texts == [["a", "a"], ["b", "c"]]
 
 
-def test_chunks_come_only_where_they_are_asked_for_and_add_up() -> None:
+def test_chunks_come_only_where_they_are_requested_and_add_up() -> None:
     backend = ScriptedBackend("abcdef", chunk_len=4)
     assert [chunk.text for chunk in backend.submit(call(stream=True))] == ["abcd", "ef"]
     assert list(backend.submit(call())) == []

@@ -230,7 +230,7 @@ def test_a_variable_that_was_never_set_is_named_with_those_that_were() -> None:
 
 def test_a_variable_that_was_never_set_is_named_with_those_on_their_way() -> None:
     backend = ScriptedBackend("ok", is_held=True)
-    told = []
+    result = []
 
     @function
     def body(s):
@@ -238,13 +238,13 @@ def test_a_variable_that_was_never_set_is_named_with_those_on_their_way() -> Non
         s += gen("a")
         with pytest.raises(UnsetVariable) as caught:
             s["c"]
-        told.append(str(caught.value))
+        result.append(str(caught.value))
         backend.release()
         backend.wait_for(2)
         backend.release()
 
     body.run(backend=backend)
-    assert told == [
+    assert result == [
         "variable 'c' was never set; set so far: none; on their way: 'a', 'b'",
     ]
 
@@ -301,7 +301,7 @@ def test_appending_never_waits() -> None:
     assert state.text() == "aokbok"
 
 
-def test_a_misspelled_variable_is_told_with_the_one_that_was_meant() -> None:
+def test_a_misspelled_variable_gets_a_suggestion() -> None:
     @function
     def program(s):
         s += "A" + gen("answer")

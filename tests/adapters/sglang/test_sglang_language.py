@@ -347,7 +347,7 @@ def test_arguments_that_could_never_run_are_refused_where_they_are_written(
 
 
 def test_too_many_values_by_place_are_refused_as_python_does() -> None:
-    with pytest.raises(TypeError, match="by place"):
+    with pytest.raises(TypeError, match="positional arguments"):
         sgl.gen_int("x", 1, None, None, *([None] * 14))
     with pytest.raises(TypeError, match="multiple values"):
         sgl.gen_int("x", 1, None, None, [1], stop_token_ids=[2])
@@ -371,7 +371,7 @@ def test_reasoning_is_kept_apart_from_the_answer_and_leaves_the_prompt() -> None
 
 
 @pytest.mark.parametrize(
-    ("family", "text", "told"),
+    ("family", "text", "expected"),
     [
         ("qwen3", "plain", ("plain", "")),
         ("qwen3", "<think>cut", ("", "cut")),
@@ -381,14 +381,14 @@ def test_reasoning_is_kept_apart_from_the_answer_and_leaves_the_prompt() -> None
         ("kimi", "◁think▷why◁/think▷yes", ("yes", "why")),
     ],
 )
-def test_each_family_marks_its_reasoning(family: str, text: str, told: tuple[str, str]) -> None:
+def test_each_family_marks_its_reasoning(family: str, text: str, expected: tuple[str, str]) -> None:
     @sgl.function
     def think(s: Any) -> None:
         s += "a" + sgl.separate_reasoning(sgl.gen("x"), family)
 
     state = think.run(backend=ScriptedBackend([text]), stream=True)
-    assert "".join(state.text_iter(var_name="x")) == told[0]
-    assert (state["x"], state["x_reasoning_content"]) == told
+    assert "".join(state.text_iter(var_name="x")) == expected[0]
+    assert (state["x"], state["x_reasoning_content"]) == expected
 
 
 @pytest.mark.parametrize("family", [None, "qwen-3", 3])
@@ -404,7 +404,9 @@ def test_reasoning_needs_the_name_of_an_answer() -> None:
         sgl.separate_reasoning("text", "qwen3")  # type: ignore[arg-type]
 
 
-def test_speculation_for_api_models_is_accepted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_speculation_for_api_models_is_accepted_and_reported(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     @sgl.function(num_api_spec_tokens=64)
     def program(s: Any) -> None:
         s += "a" + sgl.gen("x")
@@ -479,8 +481,8 @@ def test_images_need_a_backend_that_sees_them(tmp_path: Path) -> None:
 class LastChoice(sgl.ChoicesSamplingMethod):
     """Chooses the last one."""
 
-    def __call__(self, *, choices: Any, **told: Any) -> sgl.ChoicesDecision:
-        self.told = told
+    def __call__(self, *, choices: Any, **expected: Any) -> sgl.ChoicesDecision:
+        self.expected = expected
         return sgl.ChoicesDecision(choices[-1], {})
 
 
@@ -517,7 +519,7 @@ def test_select_takes_methods_of_the_programs_own() -> None:
         s += "a" + sgl.select("x", ["1", "2"], 0.0, method)
 
     assert choose.run(backend=ScriptedBackend("1"))["x"] == "2"
-    assert method.told["input_token_logprobs"] == [[[-1.0, 49, None]], [[-2.0, 50, None]]]
+    assert method.expected["input_token_logprobs"] == [[[-1.0, 49, None]], [[-2.0, 50, None]]]
 
 
 def test_the_methods_decide_over_given_log_probabilities() -> None:

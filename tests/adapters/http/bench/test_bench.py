@@ -64,8 +64,8 @@ class Stub:
 
     async def chat(self, body: dict[str, Any]) -> Response:
         self.asked.append(body)
-        if body["max_tokens"] > 1 and (told := self.answer(len(self.load) - 1)) is not None:
-            return told
+        if body["max_tokens"] > 1 and (result := self.answer(len(self.load) - 1)) is not None:
+            return result
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         if self.pause:
@@ -113,12 +113,12 @@ def stub() -> Stub:
 
 @pytest.fixture
 def url(stub: Stub) -> Iterator[str]:
-    told: queue.Queue[str] = queue.Queue()
+    result: queue.Queue[str] = queue.Queue()
     config = uvicorn.Config(stub.app, port=0, log_config=None, access_log=False)
-    server = AnnouncedServer(config, told.put)
+    server = AnnouncedServer(config, result.put)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    yield told.get(timeout=30)
+    yield result.get(timeout=30)
     server.force_exit = server.should_exit = True
     thread.join()
 
@@ -132,8 +132,8 @@ def measured(tmp_path: Path, *options: str) -> tuple[int, dict[str, Any]]:
 def test_a_load_is_sent_whole_and_its_figures_add_up(
     stub: Stub, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, told = measured(tmp_path, url, "--requests", "30", "--concurrency", "4", "--seed", "5")
-    figures = told["figures"]
+    code, result = measured(tmp_path, url, "--requests", "30", "--concurrency", "4", "--seed", "5")
+    figures = result["figures"]
     assert code == 0
     assert (figures["num_ok"], figures["num_failed"], figures["num_open"]) == (30, 0, 0)
     assert figures["completion_tokens"] == 90
@@ -145,8 +145,8 @@ def test_a_load_is_sent_whole_and_its_figures_add_up(
     }
     for found in figures["times"].values():
         assert 0 <= found["p50"] <= found["p90"] <= found["p99"] <= found["most"]
-    assert [row["index"] for row in told["requests"]] == [*range(30)]
-    assert (told["target"]["model"], told["load"]["seed"]) == ("stub-model", 5)
+    assert [row["index"] for row in result["requests"]] == [*range(30)]
+    assert (result["target"]["model"], result["load"]["seed"]) == ("stub-model", 5)
     printed = capsys.readouterr()
     assert "stub-model at http://127.0.0.1" in printed.out
     assert "output tokens/s" in printed.out and "p99" in printed.out and "25.0%" in printed.out
@@ -156,8 +156,8 @@ def test_a_load_is_sent_whole_and_its_figures_add_up(
 def test_prompts_have_the_wanted_length_in_the_servers_own_tokens(
     stub: Stub, url: str, tmp_path: Path
 ) -> None:
-    _, told = measured(tmp_path, url, "--requests", "6", "--prompt-tokens", "300")
-    assert {row["prompt_tokens"] for row in told["requests"]} == {300}
+    _, result = measured(tmp_path, url, "--requests", "6", "--prompt-tokens", "300")
+    assert {row["prompt_tokens"] for row in result["requests"]} == {300}
     assert len({prompt_of(body) for body in stub.load}) == 6
     assert all(body["stream_options"] == {"include_usage": True} for body in stub.load)
 
@@ -183,12 +183,14 @@ def test_the_same_seed_sends_the_same_and_none_sends_something_new(stub: Stub, u
 
 def test_options_reach_the_server(stub: Stub, url: str, tmp_path: Path) -> None:
     options = ("--completions", "--no-stream", "--ignore-eos", "--model", "other")
-    code, told = measured(tmp_path, url + "/v1/", "--requests", "2", "--max-tokens", "7", *options)
+    code, result = measured(
+        tmp_path, url + "/v1/", "--requests", "2", "--max-tokens", "7", *options
+    )
     assert code == 0
     for body in stub.load:
         assert (body["model"], body["max_tokens"], body["ignore_eos"]) == ("other", 7, True)
         assert "prompt" in body and "stream" not in body
-    assert set(told["figures"]["times"]) == {"end-to-end latency"}
+    assert set(result["figures"]["times"]) == {"end-to-end latency"}
 
 
 def test_no_more_requests_are_open_than_are_allowed(stub: Stub, url: str) -> None:
@@ -201,8 +203,8 @@ def test_no_more_requests_are_open_than_are_allowed(stub: Stub, url: str) -> Non
 
 def test_a_duration_ends_the_load(stub: Stub, url: str, tmp_path: Path) -> None:
     stub.pause = 0.01
-    _, told = measured(tmp_path, url, "--duration", "0.3", "--concurrency", "2")
-    dues = [row["due"] for row in told["requests"]]
+    _, result = measured(tmp_path, url, "--duration", "0.3", "--concurrency", "2")
+    dues = [row["due"] for row in result["requests"]]
     assert len(dues) > 2
     assert max(dues) < 0.3
 
@@ -212,8 +214,8 @@ def test_times_of_a_rate_count_from_when_a_request_was_due(
 ) -> None:
     stub.pause = 0.02
     options = ("--rate", "10000", "--concurrency", "1", "--requests", "10")
-    _, told = measured(tmp_path, url, *options)
-    waits = [row["seconds"] for row in told["requests"]]
+    _, result = measured(tmp_path, url, *options)
+    waits = [row["seconds"] for row in result["requests"]]
     assert waits == sorted(waits)
     assert waits[-1] >= 10 * 0.02
 
@@ -237,9 +239,9 @@ def test_failures_are_counted_by_reason_and_end_nothing(
         None,
     ]
     stub.answer = lambda number: answers[number]
-    code, told = measured(tmp_path, url, "--requests", "12", "--concurrency", "1")
+    code, result = measured(tmp_path, url, "--requests", "12", "--concurrency", "1")
     assert code == 0
-    assert told["figures"]["failures"] == {
+    assert result["figures"]["failures"] == {
         "503 overloaded": 2,
         "cut off before its end": 3,
         "answer cannot be read": 1,
@@ -248,7 +250,7 @@ def test_failures_are_counted_by_reason_and_end_nothing(
         "error in the answer: shutting_down": 1,
         "500 [31mred": 1,
     }
-    assert told["figures"]["num_ok"] == 2
+    assert result["figures"]["num_ok"] == 2
     printed = capsys.readouterr().out
     assert "429 rate_limit_error" in printed and "\x1b" not in printed
 
@@ -256,18 +258,18 @@ def test_failures_are_counted_by_reason_and_end_nothing(
 def test_a_server_that_hangs_is_timed_out(stub: Stub, url: str, tmp_path: Path) -> None:
     stub.pause = 30
     options = ("--requests", "3", "--timeout", "0.2")
-    code, told = measured(tmp_path, url, *options)
+    code, result = measured(tmp_path, url, *options)
     assert code == 1
-    assert told["figures"]["failures"] == {"timed out": 3}
-    assert told["figures"]["times"] == {}
+    assert result["figures"]["failures"] == {"timed out": 3}
+    assert result["figures"]["times"] == {}
 
 
 def test_a_server_that_is_gone_is_counted_where_a_model_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gone = "http://127.0.0.1:9"
-    code, told = measured(tmp_path, gone, "--requests", "3", "--model", "m")
-    assert (code, told["figures"]["failures"]) == (1, {"cannot connect": 3})
+    code, result = measured(tmp_path, gone, "--requests", "3", "--model", "m")
+    assert (code, result["figures"]["failures"]) == (1, {"cannot connect": 3})
     capsys.readouterr()
     assert main(["bench", gone]) == 2
     said = capsys.readouterr().err
@@ -275,16 +277,16 @@ def test_a_server_that_is_gone_is_counted_where_a_model_is_named(
     assert len(said.splitlines()) == 1
 
 
-def test_without_usage_pieces_count_and_the_guess_is_told(
+def test_without_usage_pieces_count_and_the_guess_is_reported(
     stub: Stub, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stub.has_usage = False
-    _, told = measured(tmp_path, url, "--requests", "2", "--prompt-tokens", "25")
-    assert told["figures"]["completion_tokens"] == 6
-    assert told["figures"]["cached_share"] is None
+    _, result = measured(tmp_path, url, "--requests", "2", "--prompt-tokens", "25")
+    assert result["figures"]["completion_tokens"] == 6
+    assert result["figures"]["cached_share"] is None
     assert [len(prompt_of(body).split()) for body in stub.load] == [25, 25]
     printed = capsys.readouterr()
-    assert "not told" in printed.out and "guess" in printed.err
+    assert "not reported" in printed.out and "guess" in printed.err
 
 
 @pytest.mark.parametrize(
@@ -308,7 +310,7 @@ def test_options_that_make_no_sense_are_refused_by_name(
 
 
 @pytest.mark.parametrize("text", ["127.0.0.1:30000", "ftp://h", "http://u:p@h", "http://h?x=1", ""])
-def test_what_is_no_url_of_a_server_is_refused(text: str) -> None:
+def test_what_is_not_a_url_of_a_server_is_refused(text: str) -> None:
     with pytest.raises(InvalidCall):
         base_url(text)
 
@@ -375,12 +377,12 @@ def test_a_picture_of_nothing_is_a_picture() -> None:
 def test_our_own_server_is_measured_with_its_cache(server: str, tmp_path: Path) -> None:
     sizes = ("--prompt-tokens", "160", "--shared-prefix", "120", "--max-tokens", "8")
     options = ("--requests", "12", "--concurrency", "4", "--ignore-eos", *sizes)
-    code, told = measured(tmp_path, server, *options)
-    figures = told["figures"]
+    code, result = measured(tmp_path, server, *options)
+    figures = result["figures"]
     assert (code, figures["num_ok"]) == (0, 12)
     assert figures["completion_tokens"] == 12 * 8
     assert figures["cached_share"] > 0.4
-    lengths = [row["prompt_tokens"] for row in told["requests"]]
+    lengths = [row["prompt_tokens"] for row in result["requests"]]
     assert 120 < sum(lengths) / len(lengths) < 200
 
 
@@ -396,8 +398,8 @@ def test_a_key_opens_our_own_server(runtime: Runtime, capsys: pytest.CaptureFixt
 
 def test_a_whole_load_of_bad_requests_harms_nobody(server: str, tmp_path: Path) -> None:
     options = ("--requests", "6", "--model", "no-such", "--concurrency", "6")
-    code, told = measured(tmp_path, server, *options)
-    assert (code, told["figures"]["failures"]) == (1, {"404 model_not_found": 6})
+    code, result = measured(tmp_path, server, *options)
+    assert (code, result["figures"]["failures"]) == (1, {"404 model_not_found": 6})
     assert httpx.get(f"{server}/health").status_code == 200
 
 
@@ -455,7 +457,7 @@ def test_an_answer_may_be_a_call_of_a_tool() -> None:
     assert (outcome.failure, outcome.first, outcome.completion_tokens) == (None, 1, 1)
 
 
-def test_refusals_are_told_briefly() -> None:
+def test_refusals_are_reported_briefly() -> None:
     assert refusal(400, b'{"error": {"code": null, "message": "no"}}') == "400 no"
     assert refusal(400, b'{"error": "bad"}') == "400 bad"
     assert refusal(404, b"[]") == refusal(404, b"{") == "404"

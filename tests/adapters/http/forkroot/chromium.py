@@ -49,11 +49,11 @@ class Tab:
         number = next(self._numbers)
         message = {"id": number, "method": method, "params": params, **self._session}
         os.write(self._to, json.dumps(message).encode() + b"\0")
-        while (told := self._read()).get("id") != number:
-            self._note(told)
-        if "error" in told:
-            raise RuntimeError(f"{method}: {told['error']}")
-        answer: dict[str, Any] = told["result"]
+        while (response := self._read()).get("id") != number:
+            self._note(response)
+        if "error" in response:
+            raise RuntimeError(f"{method}: {response['error']}")
+        answer: dict[str, Any] = response["result"]
         return answer
 
     def open(self, url: str, *, is_dark: bool = False, is_still: bool = False) -> None:
@@ -69,10 +69,10 @@ class Tab:
 
     def ask(self, expression: str) -> Any:
         """The value of a JavaScript expression. Raises RuntimeError for one that throws."""
-        told = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
-        if "exceptionDetails" in told:
-            raise RuntimeError(f"{expression}: {told['exceptionDetails']}")
-        return told["result"].get("value")
+        response = self.send("Runtime.evaluate", expression=expression, returnByValue=True)
+        if "exceptionDetails" in response:
+            raise RuntimeError(f"{expression}: {response['exceptionDetails']}")
+        return response["result"].get("value")
 
     def wait_for(self, expression: str, timeout: float = 40.0) -> None:
         """Until it is true. Raises TimeoutError."""
@@ -85,8 +85,8 @@ class Tab:
 
     def text(self, selector: str) -> str:
         """The text of an element."""
-        told: str = self.ask(f"document.querySelector({json.dumps(selector)}).textContent")
-        return told
+        response: str = self.ask(f"document.querySelector({json.dumps(selector)}).textContent")
+        return response
 
     def is_shown(self, selector: str) -> bool:
         """Whether an element takes up room."""
@@ -107,12 +107,12 @@ class Tab:
                 raise RuntimeError("Chromium has ended")
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\0")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        response: dict[str, Any] = json.loads(line)
+        return response
 
-    def _note(self, told: dict[str, Any]) -> None:
-        params = told.get("params", {})
-        match told.get("method"):
+    def _note(self, response: dict[str, Any]) -> None:
+        params = response.get("params", {})
+        match response.get("method"):
             case "Runtime.exceptionThrown":
                 self.errors.append(str(params["exceptionDetails"]))
             case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning"):

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from forkroot.adapters.http.forkroot.page import Outlook, Uses
+from forkroot.adapters.http.forkroot.page import LiveSnapshot, Uses
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.server.settings import Settings
 from forkroot.adapters.testing import ScriptedBackend
@@ -78,17 +78,17 @@ def keyed(runtime: Runtime, backend: LocalBackend) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_page_loads_nothing_from_elsewhere(server: str, path: str) -> None:
-    told = httpx.get(server + path)
-    assert told.status_code == 200
-    assert told.headers["Content-Security-Policy"].startswith("default-src 'none';")
-    assert told.headers["X-Content-Type-Options"] == "nosniff"
-    assert "unsafe" not in told.headers["Content-Security-Policy"]
-    links = re.findall(r"(?:src|href)=\"([^\"]*)\"|url\(([^)]*)\)|@import (.*)", told.text)
+    response = httpx.get(server + path)
+    assert response.status_code == 200
+    assert response.headers["Content-Security-Policy"].startswith("default-src 'none';")
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    assert "unsafe" not in response.headers["Content-Security-Policy"]
+    links = re.findall(r"(?:src|href)=\"([^\"]*)\"|url\(([^)]*)\)|@import (.*)", response.text)
     assert {link for found in links for link in found if link} <= {
         *("page.css", "page.js", "docs.css", "docs.js", "openapi.json", "./"),
         *(link for found in links for link in found if link.startswith("data:")),
     }
-    assert "//" not in re.sub(r"(^|\s)// .*|http://www\.w3\.org/2000/svg", "", told.text)
+    assert "//" not in re.sub(r"(^|\s)// .*|http://www\.w3\.org/2000/svg", "", response.text)
 
 
 def test_the_page_has_no_code_in_its_markup_and_makes_no_markup_of_texts(server: str) -> None:
@@ -109,15 +109,15 @@ def test_the_page_of_routes_draws_the_description_that_the_server_gives(server: 
     assert examples and set(examples) <= set(paths)
 
 
-def test_it_is_told_figures_and_the_tree_with_texts_as_they_are(
+def test_it_gets_figures_and_the_tree_with_texts_as_they_are(
     server: str, backend: LocalBackend
 ) -> None:
     for end in (" One", " Two"):
         backend.submit(ask(SECRET + end)).result(30)
-    told = httpx.get(f"{server}/live")
-    assert (told.status_code, told.headers["Content-Type"]) == (200, "application/json")
-    assert told.headers["Cache-Control"] == "no-store"
-    body = told.json()
+    response = httpx.get(f"{server}/live")
+    assert (response.status_code, response.headers["Content-Type"]) == (200, "application/json")
+    assert response.headers["Cache-Control"] == "no-store"
+    body = response.json()
     assert body["model"] == "tiny"
     assert body["load"]["slots"] == 20_000
     assert body["counters"]["prompt_tokens"] > 0
@@ -139,7 +139,7 @@ def way_to(node: dict[str, Any], nodes: dict[int, dict[str, Any]]) -> str:
 def test_a_long_text_is_cut_and_says_so() -> None:
     long = NodeView(1, 0, "", tuple(b"abc"), 90, 2, 5, 7, (), 3)
     _, runtime = planted(ROOT, long)
-    body = json.loads(asyncio.run(Outlook(runtime).now()))
+    body = json.loads(asyncio.run(LiveSnapshot(runtime).now()))
     assert body["nodes"][1] == {
         "id": 1,
         "parent": 0,
@@ -177,9 +177,9 @@ def test_a_backend_without_a_tree_shows_its_figures() -> None:
 
 @pytest.mark.parametrize(("key", "status"), [(None, 401), ("wrong", 401), ("one", 403)])
 def test_texts_of_prompts_are_for_admins_only(keyed: str, key: str | None, status: int) -> None:
-    told = httpx.get(f"{keyed}/live", headers=bearer(key))
-    assert told.status_code == status
-    assert "harbour" not in told.text
+    response = httpx.get(f"{keyed}/live", headers=bearer(key))
+    assert response.status_code == status
+    assert "harbour" not in response.text
     assert "harbour" in httpx.get(f"{keyed}/live", headers=bearer("root")).text
 
 
@@ -192,11 +192,11 @@ def test_an_admin_key_alone_closes_the_tree_and_not_the_page(
         assert [httpx.get(url + path).status_code for path in PATHS] == [200] * len(PATHS)
 
 
-def test_a_backend_that_has_ended_is_told() -> None:
+def test_a_backend_that_has_ended_is_reported() -> None:
     _, runtime = planted(ROOT, refuses=100)
     with serving(runtime) as url:
-        told = httpx.get(f"{url}/live")
-    assert (told.status_code, told.json()["error"]["code"]) == (503, "shutting_down")
+        response = httpx.get(f"{url}/live")
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "shutting_down")
 
 
 # --- looking -----------------------------------------------------------------------------------
@@ -206,9 +206,9 @@ def test_many_viewers_cost_one_look() -> None:
     backend, runtime = planted(ROOT)
 
     async def crowd() -> set[bytes]:
-        outlook = Outlook(runtime)
-        told = await asyncio.gather(*(outlook.now() for _ in range(50)))
-        return {*told, await outlook.now()}
+        live_snapshot = LiveSnapshot(runtime)
+        response = await asyncio.gather(*(live_snapshot.now() for _ in range(50)))
+        return {*response, await live_snapshot.now()}
 
     assert len(asyncio.run(crowd())) == 1
     assert backend.num_looks == 1
@@ -218,10 +218,10 @@ def test_a_look_that_failed_is_not_kept() -> None:
     backend, runtime = planted(ROOT, refuses=1)
 
     async def twice() -> bytes:
-        outlook = Outlook(runtime)
+        live_snapshot = LiveSnapshot(runtime)
         with pytest.raises(BackendClosed):
-            await outlook.now()
-        return await outlook.now()
+            await live_snapshot.now()
+        return await live_snapshot.now()
 
     assert json.loads(asyncio.run(twice()))["nodes"][0]["id"] == 0
     assert backend.num_looks == 2
@@ -231,9 +231,9 @@ def test_a_viewer_who_leaves_ends_no_look_of_another() -> None:
     _, runtime = planted(ROOT)
 
     async def one_leaves() -> bytes:
-        outlook = Outlook(runtime)
-        leaver = asyncio.create_task(outlook.now())
-        stayer = asyncio.create_task(outlook.now())
+        live_snapshot = LiveSnapshot(runtime)
+        leaver = asyncio.create_task(live_snapshot.now())
+        stayer = asyncio.create_task(live_snapshot.now())
         await asyncio.sleep(0)
         leaver.cancel()
         return await stayer
@@ -241,7 +241,7 @@ def test_a_viewer_who_leaves_ends_no_look_of_another() -> None:
     assert json.loads(asyncio.run(one_leaves()))["model"] == "planted"
 
 
-def test_how_long_ago_a_use_was_is_told_only_where_it_was_watched() -> None:
+def test_how_long_ago_a_use_was_is_reported_only_where_it_was_watched() -> None:
     uses = Uses()
     assert uses.idle([node(1, used=5), node(2, used=6, lock_count=1)], 100.0) == {1: None, 2: 0.0}
     assert uses.idle([node(1, used=5), node(2, used=7)], 101.0) == {1: None, 2: 0.0}

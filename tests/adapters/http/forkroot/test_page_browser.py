@@ -159,7 +159,9 @@ class Mortal(Planted):
         return super().snapshot(max_nodes, max_tokens)
 
 
-def test_a_server_or_an_engine_that_is_gone_is_told_and_the_tree_stays_in_sight(tab: Tab) -> None:
+def test_a_server_or_an_engine_that_is_gone_is_reported_and_the_tree_stays_in_sight(
+    tab: Tab,
+) -> None:
     mortal = Mortal(node(0, -1, "", children=(1,)), node(1, text="still here"))
     with serving(Runtime(mortal, Letters(), ("planted",))) as url:
         tab.open(url)
@@ -174,7 +176,7 @@ def test_a_server_or_an_engine_that_is_gone_is_told_and_the_tree_stays_in_sight(
     assert all("/live" in error for error in tab.errors)
 
 
-def test_who_has_no_admin_key_is_asked_for_it_and_sees_no_text(tab: Tab) -> None:
+def test_who_has_no_admin_key_is_requested_it_and_sees_no_text(tab: Tab) -> None:
     backend, runtime = planted(node(0, -1, "", children=(1,)), node(1, text="a secret"))
     with serving(runtime, Settings(admin_keys=("root",))) as url:
         tab.open(url)

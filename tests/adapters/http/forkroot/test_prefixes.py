@@ -50,26 +50,26 @@ def ask(client: httpx.Client, text: str, root: str) -> Any:
 
 def test_a_prefix_is_planted_pinned_and_released(client, backend) -> None:
     backend.clear_cache()
-    told = plant(client, model="tiny", **PLANTED)
+    answer = plant(client, model="tiny", **PLANTED)
     count = len(backend.tokenizer.encode_prompt((Text(PROMPT),)))
-    assert told["object"] == "prefix"
-    assert (told["root"], told["prompt_tokens"], told["cached_tokens"]) == ("r", count, 0)
+    assert answer["object"] == "prefix"
+    assert (answer["root"], answer["prompt_tokens"], answer["cached_tokens"]) == ("r", count, 0)
     assert num_pinned(backend) == count
     assert backend.clear_cache() == 0
     assert ask(client, PROMPT + " What?", "r")["meta_info"]["cached_tokens"] >= count - 1
     assert num_pinned(backend) == count
 
-    response = client.delete(f"/v1/prefixes/{told['id']}")
-    assert response.json() == {"id": told["id"], "object": "prefix", "deleted": True}
+    response = client.delete(f"/v1/prefixes/{answer['id']}")
+    assert response.json() == {"id": answer["id"], "object": "prefix", "deleted": True}
     assert num_pinned(backend) == 0
-    assert client.delete(f"/v1/prefixes/{told['id']}").status_code == 404
+    assert client.delete(f"/v1/prefixes/{answer['id']}").status_code == 404
 
 
 def test_without_a_name_the_root_bears_the_id(client, backend) -> None:
-    told = plant(client, prompt=[1, 2, 3])
-    assert told["root"] == told["id"]
-    assert told["prompt_tokens"] == 3
-    client.delete(f"/v1/prefixes/{told['id']}")
+    answer = plant(client, prompt=[1, 2, 3])
+    assert answer["root"] == answer["id"]
+    assert answer["prompt_tokens"] == 3
+    client.delete(f"/v1/prefixes/{answer['id']}")
     assert num_pinned(backend) == 0
 
 
@@ -84,13 +84,13 @@ def test_branches_are_counted_down(client, backend) -> None:
 def test_messages_are_planted_by_the_template(client, backend) -> None:
     backend.clear_cache()
     messages = [{"role": "system", "content": PROMPT}, {"role": "user", "content": "Hi"}]
-    told = plant(client, messages=messages)
-    assert num_pinned(backend) == told["prompt_tokens"]
+    answer = plant(client, messages=messages)
+    assert num_pinned(backend) == answer["prompt_tokens"]
     body = {"model": "tiny", "messages": messages, "max_tokens": 2}
     usage = client.post("/v1/chat/completions", json=body).json()["usage"]
     cached = usage["prompt_tokens_details"]["cached_tokens"]
-    assert cached == usage["prompt_tokens"] - 1 == told["prompt_tokens"] - 1
-    client.delete(f"/v1/prefixes/{told['id']}")
+    assert cached == usage["prompt_tokens"] - 1 == answer["prompt_tokens"] - 1
+    client.delete(f"/v1/prefixes/{answer['id']}")
 
 
 def test_a_root_that_is_planted_again_replaces_the_first(client, backend) -> None:
@@ -104,9 +104,9 @@ def test_a_root_that_is_planted_again_replaces_the_first(client, backend) -> Non
 
 
 def test_a_prefix_is_released_when_its_time_is_over(client, backend) -> None:
-    told = plant(client, ttl=0.05, **PLANTED)
+    answer = plant(client, ttl=0.05, **PLANTED)
     assert wait_for_none(backend)
-    assert client.delete(f"/v1/prefixes/{told['id']}").status_code == 404
+    assert client.delete(f"/v1/prefixes/{answer['id']}").status_code == 404
 
 
 def wait_for_none(backend: Any) -> bool:

@@ -23,7 +23,7 @@ from forkroot.core.model.hub.folders import model_folder
 
 from ..conftest import serving
 
-ASKED = "What is the capital of France?"
+QUESTION = "What is the capital of France?"
 BOB = "Bob is 3 years old and glad."
 
 
@@ -65,20 +65,20 @@ def langchain(server: str, key: str) -> Any:
     return by_langchain(server)
 
 
-def test_langchain_is_answered_and_told_the_usage(langchain: Any) -> None:
-    langchain.invoke(ASKED)
-    told = langchain.invoke([("system", "Be brief."), ("human", ASKED)])
-    assert told.content
-    assert told.response_metadata["model_name"] == "tiny"
-    assert told.response_metadata["finish_reason"] == "stop"
-    usage = langchain.invoke(ASKED).usage_metadata
+def test_langchain_gets_answers_and_the_usage(langchain: Any) -> None:
+    langchain.invoke(QUESTION)
+    reply_body = langchain.invoke([("system", "Be brief."), ("human", QUESTION)])
+    assert reply_body.content
+    assert reply_body.response_metadata["model_name"] == "tiny"
+    assert reply_body.response_metadata["finish_reason"] == "stop"
+    usage = langchain.invoke(QUESTION).usage_metadata
     assert usage["input_tokens"] == 16
     assert usage["input_token_details"]["cache_read"] == 15
 
 
 def test_langchain_streams_what_it_would_be_answered(langchain: Any) -> None:
-    pieces = list(langchain.stream(ASKED, stream_usage=True))
-    assert "".join(piece.content for piece in pieces) == langchain.invoke(ASKED).content
+    pieces = list(langchain.stream(QUESTION, stream_usage=True))
+    assert "".join(piece.content for piece in pieces) == langchain.invoke(QUESTION).content
     whole = pieces[0]
     for piece in pieces[1:]:
         whole += piece
@@ -86,16 +86,16 @@ def test_langchain_streams_what_it_would_be_answered(langchain: Any) -> None:
 
 
 def test_langchain_batches_many_at_once(langchain: Any, server: str) -> None:
-    told = langchain.batch([ASKED] * 8)
-    assert len({message.content for message in told}) == 1
+    reply_body = langchain.batch([QUESTION] * 8)
+    assert len({message.content for message in reply_body}) == 1
     openai = pytest.importorskip("openai")
 
     async def ask() -> list[Any]:
         async with openai.DefaultAsyncHttpxClient() as http:
-            found = await by_langchain(server, http_async_client=http).abatch([ASKED] * 4)
+            found = await by_langchain(server, http_async_client=http).abatch([QUESTION] * 4)
             return [message.content for message in found]
 
-    assert asyncio.run(ask()) == [told[0].content] * 4
+    assert asyncio.run(ask()) == [reply_body[0].content] * 4
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
@@ -111,11 +111,11 @@ def test_langchain_gets_structured_output(langchain: Any, method: str) -> None:
 @pytest.mark.parametrize("choice", ["any", "Person", True])
 def test_langchain_gets_tool_calls(langchain: Any, choice: Any) -> None:
     bound = langchain.bind_tools([Person], tool_choice=choice)
-    told = bound.invoke("Bob is 3 years old.")
-    assert {call["name"] for call in told.tool_calls} == {"Person"}
-    for call in told.tool_calls:
+    reply_body = bound.invoke("Bob is 3 years old.")
+    assert {call["name"] for call in reply_body.tool_calls} == {"Person"}
+    for call in reply_body.tool_calls:
         Person.model_validate(call["args"])
-    assert told.invalid_tool_calls == []
+    assert reply_body.invalid_tool_calls == []
 
 
 def test_langchain_gets_streamed_tool_calls_and_goes_on_after_them(langchain: Any) -> None:
@@ -135,15 +135,15 @@ def test_langchain_gets_streamed_tool_calls_and_goes_on_after_them(langchain: An
 
 
 def test_langchain_gets_logprobs(langchain: Any) -> None:
-    told = langchain.bind(logprobs=True, top_logprobs=2).invoke(ASKED)
-    content = told.response_metadata["logprobs"]["content"]
-    assert "".join(it["token"] for it in content) == told.content
+    reply_body = langchain.bind(logprobs=True, top_logprobs=2).invoke(QUESTION)
+    content = reply_body.response_metadata["logprobs"]["content"]
+    assert "".join(it["token"] for it in content) == reply_body.content
 
 
 def test_langchain_speaks_the_responses_route(server: str, key: str) -> None:
     model = by_langchain(server, use_responses_api=True)
-    assert model.invoke(ASKED).text
-    assert "".join(piece.text for piece in model.stream(ASKED))
+    assert model.invoke(QUESTION).text
+    assert "".join(piece.text for piece in model.stream(QUESTION))
 
 
 # --- litellm -------------------------------------------------------------------------------------
@@ -151,16 +151,16 @@ def test_langchain_speaks_the_responses_route(server: str, key: str) -> None:
 
 def complete_by_litellm(server: str, **fields: Any) -> Any:
     litellm = pytest.importorskip("litellm")
-    settings = {"messages": [{"role": "user", "content": ASKED}], "temperature": 0}
+    settings = {"messages": [{"role": "user", "content": QUESTION}], "temperature": 0}
     where = {"model": "openai/tiny", "api_base": f"{server}/v1", "api_key": "any"}
     return litellm.completion(**{**where, **settings, "max_tokens": 100, **fields})
 
 
 def test_litellm_is_answered(server: str, key: str) -> None:
-    told = complete_by_litellm(server)
-    assert told.choices[0].message.content
-    assert told.choices[0].finish_reason == "stop"
-    assert told.usage.prompt_tokens == 16
+    reply_body = complete_by_litellm(server)
+    assert reply_body.choices[0].message.content
+    assert reply_body.choices[0].finish_reason == "stop"
+    assert reply_body.usage.prompt_tokens == 16
 
 
 def test_litellm_streams(server: str, key: str) -> None:
@@ -170,22 +170,22 @@ def test_litellm_streams(server: str, key: str) -> None:
 
 
 def test_litellm_gets_structured_output(server: str, key: str) -> None:
-    told = complete_by_litellm(server, response_format=Person)
-    Person.model_validate_json(told.choices[0].message.content)
+    reply_body = complete_by_litellm(server, response_format=Person)
+    Person.model_validate_json(reply_body.choices[0].message.content)
 
 
 def test_litellm_gets_tool_calls(server: str, key: str) -> None:
     tool = {"name": "person", "parameters": Person.model_json_schema()}
     tools = [{"type": "function", "function": tool}]
-    told = complete_by_litellm(server, tools=tools, tool_choice="required")
-    assert told.choices[0].finish_reason == "tool_calls"
-    for call in told.choices[0].message.tool_calls:
+    reply_body = complete_by_litellm(server, tools=tools, tool_choice="required")
+    assert reply_body.choices[0].finish_reason == "tool_calls"
+    for call in reply_body.choices[0].message.tool_calls:
         Person.model_validate_json(call.function.arguments)
 
 
 def test_litellm_hands_our_own_fields_on(server: str, key: str) -> None:
-    told = complete_by_litellm(server, extra_body={"choices": ["Rome", "Oslo"]})
-    assert told.choices[0].message.content in ("Rome", "Oslo")
+    reply_body = complete_by_litellm(server, extra_body={"choices": ["Rome", "Oslo"]})
+    assert reply_body.choices[0].message.content in ("Rome", "Oslo")
 
 
 def test_litellm_raises_its_own_errors(server: str, key: str) -> None:
@@ -226,28 +226,28 @@ def stated(dspy: Any, server: str) -> Iterator[Any]:
 
 
 def test_dspy_asks_a_model(dspy: Any) -> None:
-    (told,) = dspy.settings.lm(ASKED)
-    assert told
+    (reply_body,) = dspy.settings.lm(QUESTION)
+    assert reply_body
 
 
 def test_dspy_predicts(dspy: Any) -> None:
-    told = dspy.Predict("question -> answer")(question=ASKED)
-    assert isinstance(told.answer, str)
-    assert told.answer
+    reply_body = dspy.Predict("question -> answer")(question=QUESTION)
+    assert isinstance(reply_body.answer, str)
+    assert reply_body.answer
 
 
 def test_dspy_gets_typed_fields_by_its_json_adapter(stated: Any) -> None:
     signature = "sentence -> mood: Literal['glad', 'sad'], is_true: bool"
-    told = stated.Predict(signature)(sentence="Bob is glad.")
-    assert told.mood in ("glad", "sad")
-    assert isinstance(told.is_true, bool)
+    reply_body = stated.Predict(signature)(sentence="Bob is glad.")
+    assert reply_body.mood in ("glad", "sad")
+    assert isinstance(reply_body.is_true, bool)
 
 
 def test_dspy_asks_many_at_once(dspy: Any) -> None:
     program = dspy.Predict("question -> answer")
-    examples = [dspy.Example(question=ASKED).with_inputs("question") for _ in range(6)]
-    told = program.batch(examples, num_threads=6, disable_progress_bar=True)
-    assert len({it.answer for it in told}) == 1
+    examples = [dspy.Example(question=QUESTION).with_inputs("question") for _ in range(6)]
+    reply_body = program.batch(examples, num_threads=6, disable_progress_bar=True)
+    assert len({it.answer for it in reply_body}) == 1
 
 
 # --- instructor ----------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def test_instructor_gets_a_model_of_pydantic(server: str, key: str, mode: str) -
     openai = pytest.importorskip("openai")
     with openai.OpenAI(base_url=f"{server}/v1", api_key=key, max_retries=0) as plain:
         client = instructor.from_openai(plain, mode=getattr(instructor.Mode, mode))
-        told = client.chat.completions.create(
+        reply_body = client.chat.completions.create(
             model="tiny",
             messages=[{"role": "user", "content": BOB}],
             response_model=Person,
@@ -268,7 +268,7 @@ def test_instructor_gets_a_model_of_pydantic(server: str, key: str, mode: str) -
             max_tokens=200,
             max_retries=0,
         )
-    assert isinstance(told, Person)
+    assert isinstance(reply_body, Person)
 
 
 def test_instructor_streams_a_model_of_pydantic(server: str, key: str) -> None:
@@ -292,7 +292,7 @@ def test_instructor_streams_a_model_of_pydantic(server: str, key: str) -> None:
 
 
 def run_agent(
-    server: str, asked: str, kind: str = "OpenAIChatModel", **settings: Any
+    server: str, ask_model: str, kind: str = "OpenAIChatModel", **settings: Any
 ) -> tuple[Any, str]:
     """The output of an agent, and all that it streams as text if its output is text."""
     package = pytest.importorskip("pydantic_ai")
@@ -308,10 +308,10 @@ def run_agent(
             drawn = {"temperature": 0, "max_tokens": 200}
             agent = package.Agent(model, model_settings=drawn, **settings)
             if settings:
-                return (await agent.run(asked)).output, ""
-            async with agent.run_stream(asked) as told:
-                pieces = [piece async for piece in told.stream_text(delta=True)]
-            return (await agent.run(asked)).output, "".join(pieces)
+                return (await agent.run(ask_model)).output, ""
+            async with agent.run_stream(ask_model) as reply_body:
+                pieces = [piece async for piece in reply_body.stream_text(delta=True)]
+            return (await agent.run(ask_model)).output, "".join(pieces)
 
     return asyncio.run(run())
 
@@ -321,21 +321,21 @@ BY_KIND = pytest.mark.parametrize("kind", ["OpenAIChatModel", "OpenAIResponsesMo
 
 @BY_KIND
 def test_pydantic_ai_is_answered_whole_and_in_a_stream(server: str, kind: str) -> None:
-    whole, streamed = run_agent(server, ASKED, kind)
+    whole, streamed = run_agent(server, QUESTION, kind)
     assert whole == streamed != ""
 
 
 @BY_KIND
 def test_pydantic_ai_gets_structured_output(server: str, kind: str) -> None:
-    told, _ = run_agent(server, BOB, kind, output_type=Person)
-    assert isinstance(told, Person)
+    reply_body, _ = run_agent(server, BOB, kind, output_type=Person)
+    assert isinstance(reply_body, Person)
 
 
 @BY_KIND
 def test_pydantic_ai_gets_structured_output_by_a_schema(server: str, kind: str) -> None:
     package = pytest.importorskip("pydantic_ai")
-    told, _ = run_agent(server, BOB, kind, output_type=package.NativeOutput(Person))
-    assert isinstance(told, Person)
+    reply_body, _ = run_agent(server, BOB, kind, output_type=package.NativeOutput(Person))
+    assert isinstance(reply_body, Person)
 
 
 @BY_KIND
@@ -347,9 +347,9 @@ def test_pydantic_ai_runs_a_tool_and_hands_its_result_on(server: str, kind: str)
         called.append(word)
         return "a river of ice"
 
-    told, _ = run_agent(server, "Look up glacier.", kind, tools=[lookup])
+    reply_body, _ = run_agent(server, "Look up glacier.", kind, tools=[lookup])
     assert called
-    assert isinstance(told, str)
+    assert isinstance(reply_body, str)
 
 
 # --- guidance's models on servers ----------------------------------------------------------------
@@ -374,7 +374,7 @@ def guided(server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[s
         client.close()
 
 
-def asked(model: Any, question: str) -> Any:
+def ask_model(model: Any, question: str) -> Any:
     guidance = pytest.importorskip("guidance")
     with guidance.user():
         model += question
@@ -384,7 +384,7 @@ def asked(model: Any, question: str) -> Any:
 @pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_generates_freely(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(kind), ASKED)
+    model = ask_model(guided(kind), QUESTION)
     with guidance.assistant():
         model += guidance.gen("answer", max_tokens=20, temperature=0)
     assert model["answer"]
@@ -393,7 +393,7 @@ def test_guidance_generates_freely(guided: Callable[[str], Any], kind: str) -> N
 @pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_selects(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(kind), ASKED)
+    model = ask_model(guided(kind), QUESTION)
     with guidance.assistant():
         model += guidance.select(["Rome", "Oslo"], name="city")
     assert model["city"] in ("Rome", "Oslo")
@@ -402,7 +402,7 @@ def test_guidance_selects(guided: Callable[[str], Any], kind: str) -> None:
 @pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(kind), "A number?")
+    model = ask_model(guided(kind), "A number?")
     with guidance.assistant():
         model += guidance.gen("number", regex="[0-9]{3}-[a-z]{2}", temperature=0)
     assert len(model["number"]) == 6
@@ -411,7 +411,7 @@ def test_guidance_holds_a_pattern(guided: Callable[[str], Any], kind: str) -> No
 @pytest.mark.parametrize("kind", ["SglangModel", "VLLMModel"])
 def test_guidance_holds_a_schema(guided: Callable[[str], Any], kind: str) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(kind), BOB)
+    model = ask_model(guided(kind), BOB)
     with guidance.assistant():
         # greedy: a name may be drawn in characters of several tokens, which guidance cannot join
         model += guidance.json("person", schema=Person, max_tokens=200, temperature=0)
@@ -423,7 +423,7 @@ def test_guidance_holds_a_grammar_and_reads_its_captures(
     guided: Callable[[str], Any], kind: str
 ) -> None:
     guidance = pytest.importorskip("guidance")
-    model = asked(guided(kind), "A date?")
+    model = ask_model(guided(kind), "A date?")
     date = guidance.gen("year", regex="[0-9]{4}") + "-" + guidance.gen("month", regex="0[1-9]")
     with guidance.assistant():
         model += date
@@ -435,7 +435,7 @@ def test_guidance_holds_a_grammar_and_reads_its_captures(
 
 
 @pytest.fixture
-def told_server(runtime: Runtime) -> Iterator[str]:
+def tokenizer_server(runtime: Runtime) -> Iterator[str]:
     """A server that tells of its tokenizer, as `forkroot serve` does."""
     settings = Settings(tokenizer_info=tokenizer_info(model_folder("tiny")))
     with serving(runtime, settings) as url:
@@ -482,10 +482,10 @@ def evaluate(url: str, folder: Path, kind: str, **fields: Any) -> dict[str, Any]
 
 
 def test_lm_eval_scores_choices_as_the_backend_does(
-    told_server: str, runtime: Runtime, key: str, tmp_path: Path
+    tokenizer_server: str, runtime: Runtime, key: str, tmp_path: Path
 ) -> None:
     found = evaluate(
-        told_server,
+        tokenizer_server,
         tmp_path,
         "multiple_choice",
         doc_to_choice="{{choices}}",
@@ -497,13 +497,13 @@ def test_lm_eval_scores_choices_as_the_backend_does(
         ids = tuple(runtime.texts.encode(str(row["q"])))
         call = Call((Tokens(ids),), options=tuple(row["choices"]))
         scores = runtime.backend.submit(call).result().scores
-        told = [float(response[0]) for response in sample["filtered_resps"]]
-        assert told == pytest.approx([sum(score.logprobs) for score in scores], abs=1e-3)
+        reply_body = [float(response[0]) for response in sample["filtered_resps"]]
+        assert reply_body == pytest.approx([sum(score.logprobs) for score in scores], abs=1e-3)
 
 
-def test_lm_eval_generates(told_server: str, key: str, tmp_path: Path) -> None:
+def test_lm_eval_generates(tokenizer_server: str, key: str, tmp_path: Path) -> None:
     found = evaluate(
-        told_server,
+        tokenizer_server,
         tmp_path,
         "generate_until",
         doc_to_target="{{choices[gold]}}",
@@ -529,7 +529,7 @@ def test_openai_agents_run(server: str, key: str, kind: str) -> None:
             settings = agents.ModelSettings(temperature=0, max_tokens=200)
             plain = agents.Agent("plain", model=model, model_settings=settings)
             typed = plain.clone(output_type=Person)
-            said = await agents.Runner.run(plain, ASKED)
+            said = await agents.Runner.run(plain, QUESTION)
             found = await agents.Runner.run(typed, BOB)
             return said.final_output, found.final_output
 
@@ -541,5 +541,5 @@ def test_openai_agents_run(server: str, key: str, kind: str) -> None:
 def test_smolagents_asks_with_content_in_parts(server: str, key: str) -> None:
     smolagents = pytest.importorskip("smolagents")
     model = smolagents.OpenAIServerModel("tiny", api_base=f"{server}/v1", api_key=key)
-    message = {"role": "user", "content": [{"type": "text", "text": ASKED}]}
+    message = {"role": "user", "content": [{"type": "text", "text": QUESTION}]}
     assert model([message], temperature=0, max_tokens=50).content

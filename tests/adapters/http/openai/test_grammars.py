@@ -109,10 +109,10 @@ def test_a_schema_beside_tools_has_its_separators_too(
         "response_format": {"type": "json_schema", "json_schema": {"schema": {"const": [1, 2]}}},
         "json_separators": separators,
     }
-    asked = toolbox_of(ChatRequest.model_validate(body), ToolFormat(), Limits()).asked
-    assert asked is not None and isinstance(asked.constraint, Grammar)
+    requested = toolbox_of(ChatRequest.model_validate(body), ToolFormat(), Limits()).requested
+    assert requested is not None and isinstance(requested.constraint, Grammar)
     library = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))
-    matcher = library.compile(read_lark(asked.constraint.source).source, "grammar")[1]
+    matcher = library.compile(read_lark(requested.constraint.source).source, "grammar")[1]
     assert matcher.validate_tokens([*taken, END]) == len(taken) + 1
     assert matcher.validate_tokens([*refused, END]) < len(refused)
 

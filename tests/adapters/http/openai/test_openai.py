@@ -50,12 +50,12 @@ def test_every_name_of_the_model_is_listed_and_served(client: openai.OpenAI) -> 
 def test_a_chat_is_answered_as_the_backend_answers_it(
     client: openai.OpenAI, runtime: Runtime
 ) -> None:
-    told = chat(client)
+    response = chat(client)
     prompt = Chat((Message("user", (Text("What is the capital of France?"),)),))
     call = Call(prompt, Sampling(max_tokens=None, temperature=0))
-    assert told.choices[0].message.content == runtime.backend.submit(call).result().text
-    assert told.choices[0].message.role == "assistant"
-    assert told.choices[0].finish_reason == "stop"
+    assert response.choices[0].message.content == runtime.backend.submit(call).result().text
+    assert response.choices[0].message.role == "assistant"
+    assert response.choices[0].finish_reason == "stop"
 
 
 def test_usage_tells_what_was_cached(client: openai.OpenAI) -> None:
@@ -85,12 +85,12 @@ def test_continuous_usage_counts_up(client: openai.OpenAI) -> None:
 
 
 def test_several_answers_come_with_their_index(client: openai.OpenAI) -> None:
-    told = chat(client, n=3)
-    assert [choice.index for choice in told.choices] == [0, 1, 2]
+    response = chat(client, n=3)
+    assert [choice.index for choice in response.choices] == [0, 1, 2]
     texts = dict.fromkeys(range(3), "")
     for event in chat(client, n=3, stream=True):
         texts[event.choices[0].index] += event.choices[0].delta.content or ""
-    assert [*texts.values()] == [choice.message.content for choice in told.choices]
+    assert [*texts.values()] == [choice.message.content for choice in response.choices]
 
 
 def test_the_same_seed_draws_the_same_answer(client: openai.OpenAI) -> None:
@@ -101,14 +101,14 @@ def test_the_same_seed_draws_the_same_answer(client: openai.OpenAI) -> None:
 
 
 def test_a_pydantic_model_is_parsed(client: openai.OpenAI) -> None:
-    told = client.chat.completions.parse(
+    response = client.chat.completions.parse(
         model="tiny",
         messages=[{"role": "user", "content": "Bob is 3 years old."}],
         response_format=Person,
         temperature=0,
         max_tokens=100,
     )
-    assert isinstance(told.choices[0].message.parsed, Person)
+    assert isinstance(response.choices[0].message.parsed, Person)
 
 
 @pytest.mark.parametrize(
@@ -144,15 +144,15 @@ def test_more_than_one_constraint_is_refused_by_name(client: openai.OpenAI) -> N
 
 
 def test_stops_end_the_answer(client: openai.OpenAI) -> None:
-    told = complete(client, stop=["."], max_tokens=10)
-    assert told.choices[0].text == " Paris"
-    assert told.choices[0].finish_reason == "stop"
+    response = complete(client, stop=["."], max_tokens=10)
+    assert response.choices[0].text == " Paris"
+    assert response.choices[0].finish_reason == "stop"
 
 
 def test_a_bias_with_text_keys_forbids_a_token(client: openai.OpenAI, runtime: Runtime) -> None:
     (paris,) = runtime.texts.encode(" Paris")
-    told = complete(client, logit_bias={str(paris): -100})
-    assert not told.choices[0].text.startswith(" Paris")
+    response = complete(client, logit_bias={str(paris): -100})
+    assert not response.choices[0].text.startswith(" Paris")
 
 
 def test_chat_logprobs_spell_the_answer(client: openai.OpenAI) -> None:
@@ -180,19 +180,19 @@ def test_prompts_are_texts_or_ids_or_lists_of_either(
 ) -> None:
     ids = runtime.texts.encode_prompt((Text(PROMPT),))
     prompts = {"texts": [PROMPT] * 2, "ids": [ids] * 2, "one text": PROMPT, "one list of ids": ids}
-    told = complete(client, prompts[kind], n=2)
+    response = complete(client, prompts[kind], n=2)
     count = 4 if kind in ("texts", "ids") else 2
-    assert [choice.index for choice in told.choices] == list(range(count))
-    assert {choice.text for choice in told.choices} == {" Paris. I"}
-    assert told.usage.prompt_tokens == 6 * count // 2
+    assert [choice.index for choice in response.choices] == list(range(count))
+    assert {choice.text for choice in response.choices} == {" Paris. I"}
+    assert response.usage.prompt_tokens == 6 * count // 2
 
 
 def test_echo_repeats_the_prompt_and_scores_it(client: openai.OpenAI, runtime: Runtime) -> None:
     ids = runtime.texts.encode_prompt((Text(PROMPT),))
-    told = complete(client, ids, echo=True, logprobs=1, max_tokens=1).choices[0]
+    response = complete(client, ids, echo=True, logprobs=1, max_tokens=1).choices[0]
     scored = runtime.backend.submit(Call((), options=(PROMPT,))).result().scores[0]
-    logprobs = told.logprobs
-    assert told.text == f"{PROMPT} Paris"
+    logprobs = response.logprobs
+    assert response.text == f"{PROMPT} Paris"
     assert len(logprobs.tokens) == len(ids) + 1
     assert logprobs.token_logprobs[0] is None and logprobs.top_logprobs[0] is None
     assert logprobs.token_logprobs[1:-1] == pytest.approx(scored.logprobs, abs=1e-3)
@@ -203,10 +203,10 @@ def test_echo_repeats_the_prompt_and_scores_it(client: openai.OpenAI, runtime: R
 
 
 def test_a_prompt_is_scored_alone(client: openai.OpenAI) -> None:
-    told = complete(client, echo=True, logprobs=0, max_tokens=0)
-    assert told.choices[0].text == PROMPT
-    assert len(told.choices[0].logprobs.tokens) == 6
-    assert told.usage.completion_tokens == 0
+    response = complete(client, echo=True, logprobs=0, max_tokens=0)
+    assert response.choices[0].text == PROMPT
+    assert len(response.choices[0].logprobs.tokens) == 6
+    assert response.usage.completion_tokens == 0
 
 
 def test_a_streamed_echo_comes_first(client: openai.OpenAI) -> None:
@@ -222,15 +222,15 @@ def test_a_rare_token_of_a_prompt_has_a_finite_score(
     client: openai.OpenAI, runtime: Runtime
 ) -> None:
     ids = [*runtime.texts.encode_prompt((Text(PROMPT),)), 0, 3, 0]
-    told = complete(client, ids, echo=True, logprobs=1, max_tokens=0).choices[0]
-    assert all(math.isfinite(logprob) for logprob in told.logprobs.token_logprobs[1:])
+    response = complete(client, ids, echo=True, logprobs=1, max_tokens=0).choices[0]
+    assert all(math.isfinite(logprob) for logprob in response.logprobs.token_logprobs[1:])
 
 
 def test_nulls_and_unknown_fields_change_nothing(client: openai.OpenAI) -> None:
     names = ("top_p", "n", "stop", "tools", "tool_choice", "response_format", "logit_bias", "seed")
     nulls = dict.fromkeys((*names, "regex", "forkroot", "stream_options", "max_tokens", "priority"))
-    told = chat(client, extra_body={**nulls, "no_such_field": {"a": 1}})
-    assert told.choices[0].message.content == chat(client).choices[0].message.content
+    response = chat(client, extra_body={**nulls, "no_such_field": {"a": 1}})
+    assert response.choices[0].message.content == chat(client).choices[0].message.content
 
 
 def test_content_may_be_parts_of_text_and_developers_are_the_system(
@@ -242,15 +242,15 @@ def test_content_may_be_parts_of_text_and_developers_are_the_system(
     ]
     plain = [{"role": "system", "content": "Be brief."}, *CAPITAL]
     cut = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}]
-    told, asked = chat(client, cut), chat(client, plain)
-    assert told.usage.prompt_tokens == asked.usage.prompt_tokens
-    assert told.choices[0].message.content == asked.choices[0].message.content
+    response, asked = chat(client, cut), chat(client, plain)
+    assert response.usage.prompt_tokens == asked.usage.prompt_tokens
+    assert response.choices[0].message.content == asked.choices[0].message.content
 
 
 def test_a_last_message_can_be_continued(client: openai.OpenAI) -> None:
     begun = [*CAPITAL, {"role": "assistant", "content": "P"}]
-    told = chat(client, begun, extra_body={"continue_final_message": True})
-    assert told.choices[0].message.content == "aris"
+    response = chat(client, begun, extra_body={"continue_final_message": True})
+    assert response.choices[0].message.content == "aris"
 
 
 @pytest.mark.parametrize(
@@ -310,23 +310,25 @@ def test_the_asynchronous_client_is_served_many_times_at_once(server: str) -> No
                 client.chat.completions.create(model="tiny", messages=CAPITAL, temperature=0)
                 for _ in range(12)
             ]
-            return [told.choices[0].message.content for told in await asyncio.gather(*asked)]
+            return [
+                response.choices[0].message.content for response in await asyncio.gather(*asked)
+            ]
 
     assert set(asyncio.run(ask())) == {"Paris"}
 
 
 def test_tokens_go_there_and_back(client: openai.OpenAI, runtime: Runtime, server: str) -> None:
     with openai.OpenAI(base_url=server, api_key="any") as plain:
-        told = plain.post("/tokenize", body={"prompt": "Hello, you"}, cast_to=dict[str, Any])
-        assert told["tokens"] == runtime.texts.encode_prompt((Text("Hello, you"),))
-        assert (told["count"], told["max_model_len"]) == (len(told["tokens"]), 2048)
+        response = plain.post("/tokenize", body={"prompt": "Hello, you"}, cast_to=dict[str, Any])
+        assert response["tokens"] == runtime.texts.encode_prompt((Text("Hello, you"),))
+        assert (response["count"], response["max_model_len"]) == (len(response["tokens"]), 2048)
         bare = {"prompt": "Hello, you", "add_special_tokens": False}
         ids = plain.post("/tokenize", body=bare, cast_to=dict[str, Any])["tokens"]
         assert ids == runtime.texts.encode("Hello, you")
         back = plain.post("/detokenize", body={"tokens": ids}, cast_to=dict[str, Any])
         assert back == {"prompt": "Hello, you"}
-        told = plain.post("/tokenize", body={"messages": CAPITAL}, cast_to=dict[str, Any])
-        assert told["count"] == 16
+        response = plain.post("/tokenize", body={"messages": CAPITAL}, cast_to=dict[str, Any])
+        assert response["count"] == 16
 
 
 def test_a_salt_keeps_its_cache_apart(client: openai.OpenAI) -> None:
@@ -341,5 +343,5 @@ def test_a_hint_changes_no_answer(client: openai.OpenAI) -> None:
     hint = {"version": 1, "root": "capital", "prefix_end": 1, "branches": 2, "later": True}
     plain = chat(client).choices[0].message.content
     for _ in range(2):  # the second branch releases the root
-        told = chat(client, extra_body={"forkroot": hint})
-        assert told.choices[0].message.content == plain
+        response = chat(client, extra_body={"forkroot": hint})
+        assert response.choices[0].message.content == plain

@@ -43,57 +43,57 @@ def ask(client: openai.OpenAI, **fields: Any) -> Any:
 
 
 def test_a_text_is_answered(client: openai.OpenAI) -> None:
-    told = ask(client)
-    assert (told.status, told.output_text, told.error) == ("completed", "Paris", None)
-    assert (told.usage.input_tokens, told.usage.output_tokens) == (16, 3)
-    assert told.usage.input_tokens_details.cached_tokens <= 15
+    answer = ask(client)
+    assert (answer.status, answer.output_text, answer.error) == ("completed", "Paris", None)
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == (16, 3)
+    assert answer.usage.input_tokens_details.cached_tokens <= 15
     again = ask(client)
-    assert again.id != told.id
+    assert again.id != answer.id
     assert again.usage.input_tokens_details.cached_tokens == 15
 
 
 def test_instructions_and_messages_are_those_of_a_chat(client: openai.OpenAI) -> None:
     parts = [{"type": "input_text", "text": CAPITAL}]
-    told = ask(client, instructions="Be brief.", input=[{"role": "user", "content": parts}])
+    answer = ask(client, instructions="Be brief.", input=[{"role": "user", "content": parts}])
     messages: Any = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": CAPITAL},
     ]
     chat = client.chat.completions.create(model="tiny", messages=messages, temperature=0)
-    assert told.output_text == chat.choices[0].message.content
+    assert answer.output_text == chat.choices[0].message.content
     assert chat.usage is not None
-    assert told.usage.input_tokens == chat.usage.prompt_tokens
+    assert answer.usage.input_tokens == chat.usage.prompt_tokens
 
 
 def test_an_answer_that_is_cut_says_so(client: openai.OpenAI) -> None:
-    told = ask(client, max_output_tokens=1)
-    assert told.status == "incomplete"
-    assert told.incomplete_details.reason == "max_output_tokens"
-    assert told.output[0].status == "incomplete"
+    answer = ask(client, max_output_tokens=1)
+    assert answer.status == "incomplete"
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.output[0].status == "incomplete"
 
 
 def test_a_pydantic_model_is_parsed(client: openai.OpenAI) -> None:
-    told = client.responses.parse(
+    answer = client.responses.parse(
         model="tiny", input=CAPITAL, text_format=City, temperature=0, max_output_tokens=100
     )
-    assert isinstance(told.output_parsed, City)
+    assert isinstance(answer.output_parsed, City)
 
 
 @pytest.mark.parametrize(
     ("extra", "start"),
     [({}, '{"capital": "Paris"}'), ({"json_separators": [",", ":"]}, '{"capital":"')],
 )
-def test_the_blanks_of_a_structured_answer_are_those_asked_for(
+def test_the_blanks_of_a_structured_answer_are_those_requested(
     client: openai.OpenAI, extra: dict[str, Any], start: str
 ) -> None:
     class Capital(pydantic.BaseModel):
         capital: str
 
-    told = client.responses.parse(
+    answer = client.responses.parse(
         model="tiny", input=CAPITAL, temperature=0, text_format=Capital, extra_body=extra
     )
-    assert told.output_text.startswith(start)
-    assert told.output_parsed == Capital.model_validate_json(told.output_text)
+    assert answer.output_text.startswith(start)
+    assert answer.output_parsed == Capital.model_validate_json(answer.output_text)
 
 
 def test_a_stream_tells_the_same_as_the_whole_answer(client: openai.OpenAI) -> None:
@@ -121,8 +121,8 @@ def test_a_stream_tells_the_same_as_the_whole_answer(client: openai.OpenAI) -> N
 def test_calls_are_items_and_valid(client: openai.OpenAI, choice: Any) -> None:
     for seed in range(3):
         body = {"seed": seed}
-        told = ask(client, tools=[TOOL], tool_choice=choice, temperature=1.2, extra_body=body)
-        calls = [item for item in told.output if item.type == "function_call"]
+        answer = ask(client, tools=[TOOL], tool_choice=choice, temperature=1.2, extra_body=body)
+        calls = [item for item in answer.output if item.type == "function_call"]
         assert calls or choice == "auto"
         for call in calls:
             assert call.name == "lookup"
@@ -143,8 +143,8 @@ def test_an_answer_has_as_many_tokens_as_a_load_generator_asks_for(
 ) -> None:
     """As guidellm and vLLM's load generator send ignore_eos."""
     body = {"ignore_eos": True, "stop": None}
-    told = ask(client, max_output_tokens=40, stream=is_streamed, extra_body=body)
-    whole = list(told)[-1].response if is_streamed else told
+    answer = ask(client, max_output_tokens=40, stream=is_streamed, extra_body=body)
+    whole = list(answer)[-1].response if is_streamed else answer
     assert whole.usage.output_tokens == 40
     assert whole.status == "incomplete"
 

@@ -33,8 +33,8 @@ class Breaking(ScriptedBackend):
 
 
 class _Broken(Mailbox):
-    async def batches(self, *told: Any) -> AsyncIterator[Sequence[Chunk]]:
-        async for chunks in super().batches(*told):
+    async def batches(self, *response: Any) -> AsyncIterator[Sequence[Chunk]]:
+        async for chunks in super().batches(*response):
             yield chunks
             self.fail(EngineDied("gone"))
 
@@ -63,9 +63,9 @@ def test_an_error_in_a_stream_is_its_end_and_is_raised_by_openais_client(
     url: str, client: openai.OpenAI, route: str, fields: dict[str, Any]
 ) -> None:
     body = {"model": "tiny", "stream": True, **fields}
-    told = httpx.post(f"{url}/v1/{route}", json=body).text
-    assert "[DONE]" not in told
-    assert '"code":"engine_dead"' in told.strip().split("\n\n")[-1]
+    response = httpx.post(f"{url}/v1/{route}", json=body).text
+    assert "[DONE]" not in response
+    assert '"code":"engine_dead"' in response.strip().split("\n\n")[-1]
     create = {
         "chat/completions": client.chat.completions.create,
         "completions": client.completions.create,
@@ -79,10 +79,10 @@ def test_an_error_in_a_stream_is_its_end_and_is_raised_by_openais_client(
 
 def test_the_error_of_a_response_is_an_event_with_a_number(url: str) -> None:
     body = {"model": "tiny", "stream": True, "input": "Hello"}
-    told = httpx.post(f"{url}/v1/responses", json=body).text
-    name, data = told.strip().split("\n\n")[-1].split("\n")
+    response = httpx.post(f"{url}/v1/responses", json=body).text
+    name, data = response.strip().split("\n\n")[-1].split("\n")
     assert name == "event: error"
-    numbers = told.split('"sequence_number":')[1:]
+    numbers = response.split('"sequence_number":')[1:]
     assert data.startswith('data: {"type":"error","code":"engine_dead","message":')
     assert int(numbers[-1].rstrip("}\n")) == len(numbers) - 1
 

@@ -11,7 +11,7 @@ import jsonschema
 import openai
 import pytest
 
-from forkroot.adapters.common.toolreader import Argued, Begun, Said, ToolReader
+from forkroot.adapters.common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader
 from forkroot.adapters.common.tools import Invocation, ToolFormat
 from forkroot.adapters.http.openai.messages import chat_of
 from forkroot.adapters.http.openai.toolformat import format_of, specs_of
@@ -43,7 +43,7 @@ TOOLS = [
     {"type": "function", "function": {"name": "add", "parameters": ADD}},
     {"type": "function", "function": {"name": "now"}},
 ]
-ASKED = [{"role": "user", "content": "Look up glacier."}]
+MESSAGES = [{"role": "user", "content": "Look up glacier."}]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def client(server: str) -> Iterator[openai.OpenAI]:
 
 
 def chat(client: openai.OpenAI, **fields: Any) -> Any:
-    settings = {"model": "tiny", "messages": ASKED, "temperature": 0, "max_tokens": 300}
+    settings = {"model": "tiny", "messages": MESSAGES, "temperature": 0, "max_tokens": 300}
     return client.chat.completions.create(**{**settings, "tools": TOOLS, **fields})
 
 
@@ -77,8 +77,8 @@ def test_the_model_may_call_by_itself(client: openai.OpenAI) -> None:
 
 def test_required_calls_are_valid_at_any_temperature(client: openai.OpenAI) -> None:
     for seed in range(6):
-        told = chat(client, tool_choice="required", temperature=2, seed=seed, n=3)
-        for choice in told.choices:
+        response = chat(client, tool_choice="required", temperature=2, seed=seed, n=3)
+        for choice in response.choices:
             assert choice.finish_reason == "tool_calls"
             assert 1 <= len(choice.message.tool_calls) <= 16
             for call in choice.message.tool_calls:
@@ -100,20 +100,20 @@ def test_a_forced_call_needs_no_answer_by_the_schema_beside_it(
     """As openai-agents sends them for an agent with tools and an output type."""
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     form = {"name": "final_output", "strict": True, "schema": schema}
-    told = chat(
+    response = chat(
         client, tool_choice=choice, response_format={"type": "json_schema", "json_schema": form}
     )
-    assert told.choices[0].finish_reason == "tool_calls"
-    for call in told.choices[0].message.tool_calls:
+    assert response.choices[0].finish_reason == "tool_calls"
+    for call in response.choices[0].message.tool_calls:
         check(call)
 
 
 def test_calls_can_be_kept_to_one(client: openai.OpenAI) -> None:
     for seed in range(4):
-        told = chat(
+        response = chat(
             client, tool_choice="required", parallel_tool_calls=False, temperature=2, seed=seed
         )
-        assert len(told.choices[0].message.tool_calls) == 1
+        assert len(response.choices[0].message.tool_calls) == 1
 
 
 @pytest.mark.parametrize("choice", ["auto", "required", named("add")])
@@ -132,8 +132,8 @@ def test_streamed_calls_are_those_of_the_whole_answer(client: openai.OpenAI, cho
             calls[piece.index]["arguments"] += piece.function.arguments
     assert text == (whole.message.content or "")
     assert ending == whole.finish_reason
-    told = [it.function.model_dump() for it in whole.message.tool_calls or []]
-    assert calls == told
+    response = [it.function.model_dump() for it in whole.message.tool_calls or []]
+    assert calls == response
     assert len(set(ids)) == len(calls)
 
 
@@ -148,8 +148,8 @@ def test_strict_tools_are_held_to_their_schema_also_where_the_model_is_free(
     strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]  # type: ignore[dict-item]
     num_calls = 0
     for seed in range(6):
-        told = chat(client, tools=strict, temperature=1, seed=seed)
-        for call in told.choices[0].message.tool_calls or []:
+        response = chat(client, tools=strict, temperature=1, seed=seed)
+        for call in response.choices[0].message.tool_calls or []:
             check(call)
             num_calls += 1
     assert num_calls
@@ -184,8 +184,8 @@ def test_an_earlier_call_and_its_result_are_written_as_the_template_writes_them(
 def test_the_model_goes_on_after_a_result(client: openai.OpenAI) -> None:
     first = chat(client).choices[0].message
     result = {"role": "tool", "tool_call_id": first.tool_calls[0].id, "content": '{"result": "a"}'}
-    told = chat(client, messages=[*ASKED, first.model_dump(exclude_none=True), result])
-    assert told.choices[0].finish_reason in ("stop", "tool_calls", "length")
+    response = chat(client, messages=[*MESSAGES, first.model_dump(exclude_none=True), result])
+    assert response.choices[0].finish_reason in ("stop", "tool_calls", "length")
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_what_is_wrong_with_tools_is_named(
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("is_strict", [False, True])
 @pytest.mark.parametrize("choice", ["auto", "required", named("faulty")])
-def test_a_fault_in_a_tools_schema_is_told_with_its_place_and_the_tool(
+def test_a_fault_in_a_tools_schema_is_reported_with_its_place_and_the_tool(
     client: openai.OpenAI, choice: Any, is_strict: bool, is_streamed: bool
 ) -> None:
     schema = {"type": "object", "properties": {"a": {"type": "strng"}}}
@@ -225,7 +225,7 @@ def test_a_fault_in_a_tools_schema_is_told_with_its_place_and_the_tool(
     assert "(of the tool 'faulty')" in caught.value.message
 
 
-def test_a_fault_in_an_answers_schema_is_told_with_its_place(client: openai.OpenAI) -> None:
+def test_a_fault_in_an_answers_schema_is_reported_with_its_place(client: openai.OpenAI) -> None:
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "strng"}}}
     for fields in ({"tools": []}, {"tools": TOOLS[:1]}):
         with pytest.raises(openai.BadRequestError) as caught:
@@ -243,10 +243,15 @@ def test_calls_that_are_written_are_read_however_they_are_cut() -> None:
             it for place in range(0, len(text), size) for it in reader.push(text[place:][:size])
         ]
         pieces += reader.push("", is_last=True)
-        assert "".join(it.text for it in pieces if isinstance(it, Said)) == "So:"
-        assert [it for it in pieces if isinstance(it, Begun)] == [Begun(0, "add"), Begun(1, "now")]
+        assert "".join(it.text for it in pieces if isinstance(it, TextPiece)) == "So:"
+        assert [it for it in pieces if isinstance(it, CallStart)] == [
+            CallStart(0, "add"),
+            CallStart(1, "now"),
+        ]
         for number, call in enumerate(calls):
-            parts = [it.text for it in pieces if isinstance(it, Argued) and it.number == number]
+            parts = [
+                it.text for it in pieces if isinstance(it, ArgumentsPiece) and it.number == number
+            ]
             assert "".join(parts) == call.arguments
 
 
@@ -261,18 +266,18 @@ def test_calls_that_are_written_are_read_however_they_are_cut() -> None:
         "  \n",
     ],
 )
-def test_what_is_no_call_is_text(text: str) -> None:
+def test_what_is_not_a_call_is_text(text: str) -> None:
     reader = ToolReader({"add"})
     pieces = [piece for char in text for piece in reader.push(char)]
     pieces += reader.push("", is_last=True)
-    assert "".join(it.text for it in pieces if isinstance(it, Said)) == text
+    assert "".join(it.text for it in pieces if isinstance(it, TextPiece)) == text
     assert reader.num_calls == 0
 
 
 def test_a_call_in_another_order_is_read_as_a_whole() -> None:
     reader = ToolReader({"add"})
     pieces = reader.push('<tool_call>{"arguments": {"a": 1}, "name": "add"}</tool_call>', True)
-    assert pieces == [Begun(0, "add"), Argued(0, '{"a": 1}')]
+    assert pieces == [CallStart(0, "add"), ArgumentsPiece(0, '{"a": 1}')]
 
 
 @pytest.mark.parametrize("gap", ["", "\n", " "])
@@ -286,9 +291,9 @@ def test_the_grammar_of_every_format_writes_what_is_read(runtime: Runtime, gap: 
         reader, calls = ToolReader(SCHEMAS), list[Invocation]()
         for piece in reader.push(text, is_last=True):
             match piece:
-                case Begun(name=name):
+                case CallStart(name=name):
                     calls.append(Invocation(name, ""))
-                case Argued(text=arguments):
+                case ArgumentsPiece(text=arguments):
                     calls[-1] = Invocation(calls[-1].name, calls[-1].arguments + arguments)
         assert calls
         assert text == ToolFormat(gap).write(calls)
@@ -318,17 +323,17 @@ def test_the_format_is_found_in_what_the_template_says(shown: str, gap: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "response"),
     [
         ({}, "tools[0].type is missing; "),
         ({"type": "functon"}, "invalid tools[0].type='functon': "),
     ],
 )
-def test_a_tool_without_its_type_is_told_the_one_that_there_is(
-    server: str, given: dict[str, str], told: str
+def test_a_tool_without_its_type_gets_the_expected_one(
+    server: str, given: dict[str, str], response: str
 ) -> None:
     tool = {**given, "function": {"name": "square"}}
     body = {"messages": [{"role": "user", "content": "Square 12."}], "tools": [tool]}
     answer = httpx.post(f"{server}/v1/chat/completions", json=body)
     assert answer.status_code == 400
-    assert answer.json()["error"]["message"] == f"{told}expected 'function'"
+    assert answer.json()["error"]["message"] == f"{response}expected 'function'"

@@ -44,7 +44,7 @@ def test_of_tokens_that_no_text_is_cut_into(backend: Any, seed: int) -> None:
     assert [one.logprob for one in found] == pytest.approx(expected, abs=2e-3)
 
 
-def test_rivals_are_told_best_first(backend: Any) -> None:
+def test_top_logprobs_are_listed_best_first(backend: Any) -> None:
     ids = list(backend.tokenizer.encode_prompt((Text("The capital of France is Paris"),)))
     for one in scored(backend, ids, 1, num_top=3):
         logprobs = [logprob for _, logprob in one.top]
@@ -66,10 +66,10 @@ def test_echo_takes_one_call_a_prompt_and_tells_each_ones_own(
     if stream:
         choices = streamed(server, body)
     else:
-        told = httpx.post(f"{server}/v1/completions", json={**body, "temperature": 0}).json()
-        choices = {choice["index"]: choice for choice in told["choices"]}
+        response = httpx.post(f"{server}/v1/completions", json={**body, "temperature": 0}).json()
+        choices = {choice["index"]: choice for choice in response["choices"]}
         assert backend.info().counters["calls"] - before == len(prompts)
-        assert told["usage"]["prompt_tokens"] == sum(map(len, prompts))
+        assert response["usage"]["prompt_tokens"] == sum(map(len, prompts))
     for index, ids in enumerate(prompts):
         logprobs = choices[index]["logprobs"]
         assert choices[index]["text"].startswith(texts[index])
@@ -77,8 +77,8 @@ def test_echo_takes_one_call_a_prompt_and_tells_each_ones_own(
         assert logprobs["token_logprobs"][0] is logprobs["top_logprobs"][0] is None
         expected = model_logprobs(backend, ids, 1)
         assert logprobs["token_logprobs"][1 : len(ids)] == pytest.approx(expected, abs=2e-3)
-        rivals = zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True)
-        assert all(token in top and len(top) in (1, 2) for token, top in rivals)
+        pairs = zip(logprobs["tokens"][1:], logprobs["top_logprobs"][1:], strict=True)
+        assert all(token in top and len(top) in (1, 2) for token, top in pairs)
 
 
 def streamed(server: str, body: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -88,10 +88,10 @@ def streamed(server: str, body: dict[str, Any]) -> dict[int, dict[str, Any]]:
     with openai.OpenAI(base_url=f"{server}/v1", api_key="any") as client:
         for event in client.completions.create(model="tiny", temperature=0, stream=True, **body):
             for choice in event.choices:
-                told = found.setdefault(choice.index, {"text": "", "logprobs": {}})
-                told["text"] += choice.text
+                response = found.setdefault(choice.index, {"text": "", "logprobs": {}})
+                response["text"] += choice.text
                 for key, value in (choice.logprobs.model_dump() if choice.logprobs else {}).items():
-                    told["logprobs"].setdefault(key, []).extend(value)
+                    response["logprobs"].setdefault(key, []).extend(value)
     return found
 
 
@@ -125,9 +125,9 @@ def test_options_behind_a_prefix_compute_it_once(
 
     def post() -> tuple[Any, int]:
         before = backend.info().counters["computed_tokens"]
-        told = httpx.post(f"{server}{route}", json={**body, field: prompts}, timeout=60)
-        assert told.status_code == 200, told.text
-        return values(told.json()), backend.info().counters["computed_tokens"] - before
+        response = httpx.post(f"{server}{route}", json={**body, field: prompts}, timeout=60)
+        assert response.status_code == 200, response.text
+        return values(response.json()), backend.info().counters["computed_tokens"] - before
 
     found, num_computed = post()
     assert num_computed <= 60 + 5 + 6 + 7 + 8 + 3  # the last shared token once for each later one

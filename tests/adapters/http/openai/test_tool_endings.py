@@ -41,10 +41,10 @@ def url() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize(("text", "reason", "told"), ENDS)
-def test_calls_that_are_whole_can_be_answered(text: str, reason: Any, told: str) -> None:
+@pytest.mark.parametrize(("text", "reason", "reply_body"), ENDS)
+def test_calls_that_are_whole_can_be_answered(text: str, reason: Any, reply_body: str) -> None:
     output = Output(text, finish_reason=reason)
-    assert is_calling(output, text.count('"name"')) is (told == "tool_calls")
+    assert is_calling(output, text.count('"name"')) is (reply_body == "tool_calls")
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -55,9 +55,9 @@ def test_a_chat_ends_for_calls_where_these_are_whole(
     tools = [{"type": "function", "function": {"name": "f"}}]
     body: dict[str, Any] = {"messages": [{"role": "user", "content": f"Number {place}"}]}
     body |= {"tools": tools, "stream": is_streamed}
-    told = httpx.post(f"{url}/v1/chat/completions", json=body)
-    events = [line[6:] for line in told.text.splitlines() if line.startswith("data: {")]
-    last = json.loads(events[-1] if is_streamed else told.text)
+    reply_body = httpx.post(f"{url}/v1/chat/completions", json=body)
+    events = [line[6:] for line in reply_body.text.splitlines() if line.startswith("data: {")]
+    last = json.loads(events[-1] if is_streamed else reply_body.text)
     assert last["choices"][0]["finish_reason"] == ENDS[place][2]
 
 
@@ -67,8 +67,8 @@ def test_a_response_is_complete_where_its_calls_are_whole(
     url: str, place: int, is_streamed: bool
 ) -> None:
     body = {"input": f"Number {place}", "tools": [{"type": "function", "name": "f"}]}
-    told = httpx.post(f"{url}/v1/responses", json={**body, "stream": is_streamed})
-    events = [line[6:] for line in told.text.splitlines() if line.startswith("data: {")]
-    last = json.loads(events[-1])["response"] if is_streamed else told.json()
+    reply_body = httpx.post(f"{url}/v1/responses", json={**body, "stream": is_streamed})
+    events = [line[6:] for line in reply_body.text.splitlines() if line.startswith("data: {")]
+    last = json.loads(events[-1])["response"] if is_streamed else reply_body.json()
     is_whole = ENDS[place][2] in ("stop", "tool_calls")
     assert last["status"] == ("completed" if is_whole else "incomplete")

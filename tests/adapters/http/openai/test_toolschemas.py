@@ -42,7 +42,7 @@ def check(schema: Any) -> None:
         ({"not": {"$ref": 5}}, "/not/$ref", "a text"),
     ],
 )
-def test_what_is_no_schema_is_refused_with_its_place_value_and_tool(
+def test_what_is_not_a_schema_is_refused_with_its_place_value_and_tool(
     part: dict[str, Any], place: str, allowed: str
 ) -> None:
     with pytest.raises(InvalidCall) as caught:

@@ -43,13 +43,13 @@ def url() -> Iterator[str]:
         ),
     ],
 )
-def test_a_misspelled_field_is_refused_with_the_one_that_was_meant(
+def test_a_misspelled_field_is_refused_with_a_suggestion(
     url: str, route: str, body: dict[str, object], name: str, meant: str
 ) -> None:
     response = httpx.post(f"{url}/v1/{route}", json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (400, "unknown_parameter", name)
-    assert error["message"] == f"{name} is no field of /v1/{route}; did you mean {meant}?"
+    assert error["message"] == f"{name} is not a field of /v1/{route}; did you mean {meant}?"
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_strict_format_reaches_the_constraint_as_such() -> None:
     assert asked is not None and asked.constraint == JsonSchema(SCHEMA, SPACED, strict=True)
 
 
-def test_an_unknown_field_is_told_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unknown_field_is_reported_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
     unknown = Unknown("/v1/x", ["model", "prompt"])
     with caplog.at_level(logging.WARNING, "forkroot.http"):
         for body in ({"user": 1}, {"user": 2, "model": 3}, {"beam\n": 1}, [1]):
             unknown.ignored(body)
-    told = "/v1/x ignores the field {!r}, which it does not know (told once)"
-    assert caplog.messages == [told.format("user"), told.format("beam\n")]
+    wanted_text = "/v1/x ignores the field {!r}, which it does not know (logged once)"
+    assert caplog.messages == [wanted_text.format("user"), wanted_text.format("beam\n")]
 
 
 @pytest.mark.parametrize(

@@ -54,17 +54,17 @@ def ask(url: str, key: str | None = None, **fields: Any) -> httpx.Response:
 @pytest.mark.parametrize("key", [None, "three", "on", "onee", "ONE", "é"])
 def test_a_request_without_a_known_key_is_refused(keyed: str, key: str | None) -> None:
     headers = {} if key is None else {"Authorization": f"Bearer {key}".encode()}
-    told = httpx.post(f"{keyed}/v1/chat/completions", json=CHAT, headers=headers)
-    assert told.status_code == 401
-    assert told.json()["error"]["code"] == "invalid_api_key"
-    assert told.headers["WWW-Authenticate"] == "Bearer"
+    response = httpx.post(f"{keyed}/v1/chat/completions", json=CHAT, headers=headers)
+    assert response.status_code == 401
+    assert response.json()["error"]["code"] == "invalid_api_key"
+    assert response.headers["WWW-Authenticate"] == "Bearer"
     needed = "this route needs an API key, sent as 'Authorization: Bearer KEY'"
-    message = told.json()["error"]["message"]
+    message = response.json()["error"]["message"]
     assert message == (needed if key is None else f"invalid API key: {needed}")
 
 
 @pytest.mark.parametrize("key", ["one", "two", "root"])
-def test_every_known_key_opens_the_door(keyed: str, key: str) -> None:
+def test_every_known_key_is_accepted(keyed: str, key: str) -> None:
     assert ask(keyed, key).status_code == 200
 
 
@@ -89,10 +89,10 @@ def test_keys_share_no_cached_token(keyed: str) -> None:
     body = {"prompt": [*range(700, 740)], "max_tokens": 1}
 
     def cached(key: str, **more: Any) -> int:
-        told = httpx.post(
+        response = httpx.post(
             f"{keyed}/v1/completions", json={**body, **more}, headers=bearer(key)
         ).json()
-        found: int = told["usage"]["prompt_tokens_details"]["cached_tokens"]
+        found: int = response["usage"]["prompt_tokens_details"]["cached_tokens"]
         return found
 
     assert [cached("one"), cached("two"), cached("one"), cached("two")] == [0, 0, 39, 39]
@@ -104,8 +104,8 @@ def test_an_operator_may_let_keys_share(runtime: Runtime) -> None:
     with serving(runtime, Settings(keys=("one", "two"), shares_cache=True)) as url:
         body = {"prompt": [*range(800, 840)], "max_tokens": 1}
         for key, wanted in (("one", 0), ("two", 39)):
-            told = httpx.post(f"{url}/v1/completions", json=body, headers=bearer(key)).json()
-            assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == wanted
+            response = httpx.post(f"{url}/v1/completions", json=body, headers=bearer(key)).json()
+            assert response["usage"]["prompt_tokens_details"]["cached_tokens"] == wanted
         assert httpx.get(f"{url}/metrics", headers=bearer("one")).status_code == 403
 
 
@@ -117,13 +117,13 @@ def test_an_operator_may_let_keys_share(runtime: Runtime) -> None:
         ("GET", "/v1/models/other", 404, "model_not_found"),
     ],
 )
-def test_unknown_routes_methods_and_models_are_told_in_the_same_shape(
+def test_unknown_routes_methods_and_models_are_reported_in_the_same_shape(
     server: str, method: str, path: str, status: int, code: str
 ) -> None:
-    told = httpx.request(method, server + path)
-    assert told.status_code == status
-    assert set(told.json()["error"]) == {"message", "type", "param", "code"}
-    assert told.json()["error"]["code"] == code
+    response = httpx.request(method, server + path)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"message", "type", "param", "code"}
+    assert response.json()["error"]["code"] == code
 
 
 @pytest.mark.parametrize(
@@ -145,18 +145,18 @@ def test_a_body_of_another_shape_is_refused_by_field(
 ) -> None:
     content = json.dumps(body)
     headers = {"Content-Type": "application/json"}
-    told = httpx.post(f"{server}/v1/chat/completions", content=content, headers=headers)
-    assert told.status_code == 400
-    assert told.json()["error"]["param"] == param
-    assert param in told.json()["error"]["message"]
+    response = httpx.post(f"{server}/v1/chat/completions", content=content, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == param
+    assert param in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1", b"\xff", b'{"messages": NaN}', b"[" * 99999])
-def test_what_is_no_json_is_refused(server: str, content: bytes) -> None:
+def test_what_is_not_json_is_refused(server: str, content: bytes) -> None:
     headers = {"Content-Type": "application/json"}
-    told = httpx.post(f"{server}/v1/chat/completions", content=content, headers=headers)
-    assert told.status_code == 400
-    assert told.json()["error"]["type"] == "invalid_request_error"
+    response = httpx.post(f"{server}/v1/chat/completions", content=content, headers=headers)
+    assert response.status_code == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("is_told", [True, False])
@@ -164,9 +164,9 @@ def test_a_large_body_is_refused_before_it_is_read(is_told: bool) -> None:
     with serving(scripted("x", limits=Limits(max_body=1000))) as url:
         parts = [b"x" * 500] * 3
         content: Any = b"".join(parts) if is_told else iter(parts)
-        told = httpx.post(f"{url}/v1/chat/completions", content=content)
-    assert told.status_code == 413
-    assert told.json()["error"]["code"] == "body_too_large"
+        response = httpx.post(f"{url}/v1/chat/completions", content=content)
+    assert response.status_code == 413
+    assert response.json()["error"]["code"] == "body_too_large"
 
 
 @pytest.mark.parametrize(
@@ -182,15 +182,15 @@ def test_a_large_body_is_refused_before_it_is_read(is_told: bool) -> None:
     ],
 )
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_an_error_of_the_backend_is_told_without_its_insides(
+def test_an_error_of_the_backend_is_reported_without_its_insides(
     error: Exception, status: int, code: str, is_streamed: bool
 ) -> None:
     with serving(scripted(lambda call: error)) as url:
-        told = ask(url, stream=is_streamed)
-    assert told.status_code == status
-    assert told.json()["error"]["code"] == code
-    assert "secret" not in told.text and "Traceback" not in told.text
-    assert ("Retry-After" in told.headers) is (status == 503)
+        response = ask(url, stream=is_streamed)
+    assert response.status_code == status
+    assert response.json()["error"]["code"] == code
+    assert "secret" not in response.text and "Traceback" not in response.text
+    assert ("Retry-After" in response.headers) is (status == 503)
 
 
 def test_no_more_requests_are_at_work_than_are_allowed() -> None:
@@ -213,7 +213,7 @@ def test_no_more_requests_are_at_work_than_are_allowed() -> None:
         assert client.get("/ready").status_code == 200
 
 
-def test_a_dead_backend_is_told_by_health() -> None:
+def test_a_dead_backend_is_reported_by_health() -> None:
     with serving(scripted(lambda call: BackendClosed("died"))) as url:
         assert httpx.get(f"{url}/health").status_code == 200
         ask(url)
@@ -237,20 +237,20 @@ def test_choices_that_are_given_twice_are_refused_by_the_name_of_the_request(
 ) -> None:
     outer, _, inner = field.partition(".")
     choices = ["a", "b", "a"]
-    told = ask(server, **{outer: {inner: choices} if inner else choices}).json()["error"]
-    assert told["param"] == field
-    assert told["message"].endswith("expected different texts; 'a' is given twice")
+    response = ask(server, **{outer: {inner: choices} if inner else choices}).json()["error"]
+    assert response["param"] == field
+    assert response["message"].endswith("expected different texts; 'a' is given twice")
 
 
 def test_every_request_is_one_line_of_json_in_the_log(
     server: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "forkroot.http"):
-        told = ask(server)
+        response = ask(server)
         while not caplog.records:
             pass
     line = json.loads(caplog.records[-1].getMessage())
-    assert line["id"] == told.headers["X-Request-Id"]
+    assert line["id"] == response.headers["X-Request-Id"]
     assert (line["method"], line["route"]) == ("POST", "/v1/chat/completions")
     assert (line["status"], line["completion_tokens"]) == (200, 2)
     assert line["seconds"] > 0
@@ -285,8 +285,8 @@ def test_flushing_forgets_what_is_cached(server: str, path: str) -> None:
 
     cached()
     assert cached() == 39
-    told = httpx.post(f"{server}{path}").json()
-    assert told["success"] and told["tokens"] >= 40
+    response = httpx.post(f"{server}{path}").json()
+    assert response["success"] and response["tokens"] >= 40
     assert cached() == 0
 
 
@@ -300,22 +300,22 @@ def test_the_server_describes_itself(runtime: Runtime) -> None:
     assert {"/v1/chat/completions", "/v1/completions", "/generate", "/health"} <= set(paths)
 
 
-def test_what_is_known_of_the_tokenizer_is_told(runtime: Runtime) -> None:
+def test_what_is_known_of_the_tokenizer_is_reported(runtime: Runtime) -> None:
     settings = Settings(tokenizer_info={"eos_token": "<end>", "chat_template": "{{ x }}"})
     with serving(runtime, settings) as url:
-        told = httpx.get(f"{url}/tokenizer_info").json()
-    assert told["eos_token"] == "<end>"
-    assert told["chat_template"] == "{{ x }}"
+        response = httpx.get(f"{url}/tokenizer_info").json()
+    assert response["eos_token"] == "<end>"
+    assert response["chat_template"] == "{{ x }}"
 
 
 def test_a_server_answers_its_own_health_with_a_token(server: str) -> None:
     assert httpx.get(f"{server}/health_generate").json()["tokens"] == 1
 
 
-def test_a_body_that_is_no_json_is_told_so(server: str) -> None:
+def test_a_body_that_is_not_json_is_reported(server: str) -> None:
     headers = {"Content-Type": "application/json"}
-    told = httpx.post(f"{server}/v1/chat/completions", content=b"{x", headers=headers)
-    assert told.status_code == 400
-    error = told.json()["error"]
+    response = httpx.post(f"{server}/v1/chat/completions", content=b"{x", headers=headers)
+    assert response.status_code == 400
+    error = response.json()["error"]
     assert error["code"] == "invalid_json" and error["param"] is None
-    assert "no JSON, at character 1" in error["message"]
+    assert "not JSON, at character 1" in error["message"]

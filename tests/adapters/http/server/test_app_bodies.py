@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from forkroot.adapters.http.openai.envelope import Answer
 from forkroot.adapters.http.requests.bodies import BodyRoute
-from forkroot.adapters.http.requests.straight import Straight
+from forkroot.adapters.http.requests.fast_path import FastPath
 
 
 class Part(BaseModel):
@@ -40,10 +40,10 @@ def app_of(route_class: Any) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def refused(request: Request, error: RequestValidationError) -> JSONResponse:
-        told = [
+        response = [
             {key: it.get(key) for key in ("type", "loc", "msg", "ctx")} for it in error.errors()
         ]
-        return JSONResponse(json.loads(json.dumps(told, default=str)), 422)
+        return JSONResponse(json.loads(json.dumps(response, default=str)), 422)
 
     @app.exception_handler(HTTPException)
     async def failed(request: Request, error: HTTPException) -> JSONResponse:
@@ -80,11 +80,11 @@ KINDS = [
 ]
 
 
-async def asked(app: FastAPI, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+async def send(app: FastAPI, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-        told = await client.post("/things", content=body, headers=headers)
-    return told.status_code, told.content
+        response = await client.post("/things", content=body, headers=headers)
+    return response.status_code, response.content
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,24 +92,24 @@ def test_every_body_is_answered_as_fastapi_answers_it(kind: str) -> None:
     ours, theirs = app_of(BodyRoute), app_of(APIRoute)
     headers = {"Content-Type": kind} if kind else {}
     for body in BODIES:
-        told, wanted = (asyncio.run(asked(app, body, headers)) for app in (ours, theirs))
-        assert told == wanted, body[:99]
+        response, wanted = (asyncio.run(send(app, body, headers)) for app in (ours, theirs))
+        assert response == wanted, body[:99]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: repr(body[:20]))
-def test_the_straight_way_to_a_route_answers_as_the_router_does(body: bytes) -> None:
+def test_the_fast_path_answers_as_the_router_does(body: bytes) -> None:
     apps = [app_of(BodyRoute), app_of(BodyRoute)]
     routes = [it for it in apps[1].state.router.routes if isinstance(it, BodyRoute)]
     assert [it.path for it in routes] == ["/things"]
 
-    async def tell(request: Request, error: Exception) -> Response:
-        told = apps[1].exception_handlers[type(error)](request, error)
-        return await told  # type: ignore[no-any-return, misc]
+    async def on_error(request: Request, error: Exception) -> Response:
+        response = apps[1].exception_handlers[type(error)](request, error)
+        return await response  # type: ignore[no-any-return, misc]
 
-    apps[1].add_middleware(Straight, routes=routes, tell=tell)
+    apps[1].add_middleware(FastPath, routes=routes, on_error=on_error)
     headers = {"Content-Type": "application/json"}
-    routed, straight = (asyncio.run(asked(app, body, headers)) for app in apps)
-    assert routed == straight
+    routed, fast_path = (asyncio.run(send(app, body, headers)) for app in apps)
+    assert routed == fast_path
 
 
 def test_the_shape_of_the_body_is_described() -> None:

@@ -59,10 +59,13 @@ def test_odd_values_are_taken_or_refused_in_one_shape(
             for value in random.Random(f"{path} {name}").sample(ODD, 12):
                 content = json.dumps({**plain, name: value})
                 headers = {"Content-Type": "application/json"}
-                told = client.post(path, content=content, headers=headers)
-                assert told.status_code in (200, 400, 404, 408), (content[:300], told.text[:300])
-                if told.status_code != 200:
-                    error = told.json()["error"]
+                response = client.post(path, content=content, headers=headers)
+                assert response.status_code in (200, 400, 404, 408), (
+                    content[:300],
+                    response.text[:300],
+                )
+                if response.status_code != 200:
+                    error = response.json()["error"]
                     assert set(error) == {"message", "type", "param", "code"}
                     assert error["message"], content[:300]
     backend.check()
@@ -71,5 +74,5 @@ def test_odd_values_are_taken_or_refused_in_one_shape(
 def test_what_is_repeated_to_a_client_need_not_be_text(server: str) -> None:
     body = json.dumps({"input": "hi", "max_output_tokens": 1, "metadata": {"a": "\ud800"}})
     headers = {"Content-Type": "application/json"}
-    told = httpx.post(f"{server}/v1/responses", content=body, headers=headers)
-    assert told.json()["metadata"] == {"a": "\ud800"}
+    response = httpx.post(f"{server}/v1/responses", content=body, headers=headers)
+    assert response.json()["metadata"] == {"a": "\ud800"}

@@ -84,8 +84,8 @@ def test_nothing_is_made_for_a_client_that_does_not_read(count: int) -> None:
 
     parts = asyncio.run(main())
     lines = b"".join(parts).split(b"\n\n")
-    told = [json.loads(line[6:])["text"] for line in lines[:-2]]
-    assert sorted(it for it in told if it) == sorted([*map(str, range(100))] * count)
+    result = [json.loads(line[6:])["text"] for line in lines[:-2]]
+    assert sorted(it for it in result if it) == sorted([*map(str, range(100))] * count)
     assert lines[-2:] == [b"data: [DONE]", b""]
 
 
@@ -103,8 +103,8 @@ def test_an_answer_that_is_there_is_sent_whole_with_its_end(count: int) -> None:
         assert client.is_over
         return client.parts
 
-    told = [f'data: {{"text":{it}}}\n\n'.encode() for it in ('"a"', '"b"', "null")]
-    assert asyncio.run(main()) == [b"".join(told * count) + b"data: [DONE]\n\n"]
+    result = [f'data: {{"text":{it}}}\n\n'.encode() for it in ('"a"', '"b"', "null")]
+    assert asyncio.run(main()) == [b"".join(result * count) + b"data: [DONE]\n\n"]
 
 
 def test_an_error_after_the_first_piece_is_the_end_of_the_stream() -> None:
@@ -187,8 +187,8 @@ def test_only_a_small_call_is_passed_on_at_once(more: dict[str, Any], is_small: 
         app = build_app(Runtime(backend, Letters(), ("scripted",)))
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-            told = await client.post("/v1/chat/completions", json={**CHAT, **more})
-            assert told.status_code == 200
+            result = await client.post("/v1/chat/completions", json={**CHAT, **more})
+            assert result.status_code == 200
         return threading.current_thread().name
 
     loop_thread = asyncio.run(main())

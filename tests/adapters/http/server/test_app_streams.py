@@ -83,7 +83,7 @@ def test_fifty_streams_are_what_each_is_alone_while_a_third_is_dropped(
             bad = [client.post("/v1/completions", content=b"{") for _ in range(5)]
             reads = [read(client, request_of(n), m) for n, m in zip(numbers, most, strict=True)]
             texts, refusals = await asyncio.gather(asyncio.gather(*reads), asyncio.gather(*bad))
-            assert {told.status_code for told in refusals} == {400}
+            assert {answer.status_code for answer in refusals} == {400}
             return texts
 
     together = asyncio.run(all_of(range(50), is_alone=False))
@@ -142,10 +142,10 @@ def test_a_request_can_be_aborted_by_its_id(fresh: str, backend: LocalBackend) -
     with httpx.stream("POST", url, json=LONG, headers=headers) as response:
         lines = response.iter_lines()
         next(lines)
-        told = httpx.post(f"{fresh}/abort_request", json={"rid": "another"}).json()
-        assert told == {"aborted": 0}
-        told = httpx.post(f"{fresh}/abort_request", json={"rid": "long-one"}).json()
-        assert told == {"aborted": 1}
+        answer = httpx.post(f"{fresh}/abort_request", json={"rid": "another"}).json()
+        assert answer == {"aborted": 0}
+        answer = httpx.post(f"{fresh}/abort_request", json={"rid": "long-one"}).json()
+        assert answer == {"aborted": 1}
         rest = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
     assert rest[-1]["choices"][0]["finish_reason"] == "abort"
     backend.check()

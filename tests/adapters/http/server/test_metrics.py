@@ -74,15 +74,15 @@ def until(seen: Callable[[], bool]) -> None:
 def test_they_are_what_clients_saw(url: str) -> None:
     prompts = [[300 + number, *range(400, 460)] for number in range(10)] * 2
     with ThreadPoolExecutor(len(prompts)) as pool:
-        told = [pool.submit(streamed, url, prompt, 100) for prompt in prompts]
+        outcome = [pool.submit(streamed, url, prompt, 100) for prompt in prompts]
         busiest: Metrics = {}
 
         def is_busy() -> bool:
             busiest.update(metrics(url))
             return busiest["forkroot_waiting"] > 0 < busiest["forkroot_running"]
 
-        until(lambda: is_busy() or all(it.done() for it in told))
-        streams = [it.result() for it in told]
+        until(lambda: is_busy() or all(it.done() for it in outcome))
+        streams = [it.result() for it in outcome]
     assert busiest["forkroot_running"] <= SIZES["max_running"]
     assert busiest["forkroot_calls_open"] <= len(prompts)
     found = metrics(url)

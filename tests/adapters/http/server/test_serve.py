@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from forkroot.__main__ import main
-from forkroot.adapters.http.serve import check_place, exposure, serve
+from forkroot.adapters.http.serve import check_address, exposure, serve
 from forkroot.adapters.http.server.runtime import Limits, Runtime
 from forkroot.adapters.http.server.settings import Settings, tokenizer_info
 from forkroot.adapters.testing import ScriptedBackend
@@ -105,16 +105,16 @@ def test_a_dead_engine_is_started_again_if_that_is_wanted() -> None:
         assert [look.status_code for look in looks] == [503] * 2
         for error in (json.loads(events[-1][6:]), refused.json(), *(it.json() for it in looks)):
             assert error["error"]["code"] == "engine_dead"
-            told = "the engine has died; another is being started: try again soon"
-            assert error["error"]["message"] == told
+            outcome = "the engine has died; another is being started: try again soon"
+            assert error["error"]["message"] == outcome
         end = time.monotonic() + 60
         while httpx.get(f"{url}/health").status_code == 503:
             assert time.monotonic() < end
             time.sleep(0.05)
         assert httpx.get(f"{url}/ready").status_code == 200
-        told = httpx.post(f"{url}/v1/completions", json=short, headers=KEY).json()
-        assert told["usage"]["completion_tokens"] == 3
-        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+        outcome = httpx.post(f"{url}/v1/completions", json=short, headers=KEY).json()
+        assert outcome["usage"]["completion_tokens"] == 3
+        assert outcome["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
         assert engine_of(process) != engine
         process.send_signal(signal.SIGTERM)
         code, log = ended(process)
@@ -134,8 +134,8 @@ def test_a_second_ctrl_c_ends_the_server_at_once_and_quietly(options: tuple[str,
                 process.wait(0.5)
             process.send_signal(signal.SIGINT)
             code, log = ended(process)
-            told = "open requests: 1; they have 30 s, Ctrl-C ends them at once"
-            assert (code, log.splitlines()[1:]) == (130, [told])
+            outcome = "open requests: 1; they have 30 s, Ctrl-C ends them at once"
+            assert (code, log.splitlines()[1:]) == (130, [outcome])
     end = time.monotonic() + 20
     while engine is not None and cmdline(engine):
         assert time.monotonic() < end
@@ -147,8 +147,8 @@ def test_a_server_says_where_it_is_to_programs_and_to_people() -> None:
         assert httpx.get(f"{url}/health").json() == {"status": "ok"}
         process.send_signal(signal.SIGINT)
         _, log = ended(process)
-    told = f"mine is served at {url} (to OpenAI's clients: base_url={url}/v1); Ctrl-C stops the"
-    assert log.splitlines()[0] == f"{told} server"
+    outcome = f"mine is served at {url} (to OpenAI's clients: base_url={url}/v1); Ctrl-C stops the"
+    assert log.splitlines()[0] == f"{outcome} server"
 
 
 def test_the_first_ctrl_c_lets_open_streams_end() -> None:
@@ -170,7 +170,7 @@ def test_an_engine_in_the_servers_own_process_cannot_be_restarted(
     assert "on_engine_death" in capsys.readouterr().err
 
 
-def test_calls_that_take_longer_than_the_drain_are_ended_and_their_clients_told(
+def test_calls_that_take_longer_than_the_drain_are_ended_and_reported(
     runtime: Runtime,
 ) -> None:
     body = {**LONG, "prompt": [[number, 7] for number in range(30)], "max_tokens": 1900}
@@ -205,18 +205,21 @@ def test_an_answer_that_a_shutdown_cuts_off_ends_in_an_error_on_openais_routes(
             waiting = others.submit(httpx.post, f"{url}{path}", json=body, timeout=30)
             while not backend.calls:
                 time.sleep(0.01)
-        told = waiting.result(30)
+        outcome = waiting.result(30)
         lines = [it.getMessage() for it in caplog.records if it.name == "forkroot.http"]
     line = next(json.loads(text) for text in lines if text.startswith('{"id"'))
     assert line["error"] == "shutting_down"
     if path == "/generate":  # as SGLang does
-        assert (told.status_code, line["status"]) == (200, 200)
-        assert '"type":"abort"' in told.text
-        assert ("[DONE]" in told.text) == stream
+        assert (outcome.status_code, line["status"]) == (200, 200)
+        assert '"type":"abort"' in outcome.text
+        assert ("[DONE]" in outcome.text) == stream
     else:
-        assert '"code":"shutting_down"' in told.text.replace(" ", "")
-        assert "abort" not in told.text and "[DONE]" not in told.text
-        assert (told.status_code, told.headers["Retry-After"]) == (503, "5")  # nothing was sent
+        assert '"code":"shutting_down"' in outcome.text.replace(" ", "")
+        assert "abort" not in outcome.text and "[DONE]" not in outcome.text
+        assert (outcome.status_code, outcome.headers["Retry-After"]) == (
+            503,
+            "5",
+        )  # nothing was sent
 
 
 def test_who_binds_beyond_loopback_without_keys_is_warned() -> None:
@@ -232,7 +235,7 @@ def test_who_binds_beyond_loopback_without_keys_is_warned() -> None:
         assert bool(exposure(host, Settings(keys=keys))) is is_warned
 
 
-def test_a_model_that_cannot_be_run_is_told_in_one_line(
+def test_a_model_that_cannot_be_run_is_reported_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--port", "0", str(tmp_path / "nothing")]) == 2
@@ -255,8 +258,8 @@ def test_an_option_that_is_not_allowed_is_named_with_what_is(
     with pytest.raises(SystemExit):
         main(["serve", option])
     name, _, value = option.partition("=")
-    told = f"error: argument {name}: invalid value {value!r}: expected {allowed}\n"
-    assert capsys.readouterr().err.endswith(told)
+    outcome = f"error: argument {name}: invalid value {value!r}: expected {allowed}\n"
+    assert capsys.readouterr().err.endswith(outcome)
 
 
 @pytest.mark.parametrize("option", ["--api-key", "--admin-key"])
@@ -277,13 +280,13 @@ def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[st
     assert "http://127.0.0.1:9 is a server already; expected " in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_told(runtime: Runtime, server: str) -> None:
+def test_a_port_that_is_taken_is_reported(runtime: Runtime, server: str) -> None:
     taken = int(server.rpartition(":")[2])
     with pytest.raises(OSError, match=f"port={taken}: Address .*; expected .* --port 0 to pick"):
         serve(runtime, Settings(), "127.0.0.1", taken)
 
 
-def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(
+def test_a_port_that_is_taken_is_reported_before_a_model_is_loaded(
     server: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("forkroot.__main__.connect", None)
@@ -291,12 +294,12 @@ def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(
     assert "Address already in use; expected a free port" in capsys.readouterr().err
 
 
-def test_a_host_that_is_not_here_is_told() -> None:
+def test_a_host_that_is_not_here_is_reported() -> None:
     with pytest.raises(OSError, match=r"host=192\.0\.2\.1, .*; expected a --host of this machine"):
-        check_place("192.0.2.1", 0)
+        check_address("192.0.2.1", 0)
 
 
-def test_the_tokenizer_is_told_from_the_checkpoint(tmp_path: Path) -> None:
+def test_facts_of_the_tokenizer_come_from_the_checkpoint(tmp_path: Path) -> None:
     assert tokenizer_info(tmp_path) == {}
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<e>", "chat_template": "old"}')
     (tmp_path / "chat_template.jinja").write_text("new")

@@ -1,4 +1,4 @@
-"""What is no text is refused on every route, by its field and the position in it."""
+"""What is not text is refused on every route, by its field and the position in it."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def tool(**fields: Any) -> list[dict[str, Any]]:
 def test_a_lone_surrogate_is_refused_by_its_field_and_position(
     server: str, path: str, body: dict[str, Any], param: str
 ) -> None:
-    told = httpx.post(server + path, content=json.dumps(body), headers=JSON)
-    assert told.status_code == 400
-    error = told.json()["error"]
+    response = httpx.post(server + path, content=json.dumps(body), headers=JSON)
+    assert response.status_code == 400
+    error = response.json()["error"]
     assert (error["param"], error["code"]) == (param, "invalid_value")
     place = 11 if param == "grammar" else 3
     kind = "keys" if param.endswith("properties") else "text"

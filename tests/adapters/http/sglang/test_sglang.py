@@ -56,13 +56,15 @@ def ids_of(backend: Any, text: str) -> list[int]:
 # --- one prompt --------------------------------------------------------------------------------
 
 
-def test_a_generation_of_the_frontend_is_answered_as_the_door_answers_it(client, backend) -> None:
+def test_a_generation_of_the_frontend_is_answered_as_the_backend_answers_it(
+    client, backend
+) -> None:
     call = Call((Text(PROMPT),), Sampling(max_tokens=5, temperature=0))
     expected = backend.submit(call).result(30)
-    told = generate(client, text=PROMPT, sampling_params=FRONTEND, rid="mine")
-    assert told["text"] == expected.text
-    assert told["output_ids"] == list(expected.outputs[0].ids)
-    meta = told["meta_info"]
+    answer = generate(client, text=PROMPT, sampling_params=FRONTEND, rid="mine")
+    assert answer["text"] == expected.text
+    assert answer["output_ids"] == list(expected.outputs[0].ids)
+    meta = answer["meta_info"]
     assert meta["id"] == "mine"
     assert meta["finish_reason"] == {"type": "length", "length": 5}
     assert meta["prompt_tokens"] == len(ids_of(backend, PROMPT))
@@ -73,40 +75,40 @@ def test_a_generation_of_the_frontend_is_answered_as_the_door_answers_it(client,
 def test_token_ids_are_a_prompt_too(client, backend) -> None:
     text = generate(client, text=PROMPT, sampling_params=GREEDY)["text"]
     ids = ids_of(backend, PROMPT)
-    told = generate(client, input_ids=ids, sampling_params=GREEDY)
-    assert told["text"] == text
-    assert told["meta_info"]["cached_tokens"] == len(ids) - 1
+    answer = generate(client, input_ids=ids, sampling_params=GREEDY)
+    assert answer["text"] == text
+    assert answer["meta_info"]["cached_tokens"] == len(ids) - 1
 
 
-def test_a_stop_is_told_and_cut_off_unless_it_is_wanted(client) -> None:
+def test_a_stop_is_reported_and_cut_off_unless_it_is_wanted(client) -> None:
     whole = generate(client, text=PROMPT, sampling_params=GREEDY)["text"]
     stop = whole[3:5]
     params = {**GREEDY, "stop": stop}
-    told = generate(client, text=PROMPT, sampling_params=params)
-    assert told["text"] == whole[:3]
-    assert told["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
-    told = generate(client, text=PROMPT, sampling_params={**params, "no_stop_trim": True})
-    assert told["text"] == whole[:5]
+    answer = generate(client, text=PROMPT, sampling_params=params)
+    assert answer["text"] == whole[:3]
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": stop}
+    answer = generate(client, text=PROMPT, sampling_params={**params, "no_stop_trim": True})
+    assert answer["text"] == whole[:5]
     ids = generate(client, text=PROMPT, sampling_params=GREEDY)["output_ids"]
-    told = generate(client, text=PROMPT, sampling_params={**GREEDY, "stop_token_ids": [ids[1]]})
-    assert told["meta_info"]["finish_reason"] == {"type": "stop", "matched": ids[1]}
+    answer = generate(client, text=PROMPT, sampling_params={**GREEDY, "stop_token_ids": [ids[1]]})
+    assert answer["meta_info"]["finish_reason"] == {"type": "stop", "matched": ids[1]}
 
 
 def test_no_new_tokens_plant_the_prefix(client, backend) -> None:
     backend.clear_cache()
     text = "A prefix that was not seen before, number one."
-    told = generate(client, text=text, sampling_params={"max_new_tokens": 0})
+    answer = generate(client, text=text, sampling_params={"max_new_tokens": 0})
     count = len(ids_of(backend, text))
-    assert told["text"] == ""
-    assert told["meta_info"]["prompt_tokens"] == count
-    assert told["meta_info"]["finish_reason"] == {"type": "length", "length": 0}
+    assert answer["text"] == ""
+    assert answer["meta_info"]["prompt_tokens"] == count
+    assert answer["meta_info"]["finish_reason"] == {"type": "length", "length": 0}
     after = generate(client, text=text, sampling_params=GREEDY)
     assert after["meta_info"]["cached_tokens"] == count - 1
 
 
 def test_an_empty_prefix_can_be_planted(client) -> None:
-    told = generate(client, text="", sampling_params={"max_new_tokens": 0})
-    assert (told["text"], told["meta_info"]["prompt_tokens"]) == ("", 0)
+    answer = generate(client, text="", sampling_params={"max_new_tokens": 0})
+    assert (answer["text"], answer["meta_info"]["prompt_tokens"]) == ("", 0)
     assert events(client, text="", sampling_params={"max_new_tokens": 0})[-1]["text"] == ""
 
 
@@ -130,11 +132,11 @@ def test_an_empty_prefix_can_be_planted(client) -> None:
     ids=["regex", "schema", "schema as object", "blanks", "compact", "any object", "ebnf"],
 )
 def test_constraints_hold(client, params, is_valid) -> None:
-    told = generate(
+    answer = generate(
         client, text=PROMPT, sampling_params={**params, "temperature": 0, "max_new_tokens": 60}
     )
-    assert is_valid(told["text"])
-    assert told["meta_info"]["finish_reason"]["type"] == "stop"
+    assert is_valid(answer["text"])
+    assert answer["meta_info"]["finish_reason"]["type"] == "stop"
 
 
 def test_a_seed_gives_the_same_answer_again(client) -> None:
@@ -175,32 +177,32 @@ def test_n_answers_are_a_list_with_an_id_each(client) -> None:
 
 def test_a_stream_tells_all_of_the_text_each_time(client) -> None:
     whole = generate(client, text=PROMPT, sampling_params=FRONTEND)
-    told = events(client, text=PROMPT, sampling_params=FRONTEND)
-    texts = [one["text"] for one in told]
+    answer = events(client, text=PROMPT, sampling_params=FRONTEND)
+    texts = [one["text"] for one in answer]
     assert texts[-1] == whole["text"]
     assert all(later.startswith(text) for text, later in itertools.pairwise(texts))
-    assert told[-1]["meta_info"]["finish_reason"] == {"type": "length", "length": 5}
-    assert all(one["meta_info"]["finish_reason"] is None for one in told[:-1])
-    assert len(told) > 1
-    assert "index" not in told[0]
+    assert answer[-1]["meta_info"]["finish_reason"] == {"type": "length", "length": 5}
+    assert all(one["meta_info"]["finish_reason"] is None for one in answer[:-1])
+    assert len(answer) > 1
+    assert "index" not in answer[0]
 
 
 def test_a_stream_of_several_answers_says_which_is_which(client) -> None:
     texts = [PROMPT, "One, two,"]
     whole = generate(client, text=texts, sampling_params={**GREEDY, "n": 2})
-    told = events(client, text=texts, sampling_params={**GREEDY, "n": 2})
-    last = {one["index"]: one["text"] for one in told if one["meta_info"]["finish_reason"]}
+    answer = events(client, text=texts, sampling_params={**GREEDY, "n": 2})
+    last = {one["index"]: one["text"] for one in answer if one["meta_info"]["finish_reason"]}
     assert last == {index: one["text"] for index, one in enumerate(whole)}
 
 
 def test_a_stream_tells_log_probabilities_as_they_come(client) -> None:
     body = {"text": PROMPT, "sampling_params": GREEDY, "return_logprob": True}
-    told = events(client, **body, logprob_start_len=0)
+    answer = events(client, **body, logprob_start_len=0)
     whole = generate(client, **body, logprob_start_len=0)
     for side in ("input", "output"):
         name = f"{side}_token_logprobs"
-        assert told[-1]["meta_info"][name] == whole["meta_info"][name]
-    assert len(told[0]["meta_info"]["output_token_logprobs"]) == 1
+        assert answer[-1]["meta_info"][name] == whole["meta_info"][name]
+    assert len(answer[0]["meta_info"]["output_token_logprobs"]) == 1
 
 
 # --- log-probabilities, and what select asks -------------------------------------------------
@@ -252,14 +254,14 @@ def test_the_shared_part_of_choices_is_computed_once(client, backend) -> None:
 
 def test_tokens_that_no_text_is_cut_into_are_scored_too(client, backend) -> None:
     ids = [*ids_of(backend, "a"), *ids_of(backend, "b"), 3, *map(ord, "ab"), 5]
-    told = generate(
+    answer = generate(
         client,
         input_ids=ids,
         sampling_params={"max_new_tokens": 0},
         return_logprob=True,
         logprob_start_len=1,
     )
-    found = told["meta_info"]["input_token_logprobs"]
+    found = answer["meta_info"]["input_token_logprobs"]
     assert [token for _, token, _ in found] == ids[2:]
     expected = model_logprobs(backend, ids, 2)
     assert [logprob for logprob, _, _ in found] == pytest.approx(expected, abs=1e-3)
@@ -268,14 +270,14 @@ def test_tokens_that_no_text_is_cut_into_are_scored_too(client, backend) -> None
 def test_the_first_token_of_a_prompt_has_no_log_probability(client, backend) -> None:
     ids = ids_of(backend, PROMPT)
     for start in (0, None):
-        told = generate(
+        answer = generate(
             client,
             input_ids=ids,
             sampling_params={"max_new_tokens": 0},
             return_logprob=True,
             logprob_start_len=start,
         )
-        found = told["meta_info"]["input_token_logprobs"]
+        found = answer["meta_info"]["input_token_logprobs"]
         assert found[0] == [None, ids[0], None]
         assert [token for _, token, _ in found] == ids
         assert all(logprob <= 0 for logprob, _, _ in found[1:])
@@ -289,11 +291,11 @@ def test_a_generation_tells_its_own_log_probabilities_and_rivals(client, backend
         "top_logprobs_num": 2,
         "return_text_in_logprobs": True,
     }
-    told = generate(client, **body)
-    meta = told["meta_info"]
+    answer = generate(client, **body)
+    meta = answer["meta_info"]
     assert meta["input_token_logprobs"] == []
-    assert [token for _, token, _ in meta["output_token_logprobs"]] == told["output_ids"]
-    assert "".join(text for _, _, text in meta["output_token_logprobs"]) == told["text"]
+    assert [token for _, token, _ in meta["output_token_logprobs"]] == answer["output_ids"]
+    assert "".join(text for _, _, text in meta["output_token_logprobs"]) == answer["text"]
     for chosen, top in zip(meta["output_token_logprobs"], meta["output_top_logprobs"], strict=True):
         assert top[0] == chosen
         assert len(top) == 2
@@ -356,7 +358,7 @@ def test_what_is_not_allowed_is_named_and_harms_nobody(client, body, name, is_st
     assert generate(client, text=PROMPT, sampling_params=GREEDY)["text"]
 
 
-def test_one_bad_prompt_of_a_list_is_told(client) -> None:
+def test_one_bad_prompt_of_a_list_is_reported(client) -> None:
     response = client.post("/generate", json={"text": ["a", ""], "sampling_params": GREEDY})
     assert response.status_code == 400
     assert "text=" in response.json()["error"]["message"]
@@ -366,17 +368,17 @@ def test_one_bad_prompt_of_a_list_is_told(client) -> None:
 
 
 @pytest.mark.parametrize("path", ["/get_model_info", "/model_info"])
-def test_the_model_is_told(client, path) -> None:
-    told = client.get(path).json()
-    assert told["model_path"] == "tiny"
-    assert told["is_generation"] is True
+def test_the_model_is_reported(client, path) -> None:
+    answer = client.get(path).json()
+    assert answer["model_path"] == "tiny"
+    assert answer["is_generation"] is True
 
 
 @pytest.mark.parametrize("path", ["/get_server_info", "/server_info"])
-def test_the_server_is_told(client, backend, path) -> None:
-    told = client.get(path).json()
-    assert told["context_length"] == backend.info().context_len
-    assert told["internal_states"][0]["calls"] >= 0
+def test_the_server_is_reported(client, backend, path) -> None:
+    answer = client.get(path).json()
+    assert answer["context_length"] == backend.info().context_len
+    assert answer["internal_states"][0]["calls"] >= 0
 
 
 def test_a_salt_keeps_a_prompt_to_itself(client, backend) -> None:
@@ -425,8 +427,8 @@ def test_a_request_is_aborted_by_its_id(client, backend, is_streamed) -> None:
         ends_at = time.monotonic() + 10
         while not future.done() and time.monotonic() < ends_at:
             client.post("/abort_request", json={"rid": body["rid"]}).raise_for_status()
-        told = future.result(10)
-    meta = (told[-1] if is_streamed else told)["meta_info"]
+        answer = future.result(10)
+    meta = (answer[-1] if is_streamed else answer)["meta_info"]
     assert meta["finish_reason"]["type"] == "abort"
     assert meta["id"] == body["rid"]
     assert not locked(backend)

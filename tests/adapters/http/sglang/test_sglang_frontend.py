@@ -129,7 +129,7 @@ def test_roles_are_written() -> None:
     assert [message["role"] for message in state.messages()] == ["system", "user", "assistant"]
 
 
-def test_log_probabilities_are_told() -> None:
+def test_log_probabilities_are_reported() -> None:
     meta = run(scored).get_meta_info("city")
     assert meta["output_token_logprobs"][0][0] > -0.1
     assert meta["input_token_logprobs"][0][0] is None
@@ -144,7 +144,7 @@ def test_a_batch_runs_in_threads() -> None:
     assert [state["city"] for state in states] == [" Paris.", " Rome.", " Madrid.", " Tokyo."] * 4
 
 
-def test_the_cache_is_flushed_and_the_server_told(endpoint: Any, backend: Any) -> None:
+def test_the_cache_is_flushed_and_the_server_described(endpoint: Any, backend: Any) -> None:
     run(capital, country="France")
     endpoint.flush_cache()
     assert backend.clear_cache() == 0

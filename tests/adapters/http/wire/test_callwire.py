@@ -1,4 +1,4 @@
-"""Values of the door as JSON and back, with everything that they may hold."""
+"""Values of the protocol as JSON and back, with everything that they may hold."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_defaults_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"a": object()}, {"a": b""}, {"a": math.nan}, {"a": {1: {2}}}])
-def test_a_schema_that_is_no_json_is_refused(schema: Any) -> None:
+def test_a_schema_that_is_not_json_is_refused(schema: Any) -> None:
     with pytest.raises(InvalidCall):
         plain(Call((Text("a"),), constraint=JsonSchema(schema)))
 
@@ -90,7 +90,7 @@ def test_a_schema_that_is_no_json_is_refused(schema: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_call_is_refused(data: Any, field: str) -> None:
+def test_what_is_not_a_call_is_refused(data: Any, field: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         call_of(data)
     assert caught.value.field == field

@@ -31,7 +31,7 @@ def test_a_name_that_is_too_long_is_sent_as_its_digest() -> None:
     assert first != second
 
 
-def test_nothing_is_no_hint() -> None:
+def test_null_is_not_a_hint() -> None:
     assert hint_of(None) is None
 
 

@@ -1,6 +1,6 @@
-"""One call to the runtime from where it stands in a program: submitted, awaited, tried again.
+"""One call of a model: submitted, awaited, retried.
 
-Whoever stops waiting for an answer, by an exception or a cancelled task, cancels the call.
+An exception or a cancelled task while it is awaited cancels the call.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Any
 from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..common.spelling import located
 from ..connection import Connection
-from .errors import as_langchain, is_worth_retrying
-from .hints.place import Place
+from .errors import as_langchain, is_retryable
+from .hints.call_context import CallContext
 
 FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A call, to whom, and from where. max_retries: where it fails for the moment. reply: to the
-    first try, where it was submitted already. schemas: that its
-    constraint was made of, by field; errors in them are told with their place there."""
+class ModelRequest:
+    """A call, its connection and its context. max_retries: of errors that are temporary. reply: to
+    the first try, if it was submitted already. schemas: those of its constraint, by field; errors
+    name the place in them."""
 
     connection: Connection
     call: Call
-    place: Place
+    context: CallContext
     max_retries: int = 0
     reply: Reply | None = None
     schemas: Mapping[str, Any] = field(default_factory=dict)
 
     def submit(self) -> Reply:
-        """Submit it, together with those that it stands beside."""
-        prefixes, place = self.connection.prefixes, self.place
-        if place.gathering is None:
+        """Submit the call, together with the others of its batch."""
+        prefixes, context = self.connection.prefixes, self.context
+        if context.batcher is None:
             return prefixes.submit(self.call)
-        return place.gathering.submit(place.member, self.call, prefixes.submit_all)
+        return context.batcher.submit(context.member, self.call, prefixes.submit_all)
 
     async def asubmit(self) -> Reply:
-        """As `submit`, for a task: what takes time is done in a thread."""
-        prefixes, place = self.connection.prefixes, self.place
-        if place.gathering is not None:
-            return await place.gathering.asubmit(place.member, self.call, prefixes.submit_all)
+        """As `submit`, for a task: blocking work runs in a thread."""
+        prefixes, context = self.connection.prefixes, self.context
+        if context.batcher is not None:
+            return await context.batcher.asubmit(context.member, self.call, prefixes.submit_all)
         work = asyncio.ensure_future(asyncio.to_thread(prefixes.submit, self.call))
         try:
             return await asyncio.shield(work)
@@ -77,16 +77,16 @@ class Asking:
         given = self.reply
         for pause in self._pauses():
             reply, given = given or self.submit(), None
-            is_begun = False
+            is_started = False
             try:
                 if self.call.stream:
                     for chunk in reply:
-                        is_begun = True
+                        is_started = True
                         yield chunk
                 yield reply.result()
                 return
             except ForkrootError as error:
-                _check_retry(self._located(error), None if is_begun else pause)
+                _check_retry(self._located(error), None if is_started else pause)
             finally:
                 reply.cancel()
             time.sleep(pause or 0.0)
@@ -96,17 +96,17 @@ class Asking:
         given = self.reply
         for pause in self._pauses():
             reply, given = given or await self.asubmit(), None
-            is_begun = False
+            is_started = False
             try:
                 if self.call.stream:
                     async for chunk in reply:
-                        is_begun = True
+                        is_started = True
                         yield chunk
                 yield await reply
                 return
             except ForkrootError as error:
                 error = await asyncio.to_thread(self._located, error)
-                _check_retry(error, None if is_begun else pause)
+                _check_retry(error, None if is_started else pause)
             finally:
                 reply.cancel()
             await asyncio.sleep(pause or 0.0)
@@ -115,14 +115,14 @@ class Asking:
         return located(error, self.schemas, self.connection.backend.submit)
 
     def _pauses(self) -> Iterator[float | None]:
-        """Seconds to wait after each try that fails; None: it was the last."""
+        """Seconds to wait after each failed try; None after the last."""
         yield from (FIRST_PAUSE * 2**number for number in range(self.max_retries))
         yield None
 
 
 def _check_retry(error: ForkrootError, pause: float | None) -> None:
     """Raise the error unless another try may help."""
-    if pause is None or not is_worth_retrying(error):
+    if pause is None or not is_retryable(error):
         raise as_langchain(error) from error
 
 

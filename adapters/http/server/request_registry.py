@@ -1,8 +1,8 @@
-"""Where all calls of all requests pass: each gets its client's namespace, and is known to its
-request, which can end them all.
+"""The registry of open requests, and the context of each one.
 
-`Desk` is a backend around the served one. Routes submit to it and need not know who asks: the
-request is found in the context they run in.
+`RequestRegistry` wraps the served backend. Routes submit calls to it; it finds the request that a
+call belongs to in a context variable, sets the client's namespace, and can cancel a request's
+calls.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from .metrics import Metrics
 
 
 @dataclass(slots=True, eq=False)
-class Ticket:
-    """One request at work. Mutable: replies are added by routes, wherever they run.
+class RequestContext:
+    """One open request. Mutable: routes add replies, from any thread.
 
-    refusal: the code of the error that it was answered with. is_gone: nobody waits for its answer
-    any longer. is_cut_off: the server's shutdown has ended its calls.
+    refusal: the code of the error that the request was answered with.
+    is_disconnected: the client has disconnected, or the request was aborted.
+    is_cut_off: the server's shutdown has ended its calls.
     """
 
     id: str
@@ -44,18 +45,18 @@ class Ticket:
     route: str = ""
     replies: list[Reply] = field(default_factory=list)
     refusal: str | None = None
-    is_gone: bool = False
+    is_disconnected: bool = False
     is_cut_off: bool = False
 
     def add(self, reply: Reply) -> None:
-        """A call of this request; it is ended at once if the client has gone meanwhile."""
+        """Add a call of this request; cancel it if the client has disconnected."""
         self.replies.append(reply)
-        if self.is_gone:
+        if self.is_disconnected:
             reply.cancel()
 
     def cancel(self) -> int:
-        """End all calls of this request, those to come, too; returns how many were open."""
-        self.is_gone = True
+        """Cancel all calls of this request, later ones too; returns how many were open."""
+        self.is_disconnected = True
         left = [reply for reply in list(self.replies) if not reply.done()]
         for reply in left:
             reply.cancel()
@@ -63,67 +64,67 @@ class Ticket:
 
     @property
     def usage(self) -> Usage:
-        """Tokens of its calls that have ended well."""
+        """Tokens of its calls that have succeeded."""
         ended = [it for it in list(self.replies) if it.done() and it.error() is None]
         return sum((it.result(0).usage for it in ended), Usage())
 
     @property
     def reason(self) -> str | None:
-        """Why it was refused or failed; None if it was not."""
+        """The error code of a refused or failed request; None for any other."""
         errors = [error for it in list(self.replies) if (error := it.error()) is not None]
         if not errors and self.is_cut_off and any(map(_is_aborted, list(self.replies))):
             errors.append(_shut_down())
         return fault_of(errors[0]).code if errors else self.refusal
 
     @property
-    def is_of_openai(self) -> bool:
-        """Whether its route is one of OpenAI's API, which knows no finish reason "abort"."""
+    def is_openai(self) -> bool:
+        """Whether its route belongs to OpenAI's API, which has no finish reason "abort"."""
         return self.route.startswith("/v1/") and not self.route.startswith("/v1/forkroot/")
 
 
 @runtime_checkable
 class Flushable(Protocol):
-    """A backend whose cache can be emptied."""
+    """A backend whose cache can be cleared."""
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
+        """Evict what no open call uses; returns how many tokens."""
 
 
 @runtime_checkable
-class Lasting(Protocol):
-    """A backend that puts another engine in the place of one that has died. is_over: it has given
-    up."""
+class Restarting(Protocol):
+    """A backend that restarts an engine that has died. is_over: it has given up."""
 
     is_over: bool
 
 
-class Desk:
-    """The served backend, as routes see it.
+class RequestRegistry:
+    """The open requests, and the backend that routes submit their calls to.
 
-    backend: the served one, for what concerns no client. current: the request in whose context this
-    code runs. open: requests at work.
-    deadline: of calls that have none.
+    backend: the served one. current: the context of the request being handled. open: the open
+      requests. deadline: of calls that have none.
     """
 
     def __init__(self, backend: Backend, metrics: Metrics, deadline: float | None = None) -> None:
-        self.current: ContextVar[Ticket | None] = ContextVar("ticket", default=None)
-        self.open: set[Ticket] = set()
+        self.current: ContextVar[RequestContext | None] = ContextVar(
+            "request_context", default=None
+        )
+        self.open: set[RequestContext] = set()
         self.backend = backend
         self._metrics = metrics
         self._deadline = deadline
-        self._end: BackendClosed | None = None
+        self._fatal_error: BackendClosed | None = None
         self._bell: Bell | None = None
 
     def submit(self, call: Call) -> Reply:
-        """As `Backend.submit`, in the namespace of the client who asks."""
-        ticket = self.current.get() or Ticket("none")
+        """As `Backend.submit`, in the namespace of the current request's client."""
+        context = self.current.get() or RequestContext("none")
         call = replace(
             call,
-            namespace=within(ticket.client.namespace, call.namespace),
+            namespace=within(context.client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
-        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here, ticket)
-        ticket.add(reply)
+        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here, context)
+        context.add(reply)
         self._metrics.calls_open.inc()
         reply.when_done(self._note_end)
         return reply
@@ -142,38 +143,40 @@ class Desk:
 
     def check_alive(self) -> None:
         """Raise BackendClosed if the backend has ended. May wait for it."""
-        if self._end is not None:
-            raise self._end
+        if self._fatal_error is not None:
+            raise self._fatal_error
         self.backend.info()
 
     def abort(self, request_id: str | None) -> int:
-        """End the calls of a client's request (None: of all its requests; an admin's are
-        everybody's) and return how many were open. The client is who asks now."""
-        asking = self.current.get() or Ticket("none")
+        """Cancel the calls of one of the current client's requests (None: of all of them; an admin
+        may abort anybody's) and return how many were open."""
+        requester = self.current.get() or RequestContext("none")
         found = [
-            ticket
-            for ticket in list(self.open)
-            if ticket is not asking
-            and request_id in (None, ticket.id)
-            and (asking.client.is_admin or ticket.client.namespace == asking.client.namespace)
+            context
+            for context in list(self.open)
+            if context is not requester
+            and request_id in (None, context.id)
+            and (
+                requester.client.is_admin or context.client.namespace == requester.client.namespace
+            )
         ]
-        return sum(ticket.cancel() for ticket in found)
+        return sum(context.cancel() for context in found)
 
     def end_calls(self) -> None:
-        """End the calls of all requests, because the server shuts down."""
-        for ticket in list(self.open):
-            ticket.is_cut_off = True
-            ticket.cancel()
+        """Cancel the calls of all open requests because the server shuts down."""
+        for context in list(self.open):
+            context.is_cut_off = True
+            context.cancel()
 
     def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens. Raises UnsupportedCall."""
+        """Evict what no open call uses; returns how many tokens. Raises UnsupportedCall."""
         if not isinstance(self.backend, Flushable):
             kind = type(self.backend).__name__
-            raise UnsupportedCall("backend", kind, "one whose cache can be emptied")
+            raise UnsupportedCall("backend", kind, "a backend whose cache can be cleared")
         return self.backend.clear_cache()
 
     def _bell_here(self) -> Bell:
-        """One for all streams of the running loop."""
+        """The bell that all streams of the running event loop share."""
         loop = asyncio.get_running_loop()
         if self._bell is None or self._bell.loop is not loop:
             self._bell = Bell(loop)
@@ -182,26 +185,25 @@ class Desk:
     def _note_end(self, reply: Reply) -> None:
         self._metrics.calls_open.dec()
         error = reply.error()
-        if isinstance(error, BackendClosed) and not isinstance(self.backend, Lasting):
-            self._end = error
+        if isinstance(error, BackendClosed) and not isinstance(self.backend, Restarting):
+            self._fatal_error = error
         if error is None and _is_aborted(reply):
             self._metrics.aborted.inc()
 
 
 class WatchedReply:
-    """A reply whose tokens are timed as they are read.
+    """A reply that measures the time to its first token and between tokens.
 
-    The clock runs from the submission to the first chunk, and from each chunk to the next. Awaited
-    for one of OpenAI's routes, it raises BackendClosed where the server's shutdown cut it off.
+    Awaiting it on one of OpenAI's routes raises BackendClosed if the server's shutdown ended it.
     """
 
     def __init__(
-        self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell], ticket: Ticket
+        self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell], context: RequestContext
     ) -> None:
         self._reply = reply
         self._metrics = metrics
         self._bell = bell
-        self._ticket = ticket
+        self._context = context
         self._start = time.perf_counter()
         self._last: float | None = None
 
@@ -235,7 +237,7 @@ class WatchedReply:
 
     def __await__(self) -> Generator[Any, None, Completion]:
         completion = yield from self._reply.__await__()
-        if self._ticket.is_cut_off and self._ticket.is_of_openai and _is_aborted(self):
+        if self._context.is_cut_off and self._context.is_openai and _is_aborted(self):
             raise _shut_down()
         return completion
 
@@ -247,17 +249,17 @@ class WatchedReply:
     def batches(
         self, bell: Bell | None = None, seen: Callable[[int], object] | None = None
     ) -> AsyncIterator[Sequence[Chunk]]:
-        """As `Mailbox.batches`, by the bell of the desk where none is given."""
+        """As `Mailbox.batches`; bell: the registry's if None."""
 
-        def clocked(num: int) -> None:
+        def timed(num: int) -> None:
             self._clock(num)
             if seen is not None:
                 seen(num)
 
-        return batches(self._reply, bell or self._bell(), self._clock if seen is None else clocked)
+        return batches(self._reply, bell or self._bell(), self._clock if seen is None else timed)
 
     def _clock(self, num: int) -> None:
-        """Note the time of so many chunks, the first one's apart."""
+        """Record the time of `num` chunks: to the first token, or since the last one."""
         now = time.perf_counter()
         for _ in range(num):
             if self._last is None:
@@ -272,7 +274,7 @@ def _shut_down() -> BackendClosed:
 
 
 def _is_aborted(reply: Reply) -> bool:
-    """Whether it has ended, without an error, and was ended early."""
+    """Whether it has ended without an error, but was cancelled."""
     if not reply.done() or reply.error() is not None:
         return False
     return any(output.finish_reason == "abort" for output in reply.result(0).outputs)

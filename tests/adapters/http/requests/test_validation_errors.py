@@ -7,7 +7,7 @@ from typing import Any, Literal
 import httpx
 import pytest
 
-from forkroot.adapters.http.requests.misfits import in_words
+from forkroot.adapters.http.requests.validation_errors import describe_type
 
 SAID = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
@@ -26,8 +26,8 @@ CHAT = "/v1/chat/completions"
         (Literal["a", "b"] | None, "'a' or 'b', or null"),
     ],
 )
-def test_types_are_told_in_words(kind: Any, words: str) -> None:
-    assert in_words(kind) == words
+def test_types_are_reported_in_words(kind: Any, words: str) -> None:
+    assert describe_type(kind) == words
 
 
 @pytest.mark.parametrize(
@@ -95,13 +95,13 @@ def test_types_are_told_in_words(kind: Any, words: str) -> None:
         ),
     ],
 )
-def test_the_field_its_value_and_what_is_allowed_are_told(
+def test_the_field_its_value_and_what_is_allowed_are_reported(
     server: str, path: str, body: Any, message: str
 ) -> None:
-    told = httpx.post(server + path, json=body)
-    assert told.status_code == 400
-    assert told.json()["error"]["message"] == message
-    assert told.json()["error"]["param"] == message.removeprefix("invalid ").partition("=")[0]
+    answer = httpx.post(server + path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"] == message
+    assert answer.json()["error"]["param"] == message.removeprefix("invalid ").partition("=")[0]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_the_field_its_value_and_what_is_allowed_are_told(
         ("/generate", {}, "text"),
     ],
 )
-def test_what_is_missing_is_told(server: str, path: str, body: Any, param: str) -> None:
+def test_what_is_missing_is_reported(server: str, path: str, body: Any, param: str) -> None:
     error = httpx.post(server + path, json=body).json()["error"]
     assert error["param"] == param
     assert " expected " in error["message"]
@@ -125,13 +125,13 @@ def test_a_long_value_is_cut(server: str) -> None:
     assert len(error["message"]) < 200
 
 
-def test_a_body_that_does_not_say_that_it_is_json_is_told_so(server: str) -> None:
+def test_a_body_without_a_json_content_type_is_reported(server: str) -> None:
     curls_own = "application/x-www-form-urlencoded"
     for headers, shown in ({"Content-Type": curls_own}, f"'{curls_own}'"), ({}, "None"):
-        told = httpx.post(server + CHAT, content=b"{}", headers=headers)
-        assert told.status_code == 400
-        assert told.json()["error"]["param"] == "Content-Type"
-        assert told.json()["error"]["message"] == (
+        answer = httpx.post(server + CHAT, content=b"{}", headers=headers)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "Content-Type"
+        assert answer.json()["error"]["message"] == (
             f"invalid Content-Type={shown}: expected application/json"
             " (of curl: -H 'Content-Type: application/json')"
         )
@@ -143,9 +143,9 @@ def test_a_message_that_says_nothing_is_refused(server: str, route: str, role: s
     for content in ({}, {"content": None}, {"content": []}):
         hello = {"role": "user", "content": "Hello"}
         body = {"messages": [hello, {"role": role, **content}]}
-        told = httpx.post(server + route, json=body)
-        assert told.status_code == 400
-        error = told.json()["error"]
+        answer = httpx.post(server + route, json=body)
+        assert answer.status_code == 400
+        error = answer.json()["error"]
         assert (error["param"], error["code"]) == ("messages[1].content", "invalid_value")
         assert ": expected a text, or a list of at least one part" in error["message"]
 
@@ -158,12 +158,12 @@ def test_a_message_may_be_empty_or_call_a_tool_instead(server: str) -> None:
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "assistant", "content": [], "tool_calls": [call]},
     ):
-        told = httpx.post(server + "/tokenize", json={"messages": [message]})
-        assert told.status_code == 200
+        answer = httpx.post(server + "/tokenize", json={"messages": [message]})
+        assert answer.status_code == 200
 
 
 @pytest.mark.parametrize(
-    ("asked", "meant"),
+    ("path", "suggestion"),
     [
         ("/chat/completions", "; did you mean /v1/chat/completions?"),
         ("/v1/v1/chat/completions", "; did you mean /v1/chat/completions?"),
@@ -173,47 +173,48 @@ def test_a_message_may_be_empty_or_call_a_tool_instead(server: str) -> None:
         ("/" + "x" * 5000, ""),
     ],
 )
-def test_a_route_that_is_none_is_told_with_the_one_that_was_meant(
-    server: str, asked: str, meant: str
-) -> None:
-    told = httpx.post(server + asked, json={})
-    assert told.status_code == 404
-    assert told.json()["error"]["message"] == f"POST {asked} is no route of this server{meant}"
+def test_a_route_that_is_none_gets_a_suggestion(server: str, path: str, suggestion: str) -> None:
+    answer = httpx.post(server + path, json={})
+    assert answer.status_code == 404
+    assert (
+        answer.json()["error"]["message"]
+        == f"POST {path} is not a route of this server{suggestion}"
+    )
 
 
 def test_a_route_of_another_method_was_not_meant(server: str) -> None:
-    told = httpx.get(f"{server}/v1/responses/x")
-    assert told.json()["error"]["message"] == "GET /v1/responses/x is no route of this server"
+    answer = httpx.get(f"{server}/v1/responses/x")
+    assert answer.json()["error"]["message"] == "GET /v1/responses/x is not a route of this server"
 
 
-def test_a_method_that_a_route_has_not_is_told_with_those_that_it_has(server: str) -> None:
-    told = httpx.get(server + CHAT)
-    assert told.status_code == 405
-    assert told.json()["error"]["message"] == f"GET is not allowed for {CHAT}; expected POST"
-    assert told.headers["Allow"] == "POST"
+def test_a_method_that_a_route_has_not_is_reported_with_those_that_it_has(server: str) -> None:
+    answer = httpx.get(server + CHAT)
+    assert answer.status_code == 405
+    assert answer.json()["error"]["message"] == f"GET is not allowed for {CHAT}; expected POST"
+    assert answer.headers["Allow"] == "POST"
 
 
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [("/generate", "POST, PUT"), ("/v1/models", "GET"), ("/v1/prefixes/a", "DELETE")],
 )
-def test_all_methods_of_a_path_are_told_whichever_routes_have_them(
+def test_all_methods_of_a_path_are_reported_whichever_routes_have_them(
     server: str, path: str, allowed: str
 ) -> None:
-    told = httpx.patch(server + path)
-    assert (told.status_code, told.headers["Allow"]) == (405, allowed)
-    assert told.json()["error"]["message"].endswith(f"; expected {allowed}")
+    answer = httpx.patch(server + path)
+    assert (answer.status_code, answer.headers["Allow"]) == (405, allowed)
+    assert answer.json()["error"]["message"].endswith(f"; expected {allowed}")
 
 
 @pytest.mark.parametrize("path", ["/generat", "/Generate"])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
 def test_a_route_of_two_methods_is_meant_by_either(server: str, path: str, method: str) -> None:
-    told = httpx.request(method, server + path)
-    assert told.json()["error"]["message"].endswith("; did you mean /generate?")
+    answer = httpx.request(method, server + path)
+    assert answer.json()["error"]["message"].endswith("; did you mean /generate?")
 
 
 @pytest.mark.parametrize(
-    ("path", "fields", "told"),
+    ("path", "fields", "answer"),
     [
         ("/v1/completions", {"max_tokens": "3"}, "max_tokens='3'"),
         ("/v1/completions", {"max_tokens": 3.0}, "max_tokens=3.0"),
@@ -228,11 +229,11 @@ def test_a_route_of_two_methods_is_meant_by_either(server: str, path: str, metho
     ],
 )
 def test_no_text_is_taken_for_a_number_nor_a_number_for_a_truth(
-    server: str, path: str, fields: dict[str, Any], told: str
+    server: str, path: str, fields: dict[str, Any], answer: str
 ) -> None:
     response = httpx.post(server + path, json={"prompt": "a", **fields})
     assert response.status_code == 400
-    assert response.json()["error"]["message"].startswith(f"invalid {told}: expected ")
+    assert response.json()["error"]["message"].startswith(f"invalid {answer}: expected ")
 
 
 def test_a_whole_number_may_stand_where_any_number_may(server: str) -> None:
@@ -240,15 +241,15 @@ def test_a_whole_number_may_stand_where_any_number_may(server: str) -> None:
     assert httpx.post(f"{server}/v1/completions", json=body).status_code == 200
 
 
-def test_a_bound_of_a_number_is_told(server: str) -> None:
-    told = httpx.post(f"{server}/v1/prefixes", json={"prompt": "a", "branches": 0})
+def test_a_bound_of_a_number_is_reported(server: str) -> None:
+    answer = httpx.post(f"{server}/v1/prefixes", json={"prompt": "a", "branches": 0})
     allowed = "an integer or null, >= 1"
     message = f"invalid branches=0: expected {allowed}"
-    assert told.json()["error"]["message"] == message
+    assert answer.json()["error"]["message"] == message
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "meant"),
+    ("path", "body", "suggestion"),
     [
         (CHAT, {"messages": [{"role": "usr", "content": "a"}]}, "user"),
         ("/v1/responses", {"input": [{"role": "usr", "content": "a"}]}, "user"),
@@ -265,15 +266,15 @@ def test_a_bound_of_a_number_is_told(server: str) -> None:
         ),
     ],
 )
-def test_a_value_or_a_field_of_another_place_is_asked_back(
-    server: str, path: str, body: dict[str, Any], meant: str
+def test_a_value_or_a_field_of_another_place_gets_a_suggestion(
+    server: str, path: str, body: dict[str, Any], suggestion: str
 ) -> None:
-    told = httpx.post(server + path, json=body)
-    assert told.status_code == 400
-    assert told.json()["error"]["message"].endswith(f"; did you mean {meant}?")
+    answer = httpx.post(server + path, json=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["message"].endswith(f"; did you mean {suggestion}?")
 
 
-def test_a_misspelled_model_is_asked_back(server: str) -> None:
-    told = httpx.post(f"{server}/v1/completions", json={"prompt": "a", "model": "tinny"})
-    assert told.status_code == 404
-    assert told.json()["error"]["message"].endswith("; did you mean tiny?")
+def test_a_misspelled_model_gets_a_suggestion(server: str) -> None:
+    answer = httpx.post(f"{server}/v1/completions", json={"prompt": "a", "model": "tinny"})
+    assert answer.status_code == 404
+    assert answer.json()["error"]["message"].endswith("; did you mean tiny?")

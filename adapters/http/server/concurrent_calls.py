@@ -1,4 +1,4 @@
-"""Several calls of one request: begun off the loop that serves the others, and ended together."""
+"""Several calls of one request: submitted in a thread, gathered, cancelled."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from ....core.api.protocol import Completion, Reply
 T = TypeVar("T")
 
 
-async def begun(begin: Callable[[], Sequence[Reply]]) -> Sequence[Reply]:
-    """The replies of the calls that `begin` prepares and submits, in another thread; if nobody
-    waits for them any longer they are cancelled as soon as they are there."""
+async def submit_in_thread(begin: Callable[[], Sequence[Reply]]) -> Sequence[Reply]:
+    """Run `begin`, which prepares and submits calls, in a thread; returns their replies. If this is
+    cancelled, the replies are cancelled as soon as they exist."""
     task = asyncio.ensure_future(asyncio.to_thread(begin))
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        task.add_done_callback(_cancel_found)
+        task.add_done_callback(_cancel_submitted)
         raise
 
 
-async def completed(replies: Sequence[Reply]) -> list[Completion]:
-    """What all these calls ended in. If one fails, or nobody waits any longer, the rest are
-    cancelled. Raises the error of the first that failed."""
+async def gather_completions(replies: Sequence[Reply]) -> list[Completion]:
+    """The completions of all replies. If one fails, or this is cancelled, the others are cancelled.
+    Raises the error of the first that failed."""
     try:
         return list(await asyncio.gather(*map(_result, replies)))
     finally:
@@ -32,7 +32,7 @@ async def completed(replies: Sequence[Reply]) -> list[Completion]:
 
 
 def cancel_all(replies: Iterable[Reply]) -> None:
-    """End these calls early, as far as they are open."""
+    """Cancel those of these calls that are open."""
     for reply in replies:
         reply.cancel()
 
@@ -41,6 +41,6 @@ async def _result(reply: Awaitable[T]) -> T:
     return await reply
 
 
-def _cancel_found(task: asyncio.Future[Sequence[Reply]]) -> None:
+def _cancel_submitted(task: asyncio.Future[Sequence[Reply]]) -> None:
     if not task.cancelled() and task.exception() is None:
         cancel_all(task.result())

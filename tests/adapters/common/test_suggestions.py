@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from forkroot.adapters.common.meant import hint
+from forkroot.adapters.common.suggestions import suggestion
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.keywords import ENGINE_SETTINGS
 
@@ -20,7 +20,7 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         ("temprature", "; did you mean temperature?"),
         ("max_new_tokens", "; did you mean max_tokens?"),
@@ -28,18 +28,18 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
         ("colour", ""),
     ],
 )
-def test_a_name_is_told_with_the_one_that_it_resembles(name: str, told: str) -> None:
-    assert hint(name, KNOWN) == told
+def test_a_name_gets_the_similar_one_as_suggestion(name: str, expected: str) -> None:
+    assert suggestion(name, KNOWN) == expected
 
 
 @pytest.mark.parametrize("name", ENGINE_SETTINGS)
-def test_a_setting_of_the_engine_is_told_with_where_it_goes(name: str) -> None:
-    assert f"settings={{'{name}': ...}}" in hint(name, KNOWN)
-    assert f"connect(..., {name}=...)" in hint(name, KNOWN)
-    assert f"settings={{'{name}': ...}}" in hint(name + "s", KNOWN)
+def test_a_setting_of_the_engine_is_reported_with_where_it_goes(name: str) -> None:
+    assert f"settings={{'{name}': ...}}" in suggestion(name, KNOWN)
+    assert f"connect(..., {name}=...)" in suggestion(name, KNOWN)
+    assert f"settings={{'{name}': ...}}" in suggestion(name + "s", KNOWN)
 
 
 def test_a_name_that_is_known_here_comes_before_one_elsewhere() -> None:
-    assert hint("timeout", ("deadline",)) == "; did you mean deadline?"
-    assert hint("stop_sequences", ("stops",)) == ""
-    assert hint("seeds", ("seed",)) == "; did you mean seed?"
+    assert suggestion("timeout", ("deadline",)) == "; did you mean deadline?"
+    assert suggestion("stop_sequences", ("stops",)) == ""
+    assert suggestion("seeds", ("seed",)) == "; did you mean seed?"

@@ -1,5 +1,4 @@
-"""What Guidance's parser wants, in the words of our calls: sampling, and constraints moved in front
-of bytes that are not yet written."""
+"""Guidance's sampling parameters as ours, and constraints extended by a pending or leading text."""
 
 from __future__ import annotations
 
@@ -14,13 +13,14 @@ GREEDY_BELOW = 1e-5  # temperatures that Guidance takes for 0
 
 
 def sampling_of(temperature: float, params: Mapping[str, Any]) -> Sampling:
-    """Sampling as Guidance asks for it. Raises InvalidCall for values that are not allowed."""
-    said = {name: value for name, value in params.items() if value is not None}
+    """Guidance's sampling parameters as ours. Raises InvalidCall for values that are not
+    allowed."""
+    given = {name: value for name, value in params.items() if value is not None}
     allowed = ("top_p", "top_k", "min_p", "repetition_penalty")
-    for name, value in said.items():
+    for name, value in given.items():
         if name not in allowed:
             raise InvalidCall(name, value, "the sampling parameters " + ", ".join(allowed))
-    return Sampling(temperature=0.0 if temperature < GREEDY_BELOW else temperature, **said)
+    return Sampling(temperature=0.0 if temperature < GREEDY_BELOW else temperature, **given)
 
 
 def after(constraint: Constraint | None, pending: bytes) -> Constraint | None:

@@ -1,9 +1,9 @@
-"""Calls that come one by one from threads or tasks that run together, submitted at once.
+"""Batches calls that concurrent threads or tasks make one by one.
 
-Who is expected is known before (`batch`: its inputs; `RunnableParallel`: its branches), or seen as
-they begin (the tasks of a step of LangGraph), and not whether each of them will call: one may find
-its answer in a cache, or fail before. So each one arrives with a call or leaves without; nobody
-waits longer than `patience` for the others.
+The members are known before (`batch`: its inputs; `RunnableParallel`: its branches) or as they
+begin (tasks of a LangGraph step). Not every member calls: its answer may be cached, or it may fail.
+So each member arrives with a call or leaves without one, and waits at most `patience` for the
+others.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from concurrent.futures import Future
 from ....core.api.protocol import Call, Reply
 
 
-class Gathering:
-    """One meeting of `expected` members. After it, members go their own ways.
+class CallBatcher:
+    """Submits the calls of `expected` members together, once. Later calls are submitted alone.
 
-    patience: seconds that a member waits for the others at most.
+    patience: the longest that a member waits for the others, in seconds.
     """
 
     def __init__(self, expected: int, patience: float) -> None:
@@ -32,7 +32,7 @@ class Gathering:
         self._waiting: list[tuple[Call, Future[Reply], Submit]] = []
 
     def leave(self, member: Hashable) -> None:
-        """This member will not call; nothing if it has arrived."""
+        """Note that this member will not call; no effect if it has arrived."""
         with self._lock:
             self._settled.add(member)
             is_last = self._is_complete()
@@ -40,7 +40,7 @@ class Gathering:
             self._start()
 
     def submit(self, member: Hashable, call: Call, submit_all: Submit) -> Reply:
-        """Submit the call together with those of the others. Waits for them."""
+        """Submit the call together with those of the other members. Waits for them."""
         future, is_last = self._arrive(member, call, submit_all)
         if is_last:
             self._start()
@@ -51,7 +51,7 @@ class Gathering:
         return future.result()
 
     async def asubmit(self, member: Hashable, call: Call, submit_all: Submit) -> Reply:
-        """As `submit`, for a task. Where the task is cancelled, so is its call."""
+        """As `submit`, for a task. Cancelling the task cancels its call."""
         future, is_last = self._arrive(member, call, submit_all)
         answer = asyncio.wrap_future(future)
         try:
@@ -70,7 +70,7 @@ class Gathering:
     def _arrive(
         self, member: Hashable, call: Call, submit_all: Submit
     ) -> tuple[Future[Reply], bool]:
-        """The reply that will come, and whether nobody else is waited for."""
+        """A future of the reply, and whether this is the last member."""
         future: Future[Reply] = Future()
         with self._lock:
             self._settled.add(member)
@@ -78,30 +78,29 @@ class Gathering:
             return future, self._is_complete()
 
     def _pauses(self) -> Iterator[float]:
-        """How long one who has arrived waits, again and again, before it starts what waits."""
+        """Seconds of each wait of a member that has arrived, before it submits what waits."""
         yield self._patience
 
     def _is_complete(self) -> bool:
         return len(self._settled) >= self._expected
 
     def _start(self) -> None:
-        """Submit what waits. Calls to different backends are submitted apart."""
+        """Submit the waiting calls, in one batch for each backend."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         waiting = [item for item in waiting if item[1].set_running_or_notify_cancel()]
         while waiting:
             submit_all = waiting[0][2]
-            together = [item for item in waiting if item[2] == submit_all]
+            batch = [item for item in waiting if item[2] == submit_all]
             waiting = [item for item in waiting if item[2] != submit_all]
-            _settle(submit_all, [item[0] for item in together], [item[1] for item in together])
+            _settle(submit_all, [item[0] for item in batch], [item[1] for item in batch])
 
 
-class OpenGathering(Gathering):
-    """A meeting of those who have joined it so far: it waits until they have settled and nobody has
-    joined for a while, and for nobody who joins after it has begun to call.
+class OpenCallBatcher(CallBatcher):
+    """A batcher whose members join as they begin. It submits once all of them have arrived or left
+    and nobody has joined for `quiet` seconds. Calls that join later are not waited for.
 
-    quiet: seconds of that while. One who is the only one so far waits for so long when it calls:
-    threads that are to join may not have come to run yet.
+    quiet: a single member waits for so long, too, as other threads may not have started yet.
     """
 
     def __init__(self, patience: float, quiet: float) -> None:
@@ -111,7 +110,7 @@ class OpenGathering(Gathering):
         self._changed = time.monotonic()
 
     def join(self) -> None:
-        """One more is expected."""
+        """Expect one more member."""
         with self._lock:
             self._expected += 1
             self._changed = time.monotonic()

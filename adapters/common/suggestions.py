@@ -1,5 +1,6 @@
-"""What a user of a framework meant by a name that nobody knows: as `core.api.keywords` finds it,
-and where the settings of the engine and the URL of a server go.
+"""Suggestions for unknown keyword arguments of adapters.
+
+Those of `core.api.keywords`, and where to give engine settings and the URL of a server.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ _ENGINE = KeywordOwner(
 )
 
 
-def hint(name: str, known: Iterable[str], *places: KeywordOwner) -> str:
-    """What the refusal of a name that is none of `known` ends with: "; did you mean ...?", or where
-    else it goes; "" where nothing is like it. places: where else that may be."""
+def suggestion(name: str, known: Iterable[str], *places: KeywordOwner) -> str:
+    """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
+    where the name is accepted; "" without a suggestion. places: other places that accept names."""
     if name in _URLS:
         return "; the URL of a server is given in the place of the model"
     return suggestion_for(name, known, *places, _ENGINE)

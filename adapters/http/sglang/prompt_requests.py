@@ -1,4 +1,4 @@
-"""What a body of SGLang's `/generate` asks for, one `Ask` for each prompt.
+"""The prompts of a body of SGLang's `/generate`, each with its settings as a `PromptRequest`.
 
 Single things and lists of them are one here. What this runtime cannot do is refused by name.
 """
@@ -36,7 +36,7 @@ _SERVED_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
 
 
 @dataclass(frozen=True, slots=True)
-class LogprobWish:
+class LogprobOptions:
     """Log-probabilities that are wanted, with so many rivals, and whether with texts.
 
     start: those of the prompt's tokens after this many, too; None: of no prompt token.
@@ -48,19 +48,19 @@ class LogprobWish:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PromptRequest:
     """One prompt: a text, or token ids, and what is to be done with it. `rids`: one an answer."""
 
     prompt: str | tuple[int, ...]
     sampling: Sampling
     constraint: Constraint | None
-    logprobs: LogprobWish | None
+    logprobs: LogprobOptions | None
     rids: tuple[str, ...]
     keeps_stop: bool
 
 
-def asks_of(body: GenerateBody, limits: Limits, name: str) -> list[Ask]:
-    """What a body asks for. name: of the request, where its body has none. Raises InvalidCall,
+def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[PromptRequest]:
+    """The prompts of a body. name: of the request, where its body has none. Raises InvalidCall,
     which names the body's field."""
     _refuse_unserved(body, "")
     prompts = _prompts(body)
@@ -75,7 +75,7 @@ def asks_of(body: GenerateBody, limits: Limits, name: str) -> list[Ask]:
     rids = _rids(name if body.rid is None else body.rid, count, n)
     wishes = _wishes(body, samplings, limits)
     return [
-        Ask(
+        PromptRequest(
             prompts[index],
             _sampling(found, wishes[index], limits),
             _constraint(found, limits),
@@ -109,7 +109,7 @@ def _each(field: str, value: Any, count: int) -> list[Any]:
     if not isinstance(value, list):
         return [value] * count
     if len(value) not in (1, count):
-        raise InvalidCall(field, f"{len(value)} of them", f"one, or {count} as there are prompts")
+        raise InvalidCall(field, f"{len(value)} of them", f"one, or {count}: one for each prompt")
     return value * count if len(value) == 1 else value
 
 
@@ -118,29 +118,31 @@ def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
     if isinstance(rid, str):
         return (rid,) if count * n == 1 else tuple(f"{rid}_{i}" for i in range(count * n))
     if len(rid) != count:
-        raise InvalidCall("rid", f"{len(rid)} of them", f"{count}, as there are prompts")
+        raise InvalidCall("rid", f"{len(rid)} of them", f"{count}: one for each prompt")
     return tuple(f"{name}_{i}" if n > 1 else name for name in rid for i in range(n))
 
 
 def _wishes(
     body: GenerateBody, samplings: list[SamplingBody], limits: Limits
-) -> list[LogprobWish | None]:
+) -> list[LogprobOptions | None]:
     count = len(samplings)
     wanted = _each("return_logprob", body.return_logprob or False, count)
     starts = _each("logprob_start_len", body.logprob_start_len, count)
     tops = _each("top_logprobs_num", body.top_logprobs_num, count)
-    found: list[LogprobWish | None] = []
+    found: list[LogprobOptions | None] = []
     for is_wanted, start, top, sampling in zip(wanted, starts, tops, samplings, strict=True):
         check_most("top_logprobs_num", top or 0, 0, limits.max_top_logprobs)
         check_most("logprob_start_len", start or 0, -1, 1 << 31)
         if start is None or start < 0:
             start = 0 if sampling.max_new_tokens == 0 else None
         has_text = bool(body.return_text_in_logprobs)
-        found.append(LogprobWish(start, top or 0, has_text) if is_wanted else None)
+        found.append(LogprobOptions(start, top or 0, has_text) if is_wanted else None)
     return found
 
 
-def _sampling(body: SamplingBody, wish: LogprobWish | None, limits: Limits) -> Sampling:
+def _sampling(
+    body: SamplingBody, logprob_options: LogprobOptions | None, limits: Limits
+) -> Sampling:
     _refuse_unserved(body, "sampling_params.")
     if body.skip_special_tokens is False:
         raise UnsupportedCall("sampling_params.skip_special_tokens", False, "true")
@@ -160,11 +162,13 @@ def _sampling(body: SamplingBody, wish: LogprobWish | None, limits: Limits) -> S
         "ignore_eos": body.ignore_eos,
         "n": body.n,
         "seed": body.seed if body.sampling_seed is None else body.sampling_seed,
-        "logprobs": None if wish is None else wish.num_top,
+        "logprobs": None if logprob_options is None else logprob_options.num_top,
     }
-    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    given_values: dict[str, Any] = {
+        name: value for name, value in given.items() if value is not None
+    }
     sampling = Sampling(
-        **{"max_tokens": limits.default_max_tokens} | told,
+        **{"max_tokens": limits.default_max_tokens} | given_values,
         logit_bias=_bias(body.logit_bias or {}),
         stop=stops,
         stop_token_ids=tuple(body.stop_token_ids or ()),
@@ -189,13 +193,13 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def _constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
-    found = _asked(body, limits)
+    found = _requested_constraint(body, limits)
     if body.json_separators is None:
         return found
     return separated(found, body.json_separators, "sampling_params.json_separators")
 
 
-def _asked(body: SamplingBody, limits: Limits) -> Constraint | None:
+def _requested_constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
     given = {"regex": body.regex, "json_schema": body.json_schema, "ebnf": body.ebnf}
     named = [(name, value) for name, value in given.items() if value is not None]
     if not named:
@@ -229,12 +233,16 @@ def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
     sampling parameter by another server's name or in another place that is not said in its own
     place as well; nulls and empty things say nothing."""
     extra = body.model_extra or {}
-    asked = body.sampling_params if isinstance(body, GenerateBody) else [body]
-    said = {name for params in asked for name in params.model_fields_set}
+    params_list = body.sampling_params if isinstance(body, GenerateBody) else [body]
+    set_names = {name for params in params_list for name in params.model_fields_set}
     for name in extra:
-        meant = _SERVED_NAMES.get(name, name)
-        if meant in SamplingBody.model_fields and meant not in said and extra[name] is not None:
-            raise no_field(prefix + name, "/generate", f"sampling_params.{meant}")
+        suggested = _SERVED_NAMES.get(name, name)
+        if (
+            suggested in SamplingBody.model_fields
+            and suggested not in set_names
+            and extra[name] is not None
+        ):
+            raise no_field(prefix + name, "/generate", f"sampling_params.{suggested}")
         if name not in NOT_SERVED:
             check_spelling(name, type(body).model_fields, "/generate", prefix)
     for name in NOT_SERVED:

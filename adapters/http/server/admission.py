@@ -1,7 +1,7 @@
-"""The way into the server: who asks, whether there is room, and what becomes of it.
+"""Admission of requests: authentication, limits, the access log and cancellation.
 
-Everything passes here, whatever route it takes: it gets an id, is weighed against the limits, and
-is logged as one line of JSON. When its client goes away, its calls end at once.
+Every request passes this middleware. It gets an id, is checked against the limits, and is logged as
+one line of JSON. Its calls are cancelled when its client disconnects.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..wire.callwire import PATH
 from ..wire.names import new_name
-from .desk import Desk, Ticket
 from .errors import Fault, Refused, error_response, fault_of
 from .keys import ADMIN_PATHS, Keys
 from .metrics import Metrics
+from .request_registry import RequestContext, RequestRegistry
 from .runtime import Limits
 from .texts import check_body
 
 _log = logging.getLogger("forkroot.http")
 _ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
 _SECONDS_FOR_A_BODY = 60.0
-WORKLESS_PATHS = ADMIN_PATHS | {"/abort_request"}
+UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
-class Gate:
-    """ASGI middleware: the outermost of the server's own."""
+class AdmissionMiddleware:
+    """ASGI middleware that authenticates, limits and logs; the server's outermost."""
 
     def __init__(
-        self, app: ASGIApp, desk: Desk, keys: Keys, metrics: Metrics, limits: Limits
+        self, app: ASGIApp, registry: RequestRegistry, keys: Keys, metrics: Metrics, limits: Limits
     ) -> None:
         self.app = app
-        self._desk = desk
+        self._registry = registry
         self._keys = keys
         self._metrics = metrics
         self._limits = limits
@@ -49,45 +49,45 @@ class Gate:
             await self.app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        ticket = Ticket(_request_id(headers.get(b"x-request-id")), route=scope["path"])
-        answer = _Answer(send, ticket.id)
+        context = RequestContext(_request_id(headers.get(b"x-request-id")), route=scope["path"])
+        answer = _Answer(send, context.id)
         start = time.perf_counter()
         try:
-            ticket.client = self._keys.client(scope["path"], headers.get(b"authorization"))
-            with self._place(scope, ticket):
+            context.client = self._keys.client(scope["path"], headers.get(b"authorization"))
+            with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
-                if scope["path"] != PATH:  # whose calls check themselves
+                if scope["path"] != PATH:  # this route checks its calls itself
                     check_body(body)
-                await self._run(scope, body, receive, answer, ticket)
+                await self._run(scope, body, receive, answer, context)
         except Exception as error:
-            ticket.refusal = fault_of(error).code
+            context.refusal = fault_of(error).code
             await self._fail(error, scope, receive, answer)
         finally:
-            ticket.cancel()
-            self._note(scope, ticket, answer, time.perf_counter() - start)
+            context.cancel()
+            self._note(scope, context, answer, time.perf_counter() - start)
 
     @contextlib.contextmanager
-    def _place(self, scope: Scope, ticket: Ticket) -> Iterator[None]:
-        """A place among the requests at work. Raises Refused when all are taken; what asks for no
-        work needs none."""
-        if scope["method"] not in ("POST", "PUT") or scope["path"] in WORKLESS_PATHS:
+    def _admitted(self, scope: Scope, context: RequestContext) -> Iterator[None]:
+        """Count the request as open while it runs. Raises Refused when the server is full; requests
+        that generate nothing are not counted."""
+        if scope["method"] not in ("POST", "PUT") or scope["path"] in UNLIMITED_PATHS:
             yield
             return
-        num_open = len(self._desk.open)
+        num_open = len(self._registry.open)
         if num_open >= self._limits.max_streams:
             message = f"{num_open} requests are at work, as many as are allowed; try later"
             fault = Fault(503, "overloaded_error", "overloaded", retry_after=1)
             raise Refused(message, fault)
-        self._desk.open.add(ticket)
+        self._registry.open.add(context)
         self._metrics.requests_open.inc()
         try:
             yield
         finally:
-            self._desk.open.remove(ticket)
+            self._registry.open.remove(context)
             self._metrics.requests_open.dec()
 
     async def _body(self, receive: Receive, length: str | None) -> bytes:
-        """The whole body. Raises Refused for one that is too large, or too slow."""
+        """The whole body. Raises Refused if it is too large, or arrives too slowly."""
         if length is not None and length.isdecimal() and int(length) > self._limits.max_body:
             raise self._too_large()
         parts: list[bytes] = []
@@ -97,7 +97,7 @@ class Gate:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise _Gone
+                        raise _ClientDisconnected
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > self._limits.max_body:
@@ -113,19 +113,19 @@ class Gate:
         return Refused(message, Fault(413, "invalid_request_error", "body_too_large"))
 
     async def _run(
-        self, scope: Scope, body: bytes, receive: Receive, answer: _Answer, ticket: Ticket
+        self, scope: Scope, body: bytes, receive: Receive, answer: _Answer, context: RequestContext
     ) -> None:
-        """Let the routes answer, and stop them when the client goes away."""
-        scope.setdefault("state", {})["ticket"] = ticket
-        self._desk.current.set(ticket)
+        """Run the routes, and cancel them when the client disconnects."""
+        scope.setdefault("state", {})["request_context"] = context
+        self._registry.current.set(context)
         work = asyncio.current_task()
         assert work is not None
-        gone = asyncio.Event()
-        watch = asyncio.create_task(_stop_without_client(receive, work, ticket, gone))
+        disconnected = asyncio.Event()
+        watch = asyncio.create_task(_cancel_on_disconnect(receive, work, context, disconnected))
         try:
-            await self.app(scope, _replay(body, gone), answer.send)
+            await self.app(scope, _replay_body(body, disconnected), answer.send)
         except asyncio.CancelledError:
-            if not gone.is_set() or work.uncancel():  # others want it stopped, too
+            if not disconnected.is_set() or work.uncancel():  # it was cancelled by others, too
                 raise
         finally:
             watch.cancel()
@@ -133,7 +133,7 @@ class Gate:
     async def _fail(
         self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
     ) -> None:
-        if isinstance(error, _Gone):
+        if isinstance(error, _ClientDisconnected):
             return
         if fault_of(error).status == 500:
             _log.exception("a route failed")
@@ -141,37 +141,37 @@ class Gate:
             with contextlib.suppress(OSError):
                 await error_response(error)(scope, receive, answer.send)
 
-    def _note(self, scope: Scope, ticket: Ticket, answer: _Answer, seconds: float) -> None:
+    def _note(self, scope: Scope, context: RequestContext, answer: _Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = answer.status or 499
         self._metrics.requests.labels(route, str(status)).inc()
-        if ticket.reason is not None:
-            self._metrics.refused.labels(ticket.reason).inc()
+        if context.reason is not None:
+            self._metrics.refused.labels(context.reason).inc()
         self._metrics.duration.labels(route).observe(seconds)
-        usage = ticket.usage
+        usage = context.usage
         line = {
-            "id": ticket.id,
+            "id": context.id,
             "method": scope["method"],
-            "route": ticket.route,
+            "route": context.route,
             "status": status,
             "prompt_tokens": usage.prompt_tokens,
             "cached_tokens": usage.cached_tokens,
             "completion_tokens": usage.completion_tokens,
             "seconds": round(seconds, 6),
         }
-        error = ticket.reason or (None if answer.is_whole else "client_left")
+        error = context.reason or (None if answer.is_whole else "client_left")
         if error is not None:
             line["error"] = error
         _log.info("%s", json.dumps(line))
 
 
-class _Gone(Exception):
-    """The client went away before it had asked."""
+class _ClientDisconnected(Exception):
+    """The client disconnected before its whole request had arrived."""
 
 
 class _Answer:
-    """What is sent back, with the request's id. status: 0 until the answer has begun. is_whole: all
-    of it was sent."""
+    """The response, with the request's id as a header. status: 0 until it starts. is_whole: all of
+    it was sent."""
 
     def __init__(self, send: Send, request_id: str) -> None:
         self._send = send
@@ -189,29 +189,29 @@ class _Answer:
 
 
 def _request_id(given: str | None) -> str:
-    """The client's own id where it is a plain word, else a new one."""
+    """The client's id if it is valid, else a new one."""
     return given if given and _ID.fullmatch(given) else new_name()
 
 
-def _replay(body: bytes, gone: asyncio.Event) -> Receive:
-    """A body that has arrived, then nothing until the client goes away."""
+def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:
+    """ASGI messages: the body that was read, then the disconnection."""
     parts = [body]
 
     async def receive() -> Message:
         if parts:
             return {"type": "http.request", "body": parts.pop(), "more_body": False}
-        await gone.wait()
+        await disconnected.wait()
         return {"type": "http.disconnect"}
 
     return receive
 
 
-async def _stop_without_client(
-    receive: Receive, work: asyncio.Task[Any], ticket: Ticket, gone: asyncio.Event
+async def _cancel_on_disconnect(
+    receive: Receive, work: asyncio.Task[Any], context: RequestContext, disconnected: asyncio.Event
 ) -> None:
-    """End a request's calls, and its work, when its client has gone."""
+    """Cancel a request's calls and its task when its client disconnects."""
     while (await receive())["type"] != "http.disconnect":
         pass
-    ticket.cancel()
-    gone.set()
+    context.cancel()
+    disconnected.set()
     work.cancel()
