@@ -195,6 +195,6 @@ def _meant(name: str) -> str:
     """What to say after a name that is not here; nothing where a program only probes for it."""
     if name.startswith("_"):
         return ""
-    from .core.common.nearest import did_you_mean
+    from .core.common.suggestions import did_you_mean
 
     return did_you_mean(name, __all__) or "; dir(forkroot) tells what it has"

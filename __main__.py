@@ -205,7 +205,7 @@ def serve(options: argparse.Namespace) -> int:
     from .adapters.http.serve import serve as serve_http
     from .adapters.http.server.runtime import Limits, Runtime
     from .adapters.http.server.settings import Settings, tokenizer_info
-    from .core.process.restarts import RestartingBackend
+    from .core.process.supervisor import RestartingBackend
 
     check_name(options.model)
     is_restarted = options.on_engine_death == "restart"

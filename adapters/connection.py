@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
-from ..core.api.keywords import ENGINE_SETTINGS, Place, meant
+from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
 from ..core.api.owner import Uncopied
 from ..core.api.protocol import (
     Backend,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _OTHERS = ("the URL of a server", "a name that a plugin knows")
-_OF_SERVERS = Place(
+_OF_SERVERS = KeywordOwner(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
 )
 _EMBEDDED_NOTE = (
@@ -121,7 +121,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
     unknown = next((name for name in settings if name not in REMOTE_SETTINGS), None)
     if unknown is not None:
         allowed = ", ".join(REMOTE_SETTINGS) + " beside a URL"
-        hint = meant(unknown, REMOTE_SETTINGS, _OF_SERVERS)
+        hint = suggestion_for(unknown, REMOTE_SETTINGS, _OF_SERVERS)
         raise InvalidCall(unknown, settings[unknown], allowed + hint)
     client = import_module(".http.client", __package__)
     backend: Backend = client.RemoteBackend(url, **settings)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from ..core.api.protocol import InvalidCall
-from ..core.common.nearest import did_you_mean, nearest
+from ..core.common.suggestions import closest, did_you_mean
 from ..core.model.hub.folders import DUMMY, EMBEDDED
 from .connection import is_url
 
@@ -76,7 +76,7 @@ class Parser(argparse.ArgumentParser):
     def _meant(self, option: str) -> str:
         known = [name for action in self._actions for name in action.option_strings]
         places = [f"--{action.dest}" for action in self._actions if not action.option_strings]
-        near = nearest(option, [*known, *places])
+        near = closest(option, [*known, *places])
         if near in places:
             return f"; {near[2:]} is given without a name before it"
         return f"; did you mean {near}?" if near is not None else ""

@@ -1,4 +1,4 @@
-"""The child's side of `core.process.client`: a `LocalBackend` behind a line."""
+"""The child's side of `core.process.client`: a `LocalBackend` behind a connection."""
 
 from __future__ import annotations
 
@@ -13,54 +13,55 @@ from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError, No
 from .api.reply import Mailbox
 from .common import compiling
 from .local import LocalBackend
-from .process.frames import Line, answer
+from .process.ipc import Connection, serve_parent
 
 _PREPARERS = 8
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
-_KEPT = 1 << 28  # bytes
+_KEPT_BYTES = 1 << 28  # bytes
 
 
 def main(fd: int) -> None:
     """Serve the parent at the other end of this socket until it goes."""
     keep_memory()
-    answer(fd, _serve)
+    serve_parent(fd, _serve)
 
 
 def keep_memory() -> None:
-    """What a step frees is there for the next one: the system would clear it anew, page by page.
-    Only for a process of its own, and where malloc is glibc's."""
+    """Keep memory that a step frees for the next one: the system would clear it again, page by
+    page. Only for a process of its own, and where malloc is glibc's."""
     with suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, _KEPT)
-        mallopt(_TRIM_THRESHOLD, _KEPT)
+        mallopt(_MMAP_THRESHOLD, _KEPT_BYTES)
+        mallopt(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
-def _serve(line: Line) -> None:
-    compiling.show = lambda *progress: line.send("compiling", 0, progress)  # the parent shows it
-    Desk(line).serve()
+def _serve(connection: Connection) -> None:
+    # the parent shows it
+    compiling.show = lambda *progress: connection.send("compiling", 0, progress)
+    RequestHandler(connection).serve()
 
 
-class Desk:
-    """Takes what the parent says. Calls are prepared by several threads, so that one with a large
-    constraint does not hold up the others; those without one keep their order."""
+class RequestHandler:
+    """Handles the requests of the parent. Calls are prepared by several threads, so that one with a
+    large constraint does not delay the others; those without one keep their order."""
 
-    def __init__(self, line: Line) -> None:
-        self._line = line
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
         self._backend: LocalBackend | None = None
         self._open: dict[int, Outbox] = {}
         self._preparers = ThreadPoolExecutor(_PREPARERS, "forkroot-prepare")
 
     def serve(self) -> None:
-        """Until the parent closes or is gone."""
-        for kind, *details in self._line.messages():
+        """Handle requests until the parent closes or is gone."""
+        for kind, *details in self._connection.messages():
             if kind == "close":
                 break
-            self._take(kind, *details)
+            self._dispatch(kind, *details)
         if self._backend is not None:
             self._backend.close()
-        self._line.close()
+        self._connection.close()
 
-    def _take(self, kind: str, number: int, *details: Any) -> None:
+    def _dispatch(self, kind: str, number: int, *details: Any) -> None:
         if kind == "submit":
             self._submit(number, *details)
         elif kind == "cancel":
@@ -70,7 +71,7 @@ class Desk:
                 outbox.cancel()
         elif kind == "start":
             self._answer(number, lambda: self._start(*details))
-        elif kind == "snapshot":  # may take a while: calls go on coming in
+        elif kind == "snapshot":  # may take a while: other requests are still handled
             self._preparers.submit(self._answer, number, lambda: self._snapshot(*details))
         else:
             self._answer(number, lambda: getattr(self._backend, kind)())
@@ -82,18 +83,18 @@ class Desk:
         assert self._backend is not None
         return self._backend.snapshot(*limits)
 
-    def _answer(self, number: int, question: Callable[[], Any]) -> None:
+    def _answer(self, number: int, request: Callable[[], Any]) -> None:
         try:
-            self._line.send("told", number, question())
+            self._connection.send("result", number, request())
         except ForkrootError as error:
-            self._line.send("refused", number, error)
+            self._connection.send("refused", number, error)
         except Exception as error:
-            self._line.send("refused", number, CallFailed(f"{type(error).__name__}: {error}"))
+            self._connection.send("refused", number, CallFailed(f"{type(error).__name__}: {error}"))
 
     def _submit(self, number: int, call: Call) -> None:
         assert self._backend is not None
         backend = self._backend
-        outbox = Outbox(call, backend.cancel, self._line, number)
+        outbox = Outbox(call, backend.cancel, self._connection, number)
         self._open[number] = outbox
         outbox.when_done(lambda _: self._open.pop(number, None))
         if call.constraint is None and call.scoring == "tokens":
@@ -111,27 +112,27 @@ class Outbox(Mailbox):
     """A mailbox whose reader is in the parent."""
 
     def __init__(
-        self, call: Call, cancel: Callable[[Mailbox], object], line: Line, number: int
+        self, call: Call, cancel: Callable[[Mailbox], object], connection: Connection, number: int
     ) -> None:
         super().__init__(call, cancel)
-        self._line = line
+        self._connection = connection
         self._number = number
         self.is_cancelled = False
 
     def put(self, chunk: Chunk) -> None:
         """Send a chunk; it is not kept here."""
         if not self.done():
-            self._line.send("chunk", self._number, chunk)
+            self._connection.send("chunk", self._number, chunk)
 
     def finish(self, completion: Completion) -> None:
-        """As `Mailbox.finish`, and tell the parent."""
+        """As `Mailbox.finish`, and send it to the parent."""
         if not self.done():
-            self._line.send("done", self._number, completion)
+            self._connection.send("done", self._number, completion)
         super().finish(completion)
 
     def fail(self, error: BaseException) -> None:
-        """As `Mailbox.fail`, and tell the parent."""
+        """As `Mailbox.fail`, and send it to the parent."""
         if not self.done():
             known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
-            self._line.send("failed", self._number, known)
+            self._connection.send("failed", self._number, known)
         super().fail(error)

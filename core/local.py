@@ -1,6 +1,6 @@
 """The composition root: a whole runtime in this process, and the thread that drives it.
 
-Joins tokenizer, model, cache, scheduler and engine; what they do is in their own rooms.
+Joins tokenizer, model, cache, scheduler and engine; what they do is in their own packages.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from .api.protocol import (
 from .api.reply import Mailbox
 from .common.counters import Counters
 from .common.exits import close_at_exit
-from .engine.advance import Advancer
 from .engine.engine import Engine
-from .engine.flights import Runner
 from .engine.forks import Roots
 from .engine.inbox import Inbox
-from .engine.intake import Intake
+from .engine.input import InputProcessor
+from .engine.output import OutputProcessor
+from .engine.overlap import Runner
+from .engine.queue import WaitingQueue
 from .engine.scheduler import Scheduler
 from .engine.sequence import Job
-from .engine.waiting import WaitingQueue
 from .fsm.constraints import Constraints
 from .model.checkpoint.dtypes import auto_dtype
 from .model.checkpoint.load import Described, check_shares, describe, load_model
@@ -55,8 +55,8 @@ from .model.parallel import Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import RankedRunner, join
 from .model.runner.runner import ModelRunner
+from .process.compile_pool import CompilePool
 from .process.ranks import OtherRanks
-from .process.workshop import Workshop
 from .radix.cache import RadixCache
 from .radix.host import HostTier
 from .text.tokenizer import Tokenizer
@@ -69,7 +69,7 @@ _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
 class LocalBackend(Resident):
-    """An engine in this process, behind the door. Every method may be called from any thread.
+    """An engine in this process, as a `Backend`. Every method may be called from any thread.
 
     name: of the model. config: resolved.
     """
@@ -89,13 +89,13 @@ class LocalBackend(Resident):
         self.name = name
         self.config = config
         self.tokenizer = tokenizer
-        self._workshop = Workshop(tokenizer.token_bytes, end_ids)
+        self._compile_pool = CompilePool(tokenizer.token_bytes, end_ids)
         constraints = Constraints(
-            *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._workshop),
+            *(tokenizer.token_bytes, end_ids, tokenizer.encode_after, self._compile_pool),
             config.constraint,
         )
         self._compiling = constraints.guides.seconds
-        self._intake = Intake(
+        self._input_processor = InputProcessor(
             tokenizer,
             config.context_len,
             config.num_slots,
@@ -135,8 +135,8 @@ class LocalBackend(Resident):
         config = fitted(config, described)
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
-        how = config.dtype, config.device, config.attention, config.ranks
-        with compiled_ahead(described, *how):
+        options = config.dtype, config.device, config.attention, config.ranks
+        with compiled_ahead(described, *options):
             runner, close = _load(source, described, config)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 
@@ -146,7 +146,7 @@ class LocalBackend(Resident):
         mailbox = mailbox or Mailbox(call, self.cancel)
         try:
             self._owner.check()
-            job = self._intake.job(call, mailbox)
+            job = self._input_processor.job(call, mailbox)
         except ForkrootError as error:
             mailbox.fail(error)
         except Exception as error:
@@ -171,32 +171,32 @@ class LocalBackend(Resident):
         """What runs here, the engine's counters and its load."""
         return BackendInfo(
             model=self.name,
-            context_len=self._intake.context_len,
-            vocabulary_size=self._intake.vocabulary_size,
+            context_len=self._input_processor.context_len,
+            vocabulary_size=self._input_processor.vocabulary_size,
             features=_FEATURES,
-            counters=self._engine.counters.told() | self._compiling.told("compile_seconds"),
+            counters=self._engine.counters.as_dict() | self._compiling.as_dict("compile_seconds"),
             load=self._engine.load(),
         )
 
     def snapshot(
         self, max_nodes: int | None = None, max_tokens: int | None = None
     ) -> tuple[NodeView, ...]:
-        """The radix tree now, for pictures: all of it, or its liveliest nodes and so many tokens of
-        each edge."""
-        return self._ask(lambda: self._cache.snapshot(max_nodes, max_tokens))
+        """The radix tree now, for pictures: all of it, or its most active nodes and the first
+        tokens of each edge."""
+        return self._run_in_engine(lambda: self._cache.snapshot(max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
-        return self._ask(self._engine.clear_cache)
+        return self._run_in_engine(self._engine.clear_cache)
 
     def reset_counters(self) -> None:
         """Start the counters anew."""
         self._compiling.clear()
-        self._ask(lambda: setattr(self._engine, "counters", Counters()))
+        self._run_in_engine(lambda: setattr(self._engine, "counters", Counters()))
 
     def check(self) -> None:
         """Assert that slots are conserved. For tests."""
-        self._ask(self._engine.check)
+        self._run_in_engine(self._engine.check)
 
     def close(self) -> None:
         """Stop the engine; open calls end in BackendClosed. Nothing in a fork of this process."""
@@ -213,16 +213,16 @@ class LocalBackend(Resident):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """What `question()` gives in the engine's thread."""
+    def _run_in_engine(self, action: Callable[[], T]) -> T:
+        """Run the action in the engine's thread, and return its result."""
         if threading.current_thread() is self._thread:
-            return question()
+            return action()
         self._owner.check()
         future: Future[T] = Future()
 
         def answer() -> None:
             try:
-                future.set_result(question())
+                future.set_result(action())
             except Exception as error:
                 future.set_exception(error)
 
@@ -241,21 +241,21 @@ class LocalBackend(Resident):
         except BackendClosed as error:
             _log.error("the engine ended: %s", error)
             self._cause = error
-        except BaseException as error:  # whatever it was: calls must end, and later ones learn why
+        except BaseException as error:  # of any kind: calls must end, and later ones get the cause
             _log.exception("the engine died")
             self._cause = error
-        self._shut()
+        self._end_all()
 
-    def _shut(self) -> None:
+    def _end_all(self) -> None:
         """End every open call, in whatever state the engine is."""
-        self._inbox.shut()
-        while self._inbox.has_posts:
-            with contextlib.suppress(Exception):  # a dead engine may refuse; questions get answers
+        self._inbox.close()
+        while self._inbox.has_actions:
+            with contextlib.suppress(Exception):  # a dead engine may raise
                 self._inbox.wait(0)
         for job in list(self._jobs.values()):
             job.mailbox.fail(self._end(BackendClosed.meanwhile()))
         self._close_runner()
-        self._workshop.close()
+        self._compile_pool.close()
 
     def _idle(self) -> None:
         """Wait for something to do."""
@@ -270,14 +270,14 @@ class LocalBackend(Resident):
         num_ended = self._num_ended - num_ended
         if num_ended and not self.config.has_overlap:  # else a device waits as well
             num_open = len(self._jobs) + num_ended
-            self._inbox.await_calls(num_ended, num_open, time.monotonic() - started)
+            self._inbox.wait_for_calls(num_ended, num_open, time.monotonic() - started)
 
     def _forget(self, reply: Reply) -> None:
         self._jobs.pop(reply, None)
         self._num_ended += 1
 
     def _end(self, closed: BackendClosed) -> BackendClosed:
-        """Why calls end: this where somebody closed it, else what the engine died of."""
+        """The error of open calls: `closed`, or EngineDied where the engine has died."""
         if self._cause is None:
             return closed
         error = EngineDied(f"the engine died: {self._cause!r}")
@@ -316,7 +316,7 @@ def build_engine(
         runner,
         cache,
         roots,
-        Advancer(tokenizer, constraints, config.jumps),
+        OutputProcessor(tokenizer, constraints, config.jumps),
         max_waiting=config.max_waiting,
         hints=config.hints and config.cache,
         overlap=config.has_overlap,
@@ -334,9 +334,9 @@ def fitted(config: EngineConfig, described: Described) -> EngineConfig:
     weights = described.num_parameters() * DTYPE_BYTES[dtype] // shares
     is_other = config.attention == "flashinfer"
     load = Load(config.chunk_tokens, config.max_running, config.graphs, is_other)
-    spare = _spare_memory(device, weights, working_bytes(described, dtype, load, shares))
+    pool_bytes = _pool_memory(device, weights, working_bytes(described, dtype, load, shares))
     kv_bytes = described.kv_bytes_per_token(dtype) // shares
-    return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, spare)
+    return replace(config, dtype=dtype).resolve(described.context_len, kv_bytes, pool_bytes)
 
 
 def _load(
@@ -355,10 +355,10 @@ def _load(
         return ModelRunner(model, num_slots, host=host, **kernels), _nothing
     sizes = described.context_len, num_slots, config.host_slots, config.host_file, kernels
     loaded = source, dtype, config.device, *sizes
-    others = OtherRanks(size, *loaded, patience=config.hang_timeout)
+    others = OtherRanks(size, *loaded, hang_timeout=config.hang_timeout)
     try:
         others.wait("loading")
-        ranks = join(0, size, others.meeting_place, device)
+        ranks = join(0, size, others.store_path, device)
         model = load_model(source, described, getattr(torch, dtype), device, ranks)
         others.wait("ready")
         runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)
@@ -371,15 +371,15 @@ def _load(
 def _device(name: str) -> torch.device:
     """The device of a setting. Raises InvalidCall for one that is not here."""
     count = torch.cuda.device_count()
-    here = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
-    if name not in here:
-        raise InvalidCall("device", name, ", ".join(here) + ("" if count else f"; {why_no_gpu()}"))
+    known = ["cpu", *(["cuda"] if count else []), *(f"cuda:{index}" for index in range(count))]
+    if name not in known:
+        raise InvalidCall("device", name, ", ".join(known) + ("" if count else f"; {why_no_gpu()}"))
     return torch.device(name)
 
 
-def _spare_memory(device: torch.device, weights: int, working: int) -> int:
-    """Bytes that the pool may take beside so many bytes of weights: a quarter of what a machine has
-    left; of a GPU nearly all but so many bytes to work with."""
+def _pool_memory(device: torch.device, weights: int, working: int) -> int:
+    """Bytes that the pool may take beside the weights: a quarter of the free memory of a machine;
+    of a GPU nearly all but the `working` bytes."""
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
         return max(0, int(_GPU_SHARE * (free - weights - working)))

@@ -22,74 +22,74 @@ from .model.parallel import Progress, Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import follow, join
 from .model.runner.runner import ModelRunner
-from .process.frames import Line, answer
+from .process.ipc import Connection, serve_parent
 
 _PR_SET_PDEATHSIG = 1
 
 
 def main(fd: int) -> None:
-    """Hold a part for the parent at the other end of this socket until it goes. With the thread
-    that started this process the kernel ends it, even where it is stopped."""
+    """Serve the parent at the other end of this socket until it closes. The kernel kills this
+    process when the thread that started it ends, even while it is stopped."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    answer(fd, serve)
+    serve_parent(fd, serve)
 
 
-def serve(line: Line) -> None:
-    """Load what the first message says, then compute along."""
-    messages = line.messages()
+def serve(connection: Connection) -> None:
+    """Load the part that the first message describes, then compute its share of every batch."""
+    messages = connection.messages()
     try:
-        runner, ranks = _start(line, *next(messages))
+        runner, ranks = _start(connection, *next(messages))
     except ForkrootError as error:
-        line.send("failed", error)
-        line.close()
+        connection.send("failed", error)
+        connection.close()
         return
     except Exception as error:
-        line.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
-        line.close()
+        connection.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
+        connection.close()
         return
-    orders = Orders(line, messages)
-    follow(orders.batches(), runner, ranks, orders.say_short)
+    inbox = MessageQueue(connection, messages)
+    follow(inbox.batches(), runner, ranks, inbox.report_out_of_memory)
 
 
-class Orders:
-    """What rank 0 says, in order."""
+class MessageQueue:
+    """The messages of rank 0, in order."""
 
-    def __init__(self, line: Line, messages: Iterator[Any]) -> None:
-        self._line = line
+    def __init__(self, connection: Connection, messages: Iterator[Any]) -> None:
+        self._connection = connection
         self._messages = messages
-        self._early: deque[Any] = deque()  # came while something else was waited for
+        self._early: deque[Any] = deque()  # came before an acknowledgement
 
     def batches(self) -> Iterator[Any]:
-        """The batches, until all is closed."""
+        """The batches, until rank 0 closes."""
         while True:
             kind, message = self._early.popleft() if self._early else self._next()
             if kind == "close":
                 return
             yield message
 
-    def say_short(self, number: int) -> None:
-        """Tell rank 0 that memory does not do for the batch of this number, and wait until it
-        knows."""
-        self._line.send("short", number)
-        while (order := self._next())[0] not in ("known", "close"):
-            self._early.append(order)
-        if order[0] == "close":
-            self._early.appendleft(order)
+    def report_out_of_memory(self, number: int) -> None:
+        """Tell rank 0 that memory is too small for the batch of this number, and wait until it
+        acknowledges."""
+        self._connection.send("out of memory", number)
+        while (message := self._next())[0] not in ("acknowledged", "close"):
+            self._early.append(message)
+        if message[0] == "close":
+            self._early.appendleft(message)
 
     def _next(self) -> Any:
         return next(self._messages, ("close", None))
 
 
-def _beat(line: Line, progress: Progress, seconds: float) -> None:
-    """Say again and again how far this rank is."""
+def _send_heartbeats(connection: Connection, progress: Progress, seconds: float) -> None:
+    """Send the progress of this rank every `seconds`."""
     while True:
         time.sleep(seconds)
-        line.send("beat", *progress.told())
+        connection.send("heartbeat", *progress.told())
 
 
 def _start(
-    line: Line,
+    connection: Connection,
     rank: int,
     size: int,
     source: str,
@@ -100,19 +100,19 @@ def _start(
     host_slots: int,
     host_file: str | None,
     kernels: dict[str, Any],
-    meeting_place: str,
-    seconds_between_beats: float | None,
+    store_path: str,
+    heartbeat_seconds: float | None,
 ) -> tuple[ModelRunner, Ranks]:
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
-    place = torch.device("cuda", rank) if device.startswith("cuda") else torch.device(device)
+    target = torch.device("cuda", rank) if device.startswith("cuda") else torch.device(device)
     described = replace(describe(source), context_len=context_len)
-    line.send("loading")
-    ranks = join(rank, size, meeting_place, place)
-    model = load_model(source, described, getattr(torch, dtype), place, ranks)
+    connection.send("loading")
+    ranks = join(rank, size, store_path, target)
+    model = load_model(source, described, getattr(torch, dtype), target, ranks)
     file = None if host_file is None else Path(f"{host_file}.{rank}")
     runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file), **kernels)
-    if seconds_between_beats is not None:
-        given = line, ranks.progress, seconds_between_beats
-        threading.Thread(target=_beat, args=given, daemon=True).start()
-    line.send("ready")
+    if heartbeat_seconds is not None:
+        arguments = connection, ranks.progress, heartbeat_seconds
+        threading.Thread(target=_send_heartbeats, args=arguments, daemon=True).start()
+    connection.send("ready")
     return runner, ranks

@@ -28,10 +28,10 @@ from .model.hub.folders import hub_errors, is_dummy, is_hub_model, model_folder
 from .model.hub.headers import Tensors, joined, read_header
 from .model.hub.names import hub_name
 from .model.sizes import DTYPE_BYTES
-from .text.template import ChatTemplate
+from .text.chat_template import ChatTemplate
 
-_USED = ("num_experts_per_tok", "moe_topk", "moe_k")
-_THERE = ("num_local_experts", "num_experts", "n_routed_experts")
+_NUM_ACTIVE_KEYS = ("num_experts_per_tok", "moe_topk", "moe_k")
+_NUM_EXPERTS_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,25 +97,25 @@ def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
         "chat template", "yes" if has_template else "no", {"has_chat_template": has_template}
     )
     yield _speed(source, model, fit)
-    yield from _here(model, fit)
+    yield from _on_this_machine(model, fit)
     if source.to_download and source.to_download > (free := _free_disk(Hub().cache)):
-        told = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
-        raise InvalidModel(f"{told}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
+        text = f"the download takes {in_bytes(source.to_download)}; free in {Hub().cache}"
+        raise InvalidModel(f"{text}: {in_bytes(free)}; set HF_HUB_CACHE to a larger disk")
 
 
 def _of_hub(repo: str, revision: str, found: Preview) -> Iterator[Fact]:
     commit = found.folder.name
     text = f"{repo}, {revision} is {commit[:12]}{', gated' if found.is_gated else ''}"
-    told = {"repository": repo, "revision": revision, "commit": commit, "gated": found.is_gated}
-    yield Fact("hub model", text, told)
+    values = {"repository": repo, "revision": revision, "commit": commit, "gated": found.is_gated}
+    yield Fact("hub model", text, values)
     missing = sum(found.sizes[file] for file in found.missing)
     total = sum(found.sizes.values())
     free = _free_disk(Hub().cache)
     text = f"nothing: all files are in the cache ({Hub().cache})"
     if not found.is_whole:
         text = f"{in_bytes(missing)} in {len(found.missing)} files; {in_bytes(free)} of disk free"
-    told = {"download_bytes": missing, "repository_bytes": total, "free_disk_bytes": free}
-    yield Fact("to download", text, told)
+    values = {"download_bytes": missing, "repository_bytes": total, "free_disk_bytes": free}
+    yield Fact("to download", text, values)
 
 
 def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[Fact]:
@@ -129,13 +129,13 @@ def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[F
 
 
 def _context_length(model: Described) -> Fact:
-    is_told = not model.is_length_assumed
-    told = "" if is_told else " (assumed: config.json does not say max_position_embeddings)"
-    values = {"context_len": model.context_len, "is_context_len_assumed": not is_told}
-    return Fact("context length", f"{model.context_len:,} tokens{told}", values)
+    is_stated = not model.is_length_assumed
+    note = "" if is_stated else " (assumed: config.json does not say max_position_embeddings)"
+    values = {"context_len": model.context_len, "is_context_len_assumed": not is_stated}
+    return Fact("context length", f"{model.context_len:,} tokens{note}", values)
 
 
-def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
+def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     """Memory, of this machine and of the device where that is another."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     free = min(available_memory(), memory)
@@ -156,8 +156,8 @@ def _here(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     if fit.device == "cpu" and needed > free:
         half = weight_bytes(model, "bfloat16", fit.device)
         hint = f"; with --set dtype=bfloat16 they take {in_bytes(half)}" if half <= free else ""
-        told = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
-        raise InvalidModel(f"{told}{hint}")
+        text = f"the weights take {in_bytes(needed)} in {fit.dtype}; free here: {in_bytes(free)}"
+        raise InvalidModel(f"{text}{hint}")
 
 
 def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
@@ -170,8 +170,8 @@ def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
 
 def _of_machine(machine: Machine) -> str:
     read, multiplied = machine.bandwidth / 1e9, machine.flops / 1e9
-    told = f"{_about(read)} GB/s, {_about(multiplied)} GFLOP/s now"
-    return f"one sequence of {CONTEXT:,} tokens; {told}"
+    speed = f"{_about(read)} GB/s, {_about(multiplied)} GFLOP/s now"
+    return f"one sequence of {CONTEXT:,} tokens; {speed}"
 
 
 def _about(number: float) -> str:
@@ -186,7 +186,10 @@ def _experts(source: Source) -> tuple[int, float]:
         return 0, 1.0
     config = json.loads((source.folder / "config.json").read_text("utf-8"))
     config = config.get("text_config") or config
-    used, there = (next((config[it] for it in keys if it in config), 0) for keys in (_USED, _THERE))
+    used, there = (
+        next((config[it] for it in keys if it in config), 0)
+        for keys in (_NUM_ACTIVE_KEYS, _NUM_EXPERTS_KEYS)
+    )
     return source.tensors.of_experts, used / there if used and there else 1.0
 
 

@@ -1,8 +1,8 @@
 """The paper's running example: judge an essay along several dimensions, in branches that share its
 prefix.
 
-The embedded model was taught these very strings (`models/world/essays.py` imports them), so change
-them only with the model.
+The embedded model was taught these very strings (`models/training/world/essays.py` imports
+them), so change them only with the model.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The embedded model: how it is trained (`train`) and measured (`evaluate`), and itself (`tiny/`).
+"""The embedded model: its checkpoint (`tiny/`), and how it was trained and measured (`training`).
 
-Entry: `python -m forkroot.models.train` and `python -m forkroot.models.evaluate`.
-May import torch and transformers.
-Never known to the runtime, which reads the folder `tiny/` as any checkpoint.
+Entry: none; the runtime reads the folder `tiny/` as it reads any checkpoint.
+May import nothing.
+Never knows the runtime. The wheel holds `tiny/` and leaves out `training`.
 """

@@ -123,7 +123,7 @@ def test_check_says_over_how_many_ranks_a_model_can_be_shared_out(
     assert "weights of 2 ranks" in capsys.readouterr().out
 
 
-def test_check_says_that_a_checkpoint_gives_no_numbers(
+def test_check_says_that_the_logits_of_a_checkpoint_are_not_finite(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shutil.copytree(Path(forkroot.__file__).parent / "models" / "tiny", tmp_path / "bad")
@@ -133,7 +133,7 @@ def test_check_says_that_a_checkpoint_gives_no_numbers(
     assert main(["check", str(folder), *SMALL]) == 1
     said = capsys.readouterr().out
     assert "It cannot be run. CallFailed: " in said
-    assert "logits that are no numbers" in said
+    assert "logits are not finite" in said
 
 
 def test_check_says_why_a_checkpoint_cannot_be_run(

@@ -59,8 +59,9 @@ FLOORS: tuple[tuple[str, ...], ...] = (
         *("adapters/sglang/", "adapters/http/", "__init__.py"),
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
-    ("core/", "models/world/"),
-    ("models/tasks/", "__main__.py"),
+    ("core/", "models/training/world/"),
+    ("models/training/tasks/", "__main__.py"),
+    ("models/training/",),
     ("models/",),
 )
 
@@ -135,9 +136,10 @@ KNOWS: dict[str, tuple[str, ...]] = {
         *("__init__.py", "core/common/", "adapters/", "adapters/dspy/"),
         *("adapters/langchain/", "adapters/guidance/"),
     ),
-    "models/world/": ("examples/",),
-    "models/tasks/": ("models/world/",),
-    "models/": ("models/*",),
+    "models/training/world/": ("examples/",),
+    "models/training/tasks/": ("models/training/world/",),
+    "models/training/": ("models/training/*",),
+    "models/": (),
     "__main__.py": ("core/*", "adapters/*", "examples/", "__init__.py"),
 }
 
@@ -154,8 +156,9 @@ TORCH = ("torch", "triton", "flashinfer", "safetensors.torch")
 WITH_TORCH = (
     *("core/model/*", "core/local.py", "core/child.py", "core/rank.py", "kernels/*"),
     "core/requirements.py",
-    *("models/evaluate.py", "models/network.py", "models/optimizer.py", "models/planting.py"),
-    *("models/probe.py", "models/train.py"),
+    *("models/training/evaluate.py", "models/training/network.py"),
+    *("models/training/optimizer.py", "models/training/planting.py"),
+    *("models/training/probe.py", "models/training/train.py"),
 )
 WITHOUT_TORCH = ("core/model/__init__.py", "core/model/config.py", "core/model/hub/*")
 

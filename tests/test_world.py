@@ -11,12 +11,21 @@ from pathlib import Path
 import pytest
 
 from forkroot.examples.essay_judge import DIMENSIONS
-from forkroot.models.tasks import calls, chat, common, extraction, general, react, records, usual
-from forkroot.models.tasks.world import MIX, documents
-from forkroot.models.world import invented, knowledge, people, prose, turns
-from forkroot.models.world.document import BOS, END_TURN, LETTERS, Document, Pen
-from forkroot.models.world.essays import save_essays, write_essay
-from forkroot.models.world.facts import (
+from forkroot.models.training.tasks import (
+    calls,
+    chat,
+    common,
+    extraction,
+    general,
+    react,
+    records,
+    usual,
+)
+from forkroot.models.training.tasks.world import MIX, documents
+from forkroot.models.training.world import invented, knowledge, people, prose, turns
+from forkroot.models.training.world.document import BOS, END_TURN, LETTERS, Document, Pen
+from forkroot.models.training.world.essays import save_essays, write_essay
+from forkroot.models.training.world.facts import (
     CAPITALS,
     CONSONANTS,
     ENDS,
@@ -348,7 +357,7 @@ def test_the_chat_template_writes_the_offered_functions_as_the_world_does(tokeni
 
 
 def test_a_batch_is_a_function_of_its_seed_and_step(tokenizer):
-    from forkroot.models.batches import make_batch
+    from forkroot.models.training.batches import make_batch
 
     first, again, other = (
         make_batch(tokenizer.backend_tokenizer, 1, step) for step in (4501, 4501, 4502)
@@ -364,7 +373,7 @@ def test_the_network_that_is_trained_is_the_llama_that_is_saved(tmp_path):
     import torch
     from transformers import LlamaForCausalLM
 
-    from forkroot.models.network import Network, Shape, load_weights, save_checkpoint
+    from forkroot.models.training.network import Network, Shape, load_weights, save_checkpoint
 
     torch.manual_seed(0)
     network = Network(Shape(num_hidden_layers=2, intermediate_size=64))
@@ -383,8 +392,8 @@ def test_the_network_that_is_trained_is_the_llama_that_is_saved(tmp_path):
 
 
 def test_the_report_tells_of_every_run_that_made_a_checkpoint(tmp_path):
-    from forkroot.models.report import report
-    from forkroot.models.train import runs_of
+    from forkroot.models.training.report import report
+    from forkroot.models.training.train import runs_of
 
     run = {"seed": 1, "tokens": 4096, "minutes": 2, "decay_steps": 3}
     runs = [

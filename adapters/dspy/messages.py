@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...core.api.protocol import InvalidCall, UnsupportedCall
-from ...core.common.nearest import did_you_mean
+from ...core.common.suggestions import did_you_mean
 
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 _PASSED = ("image_url", "input_audio")

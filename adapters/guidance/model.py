@@ -13,7 +13,7 @@ from guidance._schema import SamplingParams
 from guidance.chat import ChatTemplate
 from guidance.models import Model
 
-from ...core.api.keywords import ENGINE_SETTINGS, Place
+from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner
 from ...core.api.protocol import Backend, InvalidCall, Usage
 from ..common.meant import hint
 from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
@@ -24,8 +24,8 @@ from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")
 _PLACES = (
-    Place(_OF_GEN, "{name} is given in a program: gen(..., {name}=...)"),
-    Place(
+    KeywordOwner(_OF_GEN, "{name} is given in a program: gen(..., {name}=...)"),
+    KeywordOwner(
         tuple(SamplingParams.__annotations__),
         "{name} is given beside them: sampling_params={{'{name}': ...}}",
     ),

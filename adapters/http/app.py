@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import Scope
 
-from ...core.common.nearest import did_you_mean
+from ...core.common.suggestions import did_you_mean
 from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
 from .openai import chat, completions, models, responses, tokens

@@ -20,7 +20,7 @@ from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from ...core.api.protocol import InvalidCall
-from ...core.common.nearest import did_you_mean
+from ...core.common.suggestions import did_you_mean
 from ..common.classes import differs, schema_of
 from .shown import WRAPPED, reason, shown_tool
 

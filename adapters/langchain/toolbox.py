@@ -15,7 +15,7 @@ from ...core.api.protocol import (
     JsonSchema,
     Regex,
 )
-from ...core.common.nearest import did_you_mean
+from ...core.common.suggestions import did_you_mean
 from ..common.surrogates import check_texts
 from ..common.tools import ToolFormat, ToolSpec, check_keywords, check_tools
 from .shown import shown_tools

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ...core.api.keywords import ENGINE, Place, checks_keywords
+from ...core.api.keywords import ENGINE, KeywordOwner, checks_keywords
 from ...core.api.protocol import Backend, Choices, Grammar, Image, InvalidCall, Video
 from .language.choices import find_method
 from .language.constraints import Schema, constraint_of
@@ -26,7 +26,7 @@ from .language.expressions import (
 from .language.sampling import SAMPLING_FIELDS, sampling_fields
 from .language.settings import checked_backend, checked_start
 
-_OF_RUNS = Place(
+_OF_RUNS = KeywordOwner(
     ("backends", "deadline", "hints", "namespace", "priority"),
     "{name} is of a whole run: program.run(..., {name}=...)",
 )

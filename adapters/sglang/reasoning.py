@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ...core.api.protocol import InvalidCall
-from ...core.common.nearest import did_you_mean
+from ...core.common.suggestions import did_you_mean
 from ..native.language.expressions import Expression, Gen, Row, Split, flatten
 
 SUFFIX = "_reasoning_content"

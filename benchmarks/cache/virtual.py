@@ -14,14 +14,14 @@ from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.advance import Advancer
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.forks import Roots
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
+from forkroot.core.engine.output import OutputProcessor
+from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Sequence
 from forkroot.core.engine.testing import LateRunner, byte_tokenizer
-from forkroot.core.engine.waiting import WaitingQueue
 from forkroot.core.radix import RadixCache
 from forkroot.core.radix.host import HostTier
 
@@ -65,7 +65,9 @@ class VirtualRuntime:
     """
 
     def __init__(self, config: EngineConfig, num_slots: int) -> None:
-        self._intake = Intake(byte_tokenizer(), CONTEXT, num_slots, VOCABULARY, frozenset())
+        self._input_processor = InputProcessor(
+            byte_tokenizer(), CONTEXT, num_slots, VOCABULARY, frozenset()
+        )
         host = HostTier.of(config.host_slots, config.host_policy)
         self.cache = RadixCache(num_slots, is_enabled=config.cache, host=host)
         self._ticks = 0
@@ -77,7 +79,7 @@ class VirtualRuntime:
     def submit(self, call: Call) -> Mailbox:
         """Take a call; `tick` runs it."""
         mailbox = Mailbox(call, lambda reply: None)
-        job = self._intake.job(call, mailbox)
+        job = self._input_processor.job(call, mailbox)
         self.sequences += job.sequences
         self._engine.admit(job)
         return mailbox
@@ -91,7 +93,7 @@ class VirtualRuntime:
     def finish(self) -> dict[str, Any]:
         """Check that all is sound, and say how it went."""
         self._engine.check()
-        asked = [sequence for sequence in self.sequences if not sequence.job.is_plant]
+        asked = [sequence for sequence in self.sequences if not sequence.job.is_prefill_only]
         prompt_tokens = sum(sequence.prompt_len for sequence in asked)
         decoded = sum(max(0, sequence.num_new - 1) for sequence in asked)
         counters = self._engine.counters
@@ -135,7 +137,7 @@ def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) ->
         runner,
         cache,
         roots,
-        Advancer(byte_tokenizer()),
+        OutputProcessor(byte_tokenizer()),
         max_waiting=config.max_waiting,
         hints=config.hints,
         overlap=config.has_overlap,

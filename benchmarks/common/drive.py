@@ -14,7 +14,7 @@ from forkroot.core.api.protocol import Call, Completion, ForkrootError
 from forkroot.core.api.reply import Mailbox
 from forkroot.core.common.counters import Counters
 from forkroot.core.engine.engine import Runner
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.local import build_engine
 
@@ -38,7 +38,7 @@ class Drive:
         assert config.context_len is not None and config.num_slots is not None
         tokenizer = words.tokenizer
         self.constraints = constraints or constraints_of(words)
-        self._intake = Intake(
+        self._input_processor = InputProcessor(
             tokenizer,
             config.context_len,
             config.num_slots,
@@ -81,7 +81,7 @@ class Drive:
     def _take(self, call: Call) -> Mailbox:
         mailbox = Mailbox(call)
         try:
-            self._engine.admit(self._intake.job(call, mailbox))
+            self._engine.admit(self._input_processor.job(call, mailbox))
         except ForkrootError as error:
             mailbox.fail(error)
         return mailbox

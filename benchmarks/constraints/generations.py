@@ -24,7 +24,7 @@ from forkroot.benchmarks.common.vocabularies import Words
 from forkroot.benchmarks.constraints import cases
 from forkroot.benchmarks.constraints.cases import Case, repeats_names
 from forkroot.benchmarks.kernels.decode import RandomWeights, shapes
-from forkroot.core.api.batch import Batch, Draw, Outcome
+from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.api.protocol import (
     Call,
     InvalidCall,
@@ -58,10 +58,10 @@ class RandomRunner:
 
     def run(self, batch: Batch) -> Outcome:
         """Tokens for the sampled rows; nothing is computed."""
-        tokens = np.array([self._draw(draw) for draw in batch.draws], np.int64)
+        tokens = np.array([self._draw(draw) for draw in batch.sampling_params], np.int64)
         return Outcome(tokens, np.full(len(tokens), -1, np.float32), ((),) * len(tokens))
 
-    def _draw(self, draw: Draw) -> int:
+    def _draw(self, draw: SamplingParams) -> int:
         assert draw.mask is not None
         bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
         allowed = np.flatnonzero(bits[: self._size])

@@ -42,7 +42,7 @@ from forkroot.core.fsm.tokens.retokenize import Jump
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.model.runner.runner import ModelRunner
-from forkroot.models.tasks.world import documents
+from forkroot.models.training.tasks.world import documents
 
 CONTEXT_LEN, NUM_SLOTS = 1024, 32 * 1024
 LONGEST_PROMPT, WIDE = 200, 120
@@ -62,8 +62,10 @@ class Scribe:
     def run(self, batch: Batch) -> Outcome:
         """The next token of each sampled row's answer."""
         self.num_runs += 1
-        tokens = np.array([self._answers[draw.seed][draw.index] for draw in batch.draws], np.int64)
-        for token, one in zip(tokens, batch.draws, strict=True):
+        tokens = np.array(
+            [self._answers[draw.seed][draw.index] for draw in batch.sampling_params], np.int64
+        )
+        for token, one in zip(tokens, batch.sampling_params, strict=True):
             assert one.mask is not None and one.mask[token // 32] >> (token % 32) & 1
         return Outcome(tokens, np.full(len(tokens), -1, np.float32), ((),) * len(tokens))
 

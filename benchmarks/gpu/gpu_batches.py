@@ -46,7 +46,7 @@ class Sequences:
                 lens=np.full(len(rows), self.context, np.int32),
                 table=table,
                 sampled=np.arange(1, len(rows) + 1, dtype=np.int32) * self.context - 1,
-                draws=(GREEDY,) * len(rows),
+                sampling_params=(GREEDY,) * len(rows),
             )
 
     def step(self, index: int, batch: int) -> Batch:
@@ -61,5 +61,5 @@ class Sequences:
             lens=np.ones(batch, np.int32),
             table=table,
             sampled=np.arange(batch, dtype=np.int32),
-            draws=(GREEDY,) * batch,
+            sampling_params=(GREEDY,) * batch,
         )

@@ -23,7 +23,7 @@ from forkroot.benchmarks.gpu.gpu_bench import (
     poison,
     verdict,
 )
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.devices import DeviceSampler
@@ -38,9 +38,9 @@ from forkroot.kernels.gpu.rotary import turn
 EPS = 1e-5
 DRAWS = {
     "greedy": GREEDY,
-    "temperature 1": Draw(temperature=1.0),
-    "top_p 0.9": Draw(temperature=1.0, top_p=0.9),
-    "top_k 50": Draw(temperature=1.0, top_k=50),
+    "temperature 1": SamplingParams(temperature=1.0),
+    "top_p 0.9": SamplingParams(temperature=1.0, top_p=0.9),
+    "top_k 50": SamplingParams(temperature=1.0, top_k=50),
 }
 
 
@@ -236,7 +236,7 @@ def _drawn(
     return told
 
 
-def _given(bench: Bench, draws: list[Draw]) -> list[Tensor]:
+def _given(bench: Bench, draws: list[SamplingParams]) -> list[Tensor]:
     kinds: tuple[tuple[str, Any], ...] = (
         ("temperature", torch.float32),
         ("top_k", torch.int32),

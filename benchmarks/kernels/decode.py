@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 
 from forkroot.benchmarks.common.report import parser, report
-from forkroot.core.api.batch import GREEDY, Batch, Draw
+from forkroot.core.api.batch import GREEDY, Batch, SamplingParams
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.config import ModelConfig, RopeConfig
 from forkroot.core.model.runner.runner import ModelRunner
@@ -80,7 +80,7 @@ def decode_batch(batch_size: int, context_len: int, is_shared: bool) -> Batch:
         lens=np.ones(batch_size, np.int32),
         table=table,
         sampled=np.arange(batch_size, dtype=np.int32),
-        draws=(GREEDY,) * batch_size,
+        sampling_params=(GREEDY,) * batch_size,
     )
 
 
@@ -120,7 +120,7 @@ def measure(
 def sampling(vocabulary_size: int, rounds: int) -> dict[str, int]:
     """Microseconds for 32 rows of logits of which a few tokens stand out."""
     logits = 3 * torch.randn(BATCHES[-1], vocabulary_size)
-    draws = [Draw(temperature=1.0, top_p=0.9, seed=row) for row in range(BATCHES[-1])]
+    draws = [SamplingParams(temperature=1.0, top_p=0.9, seed=row) for row in range(BATCHES[-1])]
     best = [math.inf, math.inf]
     for _ in range(rounds):
         for i, asked in enumerate(((GREEDY,) * BATCHES[-1], draws)):

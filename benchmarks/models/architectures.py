@@ -133,7 +133,7 @@ def _batch(ids: list[list[int]], done: list[int], counts: dict[int, int], table:
         lens=lens,
         table=table,
         sampled=np.cumsum(lens, dtype=np.int32) - 1,
-        draws=(GREEDY,) * len(rows),
+        sampling_params=(GREEDY,) * len(rows),
     )
 
 
@@ -185,7 +185,7 @@ def generated(model: Any, prompts: list[list[int]], use_cache: bool) -> list[lis
 def _path(sizes: Any) -> str:
     if not isinstance(sizes, HubConfig):
         return "own"
-    return "cache" if sizes.cached_layers else "caught" if sizes.is_caught else "interface"
+    return "cache" if sizes.cached_layers else "caught" if sizes.intercepts_sdpa else "interface"
 
 
 def _line(error: Exception) -> str:

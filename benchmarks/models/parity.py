@@ -22,7 +22,7 @@ from forkroot.benchmarks.common.report import parser, report
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Tokens
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
 from forkroot.core.local import build_engine
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.checkpoint.load import load_model
@@ -155,7 +155,7 @@ def serve(
     runner = ModelRunner(checkpoint.model, config.num_slots, host=Host(config.host_slots))
     engine, _ = build_engine(config, checkpoint.tokenizer, runner)
     vocabulary_size = checkpoint.config.vocabulary_size
-    intake = Intake(
+    intake = InputProcessor(
         checkpoint.tokenizer, context_len, config.num_slots, vocabulary_size, frozenset()
     )
     rng = random.Random(seed)

@@ -1,4 +1,4 @@
-"""What one step computes, as plain integers: the word that scheduler and runner share.
+"""What one step computes, as plain integers: the data that scheduler and runner exchange.
 
 It knows nothing of torch, of models or of the radix tree. Token positions count from 0; a slot is
 the place of one token's keys and values in the pool.
@@ -19,18 +19,18 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 
 
 class NoMemory(RuntimeError):
-    """A device has no memory for a batch now, not even for it in pieces. What the pool held is as
+    """A device has no memory for a batch now, not even in micro-batches. What the pool held is as
     it was, but for the batch's own slots; its copies are made."""
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
-    """How one token is drawn from one row of logits.
+class SamplingParams:
+    """How one token is sampled from one row of logits.
 
     seed, index: the random number is a function of these two alone, so that a call's answer does
       not depend on its batch; `index` counts the sequence's generated tokens.
     generated, prompt: token ids so far, only where a penalty needs them.
-    banned: token ids that must not be drawn (end tokens before min_tokens).
+    banned: token ids that must not be sampled (end tokens before min_tokens).
     mask: packed bits, 32 tokens a word: the tokens that a constraint allows; those past its end
       are not.
     log_mass: whether the share of the distribution that the mask allows is wanted.
@@ -54,12 +54,12 @@ class Draw:
     log_mass: bool = False
 
 
-GREEDY = Draw()
+GREEDY = SamplingParams()
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked of the distribution of the next token (the model's own, at temperature 1).
+    """A query on the distribution of the next token (the model's own, at temperature 1).
 
     tokens: [m] whose log-probabilities are wanted. sets: token ids, different in each set, the log
       of whose total probability is wanted.
@@ -96,13 +96,13 @@ class Batch:
     starts, lens: [S] tokens already in the pool, and new tokens. Sequence s reads the slots
       `table[rows[s], : starts[s] + lens[s]]`, the new tokens' own included.
     table: [max_running, context_len] the slot table, owned and mutated by the scheduler.
-    sampled: [N] indices into `ids` of the tokens after which a token is drawn, ascending and each
+    sampled: [N] indices into `ids` of the tokens after which a token is sampled, ascending and each
       once.
-    draws: N, how each of these is drawn.
+    sampling_params: N, of each of these.
     scored: [M] indices into `ids` of the tokens whose successor is known and must be scored.
-    targets: [M] these successors' token ids. num_rivals: how many of the likeliest tokens in each
-      one's place are wanted.
-    queried: [K] indices into `ids` of the tokens after which something is asked; queries: what.
+    targets: [M] these successors' token ids. num_top_logprobs: how many of the likeliest tokens at
+      each position are returned.
+    queried: [K] indices into `ids` of the tokens after which a query is answered; queries: these.
     copies: to and from the host, in this order and before anything is computed.
     """
 
@@ -114,12 +114,12 @@ class Batch:
     lens: Ints
     table: Ints
     sampled: Ints
-    draws: tuple[Draw, ...]
+    sampling_params: tuple[SamplingParams, ...]
     scored: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     targets: Longs = field(default_factory=lambda: np.empty(0, np.int64))
     queried: Ints = field(default_factory=lambda: np.empty(0, np.int32))
     queries: tuple[Query, ...] = ()
-    num_rivals: int = 0
+    num_top_logprobs: int = 0
     copies: tuple[Copy, ...] = ()
 
 
@@ -127,14 +127,15 @@ class Batch:
 class Outcome:
     """What one forward pass gave.
 
-    tokens: [N] drawn token ids.
+    tokens: [N] sampled token ids.
     logprobs: [N] their log-probabilities under the model's own distribution (temperature 1, no
-      penalty, no filter); NaN where the draw asked for none.
-    tops: for each drawn token its best rivals (token id, log-probability), best first.
+      penalty, no filter); NaN where none were requested.
+    tops: for each sampled token the top log-probabilities as (token id, log-probability), best
+      first.
     scores: [M] log-probability of each target. score_tops: the likeliest tokens in its place, best
-      first; none where the batch asks for none.
+      first; none where the batch requests none.
     log_masses: [N] log of the share of the distribution (after penalties and temperature) that the
-      draw's mask allows; 0 where that was not asked for.
+      row's mask allows; 0 where that was not requested.
     answers: K, one for each query.
     """
 

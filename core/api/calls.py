@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from .errors import InvalidCall
-from .keywords import Place, checks_fields
+from .keywords import KeywordOwner, checks_fields
 from .prompts import PROMPTS, Prompt, is_prompt, is_text
 
 HINT_VERSION = 1
@@ -90,14 +90,14 @@ class Sampling:
     frequency_penalty, presence_penalty: in [-2, 2], over generated tokens.
     repetition_penalty: in (0, 10], over prompt and generated tokens; 1 is off.
     logit_bias: token id -> addend in [-100, 100].
-    seed: same seed, same answer, whatever else is in the batch; None: drawn by the runtime.
+    seed: same seed, same answer, whatever else is in the batch; None: chosen by the runtime.
     stop, stop_token_ids: the answer ends before any of these; under a constraint only where what
       stands before is a whole answer.
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
-    logprobs: None: none; k: log-probability of each generated token and its k best rivals.
+    logprobs: None: none; k: log-probability of each generated token and the k top ones.
     log_mass: tell how much of the distribution the constraint left at each step; its forced text
-      is then drawn token by token, so that this is an importance weight.
+      is then sampled token by token, so that this is an importance weight.
     """
 
     max_tokens: int | None = 128
@@ -201,7 +201,7 @@ class ForkHint:
     version: int = HINT_VERSION
 
 
-_OF_SAMPLING = Place(
+_OF_SAMPLING = KeywordOwner(
     [item.name for item in fields(Sampling)],
     "{name} is of Sampling: Call(..., Sampling({name}=...))",
 )
@@ -219,7 +219,7 @@ class Call:
       is cut into tokens, and with no longer option. "canonical": the same, over the tokens that
       the tokenizer gives.
     scored_from: the prompt's own tokens from this position on get their log-probabilities, with
-      `sampling.logprobs` rivals each; None: none do. Those of cached tokens are kept beside them,
+      `sampling.logprobs` top ones each; None: none do. Those of cached tokens are kept beside them,
       as far as the setting `logprob_bytes` allows; only what is not kept is computed.
     stream: deliver chunks as they come; otherwise only the terminal completion.
     namespace: calls of different namespaces never share a cached token.

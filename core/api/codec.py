@@ -1,6 +1,6 @@
-"""What crosses the door, as bytes: for runtimes in another process.
+"""The values of the protocol as bytes: for runtimes in another process.
 
-MessagePack of plain data; nothing is unpickled, and only the door's own values are made again. A
+MessagePack of plain data; nothing is unpickled, and only values of the protocol are restored. A
 field that is not known is ignored, so that both ends need not be of one version.
 """
 
@@ -18,8 +18,8 @@ from .errors import ForkrootError, InvalidCall, Shown
 
 _VALUES: dict[str, Any] = {
     item.__name__: item
-    for room in (calls, protocol)
-    for item in vars(room).values()
+    for module in (calls, protocol)
+    for item in vars(module).values()
     if isinstance(item, type) and is_dataclass(item)
 }
 _ERRORS: dict[str, type[ForkrootError]] = {
@@ -41,14 +41,14 @@ _FIELDS: dict[type, tuple[tuple[str, Any], ...]] = {
     kind: tuple((item.name, _default(item)) for item in fields(kind)) for kind in _VALUES.values()
 }
 _NAMES: dict[str, frozenset[str]] = {
-    kind.__name__: frozenset(name for name, _ in told) for kind, told in _FIELDS.items()
+    kind.__name__: frozenset(name for name, _ in items) for kind, items in _FIELDS.items()
 }
 _SCALARS = frozenset((type(None), bool, int, float, str, bytes))
 
 
 def pack(message: Any) -> bytes:
-    """A message of plain data, values of the door and their errors. Raises InvalidCall for what is
-    neither, as for a schema that is no JSON."""
+    """A message of plain data, values of the protocol and its errors. Raises InvalidCall for
+    anything else, such as a schema that is not JSON."""
     data: bytes
     plain = _plain(message)
     try:
@@ -75,12 +75,12 @@ def _plain(value: Any) -> Any:
     if kind is tuple or kind is list:
         return [item if type(item) in _SCALARS else _plain(item) for item in value]
     if kind in _FIELDS:
-        told = {_TYPE: kind.__name__}
+        plain_value = {_TYPE: kind.__name__}
         for name, default in _FIELDS[kind]:
             found = getattr(value, name)
             if type(found) is not type(default) or found != default:
-                told[name] = _plain(found)
-        return told
+                plain_value[name] = _plain(found)
+        return plain_value
     return _plain_other(value)
 
 
@@ -96,7 +96,7 @@ def _plain_other(value: Any) -> Any:
             return _plain_error(value)
         case Mapping():
             return _plain_mapping(value)
-    raise InvalidCall("value", value, "texts, numbers, bytes, and values of the door")
+    raise InvalidCall("value", value, "texts, numbers, bytes, and values of the protocol")
 
 
 def _with_large(plain: Any) -> Any:
@@ -125,8 +125,8 @@ def _plain_error(error: ForkrootError) -> dict[str, Any]:
         shown = error.value
         is_text = isinstance(shown, str) and not isinstance(shown, Shown)
         is_plain = shown is None or is_text or isinstance(shown, bool | int | float)
-        told = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
-        return {_ERROR: name, "args": _plain(told), "is_shown": not is_plain}
+        args = [error.field, shown if is_plain else Shown(repr(shown)[:100]), error.allowed]
+        return {_ERROR: name, "args": _plain(args), "is_shown": not is_plain}
     return {_ERROR: name, "args": [str(error)], "is_shown": False}
 
 
@@ -144,12 +144,12 @@ def _value(plain: dict[str, Any]) -> Any:
         return int(plain[_WHOLE])
     if _ERROR in plain:
         return _error(plain)
-    raise ValueError(f"not a value of the door: {name!r}")
+    raise ValueError(f"not a value of the protocol: {name!r}")
 
 
 def _error(plain: Mapping[str, Any]) -> ForkrootError:
     kind = _ERRORS.get(plain[_ERROR], ForkrootError)
-    told = list(plain["args"])
+    args = list(plain["args"])
     if plain["is_shown"]:
-        told[1] = Shown(told[1])
-    return kind(*told)
+        args[1] = Shown(args[1])
+    return kind(*args)

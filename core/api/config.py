@@ -1,6 +1,6 @@
 """The engine's settings, as one frozen value.
 
-Read only by the composition root and the command line, which hand each room the numbers it needs.
+Read only by the composition root and the command line, which pass each package the values it needs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from ..common.nearest import did_you_mean, nearest
+from ..common.suggestions import closest, did_you_mean
 from .protocol import InvalidCall, Sampling
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
@@ -85,7 +85,7 @@ class EngineConfig:
     plain_content: whether special tokens in message content stay plain text, so that no role can be
       forged; otherwise they become special tokens, as in transformers.
     hold_min: shared uncomputed tokens for which a call waits on another one that computes them.
-    seed: calls without a seed draw theirs from this one.
+    seed: calls without a seed derive theirs from this one.
     """
 
     dtype: str = "auto"
@@ -147,9 +147,9 @@ class EngineConfig:
                 raise InvalidCall(name, value, allowed)
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
-            if value not in choices and not (name in PARTS and _is_place(value)):
+            if value not in choices and not (name in PARTS and _is_factory_path(value)):
                 places = ("'module:Factory'",) if name in PARTS else ()
-                hint = _meant_dtype(value) if name == "dtype" else _meant(value, choices)
+                hint = _dtype_suggestion(value) if name == "dtype" else _suggestion(value, choices)
                 raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
 
     @property
@@ -174,55 +174,55 @@ class EngineConfig:
         return replace(self, context_len=context, num_slots=slots)
 
 
-def _meant(value: object, choices: tuple[str, ...]) -> str:
+def _suggestion(value: object, choices: tuple[str, ...]) -> str:
     return did_you_mean(value, choices) if isinstance(value, str) else ""
 
 
-def _meant_dtype(value: object) -> str:
+def _dtype_suggestion(value: object) -> str:
     """The name of a dtype that is given by another name, or as torch's own object."""
     name = str(value).lower().removeprefix("torch.")
-    near = _DTYPE_ALIASES.get(name) or nearest(name, DTYPES)
+    near = _DTYPE_ALIASES.get(name) or closest(name, DTYPES)
     return f"; did you mean {near!r}?" if near is not None else ""
 
 
-def _is_place(value: object) -> bool:
+def _is_factory_path(value: object) -> bool:
     """Whether this says where a factory is: "module:attribute"."""
     module, _, attribute = value.partition(":") if isinstance(value, str) else ("", "", "")
     return bool(module and attribute)
 
 
-def _is_whole(value: object, low: int, most: int) -> bool:
-    return type(value) is int and low <= value <= most
+def _is_integer(value: object, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
 
 
-def _whole(low: int, most: int = 2**31 - 1, told: str = "2**31-1") -> _Rule:
-    return f"an integer from {low} to {told}", lambda v: _is_whole(v, low, most)
+def _integer(low: int, high: int = 2**31 - 1, high_text: str = "2**31-1") -> _Rule:
+    return f"an integer from {low} to {high_text}", lambda v: _is_integer(v, low, high)
 
 
-def _size(low: int) -> _Rule:
+def _optional_size(low: int) -> _Rule:
     """Of what `resolve` can fill in."""
-    allowed, is_allowed = _whole(low)
+    allowed, is_allowed = _integer(low)
     return f"{allowed}, or None", lambda v: v is None or is_allowed(v)
 
 
-def _is_span(value: object, most: float) -> bool:
-    return isinstance(value, int | float) and type(value) is not bool and 0 < value < most
+def _is_duration(value: object, high: float) -> bool:
+    return isinstance(value, int | float) and type(value) is not bool and 0 < value < high
 
 
 _SWITCH: _Rule = "True or False", lambda v: isinstance(v, bool)
 _RULES: dict[str, _Rule] = {
-    "num_slots": _size(1),
-    "host_slots": _whole(0),
-    "logprob_bytes": _whole(0, 2**63 - 1, "2**63-1"),
-    "ranks": _whole(1),
-    "max_running": _whole(1),
-    "max_waiting": _whole(1),
-    "chunk_tokens": _whole(1),
-    "context_len": _size(2),
-    "ageing": _whole(1),
-    "hold_min": _whole(1),
-    "exact_nodes": _whole(1),
-    "seed": _whole(0, 2**63 - 1, "2**63-1"),
+    "num_slots": _optional_size(1),
+    "host_slots": _integer(0),
+    "logprob_bytes": _integer(0, 2**63 - 1, "2**63-1"),
+    "ranks": _integer(1),
+    "max_running": _integer(1),
+    "max_waiting": _integer(1),
+    "chunk_tokens": _integer(1),
+    "context_len": _optional_size(2),
+    "ageing": _integer(1),
+    "hold_min": _integer(1),
+    "exact_nodes": _integer(1),
+    "seed": _integer(0, 2**63 - 1, "2**63-1"),
     "host_file": ("the name of a new file, or None", lambda v: isinstance(v, str | None)),
     "device": (
         "the name of a device, such as cpu or cuda:0",
@@ -230,10 +230,10 @@ _RULES: dict[str, _Rule] = {
     ),
     **dict.fromkeys(("cache", "graphs", "hints", "jumps", "plain_content"), _SWITCH),
     "overlap": ("True, False or auto", lambda v: isinstance(v, bool) or v == "auto"),
-    "root_timeout": ("a finite number of seconds > 0", lambda v: _is_span(v, math.inf)),
+    "root_timeout": ("a finite number of seconds > 0", lambda v: _is_duration(v, math.inf)),
     "hang_timeout": (
         "a number of seconds > 0, or None",
-        lambda v: v is None or _is_span(v, 1e9),
+        lambda v: v is None or _is_duration(v, 1e9),
     ),
 }
 _CHOICES: Mapping[str, tuple[str, ...]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ..common.nearest import did_you_mean
+from ..common.suggestions import did_you_mean
 
 DRAFTS: Mapping[str, int] = MappingProxyType(
     {
@@ -80,8 +80,8 @@ KNOWN = ANNOTATIONS | RESTRICTING | SCHEMAS | SCHEMA_MAPS | SCHEMA_LISTS
 
 
 class Ignored(NamedTuple):
-    """A keyword that restricts nothing, for nobody knows it. pointer: its place. hint: "; did you
-    mean ...?" where it looks misspelled."""
+    """A keyword that restricts nothing, because it is unknown. pointer: its position. hint: "; did
+    you mean ...?" where it looks misspelled."""
 
     pointer: str
     hint: str = ""

@@ -1,4 +1,4 @@
-"""The errors that cross the door. Each ends one call (or one load) and harms no other.
+"""The errors of the protocol. Each ends one call (or one load) and harms no other.
 
 ForkrootError
 ├── InvalidCall (ValueError)      a field has a value that is not allowed
@@ -95,7 +95,7 @@ class BackendClosed(ForkrootError, RuntimeError):
 
 
 class EngineDied(BackendClosed):
-    """What ran the calls is gone, and nobody had closed it. is_replaced: another is started."""
+    """What ran the calls is gone, and was not closed. is_replaced: another is started."""
 
     def __init__(self, message: str, is_replaced: bool = False) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""Keywords that nobody knows: refused by name, with what was probably meant, or where it goes."""
+"""Unknown keywords: refused by name, with a suggestion, or with the function that takes them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from functools import wraps
 from inspect import Parameter, signature
 from typing import Any, ParamSpec, TypeVar
 
-from ..common.nearest import nearest
+from ..common.suggestions import closest
 from .errors import InvalidCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-ENGINE_SETTINGS = (  # what `connect` takes for a model that it starts: those of `EngineConfig`
+ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `EngineConfig`
     *("process", "revision"),
     *("dtype", "device", "attention", "constraint", "graphs", "sampling", "num_slots"),
     *("host_slots", "host_policy", "host_file", "logprob_bytes", "ranks"),
@@ -23,7 +23,7 @@ ENGINE_SETTINGS = (  # what `connect` takes for a model that it starts: those of
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
     *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),
 )
-_OTHERS = {  # what other libraries call the same
+_OTHERS = {  # names in other libraries
     "max_new_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
@@ -41,44 +41,46 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Names that are known in another place. told: which, with {name} for the name."""
+class KeywordOwner:
+    """Keywords that belong elsewhere. hint: says where, with {name} for the keyword."""
 
     names: Collection[str]
-    told: str
+    hint: str
 
 
-ENGINE = Place(ENGINE_SETTINGS, "{name} is of the engine: connect(..., {name}=...)")
+ENGINE = KeywordOwner(ENGINE_SETTINGS, "{name} is of the engine: connect(..., {name}=...)")
 
 
-def meant(name: str, known: Iterable[str], *places: Place) -> str:
-    """What the refusal of a name that is none of `known` ends with: "; did you mean ...?", or in
-    which other place it goes; "" where nothing is like it."""
+def suggestion_for(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
+    """A suffix for the error that refuses a name not in `known`: "; did you mean ...?", or the
+    hint of the owner that takes it; "" where no name is close."""
     known = frozenset(known)
-    near = _OTHERS.get(name)
-    if near is None or not any(near in names for names in (known, *(it.names for it in places))):
-        strays = (nearest(name, place.names, 0.8) for place in places)
-        near = nearest(name, known.union(stray for stray in strays if stray is not None))
-    if near is None:
+    match = _OTHERS.get(name)
+    if match is None or not any(match in names for names in (known, *(it.names for it in owners))):
+        candidates = (closest(name, owner.names, 0.8) for owner in owners)
+        match = closest(name, known.union(it for it in candidates if it is not None))
+    if match is None:
         return ""
-    if near in known:
-        return f"; did you mean {near}?"
-    told = next(place.told for place in places if near in place.names)
-    return f"; {told.format(name=near)}"
+    if match in known:
+        return f"; did you mean {match}?"
+    hint = next(owner.hint for owner in owners if match in owner.names)
+    return f"; {hint.format(name=match)}"
 
 
 class UnknownKeyword(InvalidCall, TypeError):
-    """A keyword that is none of `known`. places: where else it may go. suggestion: the known one
-    that it resembles, or None."""
+    """A keyword that is not in `known`. owners: what else may take it. suggestion: the closest
+    known keyword, or None."""
 
-    def __init__(self, field: str, value: object, known: Collection[str], *places: Place) -> None:
+    def __init__(
+        self, field: str, value: object, known: Collection[str], *owners: KeywordOwner
+    ) -> None:
         names = tuple(sorted(known))
         super().__init__(field, value, ", ".join(names) or "no keywords")
-        self.args = (field, value, names, *places)
-        self.suggestion = nearest(field, names)
+        self.args = (field, value, names, *owners)
+        self.suggestion = closest(field, names)
 
     def __str__(self) -> str:
-        return super().__str__() + meant(self.field, *self.args[2:])
+        return super().__str__() + suggestion_for(self.field, *self.args[2:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +101,26 @@ class Parameters:
         return cls(names, any(entry.kind is Parameter.VAR_KEYWORD for entry in entries))
 
     def check(
-        self, keywords: Mapping[str, Any], others: Iterable[str] = (), *places: Place
+        self, keywords: Mapping[str, Any], others: Iterable[str] = (), *owners: KeywordOwner
     ) -> None:
         """Raise UnknownKeyword for the first keyword that is neither a parameter nor in `others`,
-        unless any is taken. places: where else it may go."""
+        unless it is open. owners: what else may take it."""
         known = self.names.union(others)
         for name, value in keywords.items():
             if not self.is_open and name not in known:
-                raise UnknownKeyword(name, value, known, *places)
+                raise UnknownKeyword(name, value, known, *owners)
 
 
-def checks_keywords(*places: Place) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checks_keywords(*owners: KeywordOwner) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Make of a function the same one, where a keyword that it does not declare raises
-    UnknownKeyword. places: where else it may go."""
+    UnknownKeyword. owners: what else may take it."""
 
     def make(body: Callable[P, R]) -> Callable[P, R]:
         parameters = Parameters.of(body)
 
         @wraps(body)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            parameters.check(kwargs, (), *places)
+            parameters.check(kwargs, (), *owners)
             return body(*args, **kwargs)
 
         return checked
@@ -126,7 +128,7 @@ def checks_keywords(*places: Place) -> Callable[[Callable[P, R]], Callable[P, R]
     return make
 
 
-def checks_fields(*places: Place) -> Callable[[type[T]], type[T]]:
+def checks_fields(*owners: KeywordOwner) -> Callable[[type[T]], type[T]]:
     """The same for the fields of a dataclass; what it is made of otherwise costs no time."""
 
     def make(kind: type[T]) -> type[T]:
@@ -138,7 +140,7 @@ def checks_fields(*places: Place) -> Callable[[type[T]], type[T]]:
             try:
                 init(self, *args, **kwargs)
             except TypeError:
-                Parameters(names).check(kwargs, (), *places)
+                Parameters(names).check(kwargs, (), *owners)
                 raise
 
         setattr(kind, "__init__", checked)  # noqa: B010 - a type checker forbids the other way

@@ -26,10 +26,10 @@ class Owner:
     def check(self) -> None:
         """Raises BackendClosed in a fork of that process."""
         if not self.is_here:
-            raise self.refusal()
+            raise self.fork_error()
 
-    def refusal(self) -> BackendClosed:
-        """What a fork is told."""
+    def fork_error(self) -> BackendClosed:
+        """The error in a fork of that process."""
         return BackendClosed(
             f"the backend belongs to process {self._pid}, of which this one is a fork; expected one"
             " that is started here, after the fork"
@@ -38,7 +38,7 @@ class Owner:
 
 @functools.cache
 def first_owner() -> Owner:
-    """The process in which this was asked for first: in a fork of that one, still that one."""
+    """The process in which this was first called; the same one in its forks."""
     return Owner()
 
 

@@ -129,8 +129,8 @@ def _is_message(value: object) -> bool:
 
 
 def _is_sayable(tool: object) -> bool:
-    """Whether this is a mapping whose texts can be encoded. What is no JSON in it, a template may
-    refuse."""
+    """Whether this is a mapping whose texts can be encoded. Values that are not JSON, a template
+    may refuse."""
     if not isinstance(tool, Mapping):
         return False
     try:

@@ -1,6 +1,6 @@
-"""The door: what a caller says to a runtime, and what comes back.
+"""The protocol between a caller and a runtime: calls, replies and their values.
 
-Standard library only. Everything that crosses the door is a frozen value; it knows nothing of
+Standard library only. Everything that crosses this protocol is a frozen value; it knows nothing of
 tokenizers, models, caches or frameworks. An engine in this process, one in a child process, a
 remote server, a router and an API-only model all stand behind the same `Backend`. Calls are in
 `core.api.calls`, their prompts in `core.api.prompts`, errors in `core.api.errors`; all are
@@ -97,9 +97,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """One token's log-probability under the model's own distribution, with its best rivals.
+    """One token's log-probability under the model's own distribution, with the top ones at its
+    position.
 
-    top: the likeliest tokens and their log-probabilities, best first, as many as were asked for.
+    top: the likeliest tokens and their log-probabilities, best first, as many as requested.
     """
 
     id: int
@@ -150,7 +151,7 @@ class Output:
     log_mass: sum over the generated tokens of the log of the share of the distribution (after
       penalties and temperature; temperature 1 for a greedy call) that the constraint allowed.
       The weight exp(log_mass) turns samples of the constrained call into samples of the model's
-      own distribution, given the constraint. None where it was not asked for.
+      own distribution, given the constraint. None where it was not requested.
     """
 
     text: str

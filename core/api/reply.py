@@ -1,4 +1,4 @@
-"""The returning half of the door: a stream of chunks that ends exactly once.
+"""The reply to a call: a stream of chunks that ends exactly once.
 
 One `Mailbox` may be read by threads and by asyncio tasks; its producer is the backend. It knows
 nothing of engines: it only carries.
@@ -18,7 +18,7 @@ from .protocol import Call, Chunk, Completion, Reply
 
 _log = logging.getLogger(__name__)
 _Wake = Callable[[], object]
-AT_A_TIME = 8  # readers that are woken before a loop looks at what else there is
+WAKES_PER_VISIT = 8  # readers that are woken before the loop does other work
 
 
 class Bell:
@@ -26,7 +26,7 @@ class Bell:
 
     Its loop is entered once for all that ring before it answers: a step of an engine that has a
     chunk for each of many readers costs one wake-up, not one each. They are woken a few at a time,
-    so that whatever else comes to the loop need not wait for all of them: those first who have had
+    so that other work of the loop need not wait for all of them: first those who have had
     nothing yet.
     """
 
@@ -40,39 +40,39 @@ class Bell:
         """Set this future of the bell's loop, soon; nothing happens where the loop is closed.
         is_first: nothing was woken for its reader before."""
         (self._first if is_first else self._others).append(waiting)
-        if not self._is_due:  # else those of now are seen, too: it is unset before they are taken
+        if not self._is_due:  # else the pending visit wakes it: `_is_due` is cleared before that
             self._is_due = True
             try:
-                self.loop.call_soon_threadsafe(self._answer)
-            except RuntimeError:  # the loop is closed: nobody waits there
+                self.loop.call_soon_threadsafe(self._wake_some)
+            except RuntimeError:  # the loop is closed: nothing waits there
                 self._is_due = False
                 self._first.clear()
                 self._others.clear()
 
-    def _answer(self) -> None:
+    def _wake_some(self) -> None:
         self._is_due = False
-        for _ in range(AT_A_TIME):
-            rung = self._first or self._others
-            if not rung:
+        for _ in range(WAKES_PER_VISIT):
+            queue = self._first or self._others
+            if not queue:
                 return
-            waiting = rung.popleft()
+            waiting = queue.popleft()
             if not waiting.done():
                 waiting.set_result(None)
         if self._first or self._others:
             self._is_due = True
-            self.loop.call_soon(self._answer)
+            self.loop.call_soon(self._wake_some)
 
 
 def batches(
     reply: Reply, bell: Bell | None = None, seen: Callable[[int], object] | None = None
 ) -> AsyncIterator[Sequence[Chunk]]:
-    """As `Mailbox.batches`, of any reply: one by one where it cannot tell what is there."""
-    tell: Callable[..., AsyncIterator[Sequence[Chunk]]] | None
-    tell = getattr(reply, "batches", None)
-    return _singly(reply, seen) if tell is None else tell(bell, seen)
+    """As `Mailbox.batches`, of any reply: one by one where it has no `batches`."""
+    read: Callable[..., AsyncIterator[Sequence[Chunk]]] | None
+    read = getattr(reply, "batches", None)
+    return _one_by_one(reply, seen) if read is None else read(bell, seen)
 
 
-async def _singly(
+async def _one_by_one(
     reply: Reply, seen: Callable[[int], object] | None
 ) -> AsyncIterator[Sequence[Chunk]]:
     async for chunk in reply:
@@ -168,8 +168,8 @@ class Mailbox:
     ) -> AsyncIterator[Sequence[Chunk]]:
         """All chunks, together those that are there at one time; then raises as `async for` does.
 
-        bell: of the running loop, for readers that share one; None: one of its own. seen: told of
-        how many there are each time.
+        bell: of the running loop, for readers that share one; None: one of its own. seen: called
+        with their number each time.
         """
         bell = bell or Bell(asyncio.get_running_loop())
         index = 0

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 log = logging.getLogger(__name__)
 Show: TypeAlias = Callable[[int, int, float], None]
-_UNKNOWN = 1.0  # seconds of a loop that nobody expected
+_UNKNOWN = 1.0  # seconds of a loop that was not expected
 
 
 def line(total: int, seconds: float) -> str:
@@ -28,9 +28,9 @@ def line(total: int, seconds: float) -> str:
 
 
 class Shown:
-    """Shows progress to whoever started this process: a bar on a terminal, which goes when all is
-    done; elsewhere one line in the log, which goes to stderr where a program has not set up logging
-    otherwise."""
+    """Shows progress to the user who started this process: a bar on a terminal, which goes when all
+    is done; elsewhere one line in the log, which goes to stderr where a program has not set up
+    logging otherwise."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -58,14 +58,14 @@ class Progress:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left: dict[str, float] = {}
-        self._begun: dict[str, float] = {}  # when, of those that are compiled now
+        self._started_at: dict[str, float] = {}  # when, of those that are compiled now
         self._num_workers, self._num_open = 1, 0
         self._done, self._taken, self._expected = 0, 0.0, 0.0
         self._lock = threading.Lock()
 
     def expect(self, seconds: Mapping[str, float], num_workers: int = 0) -> None:
         """These loops are wanted before `end`, each of which takes about so long to compile; others
-        until then are counted with them. num_workers: so many at a time; 0: one after another."""
+        until then are counted with them. num_workers: how many are compiled at a time; 0: one."""
         with self._lock:
             self._num_open += 1
             self._left.update(seconds)
@@ -76,19 +76,19 @@ class Progress:
         now = self._clock()
         with self._lock:
             if event == "begun":
-                is_first = not self._begun and not self._done
+                is_first = not self._started_at and not self._done
                 is_new = name not in self._left
                 self._left.setdefault(name, _UNKNOWN)
-                self._begun[name] = now
+                self._started_at[name] = now
                 if is_first or is_new:
-                    self._tell(now)
+                    self._report(now)
                 return
             seconds = self._left.pop(name, 0.0)
             if event == "done":
                 self._done += 1
                 self._expected += seconds
-                self._taken += now - self._begun.pop(name, now)
-                self._tell(now)
+                self._taken += now - self._started_at.pop(name, now)
+                self._report(now)
             self._restart()
 
     def end(self) -> None:
@@ -97,20 +97,20 @@ class Progress:
             self._num_open -= 1
             self._left.clear()
             if self._done:
-                self._tell(self._clock())
+                self._report(self._clock())
             self._restart()
 
     def _restart(self) -> None:
         if not self._left and self._num_open <= 0:
-            self._begun.clear()
+            self._started_at.clear()
             self._done, self._taken, self._expected = 0, 0.0, 0.0
             self._num_workers, self._num_open = 1, 0
 
-    def _tell(self, now: float) -> None:
+    def _report(self, now: float) -> None:
         """By the pace so far, once something is done. The longest loop may keep all waiting."""
         pace = self._taken / self._expected if self._expected else 1.0
         left = [
-            max(seconds * pace - (now - self._begun.get(name, now)), 0.0)
+            max(seconds * pace - (now - self._started_at.get(name, now)), 0.0)
             for name, seconds in self._left.items()
         ]
         seconds = max(sum(left) / self._num_workers, max(left, default=0.0))

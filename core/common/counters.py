@@ -1,6 +1,6 @@
 """What a runtime counts: totals since its start, and how long things took.
 
-Standard library only. All of it is told as plain numbers by name, so that it crosses processes and
+Standard library only. All of it is plain numbers by name, so that it crosses processes and
 adds up over several runtimes.
 """
 
@@ -33,7 +33,7 @@ class Histogram:
             self._counts[bisect_left(BOUNDS, seconds)] += 1
             self._sum += seconds
 
-    def told(self, name: str) -> dict[str, int | float]:
+    def as_dict(self, name: str) -> dict[str, int | float]:
         """The seconds in all as `name_sum`, and how many were at most so long as `name_le_0.5` and
         its like, up to `name_le_inf`, which counts all."""
         with self._lock:
@@ -50,7 +50,7 @@ class Counters:
     prompt_tokens counts those of every sequence; cached_tokens of these were not computed,
     root_tokens of which are of roots that the calls' hints name.
     forced_tokens of the completion_tokens were appended without a pass of their own.
-    sampled_tokens were drawn, told step by step. evicted_tokens made room for others.
+    sampled_tokens counts sampled tokens, step by step. evicted_tokens made room for others.
     queue_seconds: of each call, from its submission to the step in which it first ran.
     """
 
@@ -70,11 +70,11 @@ class Counters:
     step_seconds: float = 0.0
     queue_seconds: Histogram = field(default_factory=Histogram)
 
-    def told(self) -> dict[str, int | float]:
-        """All of it by name; histograms as `Histogram.told` has them."""
+    def as_dict(self) -> dict[str, int | float]:
+        """All of it by name; histograms as `Histogram.as_dict` has them."""
         found: dict[str, int | float] = {}
         for item in fields(self):
             value = getattr(self, item.name)
             is_plain = not isinstance(value, Histogram)
-            found |= {item.name: value} if is_plain else value.told(item.name)
+            found |= {item.name: value} if is_plain else value.as_dict(item.name)
         return found

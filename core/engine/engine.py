@@ -12,28 +12,28 @@ from typing import TypeVar
 
 import numpy as np
 
-from ..api.batch import GREEDY, Answer, Draw, Outcome
+from ..api.batch import GREEDY, Answer, Outcome, SamplingParams
 from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootError, Overloaded
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
 from ..radix.cache import RadixCache
-from .advance import Advancer
-from .batches import Part, read_log_mass, read_logprob
-from .flights import Launcher, Runner, Trip, attempt
+from .batch import Part, read_log_mass, read_logprob
 from .forks import Roots
-from .pins import Pins
+from .output import OutputProcessor
+from .overlap import Launcher, PendingStep, Runner, attempt
+from .pinning import RootPinning
 from .scheduler import Scheduler
 from .sequence import Ending, Job, Sequence
 
 T = TypeVar("T")
-_NO_NUMBERS = "the model gave logits that are no numbers"
+_NOT_FINITE = "the model's logits are not finite"
 
 
 class Engine:
     """Runs jobs over one scheduler and one runner.
 
     clock: seconds, monotonic. max_waiting: sequences that may wait. overlap: whether each batch is
-      launched before the one before it has landed, if the runner is a Launcher.
+      launched before the results of the previous one are read, if the runner is a Launcher.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Engine:
         runner: Runner,
         cache: RadixCache,
         roots: Roots,
-        advancer: Advancer,
+        output_processor: OutputProcessor,
         *,
         max_waiting: int,
         hints: bool = True,
@@ -53,12 +53,12 @@ class Engine:
         self._runner = runner
         self._cache = cache
         self._roots = roots
-        self._advancer = advancer
+        self._output_processor = output_processor
         self._max_waiting = max_waiting
-        self._pins = Pins(cache, roots, hints)
+        self._pinning = RootPinning(cache, roots, hints)
         self._launcher = runner if overlap and isinstance(runner, Launcher) else None
-        self._away: Trip | None = None
-        self._is_grounded = False
+        self._in_flight: PendingStep | None = None
+        self._needs_sync_step = False
         self._clock = clock
         self._jobs: dict[Job, None] = {}
         self._batch_size = 0
@@ -67,8 +67,8 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        """Whether a call is open, or a batch is away."""
-        return bool(self._jobs) or self._away is not None
+        """Whether a call is open, or a batch is in flight."""
+        return bool(self._jobs) or self._in_flight is not None
 
     def load(self) -> dict[str, int]:
         """What there is now; any thread may ask, and may see figures of two steps. Sequences that
@@ -99,9 +99,9 @@ class Engine:
             job.expires = self._clock() + job.call.deadline
         try:
             for sequence in job.sequences:
-                self._advancer.begin(sequence)
+                self._output_processor.begin(sequence)
         except Exception as error:
-            self._blame(job, error)
+            self._fail_with(job, error)
             return
         for sequence in job.sequences:
             if sequence.ending is None:
@@ -112,18 +112,18 @@ class Engine:
             self._complete(job)
 
     def step(self) -> None:
-        """Compute one batch and deliver what it gave, or what the one before gave that was still
-        away. Fails calls, never raises for them."""
+        """Compute one batch and deliver its results, or those of the previous one that was still in
+        flight. Fails calls, never raises for them."""
         self._started, num_retracted = self._clock(), self._scheduler.num_retracted
         num_evicted = self._cache.num_evicted
         self._expire(self._started)
-        if self._launcher is None or self._is_grounded:
+        if self._launcher is None or self._needs_sync_step:
             parts = self._scheduler.schedule()
             self._batch_size = len(parts)
             self._run(parts)
-            self._is_grounded = False
+            self._needs_sync_step = False
         else:
-            parts = self._fly(self._launcher)
+            parts = self._step_overlapped(self._launcher)
         for part in parts:
             self._note_start(part.sequence.job)
         self._emit()
@@ -143,9 +143,9 @@ class Engine:
         self._complete(job)
 
     def retract_all(self) -> None:
-        """Send all that runs back to wait, as if memory had run out; nothing is away when memory
-        does. For tests, between steps."""
-        self._land()
+        """Send all running sequences back to wait, as if memory had run out; then nothing is in
+        flight. For tests, between steps."""
+        self._finish_in_flight()
         self._emit()
         for sequence in list(self._scheduler.running):
             self._scheduler.retract(sequence)
@@ -171,21 +171,22 @@ class Engine:
     # --- running -----------------------------------------------------------------------------
 
     def _run(self, parts: list[Part]) -> None:
-        """Run the parts together; if that raises, each by itself, so that only the guilty fail."""
+        """Run the parts together; if that raises, each by itself, so that only those fail that
+        raise."""
         if not parts:
             return
         outcome = self._timed(lambda: self._runner.run(self._scheduler.build(parts)))
         if isinstance(outcome, Outcome):
             self._advance(parts, outcome)
         elif len(parts) == 1:
-            self._blame(parts[0].sequence.job, outcome)
+            self._fail_with(parts[0].sequence.job, outcome)
         else:
             for part in parts:
                 if part.is_live:
                     self._run([part])
 
     def _timed(self, action: Callable[[], T]) -> T | Exception:
-        """What the runner gives, or raises; the time that it takes is counted."""
+        """What the action returns or raises; its time is added to `run_seconds`."""
         started = self._clock()
         try:
             return attempt(action)
@@ -193,108 +194,112 @@ class Engine:
             self.counters.run_seconds += self._clock() - started
 
     def _advance(self, parts: list[Part], outcome: Outcome) -> None:
-        """Every sequence takes what its part was given, unless it gave the part up meanwhile."""
+        """Apply the results of each part to its sequence, unless the part became invalid
+        meanwhile."""
         self._scheduler.computed(parts)
-        drawn = scored = answered = 0
+        num_sampled = scored = answered = 0
         for part in parts:
             sequence, count = part.sequence, len(part.scored)
             if part.is_live:
                 self.counters.computed_tokens += part.count
-                if sequence.rooted_len is None:
-                    sequence.rooted_len = self._pins.owed(sequence)
+                if sequence.cached_root_len is None:
+                    sequence.cached_root_len = self._pinning.count_root_tokens(sequence)
                 sequence.scores += outcome.scores[scored : scored + count].tolist()
                 sequence.score_tops += outcome.score_tops[scored : scored + count]
-                if sequence.num_kept < len(sequence.scores):
-                    self._scheduler.keep_scores(sequence)
+                if sequence.num_stored_scores < len(sequence.scores):
+                    self._scheduler.cache_scores(sequence)
             scored += count
             if part.is_last and sequence.node is not None:
                 if part.is_live:
-                    self._tell(sequence, outcome.answers[answered])
+                    self._take_answer(sequence, outcome.answers[answered])
                 answered += 1
-            if part.is_drawing:
+            if part.is_sampling:
                 if part.is_wanted:
-                    self._take_token(sequence, outcome, drawn)
-                drawn += 1
+                    self._take_token(sequence, outcome, num_sampled)
+                num_sampled += 1
 
-    def _tell(self, sequence: Sequence, answer: Answer) -> None:
+    def _take_answer(self, sequence: Sequence, answer: Answer) -> None:
         search, node = sequence.job.search, sequence.node
         assert search is not None and node is not None
         if np.isnan(answer.logprobs).any() or np.isnan(answer.log_masses).any():
-            self._blame(sequence.job, ValueError(_NO_NUMBERS))
+            self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
         search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
-    def _take_token(self, sequence: Sequence, outcome: Outcome, drawn: int) -> None:
+    def _take_token(self, sequence: Sequence, outcome: Outcome, num_sampled: int) -> None:
         self.counters.sampled_tokens += 1
-        token = int(outcome.tokens[drawn])
+        token = int(outcome.tokens[num_sampled])
         if token < 0:
-            self._blame(sequence.job, ValueError(_NO_NUMBERS))
+            self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
         try:
             if sequence.job.call.sampling.log_mass:
-                sequence.log_masses.append(read_log_mass(outcome, drawn))
-            self._advancer.advance(sequence, token, read_logprob(sequence, outcome, drawn))
+                sequence.log_masses.append(read_log_mass(outcome, num_sampled))
+            self._output_processor.advance(
+                sequence, token, read_logprob(sequence, outcome, num_sampled)
+            )
             self._scheduler.trim(sequence)
-        except Exception as error:  # the constraint broke, or does not allow what was drawn
-            self._blame(sequence.job, error)
+        except Exception as error:  # the constraint broke, or does not allow the token
+            self._fail_with(sequence.job, error)
 
     # --- overlap -----------------------------------------------------------------------------
 
-    def _fly(self, launcher: Launcher) -> list[Part]:
-        """Launch the next batch while the one before may still be away, and then let that one land,
-        unless nothing can be done before: the device has work while it is asked what it gave."""
-        parts = [] if self._away is None else self._scheduler.schedule_ahead()
+    def _step_overlapped(self, launcher: Launcher) -> list[Part]:
+        """Launch the next batch while the previous one may still be in flight, then finish that
+        one; finish it first where nothing can be scheduled ahead. So the device has work while the
+        results of the previous batch are processed."""
+        parts = [] if self._in_flight is None else self._scheduler.schedule_ahead()
         if not parts:
-            self._land()
+            self._finish_in_flight()
             self._emit()
-            parts = [] if self._is_grounded else self._scheduler.schedule()
+            parts = [] if self._needs_sync_step else self._scheduler.schedule()
         self._batch_size = len(parts)
-        trip = self._launch(launcher, parts) if parts else None
-        self._land()
-        self._away = trip
-        if trip is not None:
-            draws = [self._draw(part) for part in parts if part.is_drawing]
-            self._timed(lambda: trip.draw(tuple(draws)))
-            if self._is_grounded or trip.has_failed:
-                self._land()
+        pending = self._launch(launcher, parts) if parts else None
+        self._finish_in_flight()
+        self._in_flight = pending
+        if pending is not None:
+            params = [self._params_for(part) for part in parts if part.is_sampling]
+            self._timed(lambda: pending.sample(tuple(params)))
+            if self._needs_sync_step or pending.has_failed:
+                self._finish_in_flight()
         return parts
 
-    def _launch(self, launcher: Launcher, parts: list[Part]) -> Trip:
+    def _launch(self, launcher: Launcher, parts: list[Part]) -> PendingStep:
         started = self._clock()
-        batch = self._scheduler.build(parts, has_draws=False)
-        trip = Trip(parts, lambda: launcher.launch(batch))
+        batch = self._scheduler.build(parts, has_params=False)
+        pending = PendingStep(parts, lambda: launcher.launch(batch))
         self.counters.run_seconds += self._clock() - started
-        return trip
+        return pending
 
-    def _draw(self, part: Part) -> Draw:
-        """How the token after this part is drawn; any way, where it does not count any more."""
+    def _params_for(self, part: Part) -> SamplingParams:
+        """The sampling parameters after this part; greedy where its sample will be dropped."""
         sequence = part.sequence
         if not part.is_wanted or sequence.ending is not None:
             return GREEDY
         try:
-            return sequence.draw()
+            return sequence.sampling_params()
         except Exception as error:  # the constraint broke
-            self._blame(sequence.job, error)
+            self._fail_with(sequence.job, error)
             return GREEDY
 
-    def _land(self) -> None:
-        """Wait for the batch that is away, if one is, and hand out what it gave. If it failed, all
-        that is away is as if it had never been, and the next step runs by itself: that finds the
-        guilty."""
-        trip, self._away = self._away, None
-        if trip is None:
+    def _finish_in_flight(self) -> None:
+        """Wait for the batch in flight, if any, and apply its results. If it failed, everything in
+        flight is dropped and the next step runs synchronously, which finds the sequence at
+        fault."""
+        pending, self._in_flight = self._in_flight, None
+        if pending is None:
             return
-        outcome = self._timed(trip.land)
+        outcome = self._timed(pending.result)
         if isinstance(outcome, Outcome):
-            self._advance(trip.parts, outcome)
+            self._advance(pending.parts, outcome)
         else:
-            self._scheduler.give_up_placed()
-            self._is_grounded = True
+            self._scheduler.drop_in_flight()
+            self._needs_sync_step = True
 
     # --- endings -----------------------------------------------------------------------------
 
     def _emit(self) -> None:
-        """Chunks to those who stream; endings to all."""
+        """Send chunks to streaming calls, and end the calls that are finished."""
         for sequence in list(self._scheduler.running):
             job = sequence.job
             if job not in self._jobs:
@@ -311,7 +316,7 @@ class Engine:
     def _stream(self, sequence: Sequence) -> None:
         job = sequence.job
         if job.call.stream and sequence.is_generating:
-            chunk = self._advancer.chunk(sequence)
+            chunk = self._output_processor.chunk(sequence)
             if chunk is not None:
                 job.mailbox.put(chunk)
 
@@ -324,12 +329,12 @@ class Engine:
             self._note_start(sequence.job)
             self.counters.prompt_tokens += sequence.prompt_len
             self.counters.cached_tokens += sequence.cached_len
-            self.counters.root_tokens += sequence.rooted_len or 0
+            self.counters.root_tokens += sequence.cached_root_len or 0
             self.counters.completion_tokens += sequence.num_new
             self.counters.forced_tokens += sequence.num_forced
-            self._pins.pin(sequence, self._clock())
+            self._pinning.pin(sequence, self._clock())
         if sequence.job.search is not None and not sequence.is_aborted:
-            self._grow(sequence, sequence.job.search)
+            self._add_search_nodes(sequence, sequence.job.search)
 
     def _note_start(self, job: Job) -> None:
         """This step ran a call; if it is the first, the call's wait is over."""
@@ -337,8 +342,8 @@ class Engine:
             self.counters.queue_seconds.note(self._started - job.arrived)
             job.arrived = None
 
-    def _grow(self, sequence: Sequence, search: Tokenizations) -> None:
-        """Let the next nodes of a search wait for their turn, once those before are told."""
+    def _add_search_nodes(self, sequence: Sequence, search: Tokenizations) -> None:
+        """Add the next nodes of a search as waiting sequences, once their parents are answered."""
         job = sequence.job
         for node in search.wanted():
             child = sequence.at(node, len(job.sequences))
@@ -348,15 +353,15 @@ class Engine:
 
     def _complete(self, job: Job) -> None:
         del self._jobs[job]
-        self._pins.leave(job, self._clock())
-        job.mailbox.finish(self._advancer.completion(job))
+        self._pinning.finish_branch(job, self._clock())
+        job.mailbox.finish(self._output_processor.completion(job))
 
     def _fail(self, job: Job, error: BaseException) -> None:
         del self._jobs[job]
         self.counters.failed_calls += 1
         for sequence in job.sequences:
             self._scheduler.finish(sequence)
-        self._pins.leave(job, self._clock())
+        self._pinning.finish_branch(job, self._clock())
         job.mailbox.fail(error)
 
     def _overload(self, job: Job) -> ForkrootError:
@@ -367,7 +372,7 @@ class Engine:
             f"{self._scheduler.num_waiting} wait already (max_waiting={self._max_waiting})"
         )
 
-    def _blame(self, job: Job, cause: Exception) -> None:
+    def _fail_with(self, job: Job, cause: Exception) -> None:
         if job in self._jobs:
             error = CallFailed(f"the runtime failed while it ran this call: {cause!r}")
             error.__cause__ = cause

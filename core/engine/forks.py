@@ -51,7 +51,7 @@ class Roots:
         entry = self._roots.get((namespace, root))
         return 0 if entry is None else entry.lease.length
 
-    def leave(self, namespace: str, root: str, now: float) -> None:
+    def finish_branch(self, namespace: str, root: str, now: float) -> None:
         """A branch of this root is done; the last one releases it. Unknown roots are ignored."""
         entry = self._roots.get((namespace, root))
         if entry is None:
@@ -77,7 +77,7 @@ class Roots:
         """When `expire` has something to do next."""
         return min((entry.expires for entry in self._roots.values()), default=None)
 
-    def give_way(self) -> bool:
+    def release_one(self) -> bool:
         """Release the root that expires first, because the pool is needed; False if none is."""
         if not self._roots:
             return False

@@ -12,26 +12,26 @@ import numpy as np
 
 from ..api.batch import Batch, Ints
 from ..radix.cache import Lease, RadixCache
-from .batches import Part, write_batch
+from .batch import Part, write_batch
 from .forks import Roots
+from .queue import MATCHES_PER_STEP, WaitingQueue
 from .sequence import Sequence
-from .waiting import MATCHES_PER_STEP, WaitingQueue
 
 
 @dataclass(slots=True)
-class Growth:
-    """How much of a call's unknown length is set aside when it is admitted: an estimate between
-    `low` and 1 that falls while all goes well and rises when a sequence had to be retracted."""
+class NewTokenRatio:
+    """The share of a call's unknown output length that is reserved at admission: an estimate
+    between `low` and 1 that decays with each step and increases with each retraction."""
 
     ratio: float = 0.4
     low: float = 0.1
 
-    def relax(self) -> None:
-        """A step went well."""
+    def decay(self) -> None:
+        """Lower the ratio after a step."""
         self.ratio = max(self.low, self.ratio * 0.999)
 
-    def tighten(self) -> None:
-        """A sequence had to be retracted."""
+    def increase(self) -> None:
+        """Raise the ratio after a retraction."""
         self.ratio = min(1.0, self.ratio + 0.2)
 
     def expected(self, sequence: Sequence) -> int:
@@ -60,9 +60,9 @@ class Scheduler:
         self._roots = roots
         self._queue = queue
         self._chunk_tokens = chunk_tokens
-        self._growth = Growth()
+        self._new_token_ratio = NewTokenRatio()
         self._rows = list(range(max_running - 1, -1, -1))
-        self._in_flight: dict[tuple[int, int], list[Sequence]] = {}
+        self._prefilling: dict[tuple[int, int], list[Sequence]] = {}
         self._scoring: dict[int, list[Sequence]] = {}
         self._is_changed = True
         self._num_roots = 0
@@ -84,33 +84,33 @@ class Scheduler:
         """Admit waiting sequences and choose what the next step computes; slots are allocated.
 
         May retract running sequences. Empty only when nothing runs, or when all that was admitted
-        is cached already (a planted prefix).
+        is cached already (a prefill-only call).
         """
         self._admit()
-        parts = self._place()
+        parts = self._allocate()
         while not parts and any(sequence.num_pending for sequence in self.running):
-            self._make_room()
-            parts = self._place()
-        self._growth.relax()
+            self._free_memory()
+            parts = self._allocate()
+        self._new_token_ratio.decay()
         return parts
 
     def schedule_ahead(self) -> list[Part]:
-        """As `schedule`, while what was scheduled before is still being computed. A token that it
-        draws can be computed next. Retracts nothing: empty also where memory is short, or where all
-        depends on what is being computed."""
+        """As `schedule`, while the step before is still in flight. A token that this samples can be
+        computed next. Retracts nothing: empty also where memory is short, or where all depends on
+        the results in flight."""
         self._admit()
-        decodes = self._place_decodes(self._ready_ahead())
-        self._growth.relax()
-        return [] if decodes is None else decodes + self._place_prefills(self._chunk_tokens)
+        decodes = self._allocate_decodes(self._ready_ahead())
+        self._new_token_ratio.decay()
+        return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
 
-    def build(self, parts: list[Part], has_draws: bool = True) -> Batch:
-        """The forward pass over these parts, whose slots are in the table already. has_draws: how
-        tokens are drawn can be said already."""
-        return write_batch(parts, self.table, self._cache.host, has_draws)
+    def build(self, parts: list[Part], has_params: bool = True) -> Batch:
+        """The forward pass over these parts, whose slots are in the table already. has_params:
+        the sampling parameters are known already."""
+        return write_batch(parts, self.table, self._cache.host, has_params)
 
     def computed(self, parts: list[Part]) -> None:
         """These parts' KV is in the pool now: prompt tokens are committed, so that others share
-        them while the sequence goes on. Nothing for parts that were given up meanwhile."""
+        them while the sequence goes on. Parts that became invalid meanwhile are ignored."""
         for part in parts:
             sequence = part.sequence
             if part.epoch != sequence.epoch:
@@ -119,31 +119,31 @@ class Scheduler:
             if part.start < sequence.prompt_len:
                 self._commit(sequence)
 
-    def keep_scores(self, sequence: Sequence) -> None:
-        """Put what was found of a running sequence's prompt beside its tokens in the cache."""
-        lease, start = sequence.lease, sequence.kept_end
+    def cache_scores(self, sequence: Sequence) -> None:
+        """Store the scores of a running sequence's prompt in the cache."""
+        lease, start = sequence.lease, sequence.stored_end
         if lease is None or not self._cache.keeps_logprobs:
             return
-        found = sequence.give_scores(lease.length)
+        found = sequence.pop_new_scores(lease.length)
         if found is not None:
             self._cache.keep_logprobs(lease, start, found)
 
-    def give_up_placed(self) -> None:
-        """Free all slots of tokens that are placed and not computed: these will not be."""
+    def drop_in_flight(self) -> None:
+        """Free the slots of all tokens that are allocated and not computed."""
         for sequence in self.running:
-            if sequence.num_placed > sequence.num_computed:
-                sequence.is_cut = True
+            if sequence.num_allocated > sequence.num_computed:
+                sequence.has_stale_slots = True
                 self.trim(sequence)
 
     def trim(self, sequence: Sequence) -> None:
-        """Give up the slots behind what counts as computed, if tokens were taken back; parts that
-        are being computed count no more."""
-        if not sequence.is_cut:
+        """Free the slots after the computed tokens, if tokens were truncated; parts in flight
+        become invalid."""
+        if not sequence.has_stale_slots:
             return
-        sequence.is_cut = False
+        sequence.has_stale_slots = False
         sequence.epoch += 1
         lease, count = sequence.lease, sequence.num_computed
-        if lease is None or sequence.num_placed <= count:
+        if lease is None or sequence.num_allocated <= count:
             return
         self._is_changed = True
         if lease.length > count:  # what was cached before stays cached, but is not leased any more
@@ -152,11 +152,11 @@ class Scheduler:
             self._cache.release(lease)
         else:
             self._free(sequence, count)
-        sequence.num_placed = count
+        sequence.num_allocated = count
 
     def finish(self, sequence: Sequence) -> None:
-        """Take a sequence out; what it computed stays in the cache, what is being computed counts
-        no more."""
+        """Remove a sequence; its computed tokens stay in the cache, its parts in flight become
+        invalid."""
         self._is_changed = True
         sequence.epoch += 1
         if sequence.row < 0:
@@ -169,19 +169,19 @@ class Scheduler:
         self._rows.append(sequence.row)
         self.running.remove(sequence)
         sequence.lease, sequence.row = None, -1
-        sequence.num_computed = sequence.num_placed = 0
+        sequence.num_computed = sequence.num_allocated = 0
 
     def retract(self, sequence: Sequence) -> None:
         """Send a running sequence back to wait, because memory ran out; its work stays cached."""
         self.finish(sequence)
-        self._growth.tighten()
+        self._new_token_ratio.increase()
         self.num_retracted += 1
         self._queue.add_first(sequence)
 
     def num_held_slots(self) -> int:
-        """Slots that running sequences hold beside the tree's."""
+        """Slots of running sequences that are not in the tree."""
         return sum(
-            sequence.num_placed - sequence.lease.length
+            sequence.num_allocated - sequence.lease.length
             for sequence in self.running
             if sequence.lease is not None
         )
@@ -189,32 +189,33 @@ class Scheduler:
     # --- admission -------------------------------------------------------------------------
 
     def _admit(self) -> None:
-        """Algorithm 1: by rank, whatever fits beside what already runs. What a sequence that does
-        not fit has cached is not given to those behind it: its turn would find less."""
+        """Algorithm 1: admit waiting sequences by rank, as far as memory allows. The cached prefix
+        of a sequence that does not fit stays locked meanwhile, so that later ones do not evict
+        it."""
         budget = self._chunk_tokens - sum(
-            s.num_unplaced for s in self.running if s.num_unplaced > 1
+            s.num_unallocated for s in self.running if s.num_unallocated > 1
         )
         if not self._queue or not self._rows or budget <= 0:
             return
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
         self._is_changed, self._num_roots = False, len(self._roots)
-        room = self._cache.num_available - sum(map(self._outstanding, self.running))
-        self._note_in_flight()
+        available = self._cache.num_available - sum(map(self._num_expected_slots, self.running))
+        self._index_prefills()
         too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
                 self._is_changed = True  # for those that were not looked at
                 self._fetch_ahead(sequence)
                 break
-            if self._is_held(sequence):
+            if self._waits_for_prefix(sequence):
                 continue
             before = self._cache.num_available
             lease = self._acquire(sequence)
-            room -= before - self._cache.num_available
-            needed = sequence.num_ids - lease.length + self._growth.expected(sequence)
-            if self._fits(needed, room):
-                room = max(0, room - needed)
+            available -= before - self._cache.num_available
+            needed = sequence.num_ids - lease.length + self._new_token_ratio.expected(sequence)
+            if self._fits(needed, available):
+                available = max(0, available - needed)
                 self._start(sequence, lease)
                 budget -= sequence.num_pending
                 continue
@@ -231,17 +232,21 @@ class Scheduler:
 
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace
-        if sequence.needs_scores or sequence.num_known:
-            wanted = sequence.ids[: sequence.prompt_len], sequence.scored_end, sequence.num_rivals
-            sequence.take_scores(self._cache.read_logprobs(namespace, *wanted))
+        if sequence.needs_scores or sequence.num_cached_scores:
+            wanted = (
+                sequence.ids[: sequence.prompt_len],
+                sequence.scored_end,
+                sequence.num_top_logprobs,
+            )
+            sequence.add_cached_scores(self._cache.read_logprobs(namespace, *wanted))
         return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
 
-    def _fits(self, needed: int, room: int) -> bool:
-        """Whether `needed` slots are there. Where nothing runs they must be: pinned roots give way,
-        and what was set aside for growth counts as well."""
-        if needed <= room or self.running:
-            return needed <= room
-        while needed > self._cache.num_available and self._roots.give_way():
+    def _fits(self, needed: int, available: int) -> bool:
+        """Whether `needed` slots are available. Where nothing runs they must be: pinned roots are
+        released, and slots reserved for new tokens are used as well."""
+        if needed <= available or self.running:
+            return needed <= available
+        while needed > self._cache.num_available and self._roots.release_one():
             continue
         return True
 
@@ -249,115 +254,115 @@ class Scheduler:
         self._queue.admit(sequence)
         sequence.lease = lease
         sequence.row = self._rows.pop()
-        sequence.num_computed = sequence.num_placed = lease.length
+        sequence.num_computed = sequence.num_allocated = lease.length
         if sequence.cached_len is None:
             sequence.cached_len = min(lease.length, sequence.prompt_len)  # forced text may follow
         self.table[sequence.row, : lease.length] = lease.slots
         self.running.append(sequence)
-        self._note(sequence)
+        self._index_prefill(sequence)
 
-    def _outstanding(self, sequence: Sequence) -> int:
-        return sequence.num_unplaced + self._growth.expected(sequence)
+    def _num_expected_slots(self, sequence: Sequence) -> int:
+        return sequence.num_unallocated + self._new_token_ratio.expected(sequence)
 
     # --- in-batch sharing ------------------------------------------------------------------
 
-    def _note_in_flight(self) -> None:
-        self._in_flight.clear()
+    def _index_prefills(self) -> None:
+        self._prefilling.clear()
         self._scoring.clear()
         for sequence in self.running:
-            self._note(sequence)
+            self._index_prefill(sequence)
 
-    def _note(self, sequence: Sequence) -> None:
-        """Remember where in the tree this sequence's uncommitted prompt tokens will hang."""
+    def _index_prefill(self, sequence: Sequence) -> None:
+        """Note the node of the tree to which this sequence's uncommitted prompt tokens belong."""
         lease = sequence.lease
         if lease is not None and lease.node >= 0 and sequence.num_pending > 1:
             key = lease.node, int(sequence.ids[lease.length])
-            self._in_flight.setdefault(key, []).append(sequence)
-            if sequence.score_start is not None and sequence.kept_end < sequence.prompt_len:
-                place = sequence.prefix_hash(sequence.kept_end - 1)
-                self._scoring.setdefault(place, []).append(sequence)
+            self._prefilling.setdefault(key, []).append(sequence)
+            if sequence.score_start is not None and sequence.stored_end < sequence.prompt_len:
+                key_hash = sequence.prefix_hash(sequence.stored_end - 1)
+                self._scoring.setdefault(key_hash, []).append(sequence)
 
-    def _is_held(self, sequence: Sequence) -> bool:
+    def _waits_for_prefix(self, sequence: Sequence) -> bool:
         """Whether a running sequence computes a prefix that this one would compute again, or scores
         tokens that this one would score again."""
         if sequence.needs_scores and sequence.match_len == sequence.match_limit:
-            return self._cache.keeps_logprobs and self._is_scored(sequence)
+            return self._cache.keeps_logprobs and self._waits_for_scores(sequence)
         if sequence.match_node < 0:
             self._queue.match(sequence, self._cache)  # an admission of this step may have split it
         start, limit = sequence.match_len, sequence.match_limit
         if start >= limit or sequence.match_node < 0:
             return False
-        rivals = self._in_flight.get((sequence.match_node, int(sequence.ids[start])), ())
-        wanted, least = sequence.ids[start:limit], self._queue.hold_min
-        return any(_common(wanted, rival.tokens[start:]) >= least for rival in rivals)
+        others = self._prefilling.get((sequence.match_node, int(sequence.ids[start])), ())
+        wanted, min_len = sequence.ids[start:limit], self._queue.hold_min
+        return any(_common_prefix_len(wanted, other.tokens[start:]) >= min_len for other in others)
 
-    def _is_scored(self, sequence: Sequence) -> bool:
+    def _waits_for_scores(self, sequence: Sequence) -> bool:
         """Whether a running sequence finds the next scores that this one wants."""
         start, limit = sequence.match_limit, sequence.full_limit
-        rivals = self._scoring.get(sequence.prefix_hash(start), ())
-        wanted, least = sequence.ids[start:limit], 1 + self._queue.hold_min
+        others = self._scoring.get(sequence.prefix_hash(start), ())
+        wanted, min_len = sequence.ids[start:limit], 1 + self._queue.hold_min
         return any(
-            rival.num_rivals >= sequence.num_rivals
-            and _common(wanted, rival.ids[start : rival.prompt_len]) >= least
-            for rival in rivals
+            other.num_top_logprobs >= sequence.num_top_logprobs
+            and _common_prefix_len(wanted, other.ids[start : other.prompt_len]) >= min_len
+            for other in others
         )
 
     # --- placing ---------------------------------------------------------------------------
 
-    def _place(self) -> list[Part]:
+    def _allocate(self) -> list[Part]:
         """One token for each sequence that generates, retracting until these fit, and chunks."""
-        while (decodes := self._place_decodes(self._ready())) is None:
-            self._make_room()
-        return decodes + self._place_prefills(self._chunk_tokens)
+        while (decodes := self._allocate_decodes(self._ready())) is None:
+            self._free_memory()
+        return decodes + self._allocate_prefills(self._chunk_tokens)
 
     def _ready(self) -> list[Sequence]:
-        return [sequence for sequence in self.running if sequence.num_unplaced == 1]
+        return [sequence for sequence in self.running if sequence.num_unallocated == 1]
 
     def _ready_ahead(self) -> list[Sequence]:
-        """Those with one token to compute, or one that is being drawn: its place says by which draw
-        of the step before, as `Batch` has it."""
+        """Those with one token to compute, or one in flight: its id refers
+        to a sample of the step before, as in `Launcher.launch`."""
         ready = []
         for sequence in self.running:
-            if sequence.is_awaited:
-                sequence.ids[sequence.num_ids] = -1 - sequence.draw_index
+            if sequence.has_token_in_flight:
+                sequence.ids[sequence.num_ids] = -1 - sequence.sample_index
                 ready.append(sequence)
-            elif sequence.num_unplaced == 1:
+            elif sequence.num_unallocated == 1:
                 ready.append(sequence)
         return ready
 
-    def _place_decodes(self, ready: list[Sequence]) -> list[Part] | None:
-        """The next token of each; None where there is no room for all."""
+    def _allocate_decodes(self, ready: list[Sequence]) -> list[Part] | None:
+        """The next token of each; None where memory does not hold all."""
         if not ready:
             return []
         slots = self._cache.allocate(len(ready))
         if slots is None:
             return None
-        starts = [s.num_placed for s in ready]
+        starts = [s.num_allocated for s in ready]
         self.table[[s.row for s in ready], starts] = slots
         for sequence in ready:
-            sequence.num_placed += 1
+            sequence.num_allocated += 1
         return [Part(s, start, 1, True, s.epoch) for s, start in zip(ready, starts, strict=True)]
 
-    def _place_prefills(self, budget: int) -> list[Part]:
+    def _allocate_prefills(self, budget: int) -> list[Part]:
         """Chunks of the prompts that are not computed yet, at most `budget` tokens in all."""
         parts = []
         for sequence in self.running:
-            if budget <= 0 or sequence.num_unplaced < 2:
+            if budget <= 0 or sequence.num_unallocated < 2:
                 continue
-            count = min(sequence.num_unplaced, budget, self._cache.num_available)
+            count = min(sequence.num_unallocated, budget, self._cache.num_available)
             slots = self._cache.allocate(count) if count else None
             if slots is None:
                 continue
-            start = sequence.num_placed
+            start = sequence.num_allocated
             self.table[sequence.row, start : start + count] = slots
-            sequence.num_placed += count
+            sequence.num_allocated += count
             parts.append(Part.of_prompt(sequence, start, count))
             budget -= count
         return parts
 
-    def _make_room(self) -> None:
+    def _free_memory(self) -> None:
         """Release the pinned root that matters least, or else retract a sequence."""
-        if not self._roots.give_way():
+        if not self._roots.release_one():
             self.retract(self._victim())
 
     def _victim(self) -> Sequence:
@@ -367,7 +372,7 @@ class Scheduler:
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""
-        rest = self.table[sequence.row, start : sequence.num_placed]
+        rest = self.table[sequence.row, start : sequence.num_allocated]
         if len(rest):
             self._cache.free(rest.copy())
 
@@ -382,7 +387,7 @@ class Scheduler:
         row[:count] = self._cache.commit(lease, sequence.ids[:count], row[:count].copy())
 
 
-def _common(first: Ints, second: Ints) -> int:
+def _common_prefix_len(first: Ints, second: Ints) -> int:
     """Length of the common prefix."""
     size = min(len(first), len(second))
     differs = first[:size] != second[:size]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..api.batch import GREEDY, Draw
+from ..api.batch import GREEDY, SamplingParams
 from ..api.protocol import Call, FinishReason, TokenLogprob, Usage
 from ..api.reply import Mailbox
 from ..fsm.guide import Cursor, Guide
@@ -56,27 +56,27 @@ class Ending:
 class Sequence:
     """Tokens on their way through the engine.
 
-    ids: [room] prompt, then generated tokens; the first `num_ids` count.
-    score_start: position of the first token to be scored; None: none. scores, score_tops: what was
-      found of these so far, and of their rivals. num_known: how many of those to come the cache was
-      last seen to have. num_kept: how many of the first ones the cache was given.
-    seed: of its random draws. is_plain_greedy: its draws need nothing but the likeliest token.
+    ids: [capacity] prompt, then generated tokens; the first `num_ids` count.
+    score_start: position of the first token to be scored; None: none. scores, score_tops: those
+      known so far, and their top log-probabilities. num_cached_scores: how many of the next ones
+      the cache had at the last match. num_stored_scores: how many of the first ones it was given.
+    seed: of its samples. is_plain_greedy: it needs nothing but the likeliest token.
     index: which of the job's sequences it is.
-    num_computed: tokens whose KV is in the pool. num_placed: tokens that have a slot; one more than
-      `num_ids` where the token being drawn has one already.
-    epoch: how often tokens that it had placed were given up. is_cut: some were taken back, or are
-      to be computed again, whose slots it still has.
-    draw_index: which draw of its last batch was its own.
+    num_computed: tokens whose KV is in the pool. num_allocated: tokens that have a slot; one more
+      than `num_ids` where the token in flight has one already.
+    epoch: how often allocated slots were freed before they were computed. has_stale_slots: it still
+      has slots of tokens that were truncated or are computed again.
+    sample_index: the index of its sample in its last batch.
     row: of the slot table, while it runs.
-    cached_len: tokens that the cache gave when it first ran; None before. rooted_len: of these, how
-      many are of the root that its hint names.
+    cached_len: tokens that the cache gave when it first ran; None before. cached_root_len: how
+      many of these are of the root that its hint names.
     arrival: the scheduler's count of admissions when it came.
     cursor: where its answer stands in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
     forced: ranges of bytes of its text that the constraint forced, ascending.
     num_forced: generated tokens that were appended without a pass of their own.
-    log_masses: one for each generated token, where the call asks for them.
-    node: what is asked of the distribution after its last token, and where the answer belongs.
+    log_masses: one for each generated token, where the call requests them.
+    node: the query on the distribution after its last token, and where the answer belongs.
     """
 
     job: Job
@@ -89,26 +89,26 @@ class Sequence:
     is_plain_greedy: bool = False
     score_start: int | None = None
     num_computed: int = 0
-    num_placed: int = 0
+    num_allocated: int = 0
     epoch: int = 0
-    is_cut: bool = False
-    draw_index: int = 0
+    has_stale_slots: bool = False
+    sample_index: int = 0
     row: int = -1
     lease: Lease | None = None
     cached_len: int | None = None
-    rooted_len: int | None = None
+    cached_root_len: int | None = None
     arrival: int = 0
     match_len: int = 0
     match_node: int = -1
     text: bytearray = field(default_factory=bytearray)
-    num_shown: int = 0
-    num_told: int = 0
+    num_emitted: int = 0
+    num_sent: int = 0
     decoder: StreamDecoder = field(default_factory=StreamDecoder)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
     score_tops: list[tuple[tuple[int, float], ...]] = field(default_factory=list)
-    num_known: int = 0
-    num_kept: int = 0
+    num_cached_scores: int = 0
+    num_stored_scores: int = 0
     ending: Ending | None = None
     cursor: Cursor | None = None
     planned: list[int] = field(default_factory=list)
@@ -129,21 +129,21 @@ class Sequence:
         return self.num_ids - self.num_computed
 
     @property
-    def num_unplaced(self) -> int:
+    def num_unallocated(self) -> int:
         """Known tokens that have no slot yet."""
-        return self.num_ids - self.num_placed
+        return self.num_ids - self.num_allocated
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether its next token is being drawn and, as far as one can know, not its last."""
-        is_drawn = self.num_computed < self.num_placed == self.num_ids and self.is_generating
-        return is_drawn and self.num_new + 1 < self.rules.max_new
+    def has_token_in_flight(self) -> bool:
+        """Whether its next token is in flight and, as far as is known, not its last."""
+        is_in_flight = self.num_computed < self.num_allocated == self.num_ids and self.is_generating
+        return is_in_flight and self.num_new + 1 < self.rules.max_new
 
     @property
     def match_limit(self) -> int:
         """Tokens that may be taken from the cache; what follows is computed for its logits, the
         last of them for the first score that is not known."""
-        return self.next_scored + self.num_known if self.needs_scores else self.full_limit
+        return self.next_scored + self.num_cached_scores if self.needs_scores else self.full_limit
 
     @property
     def full_limit(self) -> int:
@@ -152,8 +152,8 @@ class Sequence:
 
     @property
     def needs_scores(self) -> bool:
-        """Whether scores are wanted that neither it nor the cache has."""
-        end = self.scored_end + self.num_known
+        """Whether requested scores are missing both here and in the cache."""
+        end = self.scored_end + self.num_cached_scores
         return self.score_start is not None and end < self.prompt_len
 
     @property
@@ -169,19 +169,19 @@ class Sequence:
         return (self.score_start or 0) + len(self.scores)
 
     @property
-    def kept_end(self) -> int:
-        """Position of the first token, from `score_start` on, whose score the cache has not."""
-        return (self.score_start or 0) + self.num_kept
+    def stored_end(self) -> int:
+        """Position of the first token, from `score_start` on, whose score is not in the cache."""
+        return (self.score_start or 0) + self.num_stored_scores
 
     @property
-    def num_rivals(self) -> int:
-        """Likeliest tokens that are wanted beside each scored one."""
+    def num_top_logprobs(self) -> int:
+        """Top log-probabilities that are requested for each scored token."""
         call = self.job.call
         return 0 if call.scored_from is None else call.sampling.logprobs or 0
 
     @property
     def is_generating(self) -> bool:
-        """Whether a token is drawn once all tokens are computed."""
+        """Whether a token is sampled once all tokens are computed."""
         return self.rules.max_new > 0
 
     @property
@@ -199,8 +199,8 @@ class Sequence:
         """Generated tokens."""
         return self.ids[self.prompt_len : self.num_ids]
 
-    def draw(self) -> Draw:
-        """How its next token is drawn."""
+    def sampling_params(self) -> SamplingParams:
+        """The sampling parameters of its next token."""
         sampling = self.job.call.sampling
         is_early = self.num_new < self.rules.min_new
         mask = None if self.cursor is None else self._mask(self.cursor, is_early)
@@ -208,7 +208,7 @@ class Sequence:
             return GREEDY
         is_penalised = sampling.frequency_penalty or sampling.presence_penalty
         is_repeating = sampling.repetition_penalty != 1.0
-        return Draw(
+        return SamplingParams(
             temperature=sampling.temperature,
             seed=self.seed,
             index=self.num_new,
@@ -241,26 +241,26 @@ class Sequence:
         return later if later.any() else mask
 
     def plan(self, ids: tuple[int, ...]) -> None:
-        """Let these tokens be drawn next, one by one."""
+        """Force these tokens next, one by one."""
         self.planned = list(ids)
         self.num_computed = min(self.num_computed, self.num_ids - 1)
 
-    def draw_again(self) -> None:
-        """Let the last token be computed once more, for another one after it."""
+    def resample(self) -> None:
+        """Compute the last token once more, to sample another one after it."""
         self.num_computed = min(self.num_computed, self.num_ids - 1)
-        self.is_cut = True
+        self.has_stale_slots = True
         del self.log_masses[self.num_new :]
 
-    def take_back(self, keep: int) -> None:
-        """Forget all but the first `keep` generated tokens; their slots are still to be freed."""
+    def truncate(self, keep: int) -> None:
+        """Remove all but the first `keep` generated tokens; their slots are still to be freed."""
         self.num_ids = self.prompt_len + keep
         self.num_computed = min(self.num_computed, self.num_ids)
-        self.is_cut = True
+        self.has_stale_slots = True
         del self.logprobs[keep:]
         del self.log_masses[keep:]
 
-    def note_forced(self, size: int) -> None:
-        """Remember that the next `size` bytes of its text are forced."""
+    def add_forced_range(self, size: int) -> None:
+        """Mark the next `size` bytes of its text as forced."""
         start, end = len(self.text), len(self.text) + size
         if self.forced and self.forced[-1][1] >= start:
             start, last = self.forced.pop()
@@ -274,24 +274,24 @@ class Sequence:
             self._hashed = length, hash((self.job.call.namespace, tokens))
         return self._hashed[1]
 
-    def take_scores(self, found: Logprobs) -> None:
-        """Take scores over that the cache has, of the next tokens to be scored."""
-        if self.num_kept == len(self.scores):
-            self.num_kept += len(found)
+    def add_cached_scores(self, found: Logprobs) -> None:
+        """Add scores from the cache, of the next tokens to be scored."""
+        if self.num_stored_scores == len(self.scores):
+            self.num_stored_scores += len(found)
         self.scores += found.values.tolist()
-        self.score_tops += found.pairs(self.num_rivals)
-        self.num_known = 0
+        self.score_tops += found.pairs(self.num_top_logprobs)
+        self.num_cached_scores = 0
 
-    def give_scores(self, end: int) -> Logprobs | None:
+    def pop_new_scores(self, end: int) -> Logprobs | None:
         """The scores of tokens before position `end` that the cache was not given yet; None if
         there are none. They count as given."""
         first = self.score_start or 0
-        rows = slice(self.num_kept, min(end - first, len(self.scores)))
+        rows = slice(self.num_stored_scores, min(end - first, len(self.scores)))
         if rows.start >= rows.stop:
             return None
-        self.num_kept = rows.stop
-        tops = self.score_tops[rows] if self.num_rivals else ()
-        return Logprobs.of(self.scores[rows], tops, self.num_rivals)
+        self.num_stored_scores = rows.stop
+        tops = self.score_tops[rows] if self.num_top_logprobs else ()
+        return Logprobs.of(self.scores[rows], tops, self.num_top_logprobs)
 
     def at(self, node: Node, index: int) -> Sequence:
         """The sequence that asks for the distribution at another node of the same search."""
@@ -329,7 +329,7 @@ class Job:
     search: Tokenizations | None = None
 
     @property
-    def is_plant(self) -> bool:
+    def is_prefill_only(self) -> bool:
         """Whether the call only puts its prompt into the cache."""
         return self.call.sampling.max_tokens == 0 and not self.call.options
 
@@ -341,7 +341,7 @@ class Job:
             prompt_tokens=sum(sequence.prompt_len for sequence in sequences),
             cached_tokens=sum(sequence.cached_len or 0 for sequence in sequences),
             completion_tokens=sum(sequence.num_new for sequence in self.sequences),
-            root_tokens=sum(sequence.rooted_len or 0 for sequence in sequences),
+            root_tokens=sum(sequence.cached_root_len or 0 for sequence in sequences),
         )
 
 

@@ -15,19 +15,29 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from ..api.batch import GREEDY, Answer, Batch, Doubles, Draw, Floats, Longs, Outcome, Query
+from ..api.batch import (
+    GREEDY,
+    Answer,
+    Batch,
+    Doubles,
+    Floats,
+    Longs,
+    Outcome,
+    Query,
+    SamplingParams,
+)
 from ..text.tokenizer import Tokenizer, byte_alphabet
 
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)
 
 
 class FakeRunner:
     """Runs batches on hashes.
 
-    num_slots: of its pool. vocabulary_size: tokens are drawn from 0 .. vocabulary_size - 1.
+    num_slots: of its pool. vocabulary_size: tokens are sampled from 0 .. vocabulary_size - 1.
     fails_on: a batch with this token id raises RuntimeError. broken_on: a sequence that ends in
-      this token id gets -1, as if the model's logits were no numbers. num_host: host slots.
+      this token id gets -1, as if the model's logits were not finite. num_host: host slots.
     """
 
     def __init__(
@@ -47,7 +57,7 @@ class FakeRunner:
         self.num_computed = 0
 
     def run(self, batch: Batch) -> Outcome:
-        """One pass: hash the new tokens into their slots, draw from the last hashes."""
+        """One pass: hash the new tokens into their slots, sample from the last hashes."""
         self.num_runs += 1
         self.num_computed += len(batch.ids)
         for it in batch.copies:
@@ -58,28 +68,28 @@ class FakeRunner:
         if self._fails_on is not None and self._fails_on in batch.ids:
             raise RuntimeError(f"token {self._fails_on} makes this runner fail")
         hashes = self._hash(batch)
-        tokens = self._draw(hashes[batch.sampled], batch)
+        tokens = self._sample(hashes[batch.sampled], batch)
         logprobs = _thousandths(hashes[batch.sampled] % np.uint64(1000))
         tops = tuple(
-            ((int(token), float(logprob)),) * (draw.logprobs or 0)
-            for token, logprob, draw in zip(tokens, logprobs, batch.draws, strict=True)
+            ((int(token), float(logprob)),) * (it.logprobs or 0)
+            for token, logprob, it in zip(tokens, logprobs, batch.sampling_params, strict=True)
         )
         scores = _scores(hashes[batch.scored], batch.targets)
         answers = tuple(
             self._answer(state, query)
             for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
         )
-        count = batch.num_rivals
+        count = batch.num_top_logprobs
         best = tuple(
             ((int(t), float(s)),) * count for t, s in zip(batch.targets, scores, strict=True)
         )
-        told = best if count else ()
-        return Outcome(tokens, logprobs, tops, scores, answers=answers, score_tops=told)
+        score_tops = best if count else ()
+        return Outcome(tokens, logprobs, tops, scores, answers=answers, score_tops=score_tops)
 
     def distribution(self, state: np.uint64) -> Doubles:
         """[vocabulary] probabilities of the next token after a hash, in float64."""
         tokens = np.arange(self._vocabulary_size, dtype=np.uint64)
-        weights = _mix(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
+        weights = _next_hash(np.full(len(tokens), state), tokens) % np.uint64(1000) + np.uint64(1)
         shares: Doubles = weights / weights.sum()
         return shares
 
@@ -91,25 +101,27 @@ class FakeRunner:
 
     def _hash(self, batch: Batch) -> np.ndarray:
         hashes = np.empty(len(batch.ids), np.uint64)
-        place = 0
+        position_in_batch = 0
         for row, start, count in zip(batch.rows, batch.starts, batch.lens, strict=True):
             slots = batch.table[row, : start + count]
-            state = self._pool[slots[start - 1]] if start else _MIX
+            state = self._pool[slots[start - 1]] if start else _MULTIPLIER
             for position in range(start, start + count):
-                state = _mix(state, batch.ids[place])
-                self._pool[slots[position]] = hashes[place] = state
-                place += 1
+                state = _next_hash(state, batch.ids[position_in_batch])
+                self._pool[slots[position]] = hashes[position_in_batch] = state
+                position_in_batch += 1
         return hashes
 
-    def _draw(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
-        seeds = np.array([d.seed + d.index if d.temperature else 0 for d in batch.draws], np.uint64)
-        tokens = (_mix(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
-        for index, draw in enumerate(batch.draws):
-            if draw.mask is not None:
-                bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
+    def _sample(self, hashes: np.ndarray, batch: Batch) -> np.ndarray:
+        seeds = np.array(
+            [it.seed + it.index if it.temperature else 0 for it in batch.sampling_params], np.uint64
+        )
+        tokens = (_next_hash(hashes, seeds) % np.uint64(self._vocabulary_size)).astype(np.int64)
+        for index, it in enumerate(batch.sampling_params):
+            if it.mask is not None:
+                bits = np.unpackbits(it.mask.view(np.uint8), bitorder="little")
                 allowed = np.flatnonzero(bits)
                 tokens[index] = allowed[tokens[index] % len(allowed)]
-            while int(tokens[index]) in draw.banned:
+            while int(tokens[index]) in it.banned:
                 tokens[index] = (tokens[index] + 1) % self._vocabulary_size
         if self._broken_on is not None:
             tokens[batch.ids[batch.sampled] == self._broken_on] = -1
@@ -117,113 +129,118 @@ class FakeRunner:
 
 
 class LateRunner:
-    """A device around a runner, whose results arrive late: what is launched is computed when
-    somebody waits for it, or for a batch launched after it, and not before.
+    """A device around a runner, whose results arrive late: a batch is computed when somebody waits
+    for it, or for a batch launched after it, and not before.
 
-    Holds its caller to what a launcher may ask: asserts that at most one other batch is away, that
-    a batch names draws of the one before it only, and these after they were told, that no slot is
-    written twice in one batch, and that batches land in order and once.
-    fails_at, fails_on: a batch with this token fails at its "launch", its "draw" or its "outcome".
-    num_ahead: launches while another batch was away. num_alone: landings with none behind them.
+    Asserts what a `Launcher` requires of its caller: at most one other batch is in flight, a batch
+    refers only to samples of the batch before it, and only after `sample` was called on that, no
+    slot is written twice in one batch, and results are read in order and once.
+    fails_at, fails_on: a batch with this token fails at its "launch", "sample" or "result".
+    num_ahead: launches while another batch was in flight. num_unoverlapped: results read with no
+      batch launched after them.
     """
 
-    def __init__(self, runner: FakeRunner, fails_on: int = -1, fails_at: str = "outcome") -> None:
+    def __init__(self, runner: FakeRunner, fails_on: int = -1, fails_at: str = "result") -> None:
         self.runner = runner
         self.num_ahead = 0
-        self.num_alone = 0
+        self.num_unoverlapped = 0
         self._fails_on = fails_on
         self._fails_at = fails_at
-        self._flights: list[LateFlight] = []
-        self._last: LateFlight | None = None
-        self._drawn: Longs = np.empty(0, np.int64)
+        self._batches: list[LateBatch] = []
+        self._last: LateBatch | None = None
+        self._sampled: Longs = np.empty(0, np.int64)
 
     def run(self, batch: Batch) -> Outcome:
-        """Launch, draw and wait."""
-        flight = self.launch(batch)
-        flight.draw(batch.draws)
-        return flight.outcome()
+        """Launch, sample and wait."""
+        launched = self.launch(batch)
+        launched.sample(batch.sampling_params)
+        return launched.result()
 
-    def launch(self, batch: Batch) -> LateFlight:
-        """Take note of a batch as it is now."""
-        num_away = sum(not flight.is_over for flight in self._flights)
-        assert num_away < 2, "two batches are away already"
+    def launch(self, batch: Batch) -> LateBatch:
+        """Record a batch as it is now."""
+        num_in_flight = sum(not launched.is_over for launched in self._batches)
+        assert num_in_flight < 2, "two batches are in flight already"
         assert len(set(batch.slots.tolist())) == len(batch.slots), "a slot is written twice"
-        self._check_named(batch.ids[batch.ids < 0])
-        self.num_ahead += num_away
-        flight = LateFlight(self, replace(batch, table=batch.table.copy()))
-        self._flights.append(flight)
-        self._last = flight
-        self._fail(flight, "launch")
-        return flight
+        self._check_references(batch.ids[batch.ids < 0])
+        self.num_ahead += num_in_flight
+        launched = LateBatch(self, replace(batch, table=batch.table.copy()))
+        self._batches.append(launched)
+        self._last = launched
+        self._fail(launched, "launch")
+        return launched
 
-    def tell(self, flight: LateFlight) -> None:
-        """Its draws are told."""
-        assert flight is self._last, "draws are told of a batch behind which another was launched"
-        self._fail(flight, "draw")
+    def begin_sampling(self, launched: LateBatch) -> None:
+        """Its sampling parameters are set."""
+        assert launched is self._last, "a batch is sampled after another was launched"
+        self._fail(launched, "sample")
 
-    def land(self, flight: LateFlight) -> None:
+    def compute_until(self, launched: LateBatch) -> None:
         """Compute all that was launched up to this one."""
-        assert flight in self._flights, "a batch lands twice"
-        self.num_alone += flight is self._last
-        while not flight.is_landed:
-            first = self._flights.pop(0)
-            assert first is flight or first.is_over, "batches land out of order"
+        assert launched in self._batches, "a result is read twice"
+        self.num_unoverlapped += launched is self._last
+        while not launched.is_computed:
+            first = self._batches.pop(0)
+            assert first is launched or first.is_over, "results are read out of order"
             self._compute(first)
 
-    def _check_named(self, ids: Longs) -> None:
+    def _check_references(self, ids: Longs) -> None:
         if not len(ids):
             return
         last = self._last
-        assert last is not None and last.draws is not None, "a draw is named that was not told"
-        assert -ids.min() <= len(last.batch.sampled), "a draw is named that there is not"
+        assert last is not None and last.sampling_params is not None, (
+            "a batch refers to samples before sample()"
+        )
+        assert -ids.min() <= len(last.batch.sampled), (
+            "a batch refers to a sample that does not exist"
+        )
 
-    def _fail(self, flight: LateFlight, place: str) -> None:
-        if place == self._fails_at and self._fails_on in flight.batch.ids:
-            flight.is_over = True
-            raise RuntimeError(f"token {self._fails_on} makes this device fail at its {place}")
+    def _fail(self, launched: LateBatch, stage: str) -> None:
+        if stage == self._fails_at and self._fails_on in launched.batch.ids:
+            launched.is_over = True
+            raise RuntimeError(f"token {self._fails_on} makes this device fail at its {stage}")
 
-    def _compute(self, flight: LateFlight) -> None:
-        batch, draws = flight.batch, flight.draws
+    def _compute(self, launched: LateBatch) -> None:
+        batch, params = launched.batch, launched.sampling_params
         ids = batch.ids.copy()
-        ids[ids < 0] = np.maximum(self._drawn[-1 - ids[ids < 0]], 0)
-        self._drawn = np.zeros(len(batch.sampled), np.int64)
-        draws = (GREEDY,) * len(batch.sampled) if draws is None else draws
+        ids[ids < 0] = np.maximum(self._sampled[-1 - ids[ids < 0]], 0)
+        self._sampled = np.zeros(len(batch.sampled), np.int64)
+        params = (GREEDY,) * len(batch.sampled) if params is None else params
         try:
-            flight.result = self.runner.run(replace(batch, ids=ids, draws=draws))
-            self._drawn = flight.result.tokens
+            launched.outcome = self.runner.run(replace(batch, ids=ids, sampling_params=params))
+            self._sampled = launched.outcome.tokens
             if self._fails_on in ids:
                 raise RuntimeError(f"token {self._fails_on} makes this device fail")
         except RuntimeError as error:
-            flight.result = error
-        flight.is_over = flight.is_landed = True
+            launched.outcome = error
+        launched.is_over = launched.is_computed = True
 
 
-class LateFlight:
-    """A batch of a late runner. draws: how tokens are drawn, once that is told. result: what it
-    gave or failed of, once it has landed. is_over: nobody will wait for it, or has already."""
+class LateBatch:
+    """A batch of a `LateRunner`. params: its sampling parameters, once set. outcome: its results or
+    error, once computed. is_over: its result was read, or never will be."""
 
     def __init__(self, device: LateRunner, batch: Batch) -> None:
         self._device = device
         self.batch = batch
-        self.draws: tuple[Draw, ...] | None = None
-        self.result: Outcome | RuntimeError | None = None
-        self.is_over = self.is_landed = False
+        self.sampling_params: tuple[SamplingParams, ...] | None = None
+        self.outcome: Outcome | RuntimeError | None = None
+        self.is_over = self.is_computed = False
 
-    def draw(self, draws: tuple[Draw, ...]) -> None:
-        """Note how tokens are drawn."""
-        assert self.draws is None, "draws are told twice"
-        assert len(draws) == len(self.batch.sampled), "not one draw for each sampled token"
-        self._device.tell(self)
-        self.draws = draws
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
+        """Set the sampling parameters."""
+        assert self.sampling_params is None, "sample() is called twice"
+        assert len(params) == len(self.batch.sampled), "not one entry for each sampled token"
+        self._device.begin_sampling(self)
+        self.sampling_params = params
 
-    def outcome(self) -> Outcome:
-        """Let the device catch up with this batch."""
-        assert self.draws is not None, "a batch lands whose draws were not told"
-        self._device.land(self)
-        if isinstance(self.result, Outcome):
-            return self.result
-        assert self.result is not None
-        raise self.result
+    def result(self) -> Outcome:
+        """Compute everything up to this batch."""
+        assert self.sampling_params is not None, "result() before sample()"
+        self._device.compute_until(self)
+        if isinstance(self.outcome, Outcome):
+            return self.outcome
+        assert self.outcome is not None
+        raise self.outcome
 
 
 def byte_tokenizer() -> Tokenizer:
@@ -235,14 +252,14 @@ def byte_tokenizer() -> Tokenizer:
     return Tokenizer(core, None)
 
 
-def _mix(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.ndarray:
+def _next_hash(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) -> np.ndarray:
     with np.errstate(over="ignore"):
-        mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MIX
+        mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MULTIPLIER
         return mixed ^ (mixed >> np.uint64(29))
 
 
 def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
-    return _thousandths(_mix(hashes, targets) % np.uint64(5000))
+    return _thousandths(_next_hash(hashes, targets) % np.uint64(5000))
 
 
 def _thousandths(values: np.ndarray) -> Floats:

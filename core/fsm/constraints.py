@@ -37,8 +37,8 @@ SCHEMA_RATE = 100_000
 GRAMMAR_RATE = 100_000
 
 
-class Workshop(Protocol):
-    """Where constraints are compiled that take too long in a caller's thread."""
+class CompilePool(Protocol):
+    """Compiles constraints that take too long in a caller's thread."""
 
     @property
     def is_running(self) -> bool:
@@ -51,7 +51,7 @@ class Workshop(Protocol):
     def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
         """As `regular.automaton`, and what ends it takes."""
 
-    def plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """As `plan_of`, and what ends an automaton takes."""
 
 
@@ -59,7 +59,7 @@ class Constraints:
     """Guides and jumps for a vocabulary.
 
     token_bytes: [vocabulary]. end_ids: its end tokens. encode: text -> tokens, nothing added.
-    workshop: for large constraints; None: all are compiled in the thread that asks.
+    compile_pool: for large constraints; None: all are compiled in the caller's thread.
     kind: "auto", or where the factory is of what is asked first for guides ("module:Factory").
       Raises InvalidCall where it makes nothing.
     """
@@ -69,13 +69,13 @@ class Constraints:
         token_bytes: Sequence[bytes],
         end_ids: Collection[int],
         encode: Callable[[str], Sequence[int]],
-        workshop: Workshop | None = None,
+        compile_pool: CompilePool | None = None,
         kind: str = "auto",
     ) -> None:
         self._token_bytes = token_bytes
         self._end_ids = [token for token in end_ids if token < len(token_bytes)]
         self._encode = encode
-        self._workshop = workshop
+        self._compile_pool = compile_pool
         self._brought = _brought(kind, token_bytes, end_ids, encode)
         self.guides = GuideCache(self._compile)
 
@@ -129,25 +129,25 @@ class Constraints:
         return RegularGuide(made.dfa, self._vocabulary, field, made.num_tokens)
 
     def _compiled(self, constraint: Regex | Choices) -> Compiled:
-        shop = self._workshop
-        if shop is None:
+        pool = self._compile_pool
+        if pool is None:
             return Compiled(automaton(constraint))
-        seconds = _seconds(shop)
+        seconds = _seconds(pool)
         if _cost(constraint, seconds) <= seconds:
             with suppress(TooSlow):
                 return Compiled(automaton(constraint, limits=Limits(seconds=seconds)))
-        return shop.compiled(constraint)
+        return pool.compiled(constraint)
 
     def _plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """What a schema or a grammar is compiled to."""
-        shop = self._workshop
-        if shop is None:
+        pool = self._compile_pool
+        if pool is None:
             return self._planned(asked, None)
-        seconds = _seconds(shop)
+        seconds = _seconds(pool)
         if _cost(asked, seconds) <= seconds:
             with suppress(TooSlow):
                 return self._planned(asked, seconds)
-        return shop.plan(asked)
+        return pool.plan(asked)
 
     def _planned(
         self, asked: JsonSchema | Grammar, seconds: float | None
@@ -171,12 +171,12 @@ def _check_keywords(asked: JsonSchema) -> None:
     log_ignored(asked.schema, "json_schema")
 
 
-def _seconds(workshop: Workshop) -> float:
-    """Processor time that a constraint may take in the thread that asks, before a workshop is asked
-    instead: this thread stops the engine's for as long."""
-    if not workshop.is_running:
+def _seconds(pool: CompilePool) -> float:
+    """Processor time that a constraint may take in the caller's thread before the pool compiles it
+    instead: this thread blocks the engine's for as long."""
+    if not pool.is_running:
         return PATIENT
-    return BUSY if workshop.is_busy else QUICK
+    return BUSY if pool.is_busy else QUICK
 
 
 def _cost(constraint: Constraint, seconds: float) -> float:

@@ -36,10 +36,10 @@ class Inputs:
         windows: Sequence[int | None],
         attention: Attention,
         device: torch.device,
-        drawn: Tensor | None = None,
+        sampled_ids: Tensor | None = None,
     ) -> Inputs:
-        """Bring a batch to the device, without waiting for it. drawn: what its ids name, as in
-        `named`; None: they name none."""
+        """Bring a batch to the device, without waiting for it. sampled_ids: the samples that
+        its ids may refer to, as in `named`; None: they refer to none."""
         past = Past(batch.table, batch.rows, batch.starts, batch.lens)
         wanted, plans = wanted_of(batch), tuple(_plans(past, windows, attention))
         arrays: list[np.ndarray[Any, Any]] = [batch.ids, batch.positions, batch.slots]
@@ -50,8 +50,8 @@ class Inputs:
             small = [array.astype(np.int32, copy=False) for array in arrays]
             tensors = [tensor.long() for tensor in uploaded(small, device)]
         ids, positions, slots, *rest = tensors
-        if drawn is not None:
-            ids = named(ids, drawn)
+        if sampled_ids is not None:
+            ids = named(ids, sampled_ids)
         return cls(ids, positions, slots, rest[0] if rest else None, plans, past)
 
 
@@ -67,15 +67,15 @@ def _plans(past: Past, windows: Sequence[int | None], attention: Attention) -> l
 
 def wanted_of(batch: Batch) -> Ints | None:
     """Which tokens' hidden states are wanted, as in `Inputs`."""
-    num_told = len(batch.scored) + len(batch.queried)
-    if not num_told and len(batch.sampled) == len(batch.ids):
+    num_read = len(batch.scored) + len(batch.queried)
+    if not num_read and len(batch.sampled) == len(batch.ids):
         return None  # each is sampled once
     return np.concatenate((batch.sampled, batch.scored, batch.queried))
 
 
-def named(ids: Tensor, drawn: Tensor) -> Tensor:
-    """Ids in which -1 - i stands for drawn[i], or for token 0 where that is negative."""
-    return torch.where(ids < 0, drawn[(-1 - ids).clamp_(min=0)].clamp_(min=0), ids)
+def named(ids: Tensor, sampled_ids: Tensor) -> Tensor:
+    """Ids in which -1 - i stands for sampled_ids[i], or for token 0 where that is negative."""
+    return torch.where(ids < 0, sampled_ids[(-1 - ids).clamp_(min=0)].clamp_(min=0), ids)
 
 
 def to_tensor(values: np.ndarray[Any, Any], device: torch.device) -> Tensor:

@@ -1,8 +1,8 @@
 """A runtime in a child process: busy threads of this one do not slow it.
 
 The child runs `core.child`. A dead child ends every open call in EngineDied, and so does one that
-hangs while something is asked of it (`core.process.watch`): it is ended. A dead parent ends the
-child.
+hangs with pending work (`core.process.liveness`): it is killed. The child ends when its parent
+dies.
 """
 
 from __future__ import annotations
@@ -41,49 +41,49 @@ from ..common.exits import close_at_exit
 from ..fsm.json_schema.jsontext import check_size
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
-from . import watch
-from .frames import spawn
+from .ipc import spawn
+from .liveness import CHECKS_PER_TIMEOUT, LivenessMonitor, descendants
 
 _SECONDS_TO_CLOSE = 10.0
-_FAR = 10
+_DEVICE_FACTOR = 10
 
 
 class ProcessBackend(Resident):
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
-    A child hangs after `hang_timeout`; after ten times as long where it answers and a device
-    computes, which nobody can look into.
+    A child hangs after `hang_timeout` without a sign of life; after ten times as long where it
+    answers and computes on a device, which cannot be observed.
 
-    is_replaced: another is started in its place if it dies; told with EngineDied. Raises
+    is_replaced: another is started in its place if it dies; set on EngineDied. Raises
     InvalidModel for a checkpoint that cannot be run, InvalidCall for a bad setting.
     """
 
     def __init__(self, model: str | Path = "tiny", **settings: Any) -> None:
         self._config = EngineConfig.from_settings(settings)
         self._folder = model_folder(model)
-        self._process, self._line = spawn(f"{(__package__ or '').rpartition('.')[0]}.child")
+        self._process, self._connection = spawn(f"{(__package__ or '').rpartition('.')[0]}.child")
         self._owner = Owner()
         self._lock = threading.Lock()
         self._open: dict[int, Mailbox] = {}
-        self._numbers: dict[Reply, int] = {}
-        self._questions: dict[int, Future[Any]] = {}
-        self._count = itertools.count()
+        self._ids: dict[Reply, int] = {}
+        self._requests: dict[int, Future[Any]] = {}
+        self._next_id = itertools.count()
         self._is_closed = self._has_died = False
         self.is_replaced = False
-        self._fault: str | None = None  # for which the child was ended
-        self._is_gone = threading.Event()
+        self._fault: str | None = None  # for which the child was killed
+        self._has_ended = threading.Event()
         self._reader = threading.Thread(target=self._read, name="forkroot-process", daemon=True)
         self._reader.start()
         close_at_exit(self)
         try:
             source = model if is_dummy(model) else self._folder
-            self._ask("start", str(source), json.dumps(settings))
+            self._request("start", str(source), json.dumps(settings))
         except BaseException:
             self.close()
             raise
-        patience = self._config.hang_timeout
-        if patience is not None:
-            threading.Thread(target=self._look_after, args=(patience,), daemon=True).start()
+        timeout = self._config.hang_timeout
+        if timeout is not None:
+            threading.Thread(target=self._monitor, args=(timeout,), daemon=True).start()
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -101,21 +101,21 @@ class ProcessBackend(Resident):
         """Take a call without waiting; it is checked here and prepared in the child."""
         mailbox = Mailbox(call, self.cancel)
         if not self._owner.is_here:
-            mailbox.fail(self._owner.refusal())
+            mailbox.fail(self._owner.fork_error())
             return mailbox
-        number = next(self._count)
+        number = next(self._next_id)
         with self._lock:
             is_closed = self._is_closed
             if not is_closed:
-                self._open[number], self._numbers[mailbox] = mailbox, number
+                self._open[number], self._ids[mailbox] = mailbox, number
         if is_closed:
-            mailbox.fail(self._end(BackendClosed.before()))
+            mailbox.fail(self._closed_error(BackendClosed.before()))
             return mailbox
         try:
             check_call(call)
             if isinstance(call.constraint, JsonSchema):
                 check_size(call.constraint.schema)  # the engine's process would read it whole
-            self._line.send("submit", number, call)
+            self._connection.send("submit", number, call)
         except Exception as error:
             self._forget(number)
             known = error if isinstance(error, ForkrootError) else CallFailed(repr(error))
@@ -125,35 +125,35 @@ class ProcessBackend(Resident):
 
     def cancel(self, reply: Reply) -> None:
         """End a call early; its completion says "abort"."""
-        number = self._numbers.get(reply)
+        number = self._ids.get(reply)
         if number is not None and self._owner.is_here:
-            self._line.send("cancel", number)
+            self._connection.send("cancel", number)
 
     def info(self) -> BackendInfo:
-        """What runs in the child, its engine's counters and its load."""
-        found: BackendInfo = self._ask("info")
+        """Model, counters and load of the child's engine."""
+        found: BackendInfo = self._request("info")
         return replace(found, features=frozenset(found.features))
 
     def snapshot(
         self, max_nodes: int | None = 1000, max_tokens: int | None = 64
     ) -> tuple[NodeView, ...]:
-        """The radix tree now, for pictures: its liveliest nodes and so many tokens of each edge.
-        None is all, and may be much to send."""
-        found: tuple[NodeView, ...] = self._ask("snapshot", max_nodes, max_tokens)
+        """The radix tree now, for pictures: its most active nodes, and the first tokens of each
+        edge. None: all, which may be much to send."""
+        found: tuple[NodeView, ...] = self._request("snapshot", max_nodes, max_tokens)
         return found
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
-        count: int = self._ask("clear_cache")
+        count: int = self._request("clear_cache")
         return count
 
     def reset_counters(self) -> None:
         """Start the counters anew."""
-        self._ask("reset_counters")
+        self._request("reset_counters")
 
     def check(self) -> None:
         """Assert that slots are conserved. For tests."""
-        self._ask("check")
+        self._request("check")
 
     def close(self) -> None:
         """Stop the child; open calls end in BackendClosed. Nothing in a fork of this process."""
@@ -161,8 +161,8 @@ class ProcessBackend(Resident):
             return
         with self._lock:
             self._is_closed = True
-        self._line.send("close")
-        self._line.close()
+        self._connection.send("close")
+        self._connection.close()
         try:
             self._process.wait(_SECONDS_TO_CLOSE)
         except subprocess.TimeoutExpired:
@@ -177,45 +177,45 @@ class ProcessBackend(Resident):
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _ask(self, question: str, *details: Any) -> Any:
-        return self._asked(question, *details).result()
+    def _request(self, kind: str, *details: Any) -> Any:
+        return self._send_request(kind, *details).result()
 
-    def _asked(self, question: str, *details: Any) -> Future[Any]:
+    def _send_request(self, kind: str, *details: Any) -> Future[Any]:
         self._owner.check()
         future: Future[Any] = Future()
-        number = next(self._count)
+        number = next(self._next_id)
         with self._lock:
             if self._is_closed:
-                raise self._end(BackendClosed.before())
-            self._questions[number] = future
-        self._line.send(question, number, *details)
+                raise self._closed_error(BackendClosed.before())
+            self._requests[number] = future
+        self._connection.send(kind, number, *details)
         return future
 
     def _read(self) -> None:
-        """Hand out what the child says, until it is gone."""
-        with contextlib.suppress(ValueError):  # a child that talks nonsense is as good as dead
-            for kind, number, value in self._line.messages():
-                self._take(kind, number, value)
+        """Dispatch the messages of the child, until it is gone."""
+        with contextlib.suppress(ValueError):  # invalid messages: treated as a dead child
+            for kind, number, value in self._connection.messages():
+                self._dispatch(kind, number, value)
         with self._lock:
             self._has_died = self._has_died or not self._is_closed
             self._is_closed = True
-            mailboxes, questions = list(self._open.values()), list(self._questions.values())
+            mailboxes, requests = list(self._open.values()), list(self._requests.values())
             self._open.clear()
-            self._numbers.clear()
-            self._questions.clear()
-        self._is_gone.set()
+            self._ids.clear()
+            self._requests.clear()
+        self._has_ended.set()
         if self._has_died:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(1)  # for its exit code
         for mailbox in mailboxes:
-            mailbox.fail(self._end(BackendClosed.meanwhile()))
-        for future in questions:
-            future.set_exception(self._end(BackendClosed.meanwhile()))
+            mailbox.fail(self._closed_error(BackendClosed.meanwhile()))
+        for future in requests:
+            future.set_exception(self._closed_error(BackendClosed.meanwhile()))
 
-    def _take(self, kind: str, number: int, value: Any) -> None:
-        if kind in ("told", "refused"):
-            future = self._questions.pop(number)
-            future.set_result(value) if kind == "told" else future.set_exception(value)
+    def _dispatch(self, kind: str, number: int, value: Any) -> None:
+        if kind in ("result", "refused"):
+            future = self._requests.pop(number)
+            future.set_result(value) if kind == "result" else future.set_exception(value)
             return
         if kind == "compiling":
             compiling.show(*value)
@@ -232,50 +232,52 @@ class ProcessBackend(Resident):
     def _forget(self, number: int) -> Mailbox:
         with self._lock:
             mailbox = self._open.pop(number)
-            self._numbers.pop(mailbox, None)
+            self._ids.pop(mailbox, None)
         return mailbox
 
-    def _end(self, closed: BackendClosed) -> BackendClosed:
-        """Why calls end: this where somebody closed it, else what the child died of."""
+    def _closed_error(self, closed: BackendClosed) -> BackendClosed:
+        """The error of open calls: `closed`, or EngineDied where the child has died."""
         if not self._has_died:
             return closed
         code = self._process.poll() or 0
         ending = f"signal {-code}" if code < 0 else f"exit code {code}" if code else "it hung up"
-        told = f"the engine's process {self._process.pid} {self._fault or f'died ({ending})'}"
-        return EngineDied(told, self.is_replaced)
+        text = f"the engine's process {self._process.pid} {self._fault or f'died ({ending})'}"
+        return EngineDied(text, self.is_replaced)
 
     # --- in a thread of its own ------------------------------------------------------------------
 
-    def _look_after(self, patience: float) -> None:
-        """End the child, and what it has started, once it hangs. It is asked how it is again and
-        again; an engine without work, whose calls are still prepared, need not make steps."""
-        watched, between = watch.Watched(self.pid, patience), patience / watch.LOOKS
-        pulse: Future[Any] | None = None
+    def _monitor(self, timeout: float) -> None:
+        """Kill the child and its descendants once it hangs. Its counters serve as heartbeats; an
+        engine without work, whose calls are still being prepared, need not make steps."""
+        monitor, interval = LivenessMonitor(self.pid, timeout), timeout / CHECKS_PER_TIMEOUT
+        heartbeat: Future[Any] | None = None
         steps, is_idle = 0.0, True
         before = time.monotonic()
-        while not self._is_gone.wait(between):
+        while not self._has_ended.wait(interval):
             now = time.monotonic()
-            is_heard = pulse is not None and pulse.done() and pulse.exception() is None
-            if pulse is not None and is_heard:
-                info, pulse = pulse.result(), None
+            has_reported = (
+                heartbeat is not None and heartbeat.done() and heartbeat.exception() is None
+            )
+            if heartbeat is not None and has_reported:
+                info, heartbeat = heartbeat.result(), None
                 steps = info.counters["steps"]
                 is_idle = not info.load["running"] + info.load["waiting"]
-            is_asked = bool(self._open) or len(self._questions) > (pulse is not None)
-            is_excused = not is_asked or (is_heard and is_idle)
-            watched.look(min(now - before, 2 * between), steps, is_excused, is_heard)
-            is_far = is_heard and self._config.device.startswith("cuda")
-            if watched.quiet >= patience * (_FAR if is_far else 1):
-                self._end_child(f"hung (no sign of life for {watched.quiet:.1f} s)")
+            has_work = bool(self._open) or len(self._requests) > (heartbeat is not None)
+            is_excused = not has_work or (has_reported and is_idle)
+            monitor.update(min(now - before, 2 * interval), steps, is_excused, has_reported)
+            has_device = has_reported and self._config.device.startswith("cuda")
+            if monitor.silent_seconds >= timeout * (_DEVICE_FACTOR if has_device else 1):
+                self._kill_child(f"hung (no sign of life for {monitor.silent_seconds:.1f} s)")
                 return
-            if pulse is None and is_asked:
+            if heartbeat is None and has_work:
                 with contextlib.suppress(BackendClosed):
-                    pulse = self._asked("info")
+                    heartbeat = self._send_request("info")
             before = now
 
-    def _end_child(self, fault: str) -> None:
+    def _kill_child(self, fault: str) -> None:
         self._fault = fault
-        heirs = list(watch.heirs(self.pid))
+        children = list(descendants(self.pid))
         self._process.kill()
-        for heir in heirs:  # one that is stopped cannot see that its parent is gone
+        for pid in children:  # a stopped one cannot notice that its parent is gone
             with contextlib.suppress(ProcessLookupError):
-                os.kill(heir, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)

@@ -1,9 +1,8 @@
-"""Starts, watches and stops the processes that hold the other parts of a model (tensor
-parallelism).
+"""Starts, monitors and stops the processes of the other tensor-parallel ranks of a model.
 
-Each runs `core.rank`. They end when this process closes them or is gone. One that is gone itself is
-noticed at once, one that hangs (see `core.process.watch`) within so many seconds; the others are
-then ended, too, whether they are stopped or not.
+Each runs `core.rank`. They end when this process closes them or is gone. A rank that dies is
+noticed at once, one that hangs (see `core.process.liveness`) after a timeout; the others are then
+killed, too.
 """
 
 from __future__ import annotations
@@ -21,168 +20,172 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ..api.owner import Owner
 from ..api.protocol import BackendClosed
-from . import watch
-from .beats import Beat, Pulse, Vigil
-from .frames import Child, spawn
+from .heartbeat import Heartbeat, RankMonitor, RankStatus
+from .ipc import Child, spawn
+from .liveness import CHECKS_PER_TIMEOUT, TIMEOUT, LivenessMonitor
 
 SECONDS_TO_START = 600.0
 _SECONDS_TO_CLOSE = 5.0
 
-Told: TypeAlias = Callable[[], tuple[int, int, int, bool]]
+Report: TypeAlias = Callable[[], tuple[int, int, int, bool]]
 
 
 class Other(NamedTuple):
-    """One of the other ranks: its process, and what is known of it."""
+    """One of the other ranks: its process and its status."""
 
     child: Child
-    pulse: Pulse
+    status: RankStatus
 
 
 class OtherRanks:
     """Ranks 1 to `size` - 1 of a model on this machine.
 
-    described: what `core.rank` is to load: folder or dummy, dtype, device, context length, slots.
-    patience: seconds without a sign of life after which a rank hangs, see `core.process.watch` and
-      `core.process.beats`; None: it may.
+    described: what `core.rank` loads: folder or dummy, dtype, device, context length, slots.
+    hang_timeout: seconds without a sign of life after which a rank hangs, see
+      `core.process.liveness` and `core.process.heartbeat`; None: hangs are not looked for.
     """
 
-    def __init__(self, size: int, *described: Any, patience: float | None = watch.SECONDS) -> None:
+    def __init__(self, size: int, *described: Any, hang_timeout: float | None = TIMEOUT) -> None:
         self._owner = Owner()
-        self._patience = patience
-        self._is_far = str(described[2]).startswith("cuda")
-        self._room = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
-        self.meeting_place = str(Path(self._room.name) / "store")
-        self._news: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._dead: BackendClosed | None = None  # why the first one is gone
+        self._hang_timeout = hang_timeout
+        self._has_device = str(described[2]).startswith("cuda")
+        self._folder = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
+        self.store_path = str(Path(self._folder.name) / "store")
+        self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._error: BackendClosed | None = None  # why the first one is gone
         self._when_gone: Callable[[], None] = _nothing
-        self._short: set[int] = set()
-        self._gate = threading.Lock()
+        self._out_of_memory: set[int] = set()
+        self._lock = threading.Lock()
         self._is_closing = False
         self._has_ended = threading.Event()
-        self._told: Told | None = None
+        self._report: Report | None = None
         self._others: list[Other] = []
-        between = None if patience is None else patience / watch.LOOKS
+        interval = None if hang_timeout is None else hang_timeout / CHECKS_PER_TIMEOUT
         started: Future[None] = Future()
-        given = (size, (*described, self.meeting_place, between), started)
-        threading.Thread(target=self._keep, args=given, name="forkroot-ranks", daemon=True).start()
+        arguments = (size, (*described, self.store_path, interval), started)
+        threading.Thread(
+            target=self._run, args=arguments, name="forkroot-ranks", daemon=True
+        ).start()
         started.result()
 
-    def wait(self, news: str) -> None:
-        """Until every rank has said this ("loading", "ready"). Raises what one of them failed of,
-        BackendClosed where one has died."""
+    def wait(self, state: str) -> None:
+        """Wait until every rank has reported this state ("loading", "ready"). Raises the error of a
+        rank that failed, BackendClosed where one has died."""
         for _ in self._others:
             try:
-                told, error = self._news.get(timeout=SECONDS_TO_START)
+                reported, error = self._reports.get(timeout=SECONDS_TO_START)
             except queue.Empty:
-                told, error = "failed", BackendClosed("a rank of the model does not start")
-            if told != news:
+                reported, error = "failed", BackendClosed("a rank of the model does not start")
+            if reported != state:
                 self.close()
                 raise error
 
-    def show(self, message: Any) -> None:
-        """Give every rank a batch."""
+    def send(self, message: Any) -> None:
+        """Send a batch to every rank."""
         for other in self._others:
-            other.child.line.send("batch", message)
+            other.child.connection.send("batch", message)
 
     def check(self) -> None:
         """Raise BackendClosed where a rank is gone."""
-        if self._dead is not None:
-            raise BackendClosed(*self._dead.args)
+        if self._error is not None:
+            raise BackendClosed(*self._error.args)
 
-    def is_short(self, number: int) -> bool:
-        """Whether the memory of a rank did not do for the batch of this number."""
-        return number in self._short
+    def is_out_of_memory(self, number: int) -> bool:
+        """Whether a rank had too little memory for the batch of this number."""
+        return number in self._out_of_memory
 
-    def watch(self, told: Told) -> None:
-        """From now on a rank that hangs is gone. told: how far rank 0 is, as a `Beat`."""
-        self._told = told
+    def watch(self, report: Report) -> None:
+        """From now on a rank that hangs counts as gone. report: gives the progress of rank 0, as a
+        `Heartbeat`."""
+        self._report = report
 
     def when_gone(self, action: Callable[[], None]) -> None:
-        """Do this, once, when a rank is gone that was not told to: in a thread of its own, or at
-        once where one is gone already. It replaces what was to be done."""
-        with self._gate:
+        """Call the action once when a rank is gone that was not closed: in another thread, or at
+        once where one is gone already. Replaces an earlier action."""
+        with self._lock:
             self._when_gone = action
-            if self._dead is None:
+            if self._error is None:
                 return
         action()
 
     def close(self) -> None:
-        """Stop them. Nothing in a fork of this process."""
+        """Stop the ranks. Does nothing in a fork of this process."""
         if not self._owner.is_here:
             return
         self._is_closing = True
         for other in self._others:
-            other.child.line.send("close", None)
-            other.child.line.close()
+            other.child.connection.send("close", None)
+            other.child.connection.close()
         for other in self._others:
             process = other.child.process
             try:
-                process.wait(_SECONDS_TO_CLOSE if self._dead is None else 0)
+                process.wait(_SECONDS_TO_CLOSE if self._error is None else 0)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         self._has_ended.set()
         with contextlib.suppress(OSError):
-            self._room.cleanup()
+            self._folder.cleanup()
 
     # --- in threads of their own -----------------------------------------------------------------
 
-    def _keep(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
-        """Start the ranks and watch them. The kernel ends them when this thread ends, and so with
-        this process, whatever becomes of it."""
+    def _run(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
+        """Start the ranks and monitor them. The kernel kills them when this thread ends, and so
+        with this process, however that ends."""
         try:
             for rank in range(1, size):
                 child = spawn(f"{(__package__ or '').rpartition('.')[0]}.rank")
-                watched = watch.Watched(child.process.pid, self._patience or watch.SECONDS)
-                other = Other(child, Pulse(rank, watched))
+                liveness = LivenessMonitor(child.process.pid, self._hang_timeout or TIMEOUT)
+                other = Other(child, RankStatus(rank, liveness))
                 self._others.append(other)
-                child.line.send(rank, size, *described)
+                child.connection.send(rank, size, *described)
                 threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         except BaseException as error:
             started.set_exception(error)
             self.close()
             return
         started.set_result(None)
-        if self._patience is not None:
-            pulses = [other.pulse for other in self._others]
-            self._watch(Vigil(pulses, self._patience, self._is_far), self._patience / watch.LOOKS)
+        if self._hang_timeout is not None:
+            statuses = [other.status for other in self._others]
+            monitor = RankMonitor(statuses, self._hang_timeout, self._has_device)
+            self._watch(monitor, self._hang_timeout / CHECKS_PER_TIMEOUT)
         self._has_ended.wait()
 
-    def _watch(self, vigil: Vigil, between: float) -> None:
-        """Look after them, every so many seconds, until one is gone."""
+    def _watch(self, monitor: RankMonitor, interval: float) -> None:
+        """Check the ranks every `interval` seconds, until one is gone."""
         before = time.monotonic()
-        while not self._has_ended.wait(between) and self._dead is None:
+        while not self._has_ended.wait(interval) and self._error is None:
             now = time.monotonic()
-            told = self._told
-            fault = told and vigil.look(min(now - before, 2 * between), Beat(*told()))
+            report = self._report
+            fault = report and monitor.check(min(now - before, 2 * interval), Heartbeat(*report()))
             if fault:
-                self._lose(BackendClosed(fault))
+                self._fail(BackendClosed(fault))
             before = now
 
     def _listen(self, other: Other) -> None:
-        with contextlib.suppress(ValueError):  # a rank that talks nonsense is as good as dead
-            for kind, *told in other.child.line.messages():
-                if kind == "beat":
-                    other.pulse.hear(Beat(*told))
-                elif kind == "short":
-                    self._short.add(*told)
-                    other.child.line.send("known", None)
+        with contextlib.suppress(ValueError):  # invalid messages: treated as a dead rank
+            for kind, *values in other.child.connection.messages():
+                if kind == "heartbeat":
+                    other.status.receive(Heartbeat(*values))
+                elif kind == "out of memory":
+                    self._out_of_memory.add(*values)
+                    other.child.connection.send("acknowledged", None)
                 else:
-                    self._news.put((kind, told[0] if told else None))
-        error = BackendClosed(f"rank {other.pulse.rank} of the model has died")
-        self._news.put(("died", error))
-        self._lose(error)
+                    self._reports.put((kind, values[0] if values else None))
+        error = BackendClosed(f"rank {other.status.rank} of the model has died")
+        self._reports.put(("died", error))
+        self._fail(error)
 
-    def _lose(self, error: BackendClosed) -> None:
-        """A rank is gone that was not told to: the others are of no use without it."""
-        with self._gate:
-            if self._is_closing or self._dead is not None:
+    def _fail(self, error: BackendClosed) -> None:
+        """A rank is gone that was not closed: kill the others, which are useless without it."""
+        with self._lock:
+            if self._is_closing or self._error is not None:
                 return
-            self._dead = error
+            self._error = error
         for other in self._others:
             other.child.process.kill()
         self._when_gone()
 
 
 def _nothing() -> None:
-    """Nobody waits for the ranks yet."""
+    """The default action of `when_gone`."""

@@ -1,7 +1,7 @@
 """Text to tokens and back: one model's vocabulary, byte for byte.
 
 Reads a Hugging Face `tokenizer.json` with the `tokenizers` library. It knows nothing of sampling,
-stops or caches. Prompts become token ids here, messages through `core.text.template`.
+stops or caches. Prompts become token ids here, messages through `core.text.chat_template`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 
 from ..api.protocol import Chat, InvalidCall, InvalidModel, Segment, Text, Tokens, UnsupportedCall
-from .template import ChatTemplate
+from .chat_template import ChatTemplate
 
 
 class Tokenizer:
@@ -39,7 +39,7 @@ class Tokenizer:
         self._template = template
         self.token_bytes = _token_bytes(core)
         self.start_ids = tuple(core.encode("", add_special_tokens=True).ids)
-        self._lead = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
+        self._prefix = [] if self.decode(self.encode("a")) == "a" else self.encode("\n")
 
     @classmethod
     def from_folder(cls, folder: Path, plain_content: bool = False) -> Tokenizer:
@@ -59,7 +59,8 @@ class Tokenizer:
         return cls(core, ChatTemplate.from_folder(folder), plain_content)
 
     def widen(self, vocabulary_size: int) -> None:
-        """Take in the ids of a model that has more of them than the tokenizer: they add no text."""
+        """Extend to the vocabulary size of a model, where that is larger than the tokenizer's: the
+        new ids add no text."""
         self.token_bytes += [b""] * (vocabulary_size - len(self.token_bytes))
 
     def encode(self, text: str) -> list[int]:
@@ -69,9 +70,9 @@ class Tokenizer:
     def encode_after(self, text: str) -> list[int]:
         """Token ids of a text that goes on after other tokens. Some vocabularies put a blank before
         every text: not here."""
-        lead = self._lead
-        ids = self.encode("\n" + text) if lead else []
-        return ids[len(lead) :] if lead and ids[: len(lead)] == lead else self.encode(text)
+        prefix = self._prefix
+        ids = self.encode("\n" + text) if prefix else []
+        return ids[len(prefix) :] if prefix and ids[: len(prefix)] == prefix else self.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of these tokens without special tokens; broken UTF-8 becomes U+FFFD."""
@@ -94,7 +95,7 @@ class Tokenizer:
         if isinstance(prompt, Chat):
             if self._template is None:
                 raise UnsupportedCall("prompt", "a chat", "a model that has a chat template")
-            chat = prompt if self._plain is None else self._plain.kept(prompt)
+            chat = prompt if self._plain is None else self._plain.with_plain_names(prompt)
             return self._encode_segments(self._template.render(chat))
         ids = self._encode_segments(prompt)
         starts_with_text = bool(prompt) and isinstance(prompt[0], Text)
@@ -105,7 +106,7 @@ class Tokenizer:
         ids: list[int] = []
         pending = ""
         for segment in (*segments, Tokens(())):
-            if isinstance(segment, Text) and not self._are_spelled(segment):
+            if isinstance(segment, Text) and not self._has_own_ids(segment):
                 pending += segment.text
                 continue
             if pending:
@@ -114,7 +115,7 @@ class Tokenizer:
             ids += _known_ids(segment)
         return ids
 
-    def _are_spelled(self, segment: Text) -> bool:
+    def _has_own_ids(self, segment: Text) -> bool:
         """Whether the segment carries ids of this vocabulary that spell its text."""
         if not segment.ids or max(segment.ids) >= len(self.token_bytes):
             return False
@@ -122,7 +123,7 @@ class Tokenizer:
 
 
 class PlainNames:
-    """Keeps names of special tokens in messages what they are there: text, in other tokens."""
+    """Keeps names of special tokens in messages as plain text, encoded with ordinary tokens."""
 
     def __init__(self, core: tokenizers.Tokenizer) -> None:
         added = core.get_added_tokens_decoder().values()
@@ -131,29 +132,29 @@ class PlainNames:
         self._core = tokenizers.Tokenizer.from_str(core.to_str())
         self._core.encode_special_tokens = True
 
-    def kept(self, chat: Chat) -> Chat:
+    def with_plain_names(self, chat: Chat) -> Chat:
         """The chat with these names as segments of their own, with the ids that spell them."""
         messages = (replace(it, content=self._parts(it.content)) for it in chat.messages)
         return replace(chat, messages=tuple(messages))
 
     def _parts(self, content: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        return tuple(part for segment in content for part in self._cut(segment))
+        return tuple(part for segment in content for part in self._split(segment))
 
-    def _cut(self, segment: Segment) -> Iterator[Segment]:
+    def _split(self, segment: Segment) -> Iterator[Segment]:
         if not isinstance(segment, Text) or segment.ids is not None:
             yield segment
             return
         place = 0
         for found in self._name.finditer(segment.text):
             yield Text(segment.text[place : found.start()])
-            yield Text(found[0], self._spelled(found[0]))
+            yield Text(found[0], self._ids_of_name(found[0]))
             place = found.end()
         yield Text(segment.text[place:])
 
-    def _spelled(self, name: str) -> tuple[int, ...]:
-        """What follows other text, so that no vocabulary puts a blank before it."""
-        lead, whole = self._encode("\n"), self._encode("\n" + name)
-        return whole[len(lead) :] if whole[: len(lead)] == lead else self._encode(name)
+    def _ids_of_name(self, name: str) -> tuple[int, ...]:
+        """Ids of the name after other text, so that no vocabulary puts a blank before it."""
+        prefix, whole = self._encode("\n"), self._encode("\n" + name)
+        return whole[len(prefix) :] if whole[: len(prefix)] == prefix else self._encode(name)
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._core.encode(text, add_special_tokens=False).ids)

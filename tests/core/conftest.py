@@ -10,14 +10,14 @@ import pytest
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.advance import Advancer
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.forks import Roots
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
+from forkroot.core.engine.output import OutputProcessor
+from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Job
 from forkroot.core.engine.testing import FakeRunner, LateRunner, byte_tokenizer
-from forkroot.core.engine.waiting import WaitingQueue
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.radix.cache import RadixCache
 from forkroot.core.radix.host import HostTier
@@ -72,13 +72,15 @@ class Bench:
             self.runner,
             self.cache,
             self.roots,
-            Advancer(TOKENIZER, self.constraints, config.jumps),
+            OutputProcessor(TOKENIZER, self.constraints, config.jumps),
             max_waiting=config.max_waiting,
             hints=config.hints and config.cache,
             overlap=config.has_overlap,
             clock=lambda: self.now,
         )
-        self.intake = Intake(TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END}))
+        self.intake = InputProcessor(
+            TOKENIZER, config.context_len, config.num_slots, 257, frozenset({END})
+        )
         self.endings: dict[Mailbox, int] = {}
         self.jobs: dict[Mailbox, Job] = {}
 

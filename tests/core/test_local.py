@@ -85,13 +85,13 @@ def test_it_is_a_backend_and_says_what_it_runs(backend):
 
 
 def test_an_answer_has_the_room_that_its_prompt_leaves_in_the_context(backend):
-    for asked in (None, 10_000, 247):
+    for max_tokens in (None, 10_000, 247):
         done = backend.submit(
-            ask("10 letters", sampling={"max_tokens": asked, "ignore_eos": True})
+            ask("10 letters", sampling={"max_tokens": max_tokens, "ignore_eos": True})
         ).result(10)
         (output,) = done.outputs
         assert (output.finish_reason, output.matched) == ("length", None)
-        room = min(256 - 10, asked or 10_000)
+        room = min(256 - 10, max_tokens or 10_000)
         assert (done.usage.completion_tokens, len(output.ids)) == (room, room)
 
 
@@ -486,11 +486,11 @@ def test_a_bad_setting_is_named_before_anything_is_loaded():
     ("cuda", "why"),
     [(None, "was built without CUDA: for a GPU"), ("12.8", "has CUDA 12.8 and sees no GPU")],
 )
-def test_a_gpu_that_is_not_there_is_told_with_the_reason(
+def test_a_missing_gpu_is_reported_with_the_reason(
     cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     monkeypatch.setattr("torch.version.cuda", cuda)
-    told = f"invalid device='cuda': expected cpu; torch .* {why}"
-    with pytest.raises(InvalidCall, match=told):
+    message = f"invalid device='cuda': expected cpu; torch .* {why}"
+    with pytest.raises(InvalidCall, match=message):
         LocalBackend.from_folder("tiny", device="cuda")

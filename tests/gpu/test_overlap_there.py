@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.api.batch import Batch, Draw, Query
+from forkroot.core.api.batch import Batch, Query, SamplingParams
 from forkroot.core.api.protocol import Call, Sampling, Text
 from forkroot.core.local import model_folder
 from forkroot.core.model.checkpoint.load import describe, load_model
@@ -21,12 +21,14 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 IDS = np.array([300, 301, 301], np.int32)
 DRAWS = (
-    Draw(),
-    Draw(1.0, seed=1, top_p=0.9, top_k=20, min_p=0.01, logprobs=3),
-    Draw(1.0, seed=2, frequency_penalty=0.5, presence_penalty=0.5, generated=IDS, logprobs=0),
-    Draw(repetition_penalty=1.5, generated=IDS, prompt=IDS, logit_bias=((301, 2.0),)),
-    Draw(banned=(2, 3)),
-    Draw(mask=np.full(20, -2, np.int32), log_mass=True),
+    SamplingParams(),
+    SamplingParams(1.0, seed=1, top_p=0.9, top_k=20, min_p=0.01, logprobs=3),
+    SamplingParams(
+        1.0, seed=2, frequency_penalty=0.5, presence_penalty=0.5, generated=IDS, logprobs=0
+    ),
+    SamplingParams(repetition_penalty=1.5, generated=IDS, prompt=IDS, logit_bias=((301, 2.0),)),
+    SamplingParams(banned=(2, 3)),
+    SamplingParams(mask=np.full(20, -2, np.int32), log_mass=True),
 )
 
 
@@ -55,31 +57,33 @@ def step(ids: list[int], start: int, table: Any) -> Batch:
         lens=np.ones(count, np.int32),
         table=table,
         sampled=every,
-        draws=(),
+        sampling_params=(),
     )
 
 
 def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
     table = np.arange(8 * 16, dtype=np.int32).reshape(8, 16)
     ids = list(range(300, 306))
-    runner.run(replace(step(ids, 0, table), draws=DRAWS))  # compiles what is not compiled yet
+    runner.run(
+        replace(step(ids, 0, table), sampling_params=DRAWS)
+    )  # compiles what is not compiled yet
     asked = replace(
         step(ids, 1, table),
         scored=np.array([0, 3], np.int32),
         targets=np.array([301, 302]),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.array([1], np.int32),
         queries=(Query(np.array([300, 301]), (np.array([5, 6], np.int32),)),),
     )
-    runner.run(replace(asked, draws=DRAWS))
+    runner.run(replace(asked, sampling_params=DRAWS))
     torch.cuda.set_sync_debug_mode("error")
     first = runner.launch(step(ids, 2, table))
-    first.draw(DRAWS)
+    first.sample(DRAWS)
     second = runner.launch(replace(asked, ids=-1 - np.arange(6)))
-    second.draw(DRAWS)
+    second.sample(DRAWS)
     torch.cuda.set_sync_debug_mode("default")
-    assert (first.outcome().tokens >= 0).all()
-    assert (second.outcome().tokens >= 0).all()
+    assert (first.result().tokens >= 0).all()
+    assert (second.result().tokens >= 0).all()
 
 
 def test_answers_with_all_that_draws_may_ask_for_are_those_without_overlap(

@@ -22,7 +22,7 @@ from ....core.api.protocol import (
     Sampling,
     UnsupportedCall,
 )
-from ....core.common.nearest import did_you_mean
+from ....core.common.suggestions import did_you_mean
 from ..server.errors import Fault, Refused
 from ..server.runtime import Limits, Runtime
 from ..wire.wire import Generation

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ....core.api.protocol import InvalidCall
-from ....core.common.nearest import did_you_mean
+from ....core.common.suggestions import did_you_mean
 
 ROLES = {
     "system": "system",

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ....core.api.protocol import ProgramError
-from ....core.common.nearest import did_you_mean
+from ....core.common.suggestions import did_you_mean
 
 
 class UnsetVariable(ProgramError, KeyError):

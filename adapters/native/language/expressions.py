@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ....core.api.protocol import Backend, Constraint, Image, InvalidCall, Video
-from ....core.common.nearest import nearest
+from ....core.common.suggestions import closest
 from ...common.surrogates import check_text
 from .choices import Method
 
@@ -160,7 +160,7 @@ def _check_role(name: Any) -> None:
     """A role that only some templates know may have any name, but for one that is nearly a common
     one: what goes on behind it, as "tools", is another."""
     is_name = isinstance(name, str) and name.strip() != ""
-    meant = nearest(name, _ROLES, 0.8) if is_name else None
+    meant = closest(name, _ROLES, 0.8) if is_name else None
     is_misspelled = meant is not None and not name.startswith(meant)
     if not is_name or is_misspelled:
         hint = f"; did you mean {meant}?" if is_misspelled else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...api.protocol import InvalidModel
-from ...common.nearest import did_you_mean
+from ...common.suggestions import did_you_mean
 from .names import HubName
 
 TOKEN = "set HF_TOKEN to a token of your account, or run `hf auth login`"

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from ...api.protocol import InvalidCall, InvalidModel
-from ...common.nearest import did_you_mean
+from ...common.suggestions import did_you_mean
 from .client import Hub
 from .client import model_of_page as model_of_page
 from .faults import Absent

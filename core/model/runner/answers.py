@@ -1,7 +1,7 @@
-"""What a batch asks beside tokens to be drawn: how likely known tokens were, and queries.
+"""Scores of known tokens and answers to queries, beside the samples of a batch.
 
-Few rows of logits exist at a time. What is asked of the device is not waited for: each function
-gives what is to be called once it is there.
+Few rows of logits exist at a time. Nothing waits for the device: each function returns a function
+that gives the result once the fetch has waited.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...api.batch import Answer, Batch, Doubles, Floats, Query
 from ..inputs import to_tensor
 from ..model import Model
 from ..sampling.fetch import Fetch
-from ..sampling.sampler import Top, rivals, tops_of
+from ..sampling.sampler import Top, top_logprob_pairs, top_logprobs
 
 _SCORE_ROWS = 256
 _QUERY_ROWS = 32
@@ -25,7 +25,7 @@ _QUERY_ROWS = 32
 def score(
     model: Model, hidden: Tensor, batch: Batch, fetch: Fetch
 ) -> Callable[[], tuple[Floats, tuple[Top, ...]]]:
-    """Log-probabilities of the batch's targets, and their rivals. hidden: of its `scored`."""
+    """Log-probabilities of the batch's targets, and the top ones. hidden: of its `scored`."""
     scores: list[Tensor] = []
     tops: list[tuple[Tensor, Tensor]] = []
     parts = _blocks(hidden, _SCORE_ROWS)
@@ -35,16 +35,16 @@ def score(
         total = logits.logsumexp(-1, keepdim=True)
         chosen = logits.gather(1, wanted[:, None]) - total
         scores.append(fetch.add(chosen[:, 0]))
-        if batch.num_rivals:
-            ids, logs = rivals(logits, total, batch.num_rivals)
+        if batch.num_top_logprobs:
+            ids, logs = top_logprobs(logits, total, batch.num_top_logprobs)
             tops.append((fetch.add(ids), fetch.add(logs)))
 
-    def told() -> tuple[Floats, tuple[Top, ...]]:
+    def result() -> tuple[Floats, tuple[Top, ...]]:
         found = [part.numpy() for part in scores]
         all_scores = np.concatenate(found) if found else np.empty(0, np.float32)
-        return all_scores, tuple(top for pair in tops for top in tops_of(*pair))
+        return all_scores, tuple(top for pair in tops for top in top_logprob_pairs(*pair))
 
-    return told
+    return result
 
 
 def answer(
@@ -52,32 +52,32 @@ def answer(
 ) -> Callable[[], tuple[Answer, ...]]:
     """Answers to the batch's queries, in float64. hidden: of its `queried`."""
     found: list[tuple[Sequence[Query], Tensor]] = []
-    for place, part in enumerate(_blocks(hidden, _QUERY_ROWS)):
+    for block, part in enumerate(_blocks(hidden, _QUERY_ROWS)):
         logs = model.logits(part).double().log_softmax(-1)
-        queries = batch.queries[place * _QUERY_ROWS :][: len(part)]
+        queries = batch.queries[block * _QUERY_ROWS :][: len(part)]
         wanted = [_ids(query) + row * logs.shape[-1] for row, query in enumerate(queries)]
         index = to_tensor(np.concatenate(wanted), logs.device)
         found.append((queries, fetch.add(logs.flatten().index_select(0, index))))
 
-    def told() -> tuple[Answer, ...]:
+    def result() -> tuple[Answer, ...]:
         return tuple(it for queries, logs in found for it in _answers(queries, logs.numpy()))
 
-    return told
+    return result
 
 
 def compute_along(model: Model, scored: Tensor, queried: Tensor) -> None:
-    """This rank's part of the logits that rank 0's `score`, then its `answer`, ask for."""
+    """Compute this rank's part of the logits for rank 0's `score`, then for its `answer`."""
     for part in (*_blocks(scored, _SCORE_ROWS), *_blocks(queried, _QUERY_ROWS)):
         model.logits(part)
 
 
 def _ids(query: Query) -> np.ndarray:
-    """All that it asks of, one after another."""
+    """Its token ids, then those of its sets, concatenated."""
     return np.concatenate((query.tokens, *query.sets)).astype(np.int64, copy=False)
 
 
 def _answers(queries: Sequence[Query], logs: Doubles) -> Iterator[Answer]:
-    """From the log-probabilities of what these queries ask of."""
+    """Answers from the log-probabilities of the queries' ids."""
     start = 0
     for query in queries:
         lens = [len(query.tokens), *map(len, query.sets)]
@@ -88,7 +88,7 @@ def _answers(queries: Sequence[Query], logs: Doubles) -> Iterator[Answer]:
 
 
 def _blocks(rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The rows, so many at a time."""
+    """The rows in blocks of `size`."""
     return rows.split(size) if len(rows) else ()
 
 

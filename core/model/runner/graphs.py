@@ -1,8 +1,8 @@
-"""Steps in which every sequence has one new token, recorded once for each of some sizes and then
-repeated: on a GPU as CUDA graphs, which spare the launches.
+"""Decode steps (one new token for each sequence), recorded once for each of some sizes and then
+replayed: on a GPU as CUDA graphs, which save kernel launches.
 
-A step is filled up to the next size by tokens that go to the pool's spare slot and are thrown away.
-All that a recorded step reads stands in one piece of memory, renewed by one copy.
+A step is padded to the next size with tokens that are written to the pool's spare slot and ignored.
+All that a recorded step reads lies in one buffer, which is updated by one copy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..inputs import Inputs, named, to_tensor, wanted_of
 from ..model import Model
 from ..pool import KVPool
 
-MANY = 8  # from which sizes are multiples of this
+SIZE_STEP = 8  # from which sizes are multiples of this
 MAX_LISTED = 1 << 24  # slots that one step may list at most
 
 
@@ -41,7 +41,7 @@ Run: TypeAlias = Callable[[], States]
 
 
 class Recorder(Protocol):
-    """Keeps what a function does, to do it again."""
+    """Records what a function does, to repeat it."""
 
     def record(self, run: Run) -> Run:
         """A function that repeats what `run` does, on what its memory then holds; what it gives
@@ -57,8 +57,8 @@ class Repeating:
 
 
 class CudaRecorder:
-    """Records CUDA graphs, all of which share one pool of memory. Threads that do not record may
-    go on using the device meanwhile (NCCL has one that does)."""
+    """Records CUDA graphs, all of which share one pool of memory. Other threads
+    may use the device meanwhile (NCCL has one that does)."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -68,7 +68,7 @@ class CudaRecorder:
         """As `Recorder.record`."""
         current, aside = torch.cuda.current_stream(), torch.cuda.Stream(self._device)
         aside.wait_stream(current)
-        with torch.cuda.stream(aside):  # compiles kernels and meets the ranks, outside the graph
+        with torch.cuda.stream(aside):  # compile kernels and connect the ranks, outside the graph
             run()
         current.wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
@@ -82,17 +82,17 @@ class CudaRecorder:
         return replay
 
 
-def sizes_up_to(most: int) -> tuple[int, ...]:
+def sizes_up_to(max_size: int) -> tuple[int, ...]:
     """The sizes that are recorded for steps of up to `most` sequences."""
-    small = (size for size in (1, 2, 4) if size < most)
-    return (*small, *range(MANY, most, MANY), most)
+    small = (size for size in (1, 2, 4) if size < max_size)
+    return (*small, *range(SIZE_STEP, max_size, SIZE_STEP), max_size)
 
 
 class Graphs:
     """Recorded steps of a model over a pool.
 
-    most: sequences in a step at most. context_len: tokens of one. drawn: what ids may name, as in
-    `Inputs.of`. The pool has a spare slot.
+    most: sequences in a step at most. context_len: tokens of one. sampled_ids: the samples that ids
+    may refer to, as in `Inputs.of`. The pool has a spare slot.
     """
 
     def __init__(
@@ -100,22 +100,22 @@ class Graphs:
         model: Model,
         pool: KVPool,
         attention: StaticAttention,
-        most: int,
+        max_size: int,
         context_len: int,
         recorder: Recorder,
-        drawn: Tensor,
+        sampled_ids: Tensor,
     ) -> None:
         assert pool.has_spare
-        self._sizes = sizes_up_to(most)
+        self._sizes = sizes_up_to(max_size)
         self._model, self._pool, self._attention = model, pool, attention
-        self._recorder, self._drawn = recorder, drawn
+        self._recorder, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._cutters = {size: attention.static(size, False) for size in self._sizes}
-        longest = most * context_len
-        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + most + 1
+        longest = max_size * context_len
+        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
         self._num_listed = min(self._num_listed, MAX_LISTED)
         self._memory = torch.empty(0, dtype=torch.int32, device=model.device)
-        self._memory = self._room()
+        self._memory = self._allocate()
 
     def record_all(self) -> None:
         """Record every size now, the largest first, so that the others find its memory free."""
@@ -129,8 +129,8 @@ class Graphs:
             self._step(size, has_roots)
 
     def run(self, batch: Batch) -> States | None:
-        """Run a batch by a recorded step; None, and nothing done, if none is fit for it. What it
-        gives holds until the next batch."""
+        """Run a batch by a recorded step; None, and nothing done, if none fits. The result is valid
+        until the next batch."""
         count = len(batch.rows)
         if count != len(batch.ids) or not 0 < count <= self._sizes[-1]:
             return None
@@ -157,18 +157,18 @@ class Graphs:
         plans = [self._attention.static(size, has_roots) for _ in self._model.windows]
         return _Step(size, plans, self._pool.num_slots)
 
-    def _room(self) -> Tensor:
+    def _allocate(self) -> Tensor:
         fixed = max(self._new(size, True).num_fixed for size in self._sizes)
         return self._memory.new_zeros(fixed + self._num_listed)
 
     def _copy(self, numbers: Ints) -> None:
-        here = torch.from_numpy(numbers)
-        here = here.pin_memory() if self._memory.is_cuda else here
-        self._memory[: len(numbers)].copy_(here, non_blocking=True)
+        on_host = torch.from_numpy(numbers)
+        on_host = on_host.pin_memory() if self._memory.is_cuda else on_host
+        self._memory[: len(numbers)].copy_(on_host, non_blocking=True)
 
     def _compute(self, step: _Step) -> States:
         ids, positions, slots, plans = step.read(self._memory)
-        ids = named(ids.long(), self._drawn)
+        ids = named(ids.long(), self._sampled_ids)
         inputs = Inputs(ids, positions.long(), slots.long(), None, plans)
         hidden = self._model.hidden(inputs, self._pool, self._attention)
         return States(hidden, self._model.logits(hidden))
@@ -198,10 +198,10 @@ class _Step:
         assert numbers is not None
         return numbers
 
-    def numbers(self, batch: Batch, cuts: list[Any], most: int) -> Ints | None:
+    def numbers(self, batch: Batch, cuts: list[Any], max_size: int) -> Ints | None:
         """The numbers of a batch; None where they are more than `most`, or share too much."""
         numbers = self._filled(cuts, [batch.ids, batch.positions, batch.slots])
-        return None if numbers is None or len(numbers) > most else numbers
+        return None if numbers is None or len(numbers) > max_size else numbers
 
     def _filled(self, cuts: list[Any], own: list[Any]) -> Ints | None:
         fixed = np.zeros(self.num_fixed, np.int32)
@@ -232,7 +232,7 @@ class _Step:
 
 
 def _wanted(made: States, batch: Batch, device: torch.device) -> States:
-    """What is wanted of all tokens' states."""
+    """The states of the requested tokens."""
     wanted = wanted_of(batch)
     if wanted is None:
         count = len(batch.ids)

@@ -1,4 +1,4 @@
-"""Host memory for keys and values that had to leave the pool, or a file of it."""
+"""Host memory, or a file, for keys and values that are offloaded from the pool."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from ..allocation import allocating, too_large
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """How much room there is, in tokens, and where. file: it lies in a new file of this name, which
-    goes with its process; None: in memory, which a GPU reads directly (pinned)."""
+    """Size of the host tier in tokens, and where it is. file: a new file, removed with its process;
+    None: in memory, pinned where a GPU reads it directly."""
 
     num_slots: int = 0
     file: Path | None = None
 
 
 class HostStore:
-    """Room for tokens of every layer of a pool, whose memory is [layers, 2, kv_heads, slots, dim]
-    with any strides. Raises InvalidCall for a size or a file that cannot be had."""
+    """Storage for tokens of every layer of a pool, whose memory is [layers, 2, kv_heads, slots,
+    dim] with any strides. Raises InvalidCall for a size or a file that cannot be allocated."""
 
     def __init__(self, layers: Tensor, host: Host) -> None:
         self._layers = layers
@@ -54,7 +54,7 @@ class HostStore:
                 self._save(it.slots, it.host)
 
     def _save(self, slots: Ints, host: Ints) -> None:
-        found = self._layers.index_select(3, self._there(slots)).permute(3, 0, 1, 2, 4)
+        found = self._layers.index_select(3, self._on_device(slots)).permute(3, 0, 1, 2, 4)
         span = _span(host)
         if span is not None:
             self._store[span].copy_(found, non_blocking=True)
@@ -63,13 +63,13 @@ class HostStore:
 
     def _load(self, slots: Ints, host: Ints) -> None:
         span = _span(host)
-        if span is None and self._layers.is_cuda:  # a save may still be on its way
+        if span is None and self._layers.is_cuda:  # a save may still be in flight
             torch.cuda.current_stream(self._layers.device).synchronize()
         rows = self._store[span] if span is not None else self._store.index_select(0, _index(host))
         found = rows.to(self._layers.device, non_blocking=True).permute(1, 2, 3, 0, 4)
-        self._layers.index_copy_(3, self._there(slots), found)
+        self._layers.index_copy_(3, self._on_device(slots), found)
 
-    def _there(self, slots: Ints) -> Tensor:
+    def _on_device(self, slots: Ints) -> Tensor:
         return _index(slots).to(self._layers.device, non_blocking=True)
 
 

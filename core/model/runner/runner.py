@@ -1,11 +1,11 @@
-"""Runs batches on a model: the one place where a step meets the device."""
+"""Runs batches on a model: the part of a step that runs on the device."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -14,33 +14,32 @@ from torch import Tensor
 from ....kernels.cpu.attention.prefault import Prefaulter
 from ....kernels.devices import AUTO, Pool, attention_for, sampler_for
 from ....kernels.interface import StaticAttention
-from ...api.batch import Answer, Batch, Copy, Draw, Floats, Ints, NoMemory, Outcome
+from ...api.batch import Answer, Batch, Copy, Floats, Ints, NoMemory, Outcome, SamplingParams
 from ..config import ModelConfig
 from ..inputs import Inputs
 from ..model import Model
 from ..parallel import Ranks
 from ..pool import KVPool
+from ..sampling.device_sampler import sample_on_device
 from ..sampling.fetch import Fetch
 from ..sampling.masks import allowed
-from ..sampling.sampler import Drawn, Top, can_draw, sample
-from ..sampling.there import sample_there
+from ..sampling.sampler import Samples, Top, has_compiled_sampler, sample
 from .answers import answer, compute_along, score
-from .flight import DeviceFlight
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
-from .pieces import pieces
+from .in_flight import DeviceBatch
+from .micro_batches import micro_batches
 
 T = TypeVar("T")
-Promise: TypeAlias = Callable[[], Outcome]
 
-_PIECES = 4  # of a batch for which memory did not do
+_NUM_MICRO_BATCHES = 4  # where memory is short
 
 
 class ModelRunner:
     """A model and its pool of `num_slots` slots.
 
-    attention, sampling: which kinds, see `kernels.devices`. host: where tokens go that have to
-    leave the pool. max_running: sequences of a batch at most. graphs: whether steps of single
+    attention, sampling: which kinds, see `kernels.devices`. host: where offloaded tokens
+    go. max_running: sequences of a batch at most. graphs: whether steps of single
     tokens are recorded where the device can; recorder: by what, in tests.
     """
 
@@ -60,53 +59,55 @@ class ModelRunner:
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
         self.model = model
         self._ranks = ranks
-        self._place = _place(device)
+        self._context = _device_context(device)
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
         self._ahead = Prefaulter(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
         heads = ranks.part(sizes.num_kv_heads), sizes.head_dim, sizes.group
         self._attention = attention_for(Pool(device, model.dtype, num_slots, *heads), attention)
         self._drawing = sampler_for(device, sampling)
-        self._drawn = torch.zeros(max_running, dtype=torch.int64, device=device)
+        self._sampled_ids = torch.zeros(max_running, dtype=torch.int64, device=device)
         self._graphs = self._recorded(max_running, recorder) if graphs else None
         if device.type == "cuda" and ranks.size == 1:
             self.record_steps()
-        can_draw(device)  # loops are compiled now, not in a call's time
+        has_compiled_sampler(device)  # compile the loops now, not during a call
 
     def run(self, batch: Batch) -> Outcome:
-        """Compute one batch: KV of its new tokens into their slots, tokens and scores out.
+        """Compute one batch: write the KV of its new tokens, return tokens and scores.
 
         A sequence whose numbers are not finite gets token -1, or score NaN, and harms no other.
-        Raises NoMemory where the device's does not do.
+        Raises NoMemory where the device has too little memory.
         """
-        return self._landed(self.launch(batch), batch)
+        launched = self.launch(batch)
+        launched.sample(batch.sampling_params)
+        return launched.result()
 
     @torch.inference_mode()
-    def launch(self, batch: Batch) -> DeviceFlight:
-        """Begin to compute a batch, after those before it; on a GPU this waits for nothing. Its id
-        -1 - i stands for the token that draw i of the flight before gave, any token where that is
-        -1. Raises NoMemory; with several ranks, which must all come along, OutOfMemoryError."""
-        with self._place:
+    def launch(self, batch: Batch) -> DeviceBatch:
+        """Launch a batch after those before it; on a GPU this does not wait. Its id -1 - i stands
+        for sample i of the batch before, any token where that is -1. Raises NoMemory; with several
+        ranks, which must stay in step, OutOfMemoryError."""
+        with self._context:
             self._copy(batch.copies)
-            return self._flight(self._patient_states(batch), batch)
+            return self._in_flight(self._states_or_micro_batches(batch), batch)
 
     @torch.inference_mode()
     def follow(self, batch: Batch) -> None:
-        """Compute along with rank 0, which launches the same batch: this rank's part of all."""
-        with self._place:
+        """Compute this rank's part of a batch that rank 0 launches."""
+        with self._context:
             self._copy(batch.copies)
             self._follow(self._states(batch), batch)
 
     @torch.inference_mode()
     def record_steps(self) -> None:
-        """Record all steps of single tokens now, where such are recorded; with several ranks, on
-        all at once."""
+        """Record graphs of all decode steps now, where graphs are used; with several ranks, on all
+        at once."""
         if self._graphs is not None:
-            with self._place:
+            with self._context:
                 self._graphs.record_all()
 
     def close(self) -> None:
-        """Give the pool's memory back; the runner cannot run any more."""
+        """Free the pool's memory; the runner cannot run any more."""
         del self._graphs, self._pool, self._ahead, self.model, self._host
 
     # --- hidden states -----------------------------------------------------------------------
@@ -116,53 +117,53 @@ class ModelRunner:
         later one may write what an earlier one reads."""
         for it in copies:
             assert self._host is not None
-            self._patiently(partial(self._host.copy, (it,)))
+            self._with_retry(partial(self._host.copy, (it,)))
 
     def _states(self, batch: Batch) -> States:
         model = self.model
-        num_named = -int(batch.ids.min(initial=0))
-        if num_named:
-            self._ranks.spread(self._drawn[:num_named])
+        num_references = -int(batch.ids.min(initial=0))
+        if num_references:
+            self._ranks.spread(self._sampled_ids[:num_references])
         if self._graphs is not None:
             made = self._graphs.run(batch)
             if made is not None:
                 return made
         self._ahead.use(int(batch.slots.max(initial=0)))
-        drawn = self._drawn if num_named else None
-        inputs = Inputs.of(batch, model.windows, self._attention, model.device, drawn)
+        sampled_ids = self._sampled_ids if num_references else None
+        inputs = Inputs.of(batch, model.windows, self._attention, model.device, sampled_ids)
         return States(model.hidden(inputs, self._pool, self._attention))
 
-    def _patient_states(self, batch: Batch) -> States:
-        """As `_states`; where memory does not do for all of a batch at once, in pieces (with
-        several ranks it ends there: no other would know)."""
+    def _states_or_micro_batches(self, batch: Batch) -> States:
+        """As `_states`; in micro-batches where memory is short (with several ranks it raises: the
+        others would not know)."""
         if self._ranks.size > 1:
             return self._states(batch)
         with contextlib.suppress(torch.OutOfMemoryError):
             return self._states(batch)
-        _free(self.model.device)
-        rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each piece
+        _empty_cache(self.model.device)
+        rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each micro-batch
         try:
-            for piece in pieces(batch, -(-len(batch.ids) // _PIECES)):
-                lens = len(piece.sampled), len(piece.scored), len(piece.queried)
-                hidden = self._states(piece).hidden
-                rows.append(tuple(part.clone() for part in hidden.split(lens)))
+            for micro_batch in micro_batches(batch, -(-len(batch.ids) // _NUM_MICRO_BATCHES)):
+                counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
+                hidden = self._states(micro_batch).hidden
+                rows.append(tuple(part.clone() for part in hidden.split(counts)))
         except torch.OutOfMemoryError as error:
             raise self._no_memory() from error
         return States(torch.cat([part for kind in zip(*rows, strict=True) for part in kind]))
 
-    def _patiently(self, action: Callable[[], T]) -> T:
-        """Do it; once more, with all given back that torch keeps for later, where memory does not
-        do. Raises NoMemory."""
+    def _with_retry(self, action: Callable[[], T]) -> T:
+        """Run the action; where memory is short, free torch's cached memory and run it again.
+        Raises NoMemory."""
         with contextlib.suppress(torch.OutOfMemoryError):
             return action()
-        _free(self.model.device)
+        _empty_cache(self.model.device)
         try:
             return action()
         except torch.OutOfMemoryError as error:
             raise self._no_memory() from error
 
     def _no_memory(self) -> NoMemory:
-        return NoMemory(f"the memory of {self.model.device} does not do for a batch")
+        return NoMemory(f"the memory of {self.model.device} is too small for a batch")
 
     def _recorded(self, most: int, recorder: Recorder | None) -> Graphs | None:
         """Recorded steps, where there is something that can record them: our own models' alone, as
@@ -175,93 +176,97 @@ class ModelRunner:
         if not isinstance(model.config, ModelConfig):
             return None
         sizes = most, model.config.context_len
-        with self._place, torch.inference_mode():
+        with self._context, torch.inference_mode():
             recorder = recorder or CudaRecorder(device)
-            return Graphs(model, self._pool, self._attention, *sizes, recorder, self._drawn)
+            return Graphs(model, self._pool, self._attention, *sizes, recorder, self._sampled_ids)
 
-    # --- what they give ----------------------------------------------------------------------
+    # --- results -----------------------------------------------------------------------------
 
-    def _flight(self, states: States, batch: Batch) -> DeviceFlight:
+    def _in_flight(self, states: States, batch: Batch) -> DeviceBatch:
         fetch, num_sampled = Fetch(self.model.device), len(batch.sampled)
-        scored, answered = _no_scores, _no_answers
+        read_scores, read_answers = _no_scores, _no_answers
         if len(batch.scored) or len(batch.queried):
-            num_told = num_sampled + len(batch.scored)
-            part, rest = states.hidden[num_sampled:num_told], states.hidden[num_told:]
-            scored = self._together(lambda: score(self.model, part, batch, fetch))
-            answered = self._together(lambda: answer(self.model, rest, batch, fetch))
+            end_scored = num_sampled + len(batch.scored)
+            part, rest = states.hidden[num_sampled:end_scored], states.hidden[end_scored:]
+            read_scores = self._collectively(lambda: score(self.model, part, batch, fetch))
+            read_answers = self._collectively(lambda: answer(self.model, rest, batch, fetch))
         may_wait = self.model.device.type == "cpu" and self._ranks.size == 1
-        logits = None if may_wait else self._together(lambda: self._sampled(states, num_sampled))
+        logits = (
+            None
+            if may_wait
+            else self._collectively(lambda: self._sampled_logits(states, num_sampled))
+        )
 
-        def begin(draws: tuple[Draw, ...]) -> Promise:
-            drawn = self._draw(states, logits, draws, fetch)
+        def launch_sampling(params: tuple[SamplingParams, ...]) -> Callable[[], Outcome]:
+            read_samples = self._sample(states, logits, params, fetch)
             fetch.seal()
 
-            def outcome() -> Outcome:
+            def result() -> Outcome:
                 fetch.wait()
-                found, (scores, tops) = drawn(), scored()
-                told = found.tokens, found.logprobs, found.tops
-                return Outcome(*told, scores, found.log_masses, answered(), tops)
+                found, (scores, tops) = read_samples(), read_scores()
+                samples = found.tokens, found.logprobs, found.tops
+                return Outcome(*samples, scores, found.log_masses, read_answers(), tops)
 
-            return outcome
+            return result
 
-        return DeviceFlight(begin)
+        return DeviceBatch(launch_sampling)
 
     def _follow(self, states: States, batch: Batch) -> None:
-        """The logits that `_flight` asks for, in its order."""
+        """The logits that `_in_flight` asks for, in its order."""
         num_sampled = len(batch.sampled)
-        num_told = num_sampled + len(batch.scored)
-        compute_along(self.model, states.hidden[num_sampled:num_told], states.hidden[num_told:])
-        self._sampled(states, num_sampled)
+        end_scored = num_sampled + len(batch.scored)
+        compute_along(self.model, states.hidden[num_sampled:end_scored], states.hidden[end_scored:])
+        self._sampled_logits(states, num_sampled)
 
-    def _together(self, action: Callable[[], T]) -> T:
-        """Do what all ranks do at once: as `_patiently` if there is one, else only once."""
-        return action() if self._ranks.size > 1 else self._patiently(action)
+    def _collectively(self, action: Callable[[], T]) -> T:
+        """Run what all ranks do together: as `_with_retry` with one rank, else only once."""
+        return action() if self._ranks.size > 1 else self._with_retry(action)
 
-    def _sampled(self, states: States, count: int, allowed: Ints | None = None) -> Tensor | None:
-        """Logits of the first rows, after which tokens are drawn, as `Model.logits`; None if there
-        are none."""
+    def _sampled_logits(
+        self, states: States, count: int, allowed: Ints | None = None
+    ) -> Tensor | None:
+        """Logits of the first `count` rows, as `Model.logits`; None if there are none."""
         if states.logits is not None or not count:
             return states.logits
         return self.model.logits(states.hidden[:count], allowed)
 
     @torch.inference_mode()
-    def _draw(
-        self, states: States, logits: Tensor | None, draws: tuple[Draw, ...], fetch: Fetch
-    ) -> Callable[[], Drawn]:
-        """logits: None where only those are computed of which it is now known that they matter."""
-        if not draws:
-            return lambda: Drawn(np.empty(0, np.int64), np.empty(0, np.float32), ())
-        with self._place:
+    def _sample(
+        self,
+        states: States,
+        logits: Tensor | None,
+        params: tuple[SamplingParams, ...],
+        fetch: Fetch,
+    ) -> Callable[[], Samples]:
+        """logits: None: computed here, and only those that the masks allow."""
+        if not params:
+            return lambda: Samples(np.empty(0, np.int64), np.empty(0, np.float32), ())
+        with self._context:
             if logits is None:
-                bits = allowed(draws, self.model.config.vocabulary_size)
-                logits = self._patiently(lambda: self._sampled(states, len(draws), bits))
+                bits = allowed(params, self.model.config.vocabulary_size)
+                logits = self._with_retry(lambda: self._sampled_logits(states, len(params), bits))
                 assert logits is not None
-            return self._patiently(lambda: self._drawn_from(logits, draws, fetch))
+            return self._with_retry(lambda: self._sample_logits(logits, params, fetch))
 
-    def _drawn_from(
-        self, logits: Tensor, draws: tuple[Draw, ...], fetch: Fetch
-    ) -> Callable[[], Drawn]:
+    def _sample_logits(
+        self, logits: Tensor, params: tuple[SamplingParams, ...], fetch: Fetch
+    ) -> Callable[[], Samples]:
         if self._drawing is not None:
-            tokens, told = sample_there(logits, draws, self._drawing, fetch)
-            self._keep(tokens)
-            return told
-        drawn = sample(logits, draws)
-        if self._drawn.is_cpu:
-            kept = self._drawn.numpy()
-            kept[: len(drawn.tokens)] = drawn.tokens[: len(kept)]
+            tokens, result = sample_on_device(logits, params, self._drawing, fetch)
+            self._store_sampled(tokens)
+            return result
+        samples = sample(logits, params)
+        if self._sampled_ids.is_cpu:
+            kept = self._sampled_ids.numpy()
+            kept[: len(samples.tokens)] = samples.tokens[: len(kept)]
         else:
-            self._keep(torch.from_numpy(drawn.tokens))
-        return lambda: drawn
+            self._store_sampled(torch.from_numpy(samples.tokens))
+        return lambda: samples
 
-    def _keep(self, tokens: Tensor) -> None:
-        """For the next batch to name."""
-        kept = self._drawn[: len(tokens)]
+    def _store_sampled(self, tokens: Tensor) -> None:
+        """Store sampled tokens on the device, for the next batch to refer to."""
+        kept = self._sampled_ids[: len(tokens)]
         kept.copy_(tokens[: len(kept)], non_blocking=True)
-
-    @staticmethod
-    def _landed(flight: DeviceFlight, batch: Batch) -> Outcome:
-        flight.draw(batch.draws)
-        return flight.outcome()
 
 
 def _no_scores() -> tuple[Floats, tuple[Top, ...]]:
@@ -272,12 +277,12 @@ def _no_answers() -> tuple[Answer, ...]:
     return ()
 
 
-def _place(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """Within this, kernels and streams are those of the device, in whichever thread."""
+def _device_context(device: torch.device) -> contextlib.AbstractContextManager[object]:
+    """A context in which kernels and streams are those of the device, in any thread."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-def _free(device: torch.device) -> None:
-    """Give back to the device what torch keeps for later."""
+def _empty_cache(device: torch.device) -> None:
+    """Return torch's cached memory to the device."""
     if device.type == "cuda":
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""From logits to tokens: masks, penalties, draws and log-probabilities.
+"""From logits to tokens: masks, penalties, samples and log-probabilities.
 
 Entry: `sampler.sample`; `there` does the same on the device that has the logits.
 May import `kernels`, `core.api` and `core.model`.

@@ -1,4 +1,4 @@
-"""Brings what a step gives to the host: all of it is waited for once."""
+"""Copies the results of a step to the host, with one wait for all of them."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from torch import Tensor
 
 
 class Fetch:
-    """Tensors on their way from a device. On a CPU they are there already."""
+    """Copies in flight from a device to the host. On a CPU the tensors are used as they are."""
 
     def __init__(self, device: torch.device) -> None:
-        self._is_far = device.type == "cuda"
-        self._is_asked = False
+        self._is_cuda = device.type == "cuda"
+        self._has_copies = False
         self._done: torch.cuda.Event | None = None
 
     def add(self, tensor: Tensor) -> Tensor:
-        """The same numbers on the host, once this has waited."""
-        if not self._is_far:
+        """Start to copy a tensor; returns the copy, valid after `wait`."""
+        if not self._is_cuda:
             return tensor
-        self._is_asked = True
-        here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-        return here.copy_(tensor, non_blocking=True)
+        self._has_copies = True
+        on_host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+        return on_host.copy_(tensor, non_blocking=True)
 
     def seal(self) -> None:
-        """Nothing more is added; what is asked of the device from now on is not waited for."""
-        if self._is_asked:
+        """End adding copies; `wait` does not wait for what the device is given from now on."""
+        if self._has_copies:
             self._done = torch.cuda.Event()
             self._done.record()
 
     def wait(self) -> None:
-        """Until all is here."""
+        """Wait for all copies."""
         if self._done is not None:
             self._done.synchronize()

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from ....kernels.cpu.sampling.masks import Masker, masker
-from ...api.batch import Draw, Ints, Longs
+from ...api.batch import Ints, Longs, SamplingParams
 
 
-def masked(logits: Tensor, draws: Sequence[Draw], is_compiled: bool = False) -> Tensor:
-    """The logits [N, vocabulary] themselves if no draw has a mask, else a copy in which what the
+def masked(logits: Tensor, params: Sequence[SamplingParams], is_compiled: bool = False) -> Tensor:
+    """The logits [N, vocabulary] themselves if no row has a mask, else a copy in which what the
     masks do not allow is -inf. is_compiled: by a compiled loop, on a CPU that has it."""
-    found = [(row, draw.mask) for row, draw in enumerate(draws) if draw.mask is not None]
+    found = [(row, it.mask) for row, it in enumerate(params) if it.mask is not None]
     if not found:
         return logits
     rows, masks = zip(*found, strict=True)
-    if len(rows) == len(draws):
+    if len(rows) == len(params):
         return _under(logits, masks, is_compiled)
     index = torch.tensor(rows, device=logits.device)
     own = _under(logits.index_select(0, index), masks, is_compiled)
@@ -38,19 +38,19 @@ def _under(logits: Tensor, masks: Sequence[Ints], is_compiled: bool) -> Tensor:
     return addends.add_(logits)
 
 
-def allowed(draws: Sequence[Draw], size: int) -> Ints | None:
-    """Packed bits of the tokens, of a vocabulary of such a size, that the mask of any draw allows;
+def allowed(params: Sequence[SamplingParams], size: int) -> Ints | None:
+    """Packed bits of the tokens, of a vocabulary of such a size, that the mask of any row allows;
     None where one has no mask, or wants to know more than its token."""
-    if any(it.mask is None or it.logprobs is not None or it.log_mass for it in draws):
+    if any(it.mask is None or it.logprobs is not None or it.log_mass for it in params):
         return None
-    found: Ints = np.bitwise_or.reduce(_words([it.mask for it in draws], size))
+    found: Ints = np.bitwise_or.reduce(_words([it.mask for it in params], size))
     return found
 
 
-def likeliest(logits: Tensor, draws: Sequence[Draw], loop: Masker) -> Longs:
-    """[N] the likeliest token that each draw's mask allows; -1 where all of these are -inf, or the
-    row has something that is no finite number."""
-    words = _words([draw.mask for draw in draws], logits.shape[-1])
+def likeliest(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) -> Longs:
+    """[N] the likeliest token that each row's mask allows; -1 where all of these are -inf, or the
+    row has a number that is not finite."""
+    words = _words([it.mask for it in params], logits.shape[-1])
     return loop.argmax(logits.contiguous().numpy(), words)
 
 

@@ -1,9 +1,9 @@
-"""Draws tokens from logits, a whole batch at once.
+"""Samples tokens from logits, a whole batch at once.
 
 Every filter is a floor: the least weight that a token may have, found by compiled loops on a CPU
 that has them, else among the few likeliest tokens and, only for rows where these do not hold the
 nucleus, among more. Each row's random number depends on its own seed and index alone, and is spent
-by inverting the distribution in the order of token ids, so that what is drawn for a sequence does
+by inverting the distribution in the order of token ids, so that what is sampled for a sequence does
 not depend on its batch. Order of the filters as in transformers: penalties and biases, temperature,
 top-k, top-p of what is left, min-p. Tokens as likely as the last one kept are kept.
 """
@@ -21,25 +21,25 @@ from torch import Tensor
 
 from ....kernels.cpu.sampling.masks import masker
 from ....kernels.cpu.sampling.nucleus import Filters, compiled_sampler
-from ...api.batch import GREEDY, Draw, Floats, Longs
+from ...api.batch import GREEDY, Floats, Longs, SamplingParams
 from .masks import likeliest, masked
 from .penalties import changed
 
 Top: TypeAlias = tuple[tuple[int, float], ...]
 
-_RUNGS = (64, 1024)  # how many of the likeliest tokens are looked at, before all
+_TOP_SIZES = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
-_HALVINGS = 30  # of the range of the bits of 0 to 1
+_BISECTIONS = 30  # of the range of the bits of 0 to 1
 _ABOVE_ONE = 0x3F800001  # bits of the float after 1
-COLDEST = 1e-6
+MIN_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """tokens: [N], -1 where a row's logits are no numbers, or all its tokens are banned.
-    logprobs: [N] under the model's own distribution, NaN where not asked for. tops: the best
-    rivals of each, empty where not asked for. log_masses: [N] as in `Outcome`, or empty where no
-    draw asks for them."""
+class Samples:
+    """tokens: [N], -1 where a row's logits are not finite, or all its tokens are banned.
+    logprobs: [N] under the model's own distribution, NaN where not requested. tops: the
+    top log-probabilities of each, empty where not requested. log_masses: [N] as in `Outcome`, or
+    empty where none are requested."""
 
     tokens: Longs
     logprobs: Floats
@@ -47,121 +47,125 @@ class Drawn:
     log_masses: Floats = field(default_factory=lambda: np.empty(0, np.float32))
 
 
-def sample(logits: Tensor, draws: Sequence[Draw], is_compiled: bool | None = None) -> Drawn:
-    """Draw one token for each row of logits [N, vocabulary] (float32, left as they are).
+def sample(
+    logits: Tensor, params: Sequence[SamplingParams], is_compiled: bool | None = None
+) -> Samples:
+    """Sample one token for each row of logits [N, vocabulary] (float32, left as they are).
 
     is_compiled: by compiled loops; None: on a CPU where numba is there. Both keep the same tokens.
     """
-    has_loops = can_draw(logits.device) if is_compiled is None else is_compiled
-    quick = _quick(logits, draws) if has_loops else None
+    has_loops = has_compiled_sampler(logits.device) if is_compiled is None else is_compiled
+    quick = _compiled_or_none(logits, params) if has_loops else None
     if quick is not None:
         return _tokens_only(quick)
     total = logits.sum(-1)
     is_sound = total - total == 0  # all finite
-    if all(draw is GREEDY for draw in draws):
-        plain: Longs = torch.where(is_sound, _likeliest(logits), -1).numpy(force=True)
+    if all(it is GREEDY for it in params):
+        plain: Longs = torch.where(is_sound, _greedy(logits), -1).numpy(force=True)
         return _tokens_only(plain)
-    free = changed(logits, draws)
-    allowed = masked(free, draws, has_loops)
-    tokens = _tokens(allowed, draws, has_loops)
+    free = changed(logits, params)
+    allowed = masked(free, params, has_loops)
+    tokens = _tokens(allowed, params, has_loops)
     if allowed is not logits:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
-    logprobs, tops = _logprobs(logits, tokens, draws)
+    logprobs, tops = _logprobs(logits, tokens, params)
     chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
-    return Drawn(chosen, logprobs, tops, _log_masses(free, allowed, draws))
+    return Samples(chosen, logprobs, tops, _log_masses(free, allowed, params))
 
 
-def _quick(logits: Tensor, draws: Sequence[Draw]) -> Longs | None:
-    """The tokens, read from the logits as they are; None where draws ask for more than that."""
+def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs | None:
+    """The tokens, read from the logits as they are; None where more than tokens are requested."""
     loops, under_masks = compiled_sampler(), masker()
     assert loops is not None and under_masks is not None
-    if all(draw is GREEDY for draw in draws):
+    if all(it is GREEDY for it in params):
         return loops.greedy(logits.contiguous().numpy())
-    if not all(map(_asks_for_token, draws)):
+    if not all(map(_needs_token_only, params)):
         return None
-    if all(draw.mask is None for draw in draws):
-        return _drawn(logits, draws)
-    if all(draw.temperature == 0 for draw in draws):
-        return likeliest(logits, draws, under_masks)
+    if all(it.mask is None for it in params):
+        return _compiled_tokens(logits, params)
+    if all(it.temperature == 0 for it in params):
+        return likeliest(logits, params, under_masks)
     return None
 
 
-def _asks_for_token(draw: Draw) -> bool:
-    """Whether nothing but a token is asked for, of logits that nothing but a mask changes."""
-    is_changing = draw.generated is not None or draw.logit_bias or draw.banned
-    return not (is_changing or draw.logprobs is not None or draw.log_mass)
+def _needs_token_only(params: SamplingParams) -> bool:
+    """Whether nothing but a token is requested, and nothing but a mask changes the logits."""
+    is_changing = params.generated is not None or params.logit_bias or params.banned
+    return not (is_changing or params.logprobs is not None or params.log_mass)
 
 
-def _tokens_only(tokens: Longs) -> Drawn:
+def _tokens_only(tokens: Longs) -> Samples:
     logprobs = np.empty(len(tokens), np.float32)
     logprobs.fill(np.nan)
-    return Drawn(tokens, logprobs, ((),) * len(tokens))
+    return Samples(tokens, logprobs, ((),) * len(tokens))
 
 
-def can_draw(device: torch.device) -> bool:
-    """Whether there are compiled loops that draw there; compiles them the first time."""
+def has_compiled_sampler(device: torch.device) -> bool:
+    """Whether compiled sampling loops exist for the device; compiles them on the first call."""
     return device.type == "cpu" and compiled_sampler() is not None and masker() is not None
 
 
-def uniforms(draws: Sequence[Draw]) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each draw, a function of its seed and index (SplitMix64)."""
+def uniforms(params: Sequence[SamplingParams]) -> npt.NDArray[np.float64]:
+    """A number in [0, 1) for each row, a function of its seed and index (SplitMix64)."""
     with np.errstate(over="ignore"):
-        seeds = np.array([draw.seed for draw in draws], np.uint64)
-        steps = np.array([draw.index + 1 for draw in draws], np.uint64)
-        x = _mix(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
-        return (_mix(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        seeds = np.array([it.seed for it in params], np.uint64)
+        steps = np.array([it.index + 1 for it in params], np.uint64)
+        x = _splitmix64(seeds) + steps * np.uint64(0x9E3779B97F4A7C15)
+        return (_splitmix64(x) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _splitmix64(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
-def _likeliest(logits: Tensor) -> Tensor:
+def _greedy(logits: Tensor) -> Tensor:
     """The first of the likeliest tokens of each row; on a CPU by numpy, which takes a twentieth of
     torch's time for it."""
     return torch.from_numpy(logits.numpy().argmax(-1)) if logits.is_cpu else logits.argmax(-1)
 
 
-# --- draws ---------------------------------------------------------------------------------------
+# --- tokens --------------------------------------------------------------------------------------
 
 
-def _tokens(logits: Tensor, draws: Sequence[Draw], is_compiled: bool) -> Tensor:
-    """The likeliest token of each greedy row, and one drawn for each of the others."""
+def _tokens(logits: Tensor, params: Sequence[SamplingParams], is_compiled: bool) -> Tensor:
+    """The likeliest token of each greedy row, and one sampled for each of the others."""
     if is_compiled:
-        return torch.from_numpy(_drawn(logits, draws, has_holes=True)).clamp_(min=0)
-    rows = [row for row, draw in enumerate(draws) if draw.temperature > 0]
-    if len(rows) == len(draws):
-        return _draw(logits, draws)
-    tokens = _likeliest(logits)
+        return torch.from_numpy(_compiled_tokens(logits, params, has_holes=True)).clamp_(min=0)
+    rows = [row for row, it in enumerate(params) if it.temperature > 0]
+    if len(rows) == len(params):
+        return _sampled(logits, params)
+    tokens = _greedy(logits)
     if rows:
         index = torch.tensor(rows, device=logits.device)
-        tokens[index] = _draw(logits.index_select(0, index), [draws[row] for row in rows])
+        tokens[index] = _sampled(logits.index_select(0, index), [params[row] for row in rows])
     return tokens
 
 
-def _drawn(logits: Tensor, draws: Sequence[Draw], has_holes: bool = False) -> Longs:
+def _compiled_tokens(
+    logits: Tensor, params: Sequence[SamplingParams], has_holes: bool = False
+) -> Longs:
     """As `_tokens`, by compiled loops; -1 and has_holes as in `CompiledSampler.sample`."""
     loops = compiled_sampler()
     assert loops is not None
     filters = Filters(
-        np.array([draw.top_k for draw in draws], np.int64),
-        np.array([draw.top_p for draw in draws], np.float64),
-        np.array([draw.min_p for draw in draws], np.float32),
+        np.array([it.top_k for it in params], np.int64),
+        np.array([it.top_p for it in params], np.float64),
+        np.array([it.min_p for it in params], np.float32),
     )
-    temperatures = np.array([draw.temperature for draw in draws])
+    temperatures = np.array([it.temperature for it in params])
     rows = logits.contiguous().numpy()
-    return loops.sample(rows, temperatures, filters, uniforms(draws), has_holes)
+    return loops.sample(rows, temperatures, filters, uniforms(params), has_holes)
 
 
-def _draw(logits: Tensor, draws: Sequence[Draw]) -> Tensor:
+def _sampled(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """A token for each row of logits, none of them greedy."""
-    weights = _weights(logits, [draw.temperature for draw in draws])
-    if any(draw.top_k > 0 or draw.top_p < 1 or draw.min_p > 0 for draw in draws):
-        floors = _floors(weights, draws)
+    weights = _weights(logits, [it.temperature for it in params])
+    if any(it.top_k > 0 or it.top_p < 1 or it.min_p > 0 for it in params):
+        floors = _floors(weights, params)
         weights *= torch.ge(weights, floors, out=torch.empty_like(weights))
-    return _invert(weights, torch.from_numpy(uniforms(draws)).to(logits.device))
+    return _invert(weights, torch.from_numpy(uniforms(params)).to(logits.device))
 
 
 def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
@@ -171,7 +175,7 @@ def _weights(logits: Tensor, temperatures: list[float]) -> Tensor:
     weights = logits.new_empty(len(logits), -(-size // _BLOCK) * _BLOCK)
     weights[:, size:] = 0
     real = weights[:, :size]
-    cold = torch.tensor([max(t, COLDEST) for t in temperatures], device=logits.device)
+    cold = torch.tensor([max(t, MIN_TEMPERATURE) for t in temperatures], device=logits.device)
     torch.sub(logits, logits.amax(-1, keepdim=True), out=real)
     real.div_(cold[:, None]).exp_()
     return weights
@@ -199,55 +203,55 @@ def _first_above(sums: Tensor, goal: Tensor) -> Tensor:
 # --- filters -------------------------------------------------------------------------------------
 
 
-def _floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
-    """[N, 1] the least weight that each draw's filters keep."""
+def _floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
+    """[N, 1] the least weight that each row's filters keep."""
     size = weights.shape[-1]
-    floors = weights.new_tensor([draw.min_p for draw in draws])
-    left = [row for row, draw in enumerate(draws) if draw.top_k > 0 or draw.top_p < 1]
-    for width in (rung for rung in _RUNGS if rung < size):
+    floors = weights.new_tensor([it.min_p for it in params])
+    left = [row for row, it in enumerate(params) if it.top_k > 0 or it.top_p < 1]
+    for width in (rung for rung in _TOP_SIZES if rung < size):
         if not left:
             break
         index = torch.tensor(left, device=weights.device)
-        found = _top_floors(weights.index_select(0, index), [draws[row] for row in left], width)
+        found = _top_floors(weights.index_select(0, index), [params[row] for row in left], width)
         is_found = found >= 0
         floors[index] = torch.maximum(floors[index], found)
         left = index[~is_found].tolist()
     if left:
         index = torch.tensor(left, device=weights.device)
-        found = _bisected_floors(weights.index_select(0, index), [draws[row] for row in left])
+        found = _bisected_floors(weights.index_select(0, index), [params[row] for row in left])
         floors[index] = torch.maximum(floors[index], found)
     return floors[:, None]
 
 
-def _bisected_floors(weights: Tensor, draws: Sequence[Draw]) -> Tensor:
+def _bisected_floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """As `_top_floors` among all tokens, for the rare rows whose nucleus is wide: found by halving
     the range of its bits (those of ascending positive floats ascend) instead of a sort."""
     size = weights.shape[-1]
     least = [
-        float(row.kthvalue(size - draw.top_k + 1).values) if 0 < draw.top_k < size else 0.0
-        for row, draw in zip(weights, draws, strict=True)
+        float(row.kthvalue(size - it.top_k + 1).values) if 0 < it.top_k < size else 0.0
+        for row, it in zip(weights, params, strict=True)
     ]
     low = weights.new_tensor(least)[:, None]
     kept = torch.empty_like(weights)
-    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64)[:, None]
-    whole = _mass_above(weights, low, kept) - _spare(weights, low, draws)
+    shares = torch.tensor([it.top_p for it in params], dtype=torch.float64)[:, None]
+    whole = _mass_above(weights, low, kept) - _tie_mass(weights, low, params)
     wanted = shares.to(weights.device) * whole
     low = low.view(torch.int32)  # where enough is kept
     high = torch.full_like(low, _ABOVE_ONE)  # where too little is
-    for _ in range(_HALVINGS):
+    for _ in range(_BISECTIONS):
         middle = (low + high) // 2
         is_enough = _mass_above(weights, middle.view(torch.float32), kept) >= wanted
         low, high = torch.where(is_enough, middle, low), torch.where(is_enough, high, middle)
     return low.view(torch.float32)[:, 0]
 
 
-def _spare(weights: Tensor, least: Tensor, draws: Sequence[Draw]) -> Tensor:
+def _tie_mass(weights: Tensor, least: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """[N, 1] mass of what is kept beyond top-k for being as likely as the last one."""
     size = weights.shape[-1]
-    counts = [draw.top_k if 0 < draw.top_k < size else size for draw in draws]
+    counts = [it.top_k if 0 < it.top_k < size else size for it in params]
     wanted = torch.tensor(counts, device=weights.device)[:, None]
-    num_spare = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
-    return num_spare * least.double()
+    num_ties = ((weights >= least).sum(-1, keepdim=True) - wanted).clamp(min=0)
+    return num_ties * least.double()
 
 
 def _mass_above(weights: Tensor, floors: Tensor, kept: Tensor) -> Tensor:
@@ -261,20 +265,20 @@ def _block_sums(weights: Tensor) -> Tensor:
     return weights.view(len(weights), -1, _BLOCK).sum(-1).double()
 
 
-def _top_floors(weights: Tensor, draws: Sequence[Draw], width: int) -> Tensor:
+def _top_floors(weights: Tensor, params: Sequence[SamplingParams], width: int) -> Tensor:
     """[n] the least weight that top-k and top-p keep, -1 where it is not among the `width` largest.
 
     Of those that top-k keeps, top-p keeps the fewest, likeliest first, that reach its share.
     """
     device, size = weights.device, weights.shape[-1]
-    count = [draw.top_k if 0 < draw.top_k <= width else size for draw in draws]
-    is_known = [draw.top_k <= width or width == size for draw in draws]
+    count = [it.top_k if 0 < it.top_k <= width else size for it in params]
+    is_known = [it.top_k <= width or width == size for it in params]
     counts, known = (torch.tensor(x, device=device)[:, None] for x in (count, is_known))
     best = _largest(weights, width).double()
     best *= torch.arange(width, device=device) < counts
     sums = best.cumsum(-1)
     whole = torch.where(counts <= width, sums[:, -1:], weights.sum(-1, keepdim=True).double())
-    shares = torch.tensor([draw.top_p for draw in draws], dtype=torch.float64, device=device)
+    shares = torch.tensor([it.top_p for it in params], dtype=torch.float64, device=device)
     place = (sums < shares[:, None] * whole).sum(-1, keepdim=True)
     is_inside = known & ((place < width) | (counts <= width))
     least = torch.minimum(place, counts.clamp(max=width) - 1)
@@ -295,14 +299,15 @@ def _largest(weights: Tensor, count: int) -> Tensor:
 # --- log-probabilities ---------------------------------------------------------------------------
 
 
-def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
-    rows = [row for row, draw in enumerate(draws) if draw.log_mass]
+def _log_masses(free: Tensor, allowed: Tensor, params: Sequence[SamplingParams]) -> Floats:
+    rows = [row for row, it in enumerate(params) if it.log_mass]
     if not rows:
         return np.empty(0, np.float32)
-    masses = np.zeros(len(draws), np.float32)
+    masses = np.zeros(len(params), np.float32)
     index = torch.tensor(rows, device=free.device)
     temperatures = [
-        max(draws[row].temperature, COLDEST) if draws[row].temperature else 1.0 for row in rows
+        max(params[row].temperature, MIN_TEMPERATURE) if params[row].temperature else 1.0
+        for row in rows
     ]
     scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
     some, whole = (
@@ -313,11 +318,11 @@ def _log_masses(free: Tensor, allowed: Tensor, draws: Sequence[Draw]) -> Floats:
 
 
 def _logprobs(
-    logits: Tensor, tokens: Tensor, draws: Sequence[Draw]
+    logits: Tensor, tokens: Tensor, params: Sequence[SamplingParams]
 ) -> tuple[Floats, tuple[Top, ...]]:
-    logprobs = np.full(len(draws), np.nan, np.float32)
-    tops: list[Top] = [()] * len(draws)
-    rows = [row for row, draw in enumerate(draws) if draw.logprobs is not None]
+    logprobs = np.full(len(params), np.nan, np.float32)
+    tops: list[Top] = [()] * len(params)
+    rows = [row for row, it in enumerate(params) if it.logprobs is not None]
     if not rows:
         return logprobs, tuple(tops)
     index = torch.tensor(rows, device=logits.device)
@@ -325,20 +330,20 @@ def _logprobs(
     total = own.logsumexp(-1, keepdim=True)
     chosen = own.gather(-1, tokens[index][:, None]) - total
     logprobs[rows] = chosen[:, 0].numpy(force=True)
-    most = max(draws[row].logprobs or 0 for row in rows)
-    for row, top in zip(rows, tops_of(*rivals(own, total, most)), strict=True):
-        tops[row] = top[: draws[row].logprobs or 0]
+    most = max(params[row].logprobs or 0 for row in rows)
+    for row, top in zip(rows, top_logprob_pairs(*top_logprobs(own, total, most)), strict=True):
+        tops[row] = top[: params[row].logprobs or 0]
     return logprobs, tuple(tops)
 
 
-def rivals(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_logprobs(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
-    first, both [N, count]. total: [N, 1] the logarithm of each row's sum."""
+    first, both [N, count]. total: [N, 1] logsumexp of each row."""
     best, ids = logits.topk(min(count, logits.shape[-1]))
     return ids, best - total
 
 
-def tops_of(ids: Tensor, logprobs: Tensor) -> list[Top]:
-    """Such rivals as pairs, for each row."""
+def top_logprob_pairs(ids: Tensor, logprobs: Tensor) -> list[Top]:
+    """The results of `top_logprobs` as pairs, for each row."""
     pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
     return [tuple(zip(*pair, strict=True)) for pair in pairs]

@@ -1,8 +1,8 @@
-"""How attention in transformers' modelling code is answered by our kernels.
+"""Runs the attention of transformers' modelling code by our kernels.
 
-A seat is taken for one forward pass; every attention of every layer comes to who sits there. Code
-that asks by `AttentionInterface` names its layer. Older code calls torch's own attention function,
-which is caught; its layers are counted. Knows no checkpoints.
+A handler is set for one forward pass; it computes the attention of every layer. Code that uses
+`AttentionInterface` names its layer. Older code calls torch's own attention function, which is
+intercepted; its layers are counted. Knows no checkpoints.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ..inputs import Inputs
 from ..pool import KVPool
 
 NAME = "forkroot"  # of our attention, in transformers; its layers are given no masks
-TRIAL = "forkroot_trial"  # the same while a model is tried; masks say what they hide
+TRIAL = "forkroot_trial"  # the same while a model is tried; masks are `TrialMask`s
 
 
-class Asked(NamedTuple):
-    """One layer's attention. layer: its number; None: it has none, and `module` says who asks.
+class AttentionCall(NamedTuple):
+    """One call of attention. layer: its number; None: unknown. module: the class that calls.
 
-    q: [heads, tokens, dim]. k, v: [kv_heads, tokens, dim]. options: what else was said, without
-    what is None.
+    q: [heads, tokens, dim]. k, v: [kv_heads, tokens, dim]. options: all other arguments that are
+    not None.
     """
 
     layer: int | None
@@ -43,32 +43,32 @@ class Asked(NamedTuple):
     options: Mapping[str, Any]
 
 
-class Seat(Protocol):
-    """Answers attention."""
+class AttentionHandler(Protocol):
+    """Computes attention."""
 
-    def attend(self, asked: Asked) -> Tensor:
+    def attend(self, call: AttentionCall) -> Tensor:
         """A new [tokens, heads, dim of v]."""
 
 
-_seat: ContextVar[Seat] = ContextVar("forkroot_seat")
+_handler: ContextVar[AttentionHandler] = ContextVar("forkroot_attention_handler")
 
 
 @contextmanager
-def seated(seat: Seat, is_caught: bool) -> Iterator[None]:
-    """Let `seat` answer the attention of one forward pass in this thread; is_caught: calls of
-    torch's own attention function, too."""
-    token = _seat.set(seat)
+def handling_attention(handler: AttentionHandler, intercepts_sdpa: bool) -> Iterator[None]:
+    """Let `handler` compute the attention of one forward pass in this thread; intercepts_sdpa:
+    calls of torch's own attention function, too."""
+    token = _handler.set(handler)
     try:
-        if is_caught:
-            with _Catcher(seat):
+        if intercepts_sdpa:
+            with _SdpaInterceptor(handler):
                 yield
         else:
             yield
     finally:
-        _seat.reset(token)
+        _handler.reset(token)
 
 
-def answer(
+def attention_forward(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,
@@ -80,7 +80,7 @@ def answer(
 ) -> tuple[Tensor, None]:
     """The attention function that transformers knows as `NAME`, for tensors [1, heads, tokens,
     dim]. Gives [1, tokens, heads, dim]."""
-    asked = Asked(
+    call = AttentionCall(
         layer=getattr(module, "layer_idx", None),
         module=type(module).__name__,
         q=query[0],
@@ -91,15 +91,15 @@ def answer(
         is_causal=getattr(module, "is_causal", True) if is_causal is None else is_causal,
         options={name: value for name, value in options.items() if value is not None},
     )
-    return _seat.get().attend(asked)[None], None
+    return _handler.get().attend(call)[None], None
 
 
-class _Catcher(TorchFunctionMode):
-    """Catches calls of torch's attention function, one for each layer, in order."""
+class _SdpaInterceptor(TorchFunctionMode):
+    """Intercepts calls of torch's attention function, one for each layer, in order."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, handler: AttentionHandler) -> None:
         super().__init__()
-        self._seat = seat
+        self._handler = handler
         self._num_layers = 0
 
     def __torch_function__(
@@ -110,10 +110,10 @@ class _Catcher(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         if func is F.scaled_dot_product_attention:
-            return self._answer(*args, **(kwargs or {}))
+            return self._forward(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
-    def _answer(
+    def _forward(
         self,
         query: Tensor,
         key: Tensor,
@@ -127,12 +127,13 @@ class _Catcher(TorchFunctionMode):
         layer, self._num_layers = self._num_layers, self._num_layers + 1
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         name, causal = "scaled_dot_product_attention", is_causal or attn_mask is not None
-        asked = Asked(layer, name, query[0], key[0], value[0], scale, attn_mask, causal, {})
-        return self._seat.attend(asked).transpose(0, 1)[None]
+        call = AttentionCall(layer, name, query[0], key[0], value[0], scale, attn_mask, causal, {})
+        return self._handler.attend(call).transpose(0, 1)[None]
 
 
-class PagedSeat:
-    """Answers from a pool. windows: of each layer, which of the inputs' plans is its own."""
+class PagedHandler:
+    """Computes attention over a pool. windows: of each layer, which of the inputs' plans is its
+    own."""
 
     def __init__(
         self, inputs: Inputs, pool: KVPool, attention: Attention, windows: tuple[int, ...]
@@ -142,18 +143,19 @@ class PagedSeat:
         self._attention = attention
         self._windows = windows
 
-    def attend(self, asked: Asked) -> Tensor:
-        """As `Seat.attend`; keys and values go into the pool, filled up with zeros to its width."""
-        assert asked.layer is not None
-        layer = self._pool.layers[asked.layer]
+    def attend(self, call: AttentionCall) -> Tensor:
+        """As `AttentionHandler.attend`; keys and values go into the pool, padded with zeros to its
+        width."""
+        assert call.layer is not None
+        layer = self._pool.layers[call.layer]
         dim = layer.shape[-1]
-        q, k, v = (_widened(x, dim).transpose(0, 1) for x in (asked.q, asked.k, asked.v))
-        self._pool.write(asked.layer, self._inputs.slots, torch.cat((k, v), 1).to(layer.dtype))
-        plan = self._inputs.plans[self._windows[asked.layer]]
-        softcap = asked.options.get("softcap")
-        out = self._attention.attend(q.to(layer.dtype), layer, plan, asked.scale, softcap)
-        return out[..., : asked.v.shape[-1]].to(asked.q.dtype)
+        q, k, v = (_padded(x, dim).transpose(0, 1) for x in (call.q, call.k, call.v))
+        self._pool.write(call.layer, self._inputs.slots, torch.cat((k, v), 1).to(layer.dtype))
+        plan = self._inputs.plans[self._windows[call.layer]]
+        softcap = call.options.get("softcap")
+        out = self._attention.attend(q.to(layer.dtype), layer, plan, call.scale, softcap)
+        return out[..., : call.v.shape[-1]].to(call.q.dtype)
 
 
-def _widened(x: Tensor, dim: int) -> Tensor:
+def _padded(x: Tensor, dim: int) -> Tensor:
     return x if x.shape[-1] == dim else F.pad(x, (0, dim - x.shape[-1]))

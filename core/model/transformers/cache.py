@@ -1,5 +1,6 @@
 """Caches of transformers over a pool: its modelling code stores keys and values by `update` and
-gets back those of the whole sequences. Imports transformers; loaded by who has found it."""
+gets back those of the whole sequences. Imports transformers; loaded only where that is
+installed."""
 
 # mypy: allow-subclassing-any
 
@@ -64,41 +65,41 @@ class _Cache(Cache):
 
 
 class PagedCache(_Cache):
-    """The past of one group of rows, for one forward pass. places: of each layer that caches, where
-    the pool has it. Slots of new tokens are written by `update`."""
+    """The past of one group of rows, for one forward pass. indices: of each layer that caches, its
+    index in the pool. Slots of new tokens are written by `update`."""
 
-    def __init__(self, pool: KVPool, places: dict[int, int], group: Group) -> None:
+    def __init__(self, pool: KVPool, indices: dict[int, int], group: Group) -> None:
         device = pool.storage.device
         count, past_len = group.tokens.shape[1], group.past_len
         read = torch.from_numpy(group.slots).to(device)
         written = read[:, past_len:].reshape(-1).contiguous()
         layers = [
-            _PagedLayer(pool, places.get(layer), read, written, past_len)
-            for layer in range(max(places) + 1)
+            _PagedLayer(pool, indices.get(layer), read, written, past_len)
+            for layer in range(max(indices) + 1)
         ]
         assert written.numel() == count * len(group.slots)
         super().__init__(layers=layers)
 
 
 class _PagedLayer(_Layer):
-    """place: of the layer in the pool; None: it does not cache. read: [rows, length] slots;
+    """index: of the layer in the pool; None: it does not cache. read: [rows, length] slots;
     written: [rows * new] slots of the new tokens."""
 
     def __init__(
-        self, pool: KVPool, place: int | None, read: Tensor, written: Tensor, past_len: int
+        self, pool: KVPool, index: int | None, read: Tensor, written: Tensor, past_len: int
     ) -> None:
         super().__init__(past_len)
-        self._pool, self._place = pool, place
+        self._pool, self._index = pool, index
         self._read, self._written = read, written
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Store [rows, heads, new, dim]; keys and values of all tokens, [rows, heads, length,
         dim]."""
-        assert self._place is not None
-        layer = self._pool.layers[self._place]
-        kv = torch.cat([_filled(x, layer) for x in (key_states, value_states)], 1)
+        assert self._index is not None
+        layer = self._pool.layers[self._index]
+        kv = torch.cat([_padded(x, layer) for x in (key_states, value_states)], 1)
         kv = kv.transpose(1, 2).flatten(0, 1)  # [rows * new, heads of keys, then of values, dim]
-        self._pool.write(self._place, self._written, kv.to(layer.dtype))
+        self._pool.write(self._index, self._written, kv.to(layer.dtype))
         self._num_new = key_states.shape[-2]
         return self._gathered(layer[0], key_states), self._gathered(layer[1], value_states)
 
@@ -112,14 +113,14 @@ class _PagedLayer(_Layer):
         return found[..., :dim].to(new.dtype).contiguous()
 
 
-def _filled(x: Tensor, layer: Tensor) -> Tensor:
-    """[rows, heads, new, dim] filled up with zeros to the heads and width of a pool."""
+def _padded(x: Tensor, layer: Tensor) -> Tensor:
+    """[rows, heads, new, dim] padded with zeros to the heads and width of a pool."""
     heads, dim = layer.shape[1] - x.shape[1], layer.shape[-1] - x.shape[-1]
     return F.pad(x, (0, dim, 0, 0, 0, heads)) if heads or dim else x
 
 
 class TrialCache(_Cache):
-    """An empty cache that notes what is stored. cached: by each layer that was used, in order."""
+    """An empty cache that records what is stored. cached: by each layer that was used, in order."""
 
     def __init__(self, num_layers: int) -> None:
         self.cached: list[Cached] = []
@@ -133,14 +134,14 @@ class _TrialLayer(_Layer):
         self._layer, self._cached = layer, cached
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
-        """The same keys and values. Raises InvalidModel for what no pool holds."""
+        """The same keys and values. Raises InvalidModel for shapes that a pool cannot hold."""
         shapes = key_states.shape, value_states.shape
         if any(it.layer == self._layer for it in self._cached):
             raise InvalidModel(f"layer {self._layer} caches twice in one pass; expected once")
         if any(len(shape) != 4 for shape in shapes):
-            told = " and ".join(str(list(shape)) for shape in shapes)
+            text = " and ".join(str(list(shape)) for shape in shapes)
             raise InvalidModel(
-                f"layer {self._layer} caches tensors of shape {told}; "
+                f"layer {self._layer} caches tensors of shape {text}; "
                 "expected [rows, heads, tokens, width]"
             )
         num_heads = max(shape[1] for shape in shapes)

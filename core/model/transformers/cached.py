@@ -87,8 +87,8 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
             logits = decoder.logits(states[0])
     except InvalidModel as error:
         raise InvalidModel(f"{decoder.name}: {error}") from error
-    except Exception as error:  # whatever foreign code may raise
-        raise _untried(decoder, error) from error
+    except Exception as error:  # foreign code may raise anything
+        raise _trial_error(decoder, error) from error
     found = sorted(cache.cached)
     if not found:
         raise InvalidModel(f"{decoder.name} takes no cache; expected keys and values in one")
@@ -99,7 +99,7 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
 
 @contextlib.contextmanager
 def _unchecked_distributions() -> Iterator[None]:
-    """Let torch's distributions, which Gemma 3n asks for a quantile, not look at their numbers."""
+    """Switch off argument checks of torch's distributions, of which Gemma 3n uses a quantile."""
     kind = torch.distributions.Distribution
     before = kind._validate_args
     kind.set_default_validate_args(False)
@@ -109,9 +109,9 @@ def _unchecked_distributions() -> Iterator[None]:
         kind.set_default_validate_args(before)
 
 
-def _untried(decoder: Any, error: Exception) -> InvalidModel:
-    told = str(error).strip().partition("\n")[0][:200]
+def _trial_error(decoder: Any, error: Exception) -> InvalidModel:
+    text = str(error).strip().partition("\n")[0][:200]
     return InvalidModel(
         f"{decoder.name} of transformers cannot be tried without weights "
-        f"({type(error).__name__}: {told})"
+        f"({type(error).__name__}: {text})"
     )

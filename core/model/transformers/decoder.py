@@ -19,9 +19,9 @@ class Decoder:
         self.name = type(whole).__name__
         self.num_layers = int(whole.config.get_text_config().num_hidden_layers)
         self.whole = whole
-        places = whole.base_model_prefix, "model"  # some name the one and have the other
-        self._place = next((name for name in places if name in whole._modules), "")
-        self._body = whole._modules.get(self._place, whole)
+        names = whole.base_model_prefix, "model"  # some name the one and have the other
+        self._name = next((name for name in names if name in whole._modules), "")
+        self._body = whole._modules.get(self._name, whole)
         self._given = _Given()
         self._parameters = inspect.signature(self._body.forward).parameters
         self._check()
@@ -56,12 +56,12 @@ class Decoder:
     def logits(self, states: Tensor) -> Tensor:
         """Logits [rows, vocabulary] of states [rows, hidden]."""
         self._given.states = states[None]
-        self.whole._modules[self._place] = self._given
+        self.whole._modules[self._name] = self._given
         try:
             ids = torch.zeros(1, len(states), dtype=torch.int64, device=states.device)
             logits: Tensor = self.whole(input_ids=ids, use_cache=False).logits[0]
         finally:
-            self.whole._modules[self._place] = self._body
+            self.whole._modules[self._name] = self._body
         return logits
 
     def alone(self, ids: Tensor, attention: str) -> Tensor:
@@ -104,7 +104,7 @@ class _Given(torch.nn.Module):
 
 
 class _Output(dict[str, Any]):
-    """A model output of which only the states are set: by name, by key and by place."""
+    """A model output of which only the states are set: by name, by key and by index."""
 
     def __getattr__(self, name: str) -> Any:
         return self.get(name)

@@ -22,8 +22,8 @@ _SHORT = 64
 class Group:
     """Rows with the same number of new tokens.
 
-    tokens: [rows, new] places in the batch. slots: [rows, length] of past and new tokens, those of
-    shorter rows padded on the left with a slot of their own new tokens. padding: [rows] how many
+    tokens: [rows, new] positions in the batch. slots: [rows, length] of past and new tokens, those
+    of shorter rows padded on the left with a slot of their own new tokens. padding: [rows] how many
     slots of each row are padding.
     """
 

@@ -1,4 +1,4 @@
-"""All that is asked of the library transformers: its configurations, its classes, its loader.
+"""All uses of the library transformers: its configurations, its classes, its loader.
 
 Only its own classes are run, never code that lies in a checkpoint, and only the folder is read,
 never the network. The library is an optional one, imported when it is needed.
@@ -20,8 +20,8 @@ from ..config import read_architecture
 from ..hub.files import some
 from ..keys import Keys
 from ..sizes import DTYPE_BYTES
-from .attention import NAME, TRIAL, answer
-from .masks import tell
+from .attention import NAME, TRIAL, attention_forward
+from .masks import trial_mask
 
 _DEFAULT_CONTEXT = 2048
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
@@ -35,7 +35,7 @@ def read_config(keys: Keys) -> Any:
     library, name = _transformers(), read_architecture(keys)
     try:
         config = library.AutoConfig.from_pretrained(keys.path.parent, **_SAFE)
-    except Exception as error:  # whatever foreign code may raise
+    except Exception as error:  # foreign code may raise anything
         version = library.__version__
         raise InvalidModel(
             f"{keys.path}: transformers {version} cannot read this configuration of {name}: {error}"
@@ -43,12 +43,12 @@ def read_config(keys: Keys) -> Any:
     if config.is_encoder_decoder:
         raise InvalidModel(f"{keys.path}: {name} has an encoder; expected decoders of text")
     if config.get_text_config() is config:
-        _check_told(keys, config)
+        _check_sizes(keys, config)
     return config
 
 
-def _check_told(keys: Keys, config: Any) -> None:
-    """A size that is missing would silently be that of the first model of its kind."""
+def _check_sizes(keys: Keys, config: Any) -> None:
+    """Raise InvalidModel for missing sizes: transformers would silently use a default."""
     for name in _SIZES:
         stored = config.attribute_map.get(name, name)
         if stored in vars(config) and not {name, stored} & keys.values.keys():
@@ -56,16 +56,16 @@ def _check_told(keys: Keys, config: Any) -> None:
 
 
 def context_len(config: Any) -> int:
-    """The positions that a model was made for."""
-    return _told_len(config) or _DEFAULT_CONTEXT
+    """The context length of a model."""
+    return _stated_len(config) or _DEFAULT_CONTEXT
 
 
 def is_length_assumed(config: Any) -> bool:
-    """Whether nothing says how many these are."""
-    return not _told_len(config)
+    """Whether the configuration does not state it."""
+    return not _stated_len(config)
 
 
-def _told_len(config: Any) -> int:
+def _stated_len(config: Any) -> int:
     text = config.get_text_config()
     return next((length for name in _LENGTHS if (length := getattr(text, name, 0))), 0)
 
@@ -104,7 +104,7 @@ def _settle(rope: Any, context_len: int) -> None:
 
 
 def class_of(keys: Keys) -> Any:
-    """The class that a checkpoint names. Raises InvalidModel for what is no decoder."""
+    """The class that a checkpoint names. Raises InvalidModel where that is not a decoder."""
     library, name = _transformers(), read_architecture(keys)
     known = library.models.auto.modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if name not in known.values():
@@ -113,10 +113,10 @@ def class_of(keys: Keys) -> Any:
     return getattr(library, name)
 
 
-def ways_to_ask(kind: Any, config: Any) -> tuple[bool, ...]:
-    """How a class may ask for attention, see `attention`: whether its calls are to be caught,
-    the better way first. Classes that do not say that they take any function may do so all the
-    same; () for classes that compute it by their own code. Raises InvalidModel for classes that
+def attention_paths(kind: Any, config: Any) -> tuple[bool, ...]:
+    """How a class may call attention, see `attention`: whether torch's function is intercepted,
+    the better way first. Classes that do not declare `AttentionInterface` may support it all the
+    same; () for classes with their own attention code. Raises InvalidModel for classes that
     keep a state."""
     if getattr(kind, "_is_stateful", False):
         raise InvalidModel(f"{kind.__name__} keeps a state beside its KV; expected attention only")
@@ -137,9 +137,9 @@ def build(kind: Any, config: Any, attention: str) -> Any:
     try:
         with torch.device("meta"):
             whole = kind._from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
-    except Exception as error:  # whatever foreign code may raise
+    except Exception as error:  # foreign code may raise anything
         raise InvalidModel(f"{kind.__name__} cannot be built: {error}") from error
-    return _ready(whole)
+    return _for_inference(whole)
 
 
 def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, attention: str) -> Any:
@@ -152,10 +152,10 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
             attn_implementation=attention,
             use_safetensors=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are told apart below
+            ignore_mismatched_sizes=True,  # they are distinguished below
             **_SAFE,
         )
-    except Exception as error:  # whatever foreign code may raise
+    except Exception as error:  # foreign code may raise anything
         raise InvalidModel(f"{folder} cannot be loaded as {kind.__name__}: {error}") from error
     others = [
         f"{name} with shape {tuple(is_shape)}, where config.json wants {tuple(shape)}"
@@ -169,19 +169,19 @@ def load_weights(kind: Any, config: Any, folder: Path, dtype: torch.dtype, atten
     for fault, names in faults.items():
         if names:
             raise InvalidModel(f"{folder} {fault} {some(names)}")
-    return _ready(whole)
+    return _for_inference(whole)
 
 
-def _ready(whole: Any) -> Any:
+def _for_inference(whole: Any) -> Any:
     """For passes without padding: some models look for it in the tokens of each, to warn."""
     for part in whole.modules():
         if hasattr(part, _WARNING):
-            setattr(part, _WARNING, _say_nothing)
+            setattr(part, _WARNING, _no_warning)
     return whole.eval()
 
 
-def _say_nothing(*_: Any) -> None:
-    """In place of a warning."""
+def _no_warning(*_: Any) -> None:
+    """Replaces a function that warns."""
 
 
 @contextlib.contextmanager
@@ -209,6 +209,6 @@ def _transformers() -> Any:
             f"expected {how_to_install('hub')}"
         ) from error
     for name in (NAME, TRIAL):
-        transformers.AttentionInterface.register(name, answer)
-    transformers.AttentionMaskInterface.register(TRIAL, tell)
+        transformers.AttentionInterface.register(name, attention_forward)
+    transformers.AttentionMaskInterface.register(TRIAL, trial_mask)
     return transformers

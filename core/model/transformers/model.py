@@ -22,10 +22,11 @@ from ..keys import Keys
 from ..pool import KVPool
 from ..sizes import Sizes
 from ..weights import opened, weight_files
-from .attention import NAME, TRIAL, PagedSeat, seated
+from .attention import NAME, TRIAL, PagedHandler, handling_attention
 from .cached import CachedModel, cached_layers_of
 from .decoder import Decoder
 from .library import (
+    attention_paths,
     build,
     class_of,
     context_len,
@@ -37,10 +38,9 @@ from .library import (
     read_config,
     settle_rope,
     stored_dtype,
-    ways_to_ask,
 )
 from .proof import prove
-from .trial import Layers, LooksAhead, layers_of
+from .trial import Layers, NotCausal, layers_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +48,13 @@ class HubConfig(Sizes):
     """The sizes of one decoder of transformers.
 
     windows: of each layer, as in `ModelConfig`.
-    is_caught: its code calls torch's attention function, see `attention`.
+    intercepts_sdpa: its code calls torch's attention function, see `attention`.
     cached_layers: the layers that cache, where the attention is the model's own; else ().
     """
 
     parameter_count: int
     windows: tuple[int | None, ...]
-    is_caught: bool = False
+    intercepts_sdpa: bool = False
     cached_layers: tuple[int, ...] = ()
 
     @property
@@ -91,10 +91,10 @@ class HubModel:
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
-        is_caught = self.config.is_caught
-        seat = PagedSeat(inputs, pool, attention, self._places)
-        with seated(seat, is_caught):
-            mask = self._mask if is_caught else None
+        intercepts_sdpa = self.config.intercepts_sdpa
+        handler = PagedHandler(inputs, pool, attention, self._places)
+        with handling_attention(handler, intercepts_sdpa):
+            mask = self._mask if intercepts_sdpa else None
             states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
 
@@ -103,12 +103,12 @@ class HubModel:
         return self._decoder.logits(hidden).float()
 
 
-class _Tried(NamedTuple):
+class _TrialResult(NamedTuple):
     """How a class can be run. cached: the layers that cache, where its attention is its own."""
 
     decoder: Decoder
     layers: Layers
-    is_caught: bool = False
+    intercepts_sdpa: bool = False
     cached: tuple[int, ...] = ()
 
 
@@ -120,9 +120,9 @@ def describe(folder: str | Path) -> HubConfig:
     length, dtype = context_len(config), stored_dtype(config)
     settle_rope(config, length)
     with quiet():
-        tried = _tried(kind, config)
+        trial = _trial(kind, config)
     bos_id, ends = read_special_tokens(keys)
-    decoder, layers = tried.decoder, tried.layers
+    decoder, layers = trial.decoder, trial.layers
     sizes = HubConfig(
         architecture=decoder.name,
         vocabulary_size=layers.vocabulary_size,
@@ -136,30 +136,30 @@ def describe(folder: str | Path) -> HubConfig:
         eos_ids=ends or eos_ids(config),
         parameter_count=sum(p.numel() for p in decoder.whole.parameters()),
         windows=layers.windows,
-        is_caught=tried.is_caught,
-        cached_layers=tried.cached,
+        intercepts_sdpa=trial.intercepts_sdpa,
+        cached_layers=trial.cached,
     )
     check_special_tokens(keys, sizes)
     return sizes
 
 
-def _tried(kind: Any, config: Any) -> _Tried:
+def _trial(kind: Any, config: Any) -> _TrialResult:
     """The first way in which a class can be run: with our attention, or with its own and a cache.
     Raises InvalidModel, of the last way."""
-    for is_caught in ways_to_ask(kind, config):
+    for intercepts_sdpa in attention_paths(kind, config):
         try:
-            decoder = Decoder(build(kind, config, "sdpa" if is_caught else TRIAL))
+            decoder = Decoder(build(kind, config, "sdpa" if intercepts_sdpa else TRIAL))
             decoder.check_positions()
-            layers = layers_of(decoder, is_caught)
-        except LooksAhead:
+            layers = layers_of(decoder, intercepts_sdpa)
+        except NotCausal:
             raise
         except InvalidModel:
             continue
         if layers is not None:
-            return _Tried(decoder, layers, is_caught)
+            return _TrialResult(decoder, layers, intercepts_sdpa)
     decoder = Decoder(build(kind, config, "eager"))  # masks of others look at data
     layers, cached = cached_layers_of(decoder)
-    return _Tried(decoder, layers, cached=cached)
+    return _TrialResult(decoder, layers, cached=cached)
 
 
 def load(
@@ -173,17 +173,17 @@ def load(
     config, kind = read_config(keys), class_of(keys)
     settle_rope(config, sizes.context_len)
     own = own_attention(kind)
-    attention = own if sizes.cached_layers else "sdpa" if sizes.is_caught else NAME
+    attention = own if sizes.cached_layers else "sdpa" if sizes.intercepts_sdpa else NAME
     with quiet():
         decoder = Decoder(load_weights(kind, config, Path(folder), dtype, attention).to(device))
         if sizes.cached_layers:
-            return _proved(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
+            return _verified(CachedModel(decoder, sizes, sizes.cached_layers), decoder, own)
         model = HubModel(decoder, sizes)
-        prove(model, decoder, "sdpa" if sizes.is_caught else "eager")
+        prove(model, decoder, "sdpa" if sizes.intercepts_sdpa else "eager")
     return model
 
 
-def _proved(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:
+def _verified(model: CachedModel, decoder: Decoder, attention: str) -> CachedModel:
     """With rows padded to one length if the model gives the same logits then, else without."""
     try:
         prove(model, decoder, attention)

@@ -33,10 +33,10 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
         ours = _paged(model, sequences)
         tensors = [torch.from_numpy(ids)[None].to(model.device) for ids in sequences]
         alone = [decoder.alone(ids, attention).float() for ids in tensors]
-    except Exception as fault:  # whatever foreign code may raise
-        told = str(fault).strip().partition("\n")[0][:200]
+    except Exception as fault:  # foreign code may raise anything
+        text = str(fault).strip().partition("\n")[0][:200]
         raise InvalidModel(
-            f"{decoder.name} cannot be proved on paged KV ({type(fault).__name__}: {told}): "
+            f"{decoder.name} cannot be proved on paged KV ({type(fault).__name__}: {text}): "
             "it does not run here"
         ) from fault
     if not all(logits.isfinite().all() for logits in alone):
@@ -92,5 +92,5 @@ def _batch(sequences: list[Any], table: Any, done: Any, cuts: Any) -> Batch:
         lens=lens,
         table=table,
         sampled=np.arange(len(positions), dtype=np.int32),
-        draws=(),
+        sampling_params=(),
     )

@@ -1,8 +1,8 @@
 """Whether code of transformers can be run on our paged KV: tried before a weight is read, on
 tensors without data, and proved on the loaded model.
 
-What is asked for is everything that a flash-attention kernel would be told: which tokens see which
-must follow from positions and a window. Whatever is refused is refused by name.
+A model must state all that a flash-attention kernel needs: which tokens see which must follow from
+positions and a window. Errors name the option that is not supported.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import torch
 from torch import Tensor
 
 from ...api.protocol import InvalidModel
-from .attention import Asked, seated
-from .masks import told
+from .attention import AttentionCall, handling_attention
+from .masks import trial_mask_of
 
-_HONOURED = {"sliding_window", "softcap"}
-_IDLE = {"position_ids", "use_cache", "dropout", "output_attentions", "deterministic"}
+_SUPPORTED = {"sliding_window", "softcap"}
+_IGNORED = {"position_ids", "use_cache", "dropout", "output_attentions", "deterministic"}
 NUM_TRIED = 5  # tokens
 
 
-class LooksAhead(InvalidModel):
+class NotCausal(InvalidModel):
     """A layer's attention is not causal: no other way of running it would help."""
 
 
@@ -37,63 +37,68 @@ class Layers:
 
 
 @dataclass(slots=True)
-class TrialSeat:
-    """Answers nothing and notes what was asked. mask: the one that may be asked with."""
+class TrialHandler:
+    """Records calls and computes nothing. mask: the only one that calls may have."""
 
     mask: Tensor | None
-    asked: list[Asked] = field(default_factory=list)
+    call: list[AttentionCall] = field(default_factory=list)
 
-    def attend(self, asked: Asked) -> Tensor:
-        """As `Seat.attend`. Raises InvalidModel for what our kernels cannot honour."""
-        if asked.layer is None:
-            raise InvalidModel(f"{asked.module} does not say which layer it is")
-        where = f"layer {asked.layer} ({asked.module})"
-        if unknown := sorted(asked.options.keys() - _HONOURED - _IDLE):
+    def attend(self, call: AttentionCall) -> Tensor:
+        """As `AttentionHandler.attend`. Raises InvalidModel for options that our kernels do not
+        support."""
+        if call.layer is None:
+            raise InvalidModel(f"{call.module} does not say which layer it is")
+        where = f"layer {call.layer} ({call.module})"
+        if unknown := sorted(call.options.keys() - _SUPPORTED - _IGNORED):
             raise InvalidModel(
                 f"{where} gives its attention {', '.join(unknown)}; expected "
-                f"{', '.join(sorted(_HONOURED))}"
+                f"{', '.join(sorted(_SUPPORTED))}"
             )
-        if not asked.is_causal:
-            raise LooksAhead(f"{where} looks ahead; expected causal attention")
-        if asked.mask is not None and asked.mask is not self.mask:
-            asked = _read(asked, where)
-        self.asked.append(asked)
-        num_heads, num_tokens = asked.q.shape[:2]
-        return asked.v.new_empty(num_tokens, num_heads, asked.v.shape[-1])
+        if not call.is_causal:
+            raise NotCausal(f"{where} looks ahead; expected causal attention")
+        if call.mask is not None and call.mask is not self.mask:
+            call = _read(call, where)
+        self.call.append(call)
+        num_heads, num_tokens = call.q.shape[:2]
+        return call.v.new_empty(num_tokens, num_heads, call.v.shape[-1])
 
 
-def _read(asked: Asked, where: str) -> Asked:
-    """The window is the mask's: code that honours masks obeys these, whatever else is said."""
-    mask = told(asked.mask)
+def _read(call: AttentionCall, where: str) -> AttentionCall:
+    """The call with the window of its mask, which the code obeys whatever other options say."""
+    mask = trial_mask_of(call.mask)
     if mask is None or not mask.is_known:
         raise InvalidModel(f"{where} has a mask or bias of its own; expected sliding windows")
-    return asked._replace(options={**asked.options, "sliding_window": mask.window})
+    return call._replace(options={**call.options, "sliding_window": mask.window})
 
 
-def layers_of(model: Any, is_caught: bool) -> Layers | None:
-    """Run a model without data once; None: it does not ask for attention in this way. Raises
+def layers_of(model: Any, intercepts_sdpa: bool) -> Layers | None:
+    """Run a model without data once; None: it does not call attention in this way. Raises
     InvalidModel if it cannot be run on paged KV."""
-    shape = (1, 1, NUM_TRIED, NUM_TRIED) if is_caught else (1, NUM_TRIED)
+    shape = (1, 1, NUM_TRIED, NUM_TRIED) if intercepts_sdpa else (1, NUM_TRIED)
     mask = torch.empty(shape, device="meta", dtype=model.dtype)  # nothing is hidden by padding
-    seat = TrialSeat(mask if is_caught else None)
+    handler = TrialHandler(mask if intercepts_sdpa else None)
     ids = torch.empty(1, NUM_TRIED, dtype=torch.int64, device="meta")
     try:
-        with seated(seat, is_caught), torch.inference_mode(), torch.device("meta"):
+        with (
+            handling_attention(handler, intercepts_sdpa),
+            torch.inference_mode(),
+            torch.device("meta"),
+        ):
             states = model.states(ids, ids, mask)
             logits = model.logits(states)
     except InvalidModel:
         raise
-    except Exception as error:  # whatever foreign code may raise
+    except Exception as error:  # foreign code may raise anything
         raise InvalidModel(
             f"{model.name} of transformers cannot be tried without weights: {error!r}"
         ) from error
-    if not seat.asked:
+    if not handler.call:
         return None
-    return _layers(seat.asked, model.num_layers, logits.shape[-1])
+    return _layers(handler.call, model.num_layers, logits.shape[-1])
 
 
-def _layers(asked: list[Asked], num_layers: int, vocabulary_size: int) -> Layers:
-    numbers = [it.layer for it in asked]
+def _layers(call: list[AttentionCall], num_layers: int, vocabulary_size: int) -> Layers:
+    numbers = [it.layer for it in call]
     if sorted(set(numbers), key=str) != sorted(numbers, key=str):
         raise InvalidModel("a layer attends twice in one pass; expected once")
     if len(numbers) < num_layers or set(numbers) != set(range(len(numbers))):
@@ -101,10 +106,10 @@ def _layers(asked: list[Asked], num_layers: int, vocabulary_size: int) -> Layers
             f"{len(numbers)} of {num_layers} layers attend; expected models whose every layer "
             f"mixes tokens by attention, and by nothing else"
         )
-    asked = sorted(asked, key=lambda it: it.layer or 0)
-    heads = {it.k.shape[0] for it in asked} | {it.v.shape[0] for it in asked}
+    call = sorted(call, key=lambda it: it.layer or 0)
+    heads = {it.k.shape[0] for it in call} | {it.v.shape[0] for it in call}
     if len(heads) > 1:
         raise InvalidModel(f"layers cache {sorted(heads)} heads; expected as many in every layer")
-    dims = {x.shape[-1] for it in asked for x in (it.k, it.v)}
-    windows = tuple(it.options.get("sliding_window") for it in asked)
+    dims = {x.shape[-1] for it in call for x in (it.k, it.v)}
+    windows = tuple(it.options.get("sliding_window") for it in call)
     return Layers(heads.pop(), max(dims), windows, vocabulary_size)

@@ -36,7 +36,7 @@ def test_defaults_are_left_out_and_unknown_fields_ignored() -> None:
     assert unpack(msgpack.packb(plain)) == Call((Text("a"),))
 
 
-def test_an_error_of_a_room_comes_through_as_its_nearest_kin() -> None:
+def test_an_error_of_a_package_is_decoded_as_its_nearest_base_class() -> None:
     found = unpack(pack(NotRegular("#/a", "schemas without recursion")))
     assert type(found) is UnsupportedCall
     assert str(found) == str(NotRegular("#/a", "schemas without recursion"))

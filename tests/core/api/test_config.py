@@ -130,19 +130,19 @@ def test_every_setting_is_checked(field):
     ("name", "meant"),
     [("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")],
 )
-def test_a_misspelled_setting_is_told_with_the_one_that_was_meant(name: str, meant: str) -> None:
+def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, meant: str) -> None:
     with pytest.raises(InvalidCall, match=rf"{name}=1: .*did you mean {meant}\?"):
         EngineConfig.from_settings({name: 1})
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "hint"),
     [
         ("temperature", r"it is of a call, as in gen\(..., temperature=...\)"),
         ("settings", "each is given by its own name"),
         ("api_key", "for the URL of a server"),
     ],
 )
-def test_what_belongs_elsewhere_is_told_where(name: str, told: str) -> None:
-    with pytest.raises(InvalidCall, match=told):
+def test_a_keyword_that_belongs_elsewhere_is_refused_with_a_hint(name: str, hint: str) -> None:
+    with pytest.raises(InvalidCall, match=hint):
         EngineConfig.from_settings({name: 1})

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from forkroot import Call, Chat, ForkHint, InvalidCall, JsonSchema, Sampling, Text, function, gen
-from forkroot.core.api.keywords import ENGINE, Parameters, Place, UnknownKeyword, meant
+from forkroot.core.api.keywords import (
+    ENGINE,
+    KeywordOwner,
+    Parameters,
+    UnknownKeyword,
+    suggestion_for,
+)
 
 
 @function
@@ -20,7 +26,7 @@ def program(s: Any, question: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "hint"),
     [
         (lambda: Sampling(temprature=3), "temprature=3: .*did you mean temperature?"),
         (lambda: Sampling(max_new_tokens=3), "did you mean max_tokens?"),
@@ -37,17 +43,17 @@ def program(s: Any, question: str) -> None:
         (lambda: program.run("a", max_new_tokens=3), "did you mean max_tokens?"),
     ],
 )
-def test_a_misspelled_keyword_is_a_typed_error_that_says_what_was_meant(
-    make: Callable[[], object], told: str
+def test_a_misspelled_keyword_is_a_typed_error_with_a_suggestion(
+    make: Callable[[], object], hint: str
 ) -> None:
-    with pytest.raises(UnknownKeyword, match=told) as caught:
+    with pytest.raises(UnknownKeyword, match=hint) as caught:
         make()
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, InvalidCall)
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_values_of_the_door_are_made_and_described_as_dataclasses_are() -> None:
+def test_values_of_the_protocol_are_made_and_described_as_dataclasses_are() -> None:
     assert Sampling(7, temperature=0) == replace(Sampling(max_tokens=7), temperature=0)
     assert list(signature(Call).parameters)[:2] == ["prompt", "sampling"]
     with pytest.raises(TypeError, match="missing 1 required positional argument: 'prompt'"):
@@ -55,10 +61,10 @@ def test_values_of_the_door_are_made_and_described_as_dataclasses_are() -> None:
 
 
 def test_what_is_known_here_comes_before_what_is_known_elsewhere() -> None:
-    place = Place(("seeds", "hint"), "{name} is elsewhere")
-    assert meant("seed", ("seeds",), place) == "; did you mean seeds?"
-    assert meant("hint", ("hints",), place) == "; hint is elsewhere"
-    assert meant("colour", ("seeds",), place, ENGINE) == ""
+    place = KeywordOwner(("seeds", "hint"), "{name} is elsewhere")
+    assert suggestion_for("seed", ("seeds",), place) == "; did you mean seeds?"
+    assert suggestion_for("hint", ("hints",), place) == "; hint is elsewhere"
+    assert suggestion_for("colour", ("seeds",), place, ENGINE) == ""
 
 
 def test_parameters_that_take_any_keyword_refuse_none() -> None:

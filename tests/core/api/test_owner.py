@@ -26,7 +26,7 @@ from forkroot.core.api.protocol import (
 from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
-from forkroot.core.process.restarts import RestartingBackend
+from forkroot.core.process.supervisor import RestartingBackend
 
 CALL = Call((Text("a"),), Sampling(max_tokens=3, temperature=0.0))
 
@@ -52,16 +52,16 @@ def in_a_fork(action: Callable[[], str]) -> str:
         pid = os.fork()
     if not pid:
         try:
-            told = action()
+            report = action()
         except BaseException as error:
-            told = repr(error)
-        os.write(writing, told.encode())
+            report = repr(error)
+        os.write(writing, report.encode())
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as lines:
-        told = lines.read().decode()
+        report = lines.read().decode()
     os.waitpid(pid, 0)
-    return told
+    return report
 
 
 @pytest.mark.parametrize("make", [local, child, remote])
@@ -76,8 +76,8 @@ def test_a_fork_is_refused_at_once_and_leaves_all_as_it_is(make: Callable[[], Ba
         return str(error)
 
     with make() as backend:
-        told = in_a_fork(used)
-        assert told.startswith(f"the backend belongs to process {os.getpid()}, of which")
+        report = in_a_fork(used)
+        assert report.startswith(f"the backend belongs to process {os.getpid()}, of which")
         if make is not remote:
             assert backend.submit(CALL).result(30).outputs[0].text is not None
             assert backend.info().counters["calls"] == 1
@@ -85,13 +85,13 @@ def test_a_fork_is_refused_at_once_and_leaves_all_as_it_is(make: Callable[[], Ba
 
 @pytest.mark.parametrize("make", [local, child])
 def test_questions_are_refused_too(make: Callable[[], LocalBackend | ProcessBackend]) -> None:
-    def asked() -> str:
+    def checked() -> str:
         with pytest.raises(BackendClosed):
             backend.clear_cache()
         return "refused"
 
     with make() as backend:
-        assert in_a_fork(asked) == "refused"
+        assert in_a_fork(checked) == "refused"
         assert backend.clear_cache() == 0
 
 

@@ -114,7 +114,7 @@ def test_values_at_the_edge_are_allowed(sampling):
     sampling.check()
 
 
-def test_no_more_tokens_are_asked_for_than_allowed():
+def test_no_more_tokens_are_requested_than_allowed():
     with pytest.raises(InvalidCall, match=r"invalid min_tokens=5: .* max_tokens=4"):
         Sampling(min_tokens=5, max_tokens=4).check()
 
@@ -228,7 +228,7 @@ def test_all_errors_have_one_base_and_a_builtin_one():
     assert not issubclass(UnsupportedCall, CallTooLarge)
 
 
-def test_everything_that_crosses_the_door_is_frozen():
+def test_every_value_of_the_protocol_is_frozen():
     values = [item for item in vars(protocol).values() if dataclasses.is_dataclass(item)]
     assert len(values) > 15
     for value in values:
@@ -265,7 +265,7 @@ def test_a_tool_whose_texts_no_encoding_holds_is_refused(tool: Any) -> None:
 
 
 @pytest.mark.parametrize("value", ["Once upon a time", None, PROMPT])
-def test_what_is_no_call_is_told_what_one_is(value: object) -> None:
+def test_the_error_for_a_value_that_is_not_a_call_says_what_is_expected(value: object) -> None:
     with pytest.raises(InvalidCall, match=r"^invalid call=.*: expected a Call, as Call\(\(Text\("):
         protocol.check_call(value)
     protocol.check_call(Call(PROMPT))

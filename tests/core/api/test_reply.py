@@ -230,14 +230,14 @@ def test_a_reader_whose_loop_is_gone_harms_nobody(caplog):
 
 
 def test_cancelling_asks_the_producer_until_the_end():
-    asked = []
-    mailbox = Mailbox(CALL, asked.append)
+    cancelled = []
+    mailbox = Mailbox(CALL, cancelled.append)
     mailbox.cancel()
-    assert asked == [mailbox]
+    assert cancelled == [mailbox]
     assert not mailbox.done()
     mailbox.finish(COMPLETION)
     mailbox.cancel()
-    assert asked == [mailbox]
+    assert cancelled == [mailbox]
     Mailbox(CALL).cancel()
 
 
@@ -281,7 +281,7 @@ def test_an_error_comes_after_all_that_was_there():
     assert seen == [CHUNKS[:1]]
 
 
-def test_a_reply_that_cannot_tell_what_is_there_is_read_one_by_one():
+def test_a_reply_without_batches_is_read_one_by_one():
     class Plain:
         async def __aiter__(self):
             for chunk in CHUNKS:

@@ -1,4 +1,4 @@
-"""What a constraint that cannot be honoured tells its caller, through the whole intake."""
+"""The error of a constraint that cannot be met, through the whole input processor."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def calls(call):
 
 
 def test_every_answer_matches_its_pattern_and_ends_within_its_budget(constrained, call):
-    asked = calls(call)
-    for request, result in zip(asked, constrained().run(asked), strict=True):
+    requests = calls(call)
+    for request, result in zip(requests, constrained().run(requests), strict=True):
         for output in result.outputs:
             assert re.fullmatch(request.constraint.pattern, output.text)
             assert output.finish_reason == "stop"
@@ -59,11 +59,11 @@ def test_what_runs_beside_does_not_change_a_constrained_answer(constrained, call
 def test_choices_give_one_of_the_options(constrained, call):
     options = ("red", "green", "greenish")
     constraint = Choices(options)
-    asked = [
+    requests = [
         call("colour", constraint=constraint, temperature=1.0, seed=seed, max_tokens=12)
         for seed in range(20)
     ]
-    found = {result.outputs[0].text for result in constrained().run(asked)}
+    found = {result.outputs[0].text for result in constrained().run(requests)}
     assert found <= set(options)
     assert len(found) > 1
 
@@ -76,8 +76,8 @@ def test_a_budget_below_the_shortest_answer_is_refused_with_both_numbers(constra
 
 
 def test_min_tokens_do_not_break_a_pattern(constrained, call):
-    asked = call("x", constraint=Regex("ab?"), min_tokens=6, max_tokens=9)
-    (result,) = constrained().run([asked])
+    requests = call("x", constraint=Regex("ab?"), min_tokens=6, max_tokens=9)
+    (result,) = constrained().run([requests])
     assert re.fullmatch("ab?", result.outputs[0].text)
 
 
@@ -103,11 +103,11 @@ def test_a_burst_of_equal_patterns_compiles_once(constrained, call):
     assert made.constraints.guides.num_compiled == 1
 
 
-def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constrained, call):
+def test_a_runner_that_samples_a_forbidden_token_fails_that_call_only(constrained, call):
     class Deaf(FakeRunner):
         def run(self, batch):
             outcome = super().run(batch)
-            held = [draw.mask is not None for draw in batch.draws]
+            held = [draw.mask is not None for draw in batch.sampling_params]
             outcome.tokens[held] = ord("?")
             return outcome
 
@@ -119,7 +119,7 @@ def test_a_runner_that_draws_what_is_not_allowed_fails_that_call_only(constraine
 
 
 @pytest.mark.parametrize("jumps", [True, False])
-def test_forced_text_is_told_apart(constrained, call, jumps):
+def test_forced_text_is_marked(constrained, call, jumps):
     made = constrained(jumps=jumps)
     (found,) = made.run([call("x", constraint=Regex("日本(語|人)=[ab]c"), max_tokens=40)])
     (output,) = found.outputs
@@ -139,7 +139,7 @@ class Weighing(FakeRunner):
 
     def run(self, batch):
         outcome = super().run(batch)
-        shares = [-1.0 if draw.log_mass else 0.0 for draw in batch.draws]
+        shares = [-1.0 if draw.log_mass else 0.0 for draw in batch.sampling_params]
         return replace(outcome, log_masses=np.array(shares, np.float32))
 
 
@@ -158,23 +158,23 @@ def test_log_mass_is_a_sum_over_all_tokens_also_forced_ones(constrained, call, r
 @pytest.mark.parametrize("stop", ["1", ":", '"', "a", "}", '{"name'])
 @pytest.mark.parametrize("jumps", [True, False])
 def test_a_stop_never_leaves_an_invalid_answer(constrained, call, stop, jumps):
-    asked = [
+    requests = [
         call(f"go {seed}", constraint=Regex(RECORD), stop=(stop,), max_tokens=40, stream=True)
         for seed in range(4)
     ]
-    for result in constrained(jumps=jumps).run(asked):
+    for result in constrained(jumps=jumps).run(requests):
         assert re.fullmatch(RECORD, result.outputs[0].text)
 
 
 def test_a_stop_ends_an_answer_that_is_whole_before_it(constrained, call):
-    asked = call("go", constraint=Regex(r"([a-z]{2};)*[a-z]{2}"), stop=(";",), max_tokens=60)
-    (result,) = constrained().run([asked])
+    requests = call("go", constraint=Regex(r"([a-z]{2};)*[a-z]{2}"), stop=(";",), max_tokens=60)
+    (result,) = constrained().run([requests])
     assert re.fullmatch("[a-z]{2}", result.outputs[0].text)
 
 
 def test_forced_text_does_not_count_as_cached_prompt(constrained, call):
-    asked = call("go", constraint=Regex('{"a long name that is forced":[0-9]}'), max_tokens=60)
+    requests = call("go", constraint=Regex('{"a long name that is forced":[0-9]}'), max_tokens=60)
     bench = constrained()
-    bench.run([asked])
-    (result,) = bench.run([asked])
+    bench.run([requests])
+    (result,) = bench.run([requests])
     assert 0 < result.usage.cached_tokens <= result.usage.prompt_tokens

@@ -26,8 +26,8 @@ from forkroot.core.api.protocol import (
     Tokens,
     Usage,
 )
-from forkroot.core.engine.advance import Advancer
 from forkroot.core.engine.engine import Engine
+from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.fsm.constraints import Constraints
 
@@ -287,7 +287,7 @@ def test_options_share_their_prompt(bench):
     assert world.runner.num_computed == 103 + (1 + 2) + (1 + 5)
 
 
-def test_a_planted_prompt_is_there_for_those_who_come(bench, call):
+def test_a_prefilled_prompt_is_cached_for_later_calls(bench, call):
     world = bench()
     (planted,) = world.run([call("the shared beginning", max_tokens=0)])
     assert planted.text == ""
@@ -401,7 +401,7 @@ def test_a_full_queue_refuses_and_serves_those_it_has(bench, call):
     assert world.engine.counters.failed_calls == 2
 
 
-def test_a_call_of_more_than_may_ever_wait_is_told_so(bench, call):
+def test_a_call_of_more_sequences_than_may_wait_is_too_large(bench, call):
     world = bench(max_waiting=3)
     many = world.submit(call("text", n=4, temperature=1.0))
     scored = world.submit(Call((Text("text"),), options=tuple("abcd")))
@@ -424,7 +424,7 @@ def test_a_call_that_breaks_the_runner_harms_no_other_in_its_batch(bench, call):
         assert reply.result().text == bench().run([reply.call])[0].text
 
 
-def test_a_call_whose_logits_are_no_numbers_harms_no_other_in_its_batch(bench, call):
+def test_a_call_whose_logits_are_not_finite_harms_no_other_in_its_batch(bench, call):
     world = bench(FakeRunner(600, broken_on=ord("B")))
     bad = world.submit(call("B", n=3, temperature=1.0))
     good = world.submit(call("good"))
@@ -447,7 +447,7 @@ def constrained(world, constraints):
         world.runner,
         world.cache,
         world.roots,
-        Advancer(world.intake.tokenizer, constraints),
+        OutputProcessor(world.intake.tokenizer, constraints),
         max_waiting=99,
     )
     return world

@@ -26,7 +26,7 @@ from forkroot.core.api.protocol import (
     UnsupportedCall,
 )
 from forkroot.core.api.reply import Mailbox
-from forkroot.core.engine.intake import Intake
+from forkroot.core.engine.input import InputProcessor
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.tokens.tokenizations import log_sum
 from forkroot.core.local import build_engine
@@ -97,7 +97,7 @@ class Machine:
         table, encode = self.tokenizer.token_bytes, self.tokenizer.encode_after
         constraints = Constraints(table, end_ids, encode)
         self.engine, self.cache = build_engine(config, self.tokenizer, self.runner, constraints)
-        self.intake = Intake(
+        self.intake = InputProcessor(
             self.tokenizer, 128, 4000, size, end_ids, 0, constraints, config.exact_nodes
         )
 
@@ -157,7 +157,7 @@ def test_probabilities_are_sums_over_all_tokenizations(
         assert (score.text, score.segments) == (option, (Text(option),))
 
 
-def test_options_that_begin_others_are_told_apart(machine: Machine) -> None:
+def test_options_that_are_prefixes_of_others_are_distinguished(machine: Machine) -> None:
     shares = [math.exp(score.logprob) for score in machine.ask(["the", "then"]).scores]
     alone = math.exp(machine.ask(["the"]).scores[0].logprob)
     assert shares[0] < alone
@@ -168,9 +168,9 @@ def test_a_bounded_search_says_what_it_does_not_know() -> None:
     narrow, wide = Machine(), Machine(exact_nodes=6)
     option = "the man in the oven"
     exact = narrow.ask([option]).scores[0].bounds
-    told = wide.ask([option]).scores[0].bounds
-    assert exact is not None and told is not None
-    assert told[0] < exact[0] <= exact[1] < told[1]
+    bounds = wide.ask([option]).scores[0].bounds
+    assert exact is not None and bounds is not None
+    assert bounds[0] < exact[0] <= exact[1] < bounds[1]
     assert wide.engine.counters.computed_tokens <= 6
 
 
@@ -246,14 +246,14 @@ def test_numbers_that_are_none_fail_the_call(machine: Machine) -> None:
     broken = Machine()
     logprobs = broken.runner.logprobs
     broken.runner.logprobs = lambda ids: logprobs(ids) * np.nan  # type: ignore[method-assign]
-    with pytest.raises(Exception, match="no numbers"):
+    with pytest.raises(Exception, match="not finite"):
         broken.ask(["the"])
 
 
 def test_refusals(machine: Machine) -> None:
     with pytest.raises(InvalidCall, match="scoring"):
         Call((Text("a"),), options=("b",), scoring="best").check()  # type: ignore[arg-type]
-    intake = Intake(machine.tokenizer, 128, 4000, 301, frozenset({300}))
+    intake = InputProcessor(machine.tokenizer, 128, 4000, 301, frozenset({300}))
     call = Call((Text("a"),), options=("b",), scoring="exact")
     with pytest.raises(UnsupportedCall, match="scoring"):
         intake.job(call, Mailbox(call))

@@ -33,14 +33,14 @@ def is_cached(world, text, namespace=""):
     return world.cache.match(namespace, tokens, len(tokens)).length == len(tokens)
 
 
-def test_a_planted_root_stays_while_others_are_evicted(bench, call):
+def test_a_prefilled_root_stays_while_others_are_evicted(bench, call):
     world = bench(num_slots=250)
     world.run([plant(call)])
     flood(world, call)
     assert is_cached(world, ROOT)
 
 
-def test_without_a_hint_a_planted_prefix_is_evicted_as_any_other(bench, call):
+def test_without_a_hint_a_prefilled_prefix_is_evicted_as_any_other(bench, call):
     world = bench(num_slots=250)
     world.run([call(ROOT, max_tokens=0)])
     flood(world, call)
@@ -111,7 +111,7 @@ def test_a_working_engine_lets_roots_time_out_too(bench, call):
     world.drain()
 
 
-def test_pinned_roots_give_way_to_a_call_that_needs_their_memory(bench, call):
+def test_pinned_roots_are_released_for_a_call_that_needs_their_memory(bench, call):
     world = bench(num_slots=200)
     for name in ("r", "s", "t"):
         world.run([plant(call, name * 60, root=name)])
@@ -142,7 +142,7 @@ def test_a_branch_pins_the_prefix_that_its_hint_marks(bench, call):
     assert len(world.roots) == 0
 
 
-def test_a_root_that_is_planted_again_holds_the_new_prefix_only(bench, call):
+def test_a_root_that_is_prefilled_again_holds_the_new_prefix_only(bench, call):
     world = bench()
     world.run([plant(call, "the old prefix", branches=5)])
     world.run([plant(call, "another prefix", branches=2)])
@@ -161,7 +161,7 @@ def test_one_name_for_different_prefixes_pins_the_first(bench, call):
     assert world.cache.num_locked == len("one prefix")
 
 
-def test_a_cancelled_plant_pins_nothing(bench, call):
+def test_a_cancelled_prefill_pins_nothing(bench, call):
     world = bench(chunk_tokens=8)
     reply = world.submit(plant(call))
     world.step()
@@ -219,18 +219,18 @@ class TestRoots:
 
     def test_unknown_roots_are_ignored(self, cache):
         roots = Roots(cache, 10.0)
-        roots.leave("", "root", 0.0)
+        roots.finish_branch("", "root", 0.0)
         roots.unpin("", "root")
         roots.expire(100.0)
-        assert not roots.give_way()
+        assert not roots.release_one()
         assert roots.next_expiry() is None
 
     def test_the_root_that_expires_first_gives_way_first(self, cache):
         roots = Roots(cache, 10.0)
         for name, now in (("late", 3.0), ("early", 1.0), ("middle", 2.0)):
             roots.pin("", name, self.lease(cache, 10), None, now)
-        roots.leave("", "early", 5.0)
-        assert roots.give_way()
+        roots.finish_branch("", "early", 5.0)
+        assert roots.release_one()
         assert not roots.has("", "middle")
         assert roots.next_expiry() == 13.0
 

@@ -73,8 +73,8 @@ def sum_of(text: str, start: int = 0) -> tuple[int, int]:
 
 
 def test_every_answer_is_valid_and_within_its_budget(constrained, call):
-    asked = calls(call)
-    for request, result in zip(asked, constrained().run(asked), strict=True):
+    requests = calls(call)
+    for request, result in zip(requests, constrained().run(requests), strict=True):
         for output in result.outputs:
             assert is_valid(request.constraint, output.text), output.text
             assert len(output.ids) <= request.sampling.max_tokens

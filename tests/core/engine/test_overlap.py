@@ -50,7 +50,7 @@ class Minding(FakeRunner):
 
     def run(self, batch: Batch) -> Outcome:
         outcome = super().run(batch)
-        for row, draw in enumerate(batch.draws):
+        for row, draw in enumerate(batch.sampling_params):
             for tokens in (draw.generated, draw.prompt):
                 if tokens is not None and draw.mask is None and outcome.tokens[row] >= 0:
                     outcome.tokens[row] = (outcome.tokens[row] + tokens.sum()) % 250
@@ -129,7 +129,7 @@ def some_settings(rng: random.Random) -> dict[str, Any]:
     return settings
 
 
-def told(completion: Completion) -> Completion:
+def result_of(completion: Completion) -> Completion:
     """All but how much was cached."""
     assert isinstance(completion, Completion)
     return replace(completion, usage=replace(completion.usage, cached_tokens=0, root_tokens=0))
@@ -159,7 +159,7 @@ def test_any_traffic_gets_the_answers_that_each_call_gets_by_itself(seed):
             world.step()
     world.drain()
     for reply in replies:
-        assert told(reply.result()) == told(alone(reply.call))
+        assert result_of(reply.result()) == result_of(alone(reply.call))
         check_chunks(reply)
     world.now += 1000
     world.engine.expire_roots()
@@ -194,10 +194,10 @@ def test_a_call_that_is_cancelled_or_late_at_any_time_leaves_the_others_alone(se
             for output, whole in zip(reply.result().outputs, wanted.outputs, strict=True):
                 assert whole.text.startswith(output.text.rstrip("\N{REPLACEMENT CHARACTER}"))
         elif reply not in doomed or reply.result().outputs:
-            assert told(reply.result()) == told(wanted)
+            assert result_of(reply.result()) == result_of(wanted)
 
 
-@pytest.mark.parametrize("fails_at", ["launch", "draw", "outcome"])
+@pytest.mark.parametrize("fails_at", ["launch", "sample", "result"])
 @pytest.mark.parametrize("seed", range(15))
 def test_a_device_that_fails_on_a_call_fails_that_call_only(seed, fails_at):
     rng = random.Random(2000 + seed)
@@ -221,31 +221,31 @@ def test_a_device_that_fails_on_a_call_fails_that_call_only(seed, fails_at):
         else:
             wanted = Bench(Minding(2000, size), num_slots=2000)
             wanted.intake.constraints = wanted.constraints
-            assert told(reply.result()) == told(wanted.run([reply.call])[0])
+            assert result_of(reply.result()) == result_of(wanted.run([reply.call])[0])
 
 
 # --- one case each -------------------------------------------------------------------------------
 
 
-def test_every_decode_step_is_launched_before_the_one_before_it_has_landed():
+def test_every_decode_step_is_launched_before_the_previous_one_is_read():
     world = make_bench(True)
     (answer,) = world.run([make_call("a prompt", max_tokens=20)])
     assert len(answer.outputs[0].ids) == 20
     assert world.runner.runner.num_runs == 20
     assert world.runner.num_ahead == 19
-    assert world.runner.num_alone == 1  # the last
+    assert world.runner.num_unoverlapped == 1  # the last
 
 
 def test_a_constrained_answer_overlaps_as_well_and_jumps():
     calls = [make_call("x", constraint=Regex("[0-9]{3} forced [0-9]{3}"), max_tokens=40)]
     world, plain = make_bench(True), make_bench(False)
-    assert told(world.run(calls)[0]) == told(plain.run(calls)[0])
+    assert result_of(world.run(calls)[0]) == result_of(plain.run(calls)[0])
     assert world.engine.counters.forced_tokens == plain.engine.counters.forced_tokens >= 7
     assert world.runner.num_ahead == world.runner.runner.num_runs - 1 >= 6
-    assert world.runner.num_alone == 1  # the last
+    assert world.runner.num_unoverlapped == 1  # the last
 
 
-def test_a_token_that_does_not_fit_and_is_drawn_again_takes_with_it_what_was_to_follow():
+def test_a_token_that_does_not_fit_is_resampled_and_the_token_in_flight_after_it_is_dropped():
     tree = {
         "type": "object",
         "properties": {
@@ -260,7 +260,9 @@ def test_a_token_that_does_not_fit_and_is_drawn_again_takes_with_it_what_was_to_
         for seed in range(8)
     ]
     world, plain = make_bench(True), make_bench(False)
-    assert [told(one) for one in world.run(calls)] == [told(one) for one in plain.run(calls)]
+    assert [result_of(one) for one in world.run(calls)] == [
+        result_of(one) for one in plain.run(calls)
+    ]
     assert (
         plain.engine.counters.sampled_tokens
         > sum(len(one.outputs[0].ids) for one in map(alone, calls))
@@ -271,11 +273,13 @@ def test_a_token_that_does_not_fit_and_is_drawn_again_takes_with_it_what_was_to_
 def test_what_ends_at_its_length_computes_nothing_in_vain():
     calls = [make_call(f"{index} prompt", max_tokens=1 + index) for index in range(6)]
     world, plain = make_bench(True), make_bench(False)
-    assert [told(one) for one in world.run(calls)] == [told(one) for one in plain.run(calls)]
+    assert [result_of(one) for one in world.run(calls)] == [
+        result_of(one) for one in plain.run(calls)
+    ]
     assert world.runner.runner.num_computed == plain.runner.num_computed
 
 
-def test_a_stop_is_found_while_the_next_token_is_away():
+def test_a_stop_is_found_while_the_next_token_is_in_flight():
     plain = alone(make_call("prompt", max_tokens=9))
     stop = plain.outputs[0].ids[3]
     call = make_call("prompt", max_tokens=9, stop_token_ids=(stop,))
@@ -283,11 +287,11 @@ def test_a_stop_is_found_while_the_next_token_is_away():
     replies = [world.submit(call), world.submit(beside)]
     world.drain()
     assert replies[0].result().outputs[0].ids == plain.outputs[0].ids[:4]
-    assert told(replies[1].result()) == told(alone(beside))
+    assert result_of(replies[1].result()) == result_of(alone(beside))
     assert world.engine.counters.sampled_tokens == 16
 
 
-def test_a_call_that_is_cancelled_ends_at_once_and_its_token_that_is_away_is_dropped():
+def test_a_cancelled_call_ends_at_once_and_its_token_in_flight_is_dropped():
     world, call = make_bench(True), make_call("prompt", max_tokens=50)
     reply = world.submit(call)
     for _ in range(4):
@@ -298,26 +302,26 @@ def test_a_call_that_is_cancelled_ends_at_once_and_its_token_that_is_away_is_dro
     assert not world.scheduler.running and world.engine.has_work
     later = world.submit(call)
     world.drain()
-    assert told(later.result()) == told(alone(call))
+    assert result_of(later.result()) == result_of(alone(call))
     assert not world.engine.has_work
 
 
-def test_memory_that_is_short_waits_for_what_is_away_and_then_retracts():
+def test_when_memory_is_short_the_batch_in_flight_is_awaited_before_a_retraction():
     calls = [make_call(f"{index} has a prompt", max_tokens=30) for index in range(8)]
     world = make_bench(True, num_slots=110)
     answers = world.run(calls)
     assert world.scheduler.num_retracted > 0
-    assert [told(one) for one in answers] == [told(alone(call)) for call in calls]
+    assert [result_of(one) for one in answers] == [result_of(alone(call)) for call in calls]
 
 
 @pytest.mark.parametrize("max_tokens", [1, 2, 9])
-def test_a_row_that_is_no_number_harms_none_of_those_beside_it(max_tokens):
+def test_a_row_that_is_not_finite_harms_no_other_row(max_tokens):
     runner = FakeRunner(600, 257, broken_on=ord("B"))
     calls = [make_call(text, max_tokens=max_tokens) for text in ("one", "B", "two")]
     one, bad, two = Bench(runner, overlap=True).run(calls)
-    assert isinstance(bad, CallFailed) and "no numbers" in str(bad)
-    assert told(one) == told(alone(calls[0], FakeRunner))
-    assert told(two) == told(alone(calls[2], FakeRunner))
+    assert isinstance(bad, CallFailed) and "not finite" in str(bad)
+    assert result_of(one) == result_of(alone(calls[0], FakeRunner))
+    assert result_of(two) == result_of(alone(calls[2], FakeRunner))
 
 
 def test_a_runner_that_is_gone_ends_the_engine():
@@ -340,10 +344,12 @@ def test_a_runner_that_cannot_launch_is_waited_for():
             return self.runner.run(batch)
 
     call = make_call("prompt")
-    assert told(Bench(Plain(), overlap=True).run([call])[0]) == told(Bench().run([call])[0])
+    assert result_of(Bench(Plain(), overlap=True).run([call])[0]) == result_of(
+        Bench().run([call])[0]
+    )
 
 
-def test_a_late_device_holds_its_caller_to_the_rules():
+def test_a_late_device_asserts_the_contract_of_a_launcher():
     world, seen = make_bench(False), []
 
     class Seeing(FakeRunner):
@@ -354,21 +360,21 @@ def test_a_late_device_holds_its_caller_to_the_rules():
     make_bench(False, Seeing).run([make_call("prompt", max_tokens=2)])
     first, second = seen
     device = LateRunner(FakeRunner(2000))
-    named = replace(second, ids=np.array([-1]), draws=())
-    with pytest.raises(AssertionError, match="named that was not told"):
-        device.launch(named)
-    flight = device.launch(replace(first, draws=()))
-    with pytest.raises(AssertionError, match="draws were not told"):
-        flight.outcome()
-    flight.draw(first.draws)
-    with pytest.raises(AssertionError, match="named that there is not"):
-        device.launch(replace(named, ids=np.array([-2])))
-    behind = device.launch(named)
-    with pytest.raises(AssertionError, match="away already"):
+    referring = replace(second, ids=np.array([-1]), sampling_params=())
+    with pytest.raises(AssertionError, match="refers to samples before"):
+        device.launch(referring)
+    launched = device.launch(replace(first, sampling_params=()))
+    with pytest.raises(AssertionError, match="before sample"):
+        launched.result()
+    launched.sample(first.sampling_params)
+    with pytest.raises(AssertionError, match="refers to a sample that does not exist"):
+        device.launch(replace(referring, ids=np.array([-2])))
+    behind = device.launch(referring)
+    with pytest.raises(AssertionError, match="in flight already"):
         device.launch(second)
-    behind.draw(second.draws)
+    behind.sample(second.sampling_params)
     with pytest.raises(AssertionError, match="out of order"):
-        behind.outcome()
+        behind.result()
     assert not world.engine.has_work
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, ForkHint, Sampling, Text
-from forkroot.core.engine.scheduler import Growth
+from forkroot.core.engine.scheduler import NewTokenRatio
 from forkroot.core.engine.testing import FakeRunner
 
 PROMPT = "a prompt that nobody has computed before, and that all of these calls want now, at once"
@@ -20,14 +20,14 @@ class Recorder:
     def __init__(self, num_slots: int = 600) -> None:
         self.runner = FakeRunner(num_slots)
         self.batches: list[list[int]] = []
-        self.drawn: list[int] = []
+        self.num_sampled: list[int] = []
 
     def run(self, batch: Batch) -> Outcome:
         self.batches.append(batch.lens.tolist())
-        self.drawn.append(len(batch.sampled))
+        self.num_sampled.append(len(batch.sampled))
         assert len(batch.ids) == len(batch.positions) == len(batch.slots) == sum(batch.lens)
         assert len(set(batch.slots.tolist())) == len(batch.slots)
-        assert len(batch.draws) == len(batch.sampled)
+        assert len(batch.sampling_params) == len(batch.sampled)
         return self.runner.run(batch)
 
 
@@ -38,7 +38,7 @@ def test_a_long_prompt_is_computed_in_chunks_beside_decoding(bench, call):
     world.submit(call("l" * 35, max_tokens=2))
     world.drain()
     assert world.runner.batches[:6] == [[1], [1, 10], [1, 10], [1, 10], [1, 5], [1, 1]]
-    assert world.runner.drawn[:6] == [1, 1, 1, 1, 2, 2]
+    assert world.runner.num_sampled[:6] == [1, 1, 1, 1, 2, 2]
 
 
 def test_a_chunk_is_shared_by_prompts_that_fit_into_it(bench, call):
@@ -115,7 +115,7 @@ def test_when_memory_runs_out_the_newest_of_the_least_progressed_is_retracted(be
         assert reply.result().text == bench().run([reply.call])[0].text
 
 
-def test_after_a_retraction_more_is_set_aside_for_growth(bench, call):
+def test_after_a_retraction_more_slots_are_reserved_for_new_tokens(bench, call):
     world = bench(num_slots=200)
     for text in "abcdefgh":
         world.submit(call(text, max_tokens=60))
@@ -128,16 +128,16 @@ def test_after_a_retraction_more_is_set_aside_for_growth(bench, call):
 
 
 def test_what_is_set_aside_falls_slowly_and_rises_at_once():
-    growth = Growth()
-    assert growth.ratio == 0.4
-    growth.tighten()
-    assert growth.ratio == pytest.approx(0.6)
+    estimate = NewTokenRatio()
+    assert estimate.ratio == 0.4
+    estimate.increase()
+    assert estimate.ratio == pytest.approx(0.6)
     for _ in range(10):
-        growth.tighten()
-    assert growth.ratio == 1.0
+        estimate.increase()
+    assert estimate.ratio == 1.0
     for _ in range(5000):
-        growth.relax()
-    assert growth.ratio == growth.low == 0.1
+        estimate.decay()
+    assert estimate.ratio == estimate.low == 0.1
 
 
 @pytest.mark.parametrize("order", ["lpm", "fcfs"])

@@ -1,4 +1,4 @@
-"""The record of a call being run: what is cached, what is drawn, and how."""
+"""The record of a call being run: what is cached, and how it is sampled."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def test_the_last_token_of_a_prompt_to_be_continued_is_computed_for_its_logits()
     assert sequence.match_limit == 4
 
 
-def test_a_planted_prompt_may_be_cached_whole():
+def test_a_prefill_only_prompt_may_be_cached_whole():
     sequence = start(Sampling(max_tokens=0))
     assert sequence.match_limit == 4
-    assert sequence.job.is_plant
+    assert sequence.job.is_prefill_only
 
 
 def test_what_is_scored_is_computed_from_the_token_before_it():
@@ -55,18 +55,18 @@ def test_nothing_is_scored_of_a_sequence_that_generates():
     assert sequence.next_scored == sequence.num_ids
 
 
-def test_a_plain_greedy_draw_says_nothing_more():
-    assert start(Sampling(temperature=0), is_plain=True).draw() is GREEDY
+def test_the_sampling_parameters_of_a_plain_greedy_call_are_the_default():
+    assert start(Sampling(temperature=0), is_plain=True).sampling_params() is GREEDY
 
 
 def test_end_tokens_are_banned_before_the_least_tokens():
     sequence = start(Sampling(temperature=0, min_tokens=1), is_plain=True)
-    assert sorted(sequence.draw().banned) == [8, 9]
+    assert sorted(sequence.sampling_params().banned) == [8, 9]
     sequence.append(7)
-    assert sequence.draw() is GREEDY
+    assert sequence.sampling_params() is GREEDY
 
 
-def test_a_draw_says_all_that_was_asked():
+def test_sampling_parameters_have_all_that_was_requested():
     sampling = Sampling(
         temperature=0.5,
         top_k=3,
@@ -79,7 +79,7 @@ def test_a_draw_says_all_that_was_asked():
     )
     sequence = start(sampling)
     sequence.append(7)
-    draw = sequence.draw()
+    draw = sequence.sampling_params()
     assert (draw.temperature, draw.top_k, draw.top_p, draw.min_p) == (0.5, 3, 0.9, 0.1)
     assert (draw.seed, draw.index, draw.logprobs) == (5, 1, 2)
     assert (draw.logit_bias, draw.frequency_penalty) == (((4, -1.0),), 0.5)
@@ -89,12 +89,12 @@ def test_a_draw_says_all_that_was_asked():
     assert draw.generated.tolist() == [7]
 
 
-def test_earlier_tokens_are_told_only_to_penalties():
-    draw = start(Sampling(temperature=0.5)).draw()
+def test_earlier_tokens_are_passed_only_to_penalties():
+    draw = start(Sampling(temperature=0.5)).sampling_params()
     assert draw.generated is None
     assert draw.prompt is None
-    assert start(Sampling(presence_penalty=1.0)).draw().prompt is None
-    assert start(Sampling(presence_penalty=1.0)).draw().generated is not None
+    assert start(Sampling(presence_penalty=1.0)).sampling_params().prompt is None
+    assert start(Sampling(presence_penalty=1.0)).sampling_params().generated is not None
 
 
 def test_the_longest_stop_is_known():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.api.batch import GREEDY, Batch, Draw
+from forkroot.core.api.batch import GREEDY, Batch, SamplingParams
 from forkroot.core.model.checkpoint.load import describe, load_model
 from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.inputs import Inputs
@@ -138,7 +138,7 @@ class Placement:
         self.computed[branch] = length
         return branch
 
-    def batch(self, counts: dict[int, int], draw: Draw = GREEDY) -> Batch:
+    def batch(self, counts: dict[int, int], draw: SamplingParams = GREEDY) -> Batch:
         """Compute the next `counts[s]` tokens of each sequence s, sampling after the last one."""
         spans = {s: (self.computed[s], self.computed[s] + n) for s, n in counts.items()}
         for s, (start, end) in spans.items():
@@ -157,7 +157,7 @@ class Placement:
             lens=lens,
             table=self.table,
             sampled=np.cumsum(lens, dtype=np.int32) - 1,
-            draws=(draw,) * len(counts),
+            sampling_params=(draw,) * len(counts),
         )
 
 

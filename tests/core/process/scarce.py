@@ -1,4 +1,4 @@
-"""A second rank for tests, whose memory does not do for some of its sums."""
+"""A second rank for tests, whose memory is too small for some of its sums."""
 
 from __future__ import annotations
 

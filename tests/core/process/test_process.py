@@ -28,8 +28,8 @@ from forkroot.core.api.protocol import (
 )
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
-from forkroot.core.process.restarts import Patience, RestartingBackend
-from forkroot.core.process.watch import heirs
+from forkroot.core.process.liveness import descendants
+from forkroot.core.process.supervisor import Backoff, RestartingBackend
 
 SIZES = {"num_slots": 2000, "context_len": 256}
 
@@ -178,7 +178,7 @@ def test_a_dead_child_ends_every_open_call_in_a_typed_error() -> None:
 
 def test_a_child_that_is_stopped_ends_every_open_call_and_what_it_has_started() -> None:
     backend = ProcessBackend(**SIZES, ranks=2, hang_timeout=1.0)
-    (rank,) = heirs(backend.pid)
+    (rank,) = descendants(backend.pid)
     endless = Call((Text("a"),), Sampling(max_tokens=200, ignore_eos=True, n=8))
     replies = [backend.submit(endless) for _ in range(20)]
     for pid in (rank, backend.pid):
@@ -199,7 +199,7 @@ def test_an_engine_that_is_stopped_is_replaced() -> None:
         started.append(ProcessBackend(**SIZES, hang_timeout=1.0))
         return started[-1]
 
-    with RestartingBackend(start, Patience(delay=0.01)) as backend:
+    with RestartingBackend(start, Backoff(delay=0.01)) as backend:
         os.kill(started[0].pid, signal.SIGSTOP)
         with pytest.raises(EngineDied, match="hung") as caught:
             backend.submit(CALLS[0]).result(30)

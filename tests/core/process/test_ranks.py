@@ -73,17 +73,17 @@ def test_two_ranks_give_the_tokens_of_one(two: LocalBackend) -> None:
 
 def test_log_probabilities_on_two_ranks_are_those_of_one(two: LocalBackend) -> None:
     long = "The lighthouse keeper counts the ships. " * 40  # more rows than are scored at a time
-    drawn = Sampling(max_tokens=16, temperature=0.8, top_p=0.9, seed=3, logprobs=4)
+    sampled = Sampling(max_tokens=16, temperature=0.8, top_p=0.9, seed=3, logprobs=4)
     calls = [
-        Call((Text(long),), drawn, scored_from=1),
-        Call((Text("Once upon a time"),), drawn),
+        Call((Text(long),), sampled, scored_from=1),
+        Call((Text("Once upon a time"),), sampled),
         ask("Answer: ", options=("yes", "no", "perhaps"), scoring="exact"),
     ]
     with start() as one:
         found, wanted = ([b.submit(call).result(60) for call in calls] for b in (two, one))
     for mine, other in zip(found, wanted, strict=True):
         assert [it.ids for it in mine.outputs] == [it.ids for it in other.outputs]
-        for here, there in zip(told(mine), told(other), strict=True):
+        for here, there in zip(logprobs_of(mine), logprobs_of(other), strict=True):
             assert here.id == there.id
             assert here.logprob == pytest.approx(there.logprob, abs=1e-3)
             assert dict(here.top) == pytest.approx(dict(there.top), abs=1e-3)
@@ -92,7 +92,7 @@ def test_log_probabilities_on_two_ranks_are_those_of_one(two: LocalBackend) -> N
     assert len(found[0].prompt_logprobs) > 256
 
 
-def told(answer: Completion) -> list[TokenLogprob]:
+def logprobs_of(answer: Completion) -> list[TokenLogprob]:
     return [*answer.prompt_logprobs, *(it for output in answer.outputs for it in output.logprobs)]
 
 
@@ -147,7 +147,7 @@ ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
 @pytest.fixture
 def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that hang are noticed within a second or so."""
-    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, patience=1.0))
+    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, hang_timeout=1.0))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -172,9 +172,9 @@ def test_a_dead_parent_leaves_no_stopped_rank() -> None:
     program = """
         import os, signal
         from forkroot.core.local import LocalBackend
-        from forkroot.core.process.watch import heirs
+        from forkroot.core.process.liveness import descendants
         backend = LocalBackend.from_folder("tiny", num_slots=500, context_len=128, ranks=2)
-        (rank,) = heirs(os.getpid())
+        (rank,) = descendants(os.getpid())
         os.kill(rank, signal.SIGSTOP)
         print(rank, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,5 +1,5 @@
 """Overlap with one model in two processes: the tokens of one rank without it, and an ending for
-every call where a rank dies with a batch away."""
+every call where a rank dies with a batch in flight."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from forkroot.core.api.protocol import (
     Sampling,
     Text,
 )
-from forkroot.core.engine.flights import Launcher
+from forkroot.core.engine.overlap import Launcher
 from forkroot.core.local import LocalBackend
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.ranks import RankedRunner
 from forkroot.core.process import ranks
-from forkroot.core.process.frames import spawn
+from forkroot.core.process.ipc import spawn
 from forkroot.core.process.ranks import OtherRanks
 
 from .test_ranks import SIZES, children
@@ -48,8 +48,8 @@ def start(**settings: Any) -> LocalBackend:
 
 
 def ask(text: str, max_tokens: int = 20, call: dict[str, Any] | None = None, **sampling) -> Call:
-    told = {"temperature": 0.0, "max_tokens": max_tokens, **sampling}
-    return Call((Text(text),), Sampling(**told), **(call or {}))
+    params = {"temperature": 0.0, "max_tokens": max_tokens, **sampling}
+    return Call((Text(text),), Sampling(**params), **(call or {}))
 
 
 CALLS = (
@@ -121,13 +121,13 @@ def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
 ) -> None:
     seen: list[bool] = []
 
-    def is_short(others: OtherRanks, number: int) -> bool:
-        seen.append(number in others._short)
+    def is_out_of_memory(others: OtherRanks, number: int) -> bool:
+        seen.append(number in others._out_of_memory)
         return seen[-1]
 
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(ranks, "spawn", lambda module: spawn("scarce"))
-    monkeypatch.setattr(OtherRanks, "is_short", is_short)
+    monkeypatch.setattr(OtherRanks, "is_out_of_memory", is_out_of_memory)
     with start(ranks=2, overlap=overlap) as two:
         for call, reply in [(call, two.submit(call)) for call in CALLS]:
             check_told(reply.result(60), wanted[id(call)])
@@ -136,7 +136,7 @@ def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
 
 
 @pytest.mark.parametrize("delay", [0.0, 0.05, 0.2])
-def test_a_rank_that_dies_with_a_batch_away_ends_every_call_in_a_typed_error(delay) -> None:
+def test_a_rank_that_dies_with_a_batch_in_flight_ends_every_call_in_a_typed_error(delay) -> None:
     before = children()
     backend = start(ranks=2, overlap=True)
     (rank,) = children() - before
@@ -170,25 +170,25 @@ class Stuck:
     def launch(self, batch: Batch) -> Stuck:
         return self
 
-    def draw(self, draws: Any) -> None:
-        """Asked of the device."""
+    def sample(self, draws: Any) -> None:
+        """Enqueued on the device."""
 
-    def outcome(self) -> Outcome:
+    def result(self) -> Outcome:
         self.is_waiting.set()
         assert self.let_go.wait(10), "nobody let the device go"
         return Outcome(np.array([7]), np.zeros(1, np.float32))  # of what a rank has left undone
 
 
 class Mortal:
-    """Ranks that can die. shown: messages that they were given."""
+    """Ranks that can die. sent: the messages to them."""
 
     def __init__(self) -> None:
-        self.shown: list[Any] = []
+        self.sent: list[Any] = []
         self._is_gone = False
         self._when_gone: Any = None
 
-    def show(self, message: Any) -> None:
-        self.shown.append(message)
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
 
     def check(self) -> None:
         if self._is_gone:
@@ -197,10 +197,10 @@ class Mortal:
     def when_gone(self, action: Any) -> None:
         self._when_gone = action
 
-    def watch(self, told: Any) -> None:
+    def watch(self, report: Any) -> None:
         """It dies, and does not hang."""
 
-    def is_short(self, number: int) -> bool:
+    def is_out_of_memory(self, number: int) -> bool:
         return False
 
     def die(self) -> None:
@@ -219,26 +219,26 @@ def a_batch() -> Batch:
         lens=one + 1,
         table=np.zeros((1, 4), np.int32),
         sampled=one,
-        draws=(),
+        sampling_params=(),
     )
 
 
-def test_a_wait_for_the_device_ends_where_a_rank_dies_and_what_it_gives_is_not_told() -> None:
+def test_a_wait_for_the_device_ends_where_a_rank_dies_and_its_result_is_dropped() -> None:
     device, others = Stuck(), Mortal()
     runner: Any = device
     ranked = RankedRunner(runner, Ranks(0, 2, abort=device.let_go.set), others)
     assert isinstance(ranked, Launcher)
-    flight = ranked.launch(a_batch())
-    flight.draw(())
+    launched = ranked.launch(a_batch())
+    launched.sample(())
     errors: list[BaseException] = []
 
-    def land() -> None:
+    def wait() -> None:
         try:
-            flight.outcome()
+            launched.result()
         except BaseException as error:
             errors.append(error)
 
-    thread = threading.Thread(target=land)
+    thread = threading.Thread(target=wait)
     thread.start()
     assert device.is_waiting.wait(5)
     others.die()
@@ -247,4 +247,4 @@ def test_a_wait_for_the_device_ends_where_a_rank_dies_and_what_it_gives_is_not_t
     assert isinstance(errors[0], BackendClosed) and "rank 1" in str(errors[0])
     with pytest.raises(BackendClosed, match="rank 1"):
         ranked.launch(a_batch())
-    assert len(others.shown) == 1
+    assert len(others.sent) == 1

@@ -120,8 +120,8 @@ def test_a_token_that_is_not_in_the_vocabulary_has_no_text(tiny):
 
 
 def test_neighbouring_texts_are_encoded_as_one(tiny):
-    pieces = (Text("Par"), Text("is is the cap"), Text("ital"))
-    assert tiny.encode_prompt(pieces) == [*tiny.start_ids, *tiny.encode("Paris is the capital")]
+    segments = (Text("Par"), Text("is is the cap"), Text("ital"))
+    assert tiny.encode_prompt(segments) == [*tiny.start_ids, *tiny.encode("Paris is the capital")]
 
 
 def test_a_text_keeps_the_ids_that_spell_it(tiny):

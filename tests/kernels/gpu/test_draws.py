@@ -10,7 +10,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.sampler import sample, uniforms
 from forkroot.kernels.gpu.draws import draw
 from forkroot.kernels.gpu.masks import mask
@@ -18,7 +18,7 @@ from forkroot.kernels.gpu.masks import mask
 SIZE = 2500
 
 
-def drawn(logits: torch.Tensor, draws: list[Draw], device: torch.device) -> list[int]:
+def drawn(logits: torch.Tensor, draws: list[SamplingParams], device: torch.device) -> list[int]:
     def floats(name: str) -> torch.Tensor:
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
@@ -35,7 +35,7 @@ def drawn(logits: torch.Tensor, draws: list[Draw], device: torch.device) -> list
 
 def test_every_filter_draws_what_the_sampler_draws(device) -> None:
     rng = np.random.default_rng(0)
-    plain = Draw(temperature=1.0)
+    plain = SamplingParams(temperature=1.0)
     draws = [
         GREEDY,
         plain,
@@ -55,7 +55,7 @@ def test_every_filter_draws_what_the_sampler_draws(device) -> None:
 
 def test_equal_weights_are_kept_together(device) -> None:
     logits = torch.zeros(3, 64)
-    draws = [Draw(temperature=1.0, top_k=4, seed=seed) for seed in (1, 2, 3)]
+    draws = [SamplingParams(temperature=1.0, top_k=4, seed=seed) for seed in (1, 2, 3)]
     assert drawn(logits, draws, device) == sample(logits, draws).tokens.tolist()
 
 
@@ -66,7 +66,7 @@ def test_a_row_without_sound_numbers_gives_minus_one(device) -> None:
     logits[2, 50] = torch.inf
     logits[3, 99] = 1.0
     assert drawn(logits, [GREEDY] * 4, device) == [-1, -1, -1, 99]
-    assert drawn(logits, [Draw(1.0, top_k=1)] * 4, device) == [-1, -1, -1, 99]
+    assert drawn(logits, [SamplingParams(1.0, top_k=1)] * 4, device) == [-1, -1, -1, 99]
 
 
 def test_a_mask_hides_what_its_bits_do_not_allow(device) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.api.batch import Draw
+from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.sampling.sampler import uniforms
 from forkroot.kernels.gpu.flashinfer_draws import FlashInferDraws
 
@@ -26,7 +26,9 @@ def library(device: torch.device) -> Any:
     return pytest.importorskip("flashinfer").sampling
 
 
-def drawn(logits: torch.Tensor, draws: list[Draw], library: Any, device: torch.device) -> list[int]:
+def drawn(
+    logits: torch.Tensor, draws: list[SamplingParams], library: Any, device: torch.device
+) -> list[int]:
     def floats(name: str) -> torch.Tensor:
         return torch.tensor([getattr(it, name) for it in draws], device=device)
 
@@ -43,7 +45,7 @@ def drawn(logits: torch.Tensor, draws: list[Draw], library: Any, device: torch.d
     return found.tolist()
 
 
-def kept(logits: np.ndarray, draw: Draw) -> np.ndarray:
+def kept(logits: np.ndarray, draw: SamplingParams) -> np.ndarray:
     """Probabilities of all tokens under a draw's filters."""
     shares = np.exp((logits - logits.max()) / draw.temperature)
     shares /= shares.sum()
@@ -60,13 +62,13 @@ def kept(logits: np.ndarray, draw: Draw) -> np.ndarray:
 @pytest.mark.parametrize(
     "draw",
     [
-        Draw(1.0),
-        Draw(0.5),
-        Draw(1.0, top_k=5),
-        Draw(1.0, top_p=0.7),
-        Draw(2.0, top_k=20, top_p=0.6),
-        Draw(1.5, min_p=0.2),
-        Draw(1.0, top_k=12, top_p=0.9, min_p=0.1),
+        SamplingParams(1.0),
+        SamplingParams(0.5),
+        SamplingParams(1.0, top_k=5),
+        SamplingParams(1.0, top_p=0.7),
+        SamplingParams(2.0, top_k=20, top_p=0.6),
+        SamplingParams(1.5, min_p=0.2),
+        SamplingParams(1.0, top_k=12, top_p=0.9, min_p=0.1),
     ],
     ids=lambda draw: f"{draw.temperature} {draw.top_k} {draw.top_p} {draw.min_p}",
 )
@@ -87,7 +89,14 @@ def test_greedy_rows_get_the_likeliest_and_unsound_rows_none(library, device) ->
     logits[2, 3] = torch.nan
     logits[3, 4] = torch.inf
     logits[4, 7:] = -torch.inf
-    draws = [Draw(), Draw(1.0), Draw(), Draw(1.0), Draw(1.0, seed=3), Draw()]
+    draws = [
+        SamplingParams(),
+        SamplingParams(1.0),
+        SamplingParams(),
+        SamplingParams(1.0),
+        SamplingParams(1.0, seed=3),
+        SamplingParams(),
+    ]
     found = drawn(logits, draws, library, device)
     assert found[:4] == [9, -1, -1, -1]
     assert 0 <= found[4] < 7 and found[5] == 0
@@ -95,8 +104,8 @@ def test_greedy_rows_get_the_likeliest_and_unsound_rows_none(library, device) ->
 
 def test_a_batch_is_drawn_alike_again_and_another_seed_draws_otherwise(library, device) -> None:
     logits = torch.zeros(8, SIZE)
-    draws = [Draw(1.0, seed=seed) for seed in range(8)]
-    others = [Draw(1.0, seed=seed + 100) for seed in range(8)]
+    draws = [SamplingParams(1.0, seed=seed) for seed in range(8)]
+    others = [SamplingParams(1.0, seed=seed + 100) for seed in range(8)]
     assert drawn(logits, draws, library, device) == drawn(logits, draws, library, device)
     assert drawn(logits, draws, library, device) != drawn(logits, others, library, device)
     alone = drawn(logits[:1], draws[:1], library, device)

@@ -51,7 +51,7 @@ def test_errors_come_through_with_type_and_text(error: ForkrootError) -> None:
     assert str(found) == str(error)
 
 
-def test_an_error_of_a_room_comes_through_as_its_nearest_kin() -> None:
+def test_an_error_of_a_package_is_decoded_as_its_nearest_base_class() -> None:
     class Special(UnsupportedCall):
         pass
 

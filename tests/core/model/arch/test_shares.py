@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from forkroot.core.api.batch import Batch, Draw, Outcome, Query
+from forkroot.core.api.batch import Batch, Outcome, Query, SamplingParams
 from forkroot.core.api.protocol import InvalidModel
 from forkroot.core.model.arch.layers import SharedEmbedding
 from forkroot.core.model.checkpoint.load import describe, load_model
@@ -214,7 +214,7 @@ def run_on(size: int, folder: Path, batches: list[Batch]) -> list[Outcome]:
         if ranks.rank == 0:
             return [runner.run(batch) for batch in batches]
         for batch in batches:
-            runner.follow(replace(batch, draws=(), targets=batch.targets[:0], queries=()))
+            runner.follow(replace(batch, sampling_params=(), targets=batch.targets[:0], queries=()))
         return []
 
     if size == 1:
@@ -239,14 +239,14 @@ def test_draws_scores_and_answers_on_two_ranks_are_those_of_one(
     batch = place.batch({first: 300, second: 4, third: 40})
     batch = replace(
         batch,
-        draws=(
-            Draw(),
-            Draw(temperature=0.9, top_p=0.8, seed=5, logprobs=3),
-            Draw(repetition_penalty=1.3, generated=np.array([70], np.int32), logprobs=0),
+        sampling_params=(
+            SamplingParams(),
+            SamplingParams(temperature=0.9, top_p=0.8, seed=5, logprobs=3),
+            SamplingParams(repetition_penalty=1.3, generated=np.array([70], np.int32), logprobs=0),
         ),
         scored=np.arange(290, dtype=np.int32),  # more rows than are looked at together
         targets=random.integers(0, 97, 290),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.arange(300, 340, dtype=np.int32),
         queries=(Query(np.array([0, 63, 64, 96]), (np.arange(60, 70, dtype=np.int32),)),) * 40,
     )

@@ -15,7 +15,7 @@ from forkroot.core.model.runner.graphs import Repeating, Run
 from forkroot.core.model.runner.ranks import follow, join
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
-from forkroot.core.process.frames import Line, answer
+from forkroot.core.process.ipc import Connection, serve_parent
 from forkroot.kernels.devices import rows_for
 
 NUM_SLOTS, MOST = 700, 2
@@ -52,15 +52,15 @@ def runner_of(folder: str, ranks: Ranks, warming: Warming) -> ModelRunner:
 
 def main(fd: int) -> None:
     """Follow the process at the other end of this line."""
-    answer(fd, serve)
+    serve_parent(fd, serve)
 
 
-def serve(line: Line) -> None:
+def serve(line: Connection) -> None:
     """Compute along, then say how many steps were recorded and repeated."""
     messages = line.messages()
-    folder, meeting_place = next(messages)
+    folder, store_path = next(messages)
     warming = Warming()
-    ranks = join(1, 2, meeting_place, torch.device("cpu"))
+    ranks = join(1, 2, store_path, torch.device("cpu"))
     runner = runner_of(folder, ranks, warming)
     shown = (message for (message,) in messages)
     follow(takewhile(lambda message: message != "end", shown), runner, ranks, _never)
@@ -69,4 +69,4 @@ def serve(line: Line) -> None:
 
 
 def _never(number: int) -> None:
-    raise AssertionError(f"memory does not do for batch {number}")
+    raise AssertionError(f"memory is too small for batch {number}")

@@ -61,7 +61,7 @@ def test_a_vocabulary_wider_than_the_tokenizers_can_be_constrained(made: tuple[P
     assert text[:3].isalpha() and text[4:] in ("yes", "no")
 
 
-def test_a_dummy_writes_as_many_tokens_as_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dummy_writes_as_many_tokens_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "forkroot.core.model.checkpoint.load.dummy_config",
         lambda name: replace(small(name), vocabulary_size=VOCABULARY_SIZE),
@@ -73,7 +73,7 @@ def test_a_dummy_writes_as_many_tokens_as_are_asked_for(monkeypatch: pytest.Monk
     assert completion.usage.completion_tokens == 12
 
 
-def test_a_missing_tokenizer_is_told_before_weights_are_read(
+def test_a_missing_tokenizer_is_reported_before_weights_are_read(
     made: tuple[Path, Any], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(made[0], tmp_path / "bare"))

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import Batch, Draw, NoMemory
+from forkroot.core.api.batch import Batch, NoMemory, SamplingParams
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, InvalidCall, Sampling, Text
 from forkroot.core.local import LocalBackend
@@ -78,8 +78,8 @@ class Both:
     def check(self, batch: Batch) -> list[int]:
         """Every token's distribution is near on both; gives the tokens that follow."""
         every = np.arange(len(batch.ids), dtype=np.int32)
-        told = replace(batch, scored=every, targets=batch.ids, num_rivals=2)
-        here, there = self.here.run(told), self.there.run(told)
+        scoring = replace(batch, scored=every, targets=batch.ids, num_top_logprobs=2)
+        here, there = self.here.run(scoring), self.there.run(scoring)
         assert np.abs(here.scores - there.scores).max() <= 1e-4
         for mine, other in zip(here.score_tops, there.score_tops, strict=True):
             assert [token for token, _ in mine] == [token for token, _ in other]
@@ -141,7 +141,7 @@ def rewritten(place: Placement, sequence: int, length: int) -> Batch:
     return place.batch({sequence: length})
 
 
-def test_draws_on_the_device_are_the_cpus(
+def test_samples_on_the_device_are_those_of_the_cpu(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     both = Both(make_checkpoint(**SMALL)[0], device)
@@ -150,19 +150,21 @@ def test_draws_on_the_device_are_the_cpus(
     batch = place.batch({place.add(prompt): 4 for prompt in prompts})
     allowed = np.array([0b1010110000, 0], np.int32)
     draws = (
-        Draw(),
-        Draw(mask=allowed),
-        Draw(temperature=1.0, seed=5, top_p=0.8),
-        Draw(temperature=2.0, seed=6, top_k=4, mask=allowed[:1]),
-        Draw(temperature=0.7, seed=7, min_p=0.1, index=3),
+        SamplingParams(),
+        SamplingParams(mask=allowed),
+        SamplingParams(temperature=1.0, seed=5, top_p=0.8),
+        SamplingParams(temperature=2.0, seed=6, top_k=4, mask=allowed[:1]),
+        SamplingParams(temperature=0.7, seed=7, min_p=0.1, index=3),
     )
-    batch = replace(batch, draws=draws)
+    batch = replace(batch, sampling_params=draws)
     found = both.there.run(batch).tokens
     assert found.tolist() == both.here.run(batch).tokens.tolist()
     assert found.dtype == np.int64
     assert {int(found[1]), int(found[3])} <= {4, 5, 7, 9}
-    asked = replace(batch, draws=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5)))
-    here, there = both.here.run(asked), both.there.run(asked)
+    scoring = replace(
+        batch, sampling_params=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5))
+    )
+    here, there = both.here.run(scoring), both.there.run(scoring)
     assert here.tokens.tolist() == there.tokens.tolist()
     assert there.logprobs[4] == pytest.approx(here.logprobs[4], abs=1e-4)
 
@@ -182,7 +184,9 @@ class Narrow:
         return self._model.hidden(inputs, *rest)
 
 
-def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCheckpoint) -> None:
+def test_a_batch_that_does_not_fit_is_computed_in_micro_batches(
+    make_checkpoint: MakeCheckpoint,
+) -> None:
     folder, _ = make_checkpoint(**SMALL)
     model: Any = Narrow(load(folder), 10_000)
     whole, narrow = ModelRunner(load(folder), 2 * NUM_SLOTS), ModelRunner(model, 2 * NUM_SLOTS)
@@ -194,9 +198,9 @@ def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCh
     )
     wanted = whole.run(batch)
     model.most = 21
-    flight = narrow.launch(replace(batch, draws=()))
-    flight.draw(batch.draws)
-    found = flight.outcome()
+    launched = narrow.launch(replace(batch, sampling_params=()))
+    launched.sample(batch.sampling_params)
+    found = launched.result()
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert found.scores == pytest.approx(wanted.scores, abs=1e-5)
     assert (len(found.tops), len(found.score_tops)) == (3, 0)
@@ -204,11 +208,11 @@ def test_a_batch_that_does_not_fit_is_computed_in_pieces(make_checkpoint: MakeCh
     assert narrow.run(again).tokens.tolist() == whole.run(again).tokens.tolist()
 
 
-def test_a_batch_that_fits_in_no_piece_is_refused(make_checkpoint: MakeCheckpoint) -> None:
+def test_a_batch_of_which_no_micro_batch_fits_is_refused(make_checkpoint: MakeCheckpoint) -> None:
     model: Any = Narrow(load(make_checkpoint(**SMALL)[0]), 1)
     place = placement(5)
     batch = place.batch({place.add([5] * 20): 20})
-    with pytest.raises(NoMemory, match="the memory of cpu does not do for a batch"):
+    with pytest.raises(NoMemory, match="the memory of cpu is too small for a batch"):
         ModelRunner(model, NUM_SLOTS).run(batch)
 
 
@@ -218,7 +222,7 @@ def test_a_cpu_has_its_own_rows() -> None:
         rows_for(torch.device("cpu"), "fast")
 
 
-def test_a_runtime_takes_the_attention_that_it_is_told() -> None:
+def test_a_runtime_uses_the_attention_that_is_set() -> None:
     prompt = (Text("The capital of France is"),)
     call = Call(prompt, Sampling(temperature=0, max_tokens=4))
     answers = []

@@ -15,7 +15,7 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import Batch, Draw, Outcome
+from forkroot.core.api.batch import Batch, Outcome, SamplingParams
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
@@ -65,7 +65,10 @@ class Pair:
 
     def check(self, batch: Batch) -> Outcome:
         """Both give the same; what the recorded one gives."""
-        batch = replace(batch, draws=tuple(replace(draw, logprobs=0) for draw in batch.draws))
+        batch = replace(
+            batch,
+            sampling_params=tuple(replace(draw, logprobs=0) for draw in batch.sampling_params),
+        )
         plain, recorded = self.plain.run(batch), self.recorded.run(batch)
         assert plain.logprobs == pytest.approx(recorded.logprobs, abs=1e-5)
         assert plain.tokens.tolist() == recorded.tokens.tolist()
@@ -92,7 +95,7 @@ def test_steps_of_any_size_are_as_if_run_alone(
     assert pair.counting.repeated == 0
     place.ids = [[*ids, token] for ids, token in zip(place.ids, tokens, strict=True)]
     for some in ([0, 1, 2, 3, 4], [2], [4, 0, 3], [1, 3], [0, 1, 2, 3, 4], [3, 2, 1]):
-        draw = Draw(temperature=1.0, seed=3, index=len(place.ids[0]))
+        draw = SamplingParams(temperature=1.0, seed=3, index=len(place.ids[0]))
         counts = dict.fromkeys(some, 1)
         found = pair.check(place.batch(counts, draw)).tokens.tolist()
         take(place, some, found)
@@ -109,10 +112,13 @@ def test_other_steps_are_run_as_they_are(
     pair.check(place.batch({0: 2, 1: 1}))  # two tokens at once
     assert pair.counting.repeated == 0
     batch = place.batch({0: 1, 1: 1})
-    asked = replace(
-        batch, sampled=np.array([1], np.int32), draws=batch.draws[:1], scored=np.array([0, 1])
+    scoring = replace(
+        batch,
+        sampled=np.array([1], np.int32),
+        sampling_params=batch.sampling_params[:1],
+        scored=np.array([0, 1]),
     )
-    pair.check(replace(asked, targets=np.array([9, 10])))  # other rows are wanted
+    pair.check(replace(scoring, targets=np.array([9, 10])))  # other rows are wanted
     assert pair.counting.repeated == 1
 
 
@@ -134,7 +140,7 @@ def test_shared_roots_have_room_in_a_recorded_step(
 
 
 @pytest.mark.parametrize("is_recorded", [True, False])
-def test_a_batch_may_name_tokens_that_are_being_drawn(
+def test_a_batch_may_refer_to_samples_in_flight(
     is_recorded: bool, make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     folder = make_checkpoint(**SMALL)[0]
@@ -147,17 +153,17 @@ def test_a_batch_may_name_tokens_that_are_being_drawn(
     prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
     sequences = [place.add(prompt) for prompt in prompts]
     batch = place.batch({s: len(prompts[s]) for s in sequences})
-    told, away, before = plain.run(batch), runner.launch(batch), sequences
-    away.draw(batch.draws)
+    expected, in_flight, before = plain.run(batch), runner.launch(batch), sequences
+    in_flight.sample(batch.sampling_params)
     for mine in ([2, 0, 1], [1, 2], [2, 1]):
-        known = dict(zip(before, told.tokens.tolist(), strict=True))
+        known = dict(zip(before, expected.tokens.tolist(), strict=True))
         batch = place.batch(take(place, mine, [known[s] for s in mine]))
-        names = np.array([-1 - before.index(s) for s in mine])
-        flight = runner.launch(replace(batch, ids=names, draws=()))
-        assert away.outcome().tokens.tolist() == told.tokens.tolist()
-        flight.draw(batch.draws)
-        told, away, before = plain.run(batch), flight, mine
-    assert away.outcome().tokens.tolist() == told.tokens.tolist()
+        references = np.array([-1 - before.index(s) for s in mine])
+        launched = runner.launch(replace(batch, ids=references, sampling_params=()))
+        assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
+        launched.sample(batch.sampling_params)
+        expected, in_flight, before = plain.run(batch), launched, mine
+    assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
 
 
 def test_what_fills_a_step_up_touches_the_spare_slot_only(
@@ -186,9 +192,9 @@ def test_all_sizes_can_be_recorded_at_once(
     model = load_there(make_checkpoint(**SMALL)[0], device)
     pool = KVPool(model.config, NUM_SLOTS, model.dtype, device, Ranks(), is_by_slot=True)
     counting, attention = Counting(), GpuAttention(device, 1, model.dtype, 2)
-    drawn = torch.zeros(4, dtype=torch.int64, device=device)
+    sampled_ids = torch.zeros(4, dtype=torch.int64, device=device)
     with torch.inference_mode():
-        Graphs(model, pool, attention, 4, 256, counting, drawn).record_all()
+        Graphs(model, pool, attention, 4, 256, counting, sampled_ids).record_all()
     assert (counting.recorded, counting.repeated) == (5, 0)
 
 

@@ -1,4 +1,4 @@
-"""Ranks whose memory does not do for a batch: all stay in step, and no other batch is harmed."""
+"""Ranks whose memory is too small for a batch: all stay in step, and no other batch is harmed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from forkroot.core.api.batch import Batch, Draw, NoMemory, Outcome, Query
+from forkroot.core.api.batch import Batch, NoMemory, Outcome, Query, SamplingParams
 from forkroot.core.api.protocol import BackendClosed
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.runner import hollow
-from forkroot.core.model.runner.pieces import joined, pieces
+from forkroot.core.model.runner import dummy_collectives
+from forkroot.core.model.runner.micro_batches import merged, micro_batches
 from forkroot.core.model.runner.ranks import RankedRunner, follow
 from forkroot.core.model.runner.runner import ModelRunner
 
@@ -62,7 +62,7 @@ class Scarce:
 
     def __init__(self, noted: Noted, rank: int) -> None:
         self._noted, self._rank = noted, rank
-        self._is_hollow = False
+        self._is_dummy = False
         noted.gate[rank] = self._check
         self.in_steps: list[int] = []
         self._begun = 0
@@ -103,7 +103,7 @@ class Others:
         self.orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.short: set[int] = set()
 
-    def show(self, message: Any) -> None:
+    def send(self, message: Any) -> None:
         self.orders.put(message)
 
     def check(self) -> None:
@@ -112,10 +112,10 @@ class Others:
     def when_gone(self, action: Callable[[], None]) -> None:
         """It lives."""
 
-    def watch(self, told: Callable[[], Any]) -> None:
+    def watch(self, report: Callable[[], Any]) -> None:
         """It does not hang."""
 
-    def is_short(self, number: int) -> bool:
+    def is_out_of_memory(self, number: int) -> bool:
         return number in self.short
 
 
@@ -153,13 +153,17 @@ def batches(place: Placement) -> tuple[Batch, Batch]:
         place.add(random.integers(3, 97, count).tolist()) for count in (30, 5, 40)
     )
     whole = place.batch({first: 30, second: 4, third: 40})
-    draws = Draw(), Draw(temperature=0.9, seed=5, logprobs=3), Draw(logprobs=0, log_mass=True)
+    draws = (
+        SamplingParams(),
+        SamplingParams(temperature=0.9, seed=5, logprobs=3),
+        SamplingParams(logprobs=0, log_mass=True),
+    )
     whole = replace(
         whole,
-        draws=draws,
+        sampling_params=draws,
         scored=np.arange(20, dtype=np.int32),
         targets=random.integers(0, 97, 20),
-        num_rivals=2,
+        num_top_logprobs=2,
         queried=np.arange(34, 40, dtype=np.int32),
         queries=(Query(np.array([0, 63]), (np.arange(60, 70, dtype=np.int32),)),) * 6,
     )
@@ -188,23 +192,23 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
     place = Placement()
     first, second = place.add(list(range(3, 60))), place.add([5, 6])
     unasked = place.batch({first: 20})
-    unasked = replace(unasked, sampled=unasked.sampled[:0], draws=())
-    whole, drawn = batches(place)
-    named = replace(drawn, ids=np.array([-1]))
-    asked = [unasked, whole, named, place.batch({first: 37, second: 2})]
+    unasked = replace(unasked, sampled=unasked.sampled[:0], sampling_params=())
+    whole, sampled = batches(place)
+    named = replace(sampled, ids=np.array([-1]))
+    batches_run = [unasked, whole, named, place.batch({first: 37, second: 2})]
 
-    def run(hollows: bool) -> list[list[Any]]:
+    def run(is_dummy: bool) -> list[list[Any]]:
         noted = Noted()
 
         def each(rank: int) -> None:
             ranks = noted.ranks(rank)
             model = load(folder, ranks)
             runner = ModelRunner(model, NUM_SLOTS, ranks)
-            for batch in asked:
-                if hollows:
-                    hollow.finish(model, ranks, batch, 0)
+            for batch in batches_run:
+                if is_dummy:
+                    dummy_collectives.run_remaining(model, ranks, batch, 0)
                 elif rank:
-                    runner.follow(replace(batch, draws=(), queries=()))
+                    runner.follow(replace(batch, sampling_params=(), queries=()))
                 else:
                     runner.run(batch)
 
@@ -212,14 +216,14 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
             list(pool.map(each, range(SIZE)))
         return noted.met
 
-    found, wanted = run(hollows=True), run(hollows=False)
+    found, wanted = run(is_dummy=True), run(is_dummy=False)
     assert found == wanted
     assert {kind for kind, *_ in wanted[1]} == {"sum", "gather", "spread"}
 
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("num_met", [0, 1, 4, 5])
-def test_a_batch_for_which_a_rank_has_no_memory_is_computed_in_pieces(
+def test_a_batch_for_which_a_rank_has_no_memory_is_computed_in_micro_batches(
     make_checkpoint: MakeCheckpoint, rank: int, num_met: int
 ) -> None:
     folder, _ = make_checkpoint()
@@ -246,10 +250,10 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
 
     def use(two: RankedRunner) -> list[Outcome]:
         with pytest.raises(NoMemory, match="the memory of"):
-            flight = two.launch(replace(whole, draws=()))
-            flight.draw(whole.draws)
-            flight.outcome()
-        with pytest.raises(NoMemory, match="the memory of"):  # its pieces neither
+            launched = two.launch(replace(whole, sampling_params=()))
+            launched.sample(whole.sampling_params)
+            launched.result()
+        with pytest.raises(NoMemory, match="the memory of"):  # its micro-batches neither
             two.run(whole)
         return [two.run(whole), two.run(after)]
 
@@ -259,14 +263,16 @@ def test_a_launch_for_which_a_rank_has_no_memory_fails_and_the_next_batch_does_n
     assert noted.met[0] == noted.met[1]
 
 
-def test_pieces_with_draws_give_what_the_whole_gives(make_checkpoint: MakeCheckpoint) -> None:
+def test_micro_batches_with_sampling_parameters_give_what_the_whole_gives(
+    make_checkpoint: MakeCheckpoint,
+) -> None:
     folder, _ = make_checkpoint()
     whole, _ = batches(Placement())
     alone = ModelRunner(load(folder, Ranks()), NUM_SLOTS)
     wanted = alone.run(whole)
     for size in (7, 30, 100):
-        parts = [alone.run(piece) for piece in pieces(whole, size, has_draws=True)]
-        assert_same(joined(parts), wanted)
+        parts = [alone.run(it) for it in micro_batches(whole, size, has_params=True)]
+        assert_same(merged(parts), wanted)
 
 
 def test_another_failure_ends_all(make_checkpoint: MakeCheckpoint) -> None:

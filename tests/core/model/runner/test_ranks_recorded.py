@@ -1,5 +1,5 @@
 """Two ranks whose steps are recorded: both record the same in the same order, sums within recorded
-steps meet, and tokens that are still being drawn reach the other rank through the group."""
+steps run together, and samples in flight reach the other rank through the group."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if not torch.cuda.is_available():  # before Triton is first imported
     os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from forkroot.core.api.batch import Draw
+from forkroot.core.api.batch import SamplingParams
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.ranks import RankedRunner, join
-from forkroot.core.process.frames import spawn
+from forkroot.core.process.ipc import spawn
 
 from ..conftest import MakeCheckpoint, Placement
 from .following import Warming, runner_of
@@ -32,14 +32,14 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="kernels are n
 class Follower:
     """The other rank, in a process of its own."""
 
-    def __init__(self, folder: str, meeting_place: str) -> None:
+    def __init__(self, folder: str, store_path: str) -> None:
         with pytest.MonkeyPatch.context() as patch:
             patch.syspath_prepend(str(Path(__file__).parent))
             self._child = spawn("following")
-        self._child.line.send(folder, meeting_place)
+        self._child.connection.send(folder, store_path)
 
-    def show(self, message: Any) -> None:
-        self._child.line.send(message)
+    def send(self, message: Any) -> None:
+        self._child.connection.send(message)
 
     def check(self) -> None:
         assert self._child.process.poll() is None
@@ -47,17 +47,17 @@ class Follower:
     def when_gone(self, action: Callable[[], None]) -> None:
         """It lives as long as it is wanted."""
 
-    def watch(self, told: Callable[[], Any]) -> None:
+    def watch(self, report: Callable[[], Any]) -> None:
         """It does not hang."""
 
-    def is_short(self, number: int) -> bool:
+    def is_out_of_memory(self, number: int) -> bool:
         return False
 
     def counts(self) -> tuple[int, int]:
         """How many steps it recorded and repeated; it ends."""
-        self._child.line.send("end")
-        (counts,) = list(self._child.line.messages())
-        self._child.line.close()
+        self._child.connection.send("end")
+        (counts,) = list(self._child.connection.messages())
+        self._child.connection.close()
         self._child.process.wait(10)
         return counts
 
@@ -68,29 +68,33 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     sizes = {"num_key_value_heads": 2, "head_dim": 8}
     folder = str(make_checkpoint(**{**SMALL, **sizes})[0])
     alone = runner_of(folder, Ranks(), Warming())
-    meeting_place, mine = str(tmp_path / "store"), Warming()
-    follower = Follower(folder, meeting_place)
-    ranks = join(0, 2, meeting_place, torch.device("cpu"))
+    store_path, mine = str(tmp_path / "store"), Warming()
+    follower = Follower(folder, store_path)
+    ranks = join(0, 2, store_path, torch.device("cpu"))
     both = RankedRunner(runner_of(folder, ranks, mine), ranks, follower)
     recorded = mine.recorded
 
     place = Placement(6)
     prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2)]
     sequences = [place.add(prompt) for prompt in prompts]
-    draw = Draw(temperature=1.0, seed=9, logprobs=1)
+    draw = SamplingParams(temperature=1.0, seed=9, logprobs=1)
     batch = place.batch({s: len(prompts[s]) for s in sequences}, draw)
-    told, away, before = alone.run(batch), both.launch(replace(batch, draws=())), sequences
-    away.draw(batch.draws)
+    expected, in_flight, before = (
+        alone.run(batch),
+        both.launch(replace(batch, sampling_params=())),
+        sequences,
+    )
+    in_flight.sample(batch.sampling_params)
     for mine_now in ([1, 0], [0, 1], [1]):
-        known = dict(zip(before, told.tokens.tolist(), strict=True))
+        known = dict(zip(before, expected.tokens.tolist(), strict=True))
         batch = place.batch(take(place, mine_now, [known[s] for s in mine_now]), draw)
-        names = np.array([-1 - before.index(s) for s in mine_now])
-        flight = both.launch(replace(batch, ids=names, draws=()))
-        assert away.outcome().tokens.tolist() == told.tokens.tolist()
-        flight.draw(batch.draws)
-        told, away, before = alone.run(batch), flight, mine_now
-    found = away.outcome()
-    assert found.tokens.tolist() == told.tokens.tolist()
-    assert found.logprobs == pytest.approx(told.logprobs, abs=1e-4)
+        references = np.array([-1 - before.index(s) for s in mine_now])
+        launched = both.launch(replace(batch, ids=references, sampling_params=()))
+        assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
+        launched.sample(batch.sampling_params)
+        expected, in_flight, before = alone.run(batch), launched, mine_now
+    found = in_flight.result()
+    assert found.tokens.tolist() == expected.tokens.tolist()
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
     assert recorded == mine.recorded == mine.repeated == 3
     assert follower.counts() == (mine.recorded, mine.repeated)

@@ -1,4 +1,4 @@
-"""From batches to outcomes: scores, draws, and rows that are no numbers."""
+"""From batches to outcomes: scores, samples, and rows that are not finite."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from forkroot.core.api.batch import Batch, Draw, Query
+from forkroot.core.api.batch import Batch, Query, SamplingParams
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.kernels.cpu.linear import linear
 from forkroot.kernels.cpu.linear.linear import PackedLinear, Spans
@@ -46,29 +46,29 @@ def test_a_batch_may_sample_nothing_or_score_alone(pair: tuple[ModelRunner, Any]
     place = Placement(6)
     ids = place.random.integers(3, 97, 40).tolist()
     sequence = place.add(ids)
-    silent = replace(place.batch({sequence: 20}), sampled=np.empty(0, np.int32), draws=())
+    silent = replace(place.batch({sequence: 20}), sampled=np.empty(0, np.int32), sampling_params=())
     outcome = runner.run(silent)
     assert (len(outcome.tokens), len(outcome.logprobs), len(outcome.scores)) == (0, 0, 0)
-    batch = replace(place.batch({sequence: 19}), sampled=np.empty(0, np.int32), draws=())
+    batch = replace(place.batch({sequence: 19}), sampled=np.empty(0, np.int32), sampling_params=())
     score = runner.run(replace(batch, scored=np.array([18]), targets=np.array([ids[39]]))).scores
     wanted = plain(theirs, ids).log_softmax(-1)[38, ids[39]]
     assert score.tolist() == [pytest.approx(float(wanted), abs=1e-4)]
 
 
-def test_a_drawn_token_comes_with_its_log_probability_and_rivals(
+def test_a_sampled_token_comes_with_its_log_probability_and_the_top_ones(
     pair: tuple[ModelRunner, Any],
 ) -> None:
     runner, theirs = pair
     place = Placement(8)
     ids = place.random.integers(3, 97, 30).tolist()
-    draw = Draw(temperature=1.0, seed=4, top_k=9, logprobs=3)
-    outcome = runner.run(place.batch({place.add(ids): 30}, draw))
+    params = SamplingParams(temperature=1.0, seed=4, top_k=9, logprobs=3)
+    outcome = runner.run(place.batch({place.add(ids): 30}, params))
     wanted = plain(theirs, ids)[-1].log_softmax(-1)
     assert outcome.logprobs[0] == pytest.approx(float(wanted[outcome.tokens[0]]), abs=1e-4)
     assert [token for token, _ in outcome.tops[0]] == wanted.topk(3).indices.tolist()
 
 
-def test_a_draw_is_the_same_alone_and_in_company(pair: tuple[ModelRunner, Any]) -> None:
+def test_a_sample_is_the_same_alone_and_in_a_batch(pair: tuple[ModelRunner, Any]) -> None:
     runner, _ = pair
 
     def answers(company: int) -> list[int]:
@@ -79,8 +79,8 @@ def test_a_draw_is_the_same_alone_and_in_company(pair: tuple[ModelRunner, Any]) 
         counts = {s: len(prompts[s]) for s in sequences}
         tokens = []
         for step in range(12):
-            draw = Draw(temperature=1.3, seed=77, index=step, top_p=0.9)
-            for s, token in enumerate(runner.run(place.batch(counts, draw)).tokens.tolist()):
+            params = SamplingParams(temperature=1.3, seed=77, index=step, top_p=0.9)
+            for s, token in enumerate(runner.run(place.batch(counts, params)).tokens.tolist()):
                 place.ids[s].append(token)
             tokens.append(place.ids[0][-1])
             counts = dict.fromkeys(sequences, 1)
@@ -108,14 +108,20 @@ def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
     words[0, [2, 50]], words[1, 71] = 0b1011, 0b110
     prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
 
-    def tokens(draws: list[Draw]) -> list[int]:
+    def tokens(all_params: list[SamplingParams]) -> list[int]:
         place = Placement(5)
-        counts = {place.add(ids): len(ids) for ids in prompts[: len(draws)]}
-        return runner.run(replace(place.batch(counts), draws=tuple(draws))).tokens.tolist()
+        counts = {place.add(ids): len(ids) for ids in prompts[: len(all_params)]}
+        return runner.run(
+            replace(place.batch(counts), sampling_params=tuple(all_params))
+        ).tokens.tolist()
 
-    for draw in (Draw(), Draw(temperature=1.5, seed=3), Draw(repetition_penalty=1.3)):
-        used = {"generated": np.array([66, 67], np.int32)} if draw.repetition_penalty > 1 else {}
-        masked = [replace(draw, mask=mask, **used) for mask in words]
+    for params in (
+        SamplingParams(),
+        SamplingParams(temperature=1.5, seed=3),
+        SamplingParams(repetition_penalty=1.3),
+    ):
+        used = {"generated": np.array([66, 67], np.int32)} if params.repetition_penalty > 1 else {}
+        masked = [replace(params, mask=mask, **used) for mask in words]
         columns.clear()
         found = tokens(masked)
         assert len(columns) == 1
@@ -124,9 +130,13 @@ def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
             1,
             1,
         ]
-        for told in (Draw(), Draw(mask=words[0], logprobs=1), Draw(mask=words[0], log_mass=True)):
-            assert tokens([*masked, told])[:2] == found
-        assert len(columns) == 1  # where more is asked for, all are computed
+        for extra in (
+            SamplingParams(),
+            SamplingParams(mask=words[0], logprobs=1),
+            SamplingParams(mask=words[0], log_mass=True),
+        ):
+            assert tokens([*masked, extra])[:2] == found
+        assert len(columns) == 1  # where more is requested, all are computed
 
 
 def test_numbers_that_are_not_finite_end_one_sequence_only(
@@ -138,7 +148,7 @@ def test_numbers_that_are_not_finite_end_one_sequence_only(
     save_file(tensors, folder / "model.safetensors")
     runner, place = ModelRunner(load(folder), NUM_SLOTS), Placement()
     good, bad = place.add([5, 6, 7, 8]), place.add([5, 50, 7, 8])
-    batch = place.batch({good: 4, bad: 4}, Draw(logprobs=1))
+    batch = place.batch({good: 4, bad: 4}, SamplingParams(logprobs=1))
     batch = replace(batch, scored=np.array([0, 5], np.int32), targets=np.array([6, 7]))
     outcome = runner.run(batch)
     assert outcome.tokens.tolist() == [int(plain(theirs, [5, 6, 7, 8])[-1].argmax()), -1]
@@ -154,7 +164,7 @@ def test_queries_are_answered_in_float64(pair: tuple[ModelRunner, Any]) -> None:
     ends = np.cumsum(batch.lens).astype(np.int32) - 1
     sets = (np.array([5, 7, 9], np.int32), np.empty(0, np.int32), np.arange(97, dtype=np.int32))
     queries = tuple(Query(np.array([4, token]), sets) for token in (1, 60, 96))
-    silent = replace(batch, sampled=np.empty(0, np.int32), draws=())
+    silent = replace(batch, sampled=np.empty(0, np.int32), sampling_params=())
     answers = runner.run(replace(silent, queried=ends, queries=queries)).answers
     for ids, query, answer in zip(prompts, queries, answers, strict=True):
         wanted = plain(theirs, ids)[-1].double().log_softmax(-1)

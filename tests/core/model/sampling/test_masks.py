@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.masks import masked
 from forkroot.core.model.sampling.sampler import sample
 
@@ -28,38 +28,42 @@ def test_only_allowed_tokens_keep_their_logits(
     logits = torch.from_numpy(random.standard_normal((6, size)).astype(np.float32))
     before = logits.clone()
     sets = [set(random.integers(0, 32 * num_words, 40).tolist()) for _ in range(6)]
-    draws = [
-        GREEDY if is_mixed and row % 2 else Draw(mask=packed(allowed, num_words))
+    params = [
+        GREEDY if is_mixed and row % 2 else SamplingParams(mask=packed(allowed, num_words))
         for row, allowed in enumerate(sets)
     ]
-    result = masked(logits, draws, is_compiled)
-    for row, (draw, allowed) in enumerate(zip(draws, sets, strict=True)):
+    result = masked(logits, params, is_compiled)
+    for row, (it, allowed) in enumerate(zip(params, sets, strict=True)):
         for token in range(size):
-            is_allowed = draw.mask is None or token in allowed
+            is_allowed = it.mask is None or token in allowed
             assert float(result[row, token]) == (before[row, token] if is_allowed else -np.inf)
     assert torch.equal(logits, before)
 
 
 def test_nothing_is_copied_where_there_is_no_mask() -> None:
     logits = torch.zeros(2, 40)
-    assert masked(logits, [GREEDY, Draw(temperature=1.0)]) is logits
+    assert masked(logits, [GREEDY, SamplingParams(temperature=1.0)]) is logits
 
 
-def test_draws_stay_inside_their_masks() -> None:
+def test_samples_stay_inside_their_masks() -> None:
     random = np.random.default_rng(0)
     logits = torch.from_numpy(random.standard_normal((50, 90)).astype(np.float32))
     allowed = {3, 33, 64, 89}
-    for draw in (Draw(), Draw(temperature=2.0), Draw(temperature=2.0, top_p=0.9, top_k=3)):
-        draws = [
-            Draw(draw.temperature, seed, 0, draw.top_k, draw.top_p, mask=packed(allowed, 3))
+    for it in (
+        SamplingParams(),
+        SamplingParams(temperature=2.0),
+        SamplingParams(temperature=2.0, top_p=0.9, top_k=3),
+    ):
+        params = [
+            SamplingParams(it.temperature, seed, 0, it.top_k, it.top_p, mask=packed(allowed, 3))
             for seed in range(50)
         ]
-        assert set(sample(logits, draws).tokens.tolist()) <= allowed
+        assert set(sample(logits, params).tokens.tolist()) <= allowed
 
 
 def test_a_mask_that_allows_nothing_gives_minus_one() -> None:
-    draws = [Draw(mask=packed(set(), 1)), Draw(mask=packed({4}, 1))]
-    assert sample(torch.zeros(2, 20), draws).tokens.tolist() == [-1, 4]
+    params = [SamplingParams(mask=packed(set(), 1)), SamplingParams(mask=packed({4}, 1))]
+    assert sample(torch.zeros(2, 20), params).tokens.tolist() == [-1, 4]
 
 
 @pytest.mark.parametrize("size", [5, 31, 32, 70, 4000])
@@ -72,11 +76,11 @@ def test_compiled_loops_find_the_likeliest_allowed_token_of_the_plain_way(
     rows = np.round(random.standard_normal((9, size)) * 4).astype(np.float32)  # has ties
     rows[2, size // 2], rows[3, 0], rows[4] = np.nan, np.inf, -np.inf
     sets = [set(np.flatnonzero(random.random(size) < share).tolist()) for _ in rows]
-    draws = [Draw(mask=packed(allowed, -(-size // 32))) for allowed in sets]
-    draws[5], draws[6] = GREEDY, Draw(mask=np.zeros(0, np.int32))
+    params = [SamplingParams(mask=packed(allowed, -(-size // 32))) for allowed in sets]
+    params[5], params[6] = GREEDY, SamplingParams(mask=np.zeros(0, np.int32))
     logits = torch.from_numpy(rows)
-    found = sample(logits, draws, is_compiled=True)
-    assert found.tokens.tolist() == sample(logits, draws, is_compiled=False).tokens.tolist()
+    found = sample(logits, params, is_compiled=True)
+    assert found.tokens.tolist() == sample(logits, params, is_compiled=False).tokens.tolist()
     assert found.tokens.tolist()[2:5] == [-1, -1, -1]
     assert found.tokens.tolist()[5:7] == [rows[5].argmax(), -1]
     assert np.isnan(found.logprobs).all()

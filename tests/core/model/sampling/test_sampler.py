@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from forkroot.core.api.batch import GREEDY, Draw
+from forkroot.core.api.batch import GREEDY, SamplingParams
 from forkroot.core.model.sampling.sampler import sample, uniforms
 
 
@@ -23,23 +23,23 @@ def softmax(row: np.ndarray) -> np.ndarray:
     return weights / weights.sum()
 
 
-def expected(row: np.ndarray, draw: Draw) -> int:
+def expected(row: np.ndarray, params: SamplingParams) -> int:
     """The plain way: sort, cut, renormalise, invert in token order."""
-    probs = softmax(row.astype(np.float64) / draw.temperature)
+    probs = softmax(row.astype(np.float64) / params.temperature)
     order = np.argsort(-probs, kind="stable")
     kept = probs.copy()
-    if draw.top_k > 0:
-        kept[order[draw.top_k :]] = 0
+    if params.top_k > 0:
+        kept[order[params.top_k :]] = 0
     kept /= kept.sum()
     before = np.cumsum(kept[order]) - kept[order]
-    kept[order[before >= draw.top_p]] = 0
-    kept[probs < draw.min_p * probs.max()] = 0
+    kept[order[before >= params.top_p]] = 0
+    kept[probs < params.min_p * probs.max()] = 0
     sums = np.cumsum(kept)
-    return int(np.searchsorted(sums, uniforms([draw])[0] * sums[-1], side="right"))
+    return int(np.searchsorted(sums, uniforms([params])[0] * sums[-1], side="right"))
 
 
-def random_draw(random: np.random.Generator) -> Draw:
-    return Draw(
+def random_params(random: np.random.Generator) -> SamplingParams:
+    return SamplingParams(
         temperature=float(random.choice([0.3, 1.0, 2.0])),
         seed=int(random.integers(2**62)),
         index=int(random.integers(100)),
@@ -51,45 +51,51 @@ def random_draw(random: np.random.Generator) -> Draw:
 
 @pytest.mark.parametrize("size", [7, 300, 5000])
 @pytest.mark.parametrize("spread", [0.3, 2.0, 6.0])
-def test_draws_are_those_of_an_oracle_that_sorts(size: int, spread: float) -> None:
+def test_samples_are_those_of_an_oracle_that_sorts(size: int, spread: float) -> None:
     random = np.random.default_rng(size)
     for seed in range(12):
         rows = logits(4, size, spread, seed)
-        draws = [random_draw(random) for _ in range(4)]
-        wanted = [expected(row, draw) for row, draw in zip(rows.numpy(), draws, strict=True)]
-        assert sample(rows, draws).tokens.tolist() == wanted
+        params = [random_params(random) for _ in range(4)]
+        wanted = [expected(row, it) for row, it in zip(rows.numpy(), params, strict=True)]
+        assert sample(rows, params).tokens.tolist() == wanted
 
 
 def test_greedy_rows_take_the_likeliest_token_whatever_the_filters() -> None:
     rows = logits(3, 50, 2.0)
-    draws = [GREEDY, Draw(top_k=5, top_p=0.1), Draw(temperature=1.0, top_k=1, seed=9)]
-    assert sample(rows, draws).tokens.tolist() == rows.argmax(-1).tolist()
+    params = [
+        GREEDY,
+        SamplingParams(top_k=5, top_p=0.1),
+        SamplingParams(temperature=1.0, top_k=1, seed=9),
+    ]
+    assert sample(rows, params).tokens.tolist() == rows.argmax(-1).tolist()
 
 
-def test_a_draw_does_not_depend_on_its_batch() -> None:
+def test_a_sample_does_not_depend_on_its_batch() -> None:
     random = np.random.default_rng(3)
-    rows, draws = logits(16, 700, 1.5), [random_draw(random) for _ in range(16)]
-    together = sample(rows, draws).tokens.tolist()
-    alone = [int(sample(rows[i : i + 1], [draws[i]]).tokens[0]) for i in range(16)]
+    rows, params = logits(16, 700, 1.5), [random_params(random) for _ in range(16)]
+    together = sample(rows, params).tokens.tolist()
+    alone = [int(sample(rows[i : i + 1], [params[i]]).tokens[0]) for i in range(16)]
     assert together == alone
 
 
 def test_the_logits_are_left_as_they_were() -> None:
     rows = logits(2, 90, 1.0)
     before = rows.clone()
-    sample(rows, [Draw(logit_bias=((3, 5.0),)), Draw(temperature=1.0, top_p=0.5)])
+    sample(
+        rows, [SamplingParams(logit_bias=((3, 5.0),)), SamplingParams(temperature=1.0, top_p=0.5)]
+    )
     assert torch.equal(rows, before)
 
 
 def test_frequencies_are_the_distribution() -> None:
     row = torch.log(torch.tensor([[0.5, 0.25, 0.2, 0.05]]))
-    draws = [Draw(temperature=1.0, seed=seed) for seed in range(4000)]
-    counts = np.bincount(sample(row.expand(4000, 4).contiguous(), draws).tokens, minlength=4)
+    params = [SamplingParams(temperature=1.0, seed=seed) for seed in range(4000)]
+    counts = np.bincount(sample(row.expand(4000, 4).contiguous(), params).tokens, minlength=4)
     assert np.abs(counts / 4000 - [0.5, 0.25, 0.2, 0.05]).max() < 0.02
 
 
 def test_numbers_are_even_and_differ_by_seed_and_index() -> None:
-    numbers = uniforms([Draw(seed=s, index=i) for s in range(100) for i in range(100)])
+    numbers = uniforms([SamplingParams(seed=s, index=i) for s in range(100) for i in range(100)])
     assert len(set(numbers.tolist())) == 10_000
     assert numbers.min() >= 0 and numbers.max() < 1
     assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 1000).max() < 120
@@ -97,13 +103,13 @@ def test_numbers_are_even_and_differ_by_seed_and_index() -> None:
 
 def test_repetition_penalty_divides_positive_and_multiplies_negative_logits() -> None:
     row = torch.tensor([[2.0, 1.5, -1.0, -1.2]])
-    draw = Draw(
+    params = SamplingParams(
         repetition_penalty=2.0,
         generated=np.array([0], np.int32),
         prompt=np.array([2], np.int32),
         logprobs=0,
     )
-    assert sample(row, [draw]).tokens.tolist() == [1]
+    assert sample(row, [params]).tokens.tolist() == [1]
 
 
 def test_frequency_and_presence_penalties_count_generated_tokens() -> None:
@@ -116,58 +122,67 @@ def test_frequency_and_presence_penalties_count_generated_tokens() -> None:
         (0.1, 0.0): ([thrice], [1]),
     }
     for (frequency, presence), ([generated], wanted) in cases.items():
-        draw = Draw(frequency_penalty=frequency, presence_penalty=presence, generated=generated)
-        assert sample(row, [draw]).tokens.tolist() == wanted
+        params = SamplingParams(
+            frequency_penalty=frequency, presence_penalty=presence, generated=generated
+        )
+        assert sample(row, [params]).tokens.tolist() == wanted
 
 
 def test_bias_moves_and_bans_exclude() -> None:
     row = torch.tensor([[3.0, 2.0, 1.0]])
-    assert sample(row, [Draw(logit_bias=((2, 5.0),))]).tokens.tolist() == [2]
-    assert sample(row, [Draw(banned=(0,))]).tokens.tolist() == [1]
-    draws = [Draw(temperature=5.0, seed=seed, banned=(1,)) for seed in range(200)]
-    assert 1 not in sample(row.expand(200, 3).contiguous(), draws).tokens
+    assert sample(row, [SamplingParams(logit_bias=((2, 5.0),))]).tokens.tolist() == [2]
+    assert sample(row, [SamplingParams(banned=(0,))]).tokens.tolist() == [1]
+    params = [SamplingParams(temperature=5.0, seed=seed, banned=(1,)) for seed in range(200)]
+    assert 1 not in sample(row.expand(200, 3).contiguous(), params).tokens
 
 
 def test_log_probabilities_are_the_models_own_with_rivals_best_first() -> None:
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
-    draws = [Draw(logit_bias=((2, 50.0),), logprobs=2), Draw()]
-    drawn = sample(probs.log(), draws)
-    assert drawn.tokens.tolist() == [2, 2]
-    assert drawn.logprobs[0] == pytest.approx(np.log(0.2), abs=1e-6)
-    assert np.isnan(drawn.logprobs[1])
-    assert [token for token, _ in drawn.tops[0]] == [0, 1]
-    assert drawn.tops[0][0][1] == pytest.approx(np.log(0.5), abs=1e-6)
-    assert drawn.tops[1] == ()
+    params = [SamplingParams(logit_bias=((2, 50.0),), logprobs=2), SamplingParams()]
+    samples = sample(probs.log(), params)
+    assert samples.tokens.tolist() == [2, 2]
+    assert samples.logprobs[0] == pytest.approx(np.log(0.2), abs=1e-6)
+    assert np.isnan(samples.logprobs[1])
+    assert [token for token, _ in samples.tops[0]] == [0, 1]
+    assert samples.tops[0][0][1] == pytest.approx(np.log(0.5), abs=1e-6)
+    assert samples.tops[1] == ()
 
 
-def test_a_row_that_is_no_numbers_gives_minus_one_and_harms_no_other() -> None:
+def test_a_row_that_is_not_finite_gives_minus_one_and_harms_no_other() -> None:
     rows = logits(3, 40, 1.0)
     rows[1, 7] = torch.nan
-    draws = [Draw(temperature=1.0, seed=1)] * 3
-    drawn = sample(rows, draws).tokens.tolist()
-    assert drawn[1] == -1
-    assert drawn[0] == expected(rows[0].numpy(), draws[0])
-    assert drawn[2] == expected(rows[2].numpy(), draws[2])
+    params = [SamplingParams(temperature=1.0, seed=1)] * 3
+    samples = sample(rows, params).tokens.tolist()
+    assert samples[1] == -1
+    assert samples[0] == expected(rows[0].numpy(), params[0])
+    assert samples[2] == expected(rows[2].numpy(), params[2])
 
 
 def test_a_row_whose_every_token_is_banned_gives_minus_one() -> None:
-    draws = [Draw(banned=(0, 1, 2)), Draw(temperature=1.0, banned=(0, 1, 2)), Draw(banned=(2,))]
-    assert sample(logits(3, 3, 1.0), draws).tokens.tolist()[:2] == [-1, -1]
+    params = [
+        SamplingParams(banned=(0, 1, 2)),
+        SamplingParams(temperature=1.0, banned=(0, 1, 2)),
+        SamplingParams(banned=(2,)),
+    ]
+    assert sample(logits(3, 3, 1.0), params).tokens.tolist()[:2] == [-1, -1]
 
 
 @pytest.mark.parametrize("temperature", [1e-3, 1e-30, 1e-300])
-def test_the_coldest_draws_are_greedy(temperature: float) -> None:
+def test_the_lowest_temperatures_are_greedy(temperature: float) -> None:
     rows = logits(5, 60, 4.0)
-    for draw in (Draw(temperature=temperature), Draw(temperature=temperature, top_p=0.9)):
-        assert sample(rows, [draw] * 5).tokens.tolist() == rows.argmax(-1).tolist()
+    for params in (
+        SamplingParams(temperature=temperature),
+        SamplingParams(temperature=temperature, top_p=0.9),
+    ):
+        assert sample(rows, [params] * 5).tokens.tolist() == rows.argmax(-1).tolist()
 
 
-def test_the_share_that_a_mask_allows_is_of_what_is_drawn_from() -> None:
+def test_the_share_that_a_mask_allows_is_of_the_sampled_distribution() -> None:
     logits = torch.tensor([[1.0, 2.0, 3.0, 0.5], [0.0, 1.0, 0.0, 2.0], [3.0, 1.0, 2.0, 0.0]])
     mask = np.array([0b0110], np.int32)
-    warm = Draw(temperature=0.5, seed=3, mask=mask, log_mass=True, logit_bias=((1, 1.0),))
-    cold = Draw(mask=mask, log_mass=True)
-    silent = Draw(temperature=1.0, seed=4, mask=mask)
+    warm = SamplingParams(temperature=0.5, seed=3, mask=mask, log_mass=True, logit_bias=((1, 1.0),))
+    cold = SamplingParams(mask=mask, log_mass=True)
+    silent = SamplingParams(temperature=1.0, seed=4, mask=mask)
     found = sample(logits, [warm, cold, silent]).log_masses
     bent = torch.tensor([1.0, 3.0, 3.0, 0.5]).double() / 0.5
     first = float(bent[1:3].logsumexp(-1) - bent.logsumexp(-1))
@@ -199,37 +214,40 @@ def adversarial(size: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("size", [5, 128, 129, 3000, 20_000])
 @pytest.mark.parametrize("kind", ["random", "adversarial"])
-def test_compiled_loops_draw_the_tokens_of_the_plain_way(size: int, kind: str) -> None:
+def test_compiled_loops_sample_the_tokens_of_the_plain_way(size: int, kind: str) -> None:
     pytest.importorskip("numba")
     random = np.random.default_rng(size)
     for seed in range(8):
         spread = float(random.choice([0.05, 1.0, 3.0]))
         rows = logits(8, size, spread, seed) if kind == "random" else adversarial(size, seed)
         banned = tuple(range(0, size, 7)) if size > 5 else ()
-        draws = [replace(random_draw(random), banned=banned[:-1]) for _ in range(8)]
-        compiled = sample(rows, draws, is_compiled=True).tokens
-        assert compiled.tolist() == sample(rows, draws, is_compiled=False).tokens.tolist()
+        params = [replace(random_params(random), banned=banned[:-1]) for _ in range(8)]
+        compiled = sample(rows, params, is_compiled=True).tokens
+        assert compiled.tolist() == sample(rows, params, is_compiled=False).tokens.tolist()
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-6, 1e-3, 0.05, 50.0])
-def test_compiled_loops_draw_the_same_at_any_temperature(temperature: float) -> None:
+def test_compiled_loops_sample_the_same_at_any_temperature(temperature: float) -> None:
     pytest.importorskip("numba")
     rows = torch.cat((logits(24, 4000, 3.0, 5), adversarial(4000, 5)))
-    draws = [
-        Draw(temperature, seed, top_k=top_k, top_p=top_p, min_p=min_p)
+    params = [
+        SamplingParams(temperature, seed, top_k=top_k, top_p=top_p, min_p=min_p)
         for seed, (top_k, top_p, min_p) in enumerate(
             product((-1, 3, 1500, 4000), (1.0, 0.9, 0.0, 0.2), (0.0, 0.5))
         )
     ]
-    ways = [sample(rows, draws, is_compiled=is_compiled).tokens for is_compiled in (True, False)]
+    ways = [sample(rows, params, is_compiled=is_compiled).tokens for is_compiled in (True, False)]
     moved = np.abs(ways[0] - ways[1]).tolist()
     assert moved.pop(24 + 3) <= 1  # nearly flat: rounding decides which token is the last one kept
     assert moved == [0] * 31
 
 
 def test_without_numba_the_plain_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, draws = logits(4, 500, 2.0), [Draw(1.0, seed=seed, top_p=0.9) for seed in range(4)]
-    usual = sample(rows, draws).tokens.tolist()
+    rows, params = (
+        logits(4, 500, 2.0),
+        [SamplingParams(1.0, seed=seed, top_p=0.9) for seed in range(4)],
+    )
+    usual = sample(rows, params).tokens.tolist()
     with monkeypatch.context() as patch:
         patch.setattr("forkroot.core.model.sampling.sampler.compiled_sampler", lambda: None)
-        assert sample(rows, draws).tokens.tolist() == usual
+        assert sample(rows, params).tokens.tolist() == usual

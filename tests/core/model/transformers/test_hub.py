@@ -54,7 +54,7 @@ def folder(make_checkpoint: MakeCheckpoint, tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", list(REFUSED))
-def test_what_paged_kv_cannot_honour_is_refused_by_name_before_weights_are_read(
+def test_options_that_paged_kv_does_not_support_are_refused_by_name_before_weights_are_read(
     make_checkpoint: MakeCheckpoint, name: str
 ) -> None:
     changes, message = REFUSED[name]

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from forkroot.core.api.protocol import InvalidModel
-from forkroot.core.model.transformers.masks import tell, told
+from forkroot.core.model.transformers.masks import trial_mask, trial_mask_of
 from forkroot.core.model.transformers.model import HubConfig, describe
 
 from ..conftest import Machine, MakeCheckpoint, Placement, assert_near, load, plain
@@ -70,12 +70,12 @@ RULES: dict[str, tuple[Callable[..., torch.Tensor], int | None, bool]] = {
 
 
 @pytest.mark.parametrize("name", list(RULES))
-def test_a_rule_is_known_where_it_hides_just_what_lies_beyond_the_window(name: str) -> None:
+def test_a_rule_is_known_where_it_hides_exactly_the_tokens_beyond_the_window(name: str) -> None:
     rule, window, is_known = RULES[name]
-    mask = tell(5, 5, rule, window)
+    mask = trial_mask(5, 5, rule, window)
     assert (mask.shape, mask.window, mask.is_known) == ((1, 1, 5, 5), window, is_known)
-    assert told(mask) is mask
-    assert told(torch.zeros(1, 1, 5, 5)) is None
+    assert trial_mask_of(mask) is mask
+    assert trial_mask_of(torch.zeros(1, 1, 5, 5)) is None
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_size_may_have_the_name_that_its_kind_gives_it(make_checkpoint: MakeCh
     assert (sizes.num_layers, sizes.num_kv_heads) == (3, 4)
 
 
-def test_weights_that_are_no_numbers_are_told_from_models_that_do_not_fit(
+def test_weights_that_are_not_finite_are_distinguished_from_models_that_do_not_fit(
     make_checkpoint: MakeCheckpoint,
 ) -> None:
     from safetensors.torch import load_file, save_file

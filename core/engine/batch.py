@@ -1,0 +1,153 @@
+"""Builds the batch of a step from the parts of its sequences, and reads results from its outcome.
+
+It decides nothing: the scheduler chooses which tokens are computed, and in which slots.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..api.batch import Batch, Ints, Longs, Outcome, Query
+from ..api.protocol import TokenLogprob
+from ..fsm.tokens.tokenizations import Node
+from ..radix.host import HostTier
+from .sequence import Sequence
+
+_NOTHING = range(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sequence's share of a step: `count` tokens from position `start` on.
+
+    is_last: they are the last of its sequence, including a token still in flight: after them a
+      token is sampled, or a query is answered.
+    epoch: its sequence's when its slots were allocated.
+    scored: positions whose successors are to be scored.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+    is_last: bool
+    epoch: int
+    scored: range = _NOTHING
+
+    @classmethod
+    def of_prompt(cls, sequence: Sequence, start: int, count: int) -> Part:
+        """A chunk of tokens that are known."""
+        end = start + count
+        first, last = max(start, sequence.next_scored), min(end, sequence.prompt_len - 1)
+        is_last = end == sequence.num_ids
+        return cls(sequence, start, count, is_last, sequence.epoch, range(first, last))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether its sequence still has these tokens in these slots."""
+        return self.epoch == self.sequence.epoch
+
+    @property
+    def is_sampling(self) -> bool:
+        """Whether a token is sampled after it."""
+        return self.is_last and self.sequence.is_generating
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the token sampled after it is its sequence's next: nothing was forced meanwhile.
+        Valid once the results of the step before are applied."""
+        return self.is_live and self.start + self.count == self.sequence.num_ids
+
+
+def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_params: bool) -> Batch:
+    """The forward pass over these parts, whose slots are in the table; a token in flight is
+    a reference that the scheduler wrote. Sets `sample_index` of each sequence that samples, and
+    takes the pending copies of the host tier. has_params: the sampling parameters are known
+    already."""
+    are_single = all(part.count == 1 for part in parts)
+    ids, positions, starts, lens = (_decodes if are_single else _chunks)(parts)
+    rows = np.array([part.sequence.row for part in parts], np.int32)
+    ends = np.cumsum(lens, dtype=np.int32)
+    sampling = [i for i, part in enumerate(parts) if part.is_sampling]
+    for index, i in enumerate(sampling):
+        parts[i].sequence.sample_index = index
+    scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
+    queried = [(i, node) for i, part in enumerate(parts) if (node := _query_node(part)) is not None]
+    return Batch(
+        ids=ids,
+        positions=positions.astype(np.int64),
+        slots=table[rows if are_single else np.repeat(rows, lens), positions],
+        rows=rows,
+        starts=starts,
+        lens=lens,
+        table=table,
+        sampled=ends[sampling] - 1,
+        sampling_params=tuple([parts[i].sequence.sampling_params() for i in sampling])
+        if has_params
+        else (),
+        scored=scored,
+        targets=targets,
+        num_top_logprobs=num_top_logprobs,
+        queried=ends[[i for i, _ in queried]] - 1,
+        queries=tuple([_query(node) for _, node in queried]),
+        copies=() if host is None else host.take_copies(),
+    )
+
+
+def read_logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogprob | None:
+    """The log-probabilities of a sampled token; None where none were requested."""
+    if sequence.job.call.sampling.logprobs is None:
+        return None
+    top = outcome.tops[index] if outcome.tops else ()
+    return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
+
+
+def read_log_mass(outcome: Outcome, index: int) -> float:
+    """The log of the share of the distribution that a sampled token's mask allowed."""
+    return float(outcome.log_masses[index]) if len(outcome.log_masses) else 0.0
+
+
+def _decodes(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
+    """Ids, positions, starts and lengths of parts of one token each."""
+    starts = np.array([part.start for part in parts], np.int32)
+    ids = [part.sequence.ids[part.start] for part in parts]
+    return np.array(ids, np.int64), starts, starts, np.ones(len(parts), np.int32)
+
+
+def _chunks(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
+    """Ids, positions, starts and lengths of parts of any size."""
+    spans = [(part.sequence, part.start, part.start + part.count) for part in parts]
+    return (
+        np.concatenate([s.ids[start:end] for s, start, end in spans]).astype(np.int64),
+        np.concatenate([np.arange(start, end, dtype=np.int32) for _, start, end in spans]),
+        np.array([start for _, start, _ in spans], np.int32),
+        np.array([part.count for part in parts], np.int32),
+    )
+
+
+def _query_node(part: Part) -> Node | None:
+    """The node whose query follows this part; None for none."""
+    return part.sequence.node if part.is_last else None
+
+
+def _query(node: Node) -> Query:
+    return Query(np.array(node.tokens, np.int64), node.sets)
+
+
+def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:
+    """Which tokens of the batch have a successor to be scored, these, and the top_logprobs
+    count."""
+    scored: list[Ints] = []
+    targets: list[Longs] = []
+    num_top_logprobs = 0
+    for part, offset in zip(parts, offsets, strict=True):
+        if not part.scored:
+            continue
+        first, last = part.scored.start, part.scored.stop
+        num_top_logprobs = max(num_top_logprobs, part.sequence.num_top_logprobs)
+        scored.append(np.arange(first, last, dtype=np.int32) - part.start + offset)
+        targets.append(part.sequence.ids[first + 1 : last + 1].astype(np.int64))
+    if not scored:
+        return np.empty(0, np.int32), np.empty(0, np.int64), 0
+    return np.concatenate(scored), np.concatenate(targets), num_top_logprobs

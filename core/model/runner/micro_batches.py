@@ -1,0 +1,73 @@
+"""Splits a batch into micro-batches that run one after another, where memory is short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+
+from ...api.batch import Batch, Ints, Outcome
+
+
+def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> Iterator[Batch]:
+    """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that
+    a token reads is written by its own micro-batch or an earlier one. Only the first has copies.
+    has_params: each gets its part of the sampling parameters; else none has any."""
+    ends, num_sampled = np.cumsum(batch.lens), 0
+    for start in range(0, len(batch.ids), num_tokens):
+        part = _tokens_of(batch, ends, start, min(start + num_tokens, len(batch.ids)))
+        if has_params:
+            count = len(part.sampled)
+            part = replace(
+                part, sampling_params=batch.sampling_params[num_sampled : num_sampled + count]
+            )
+            num_sampled += count
+        yield part
+
+
+def merged(outcomes: Sequence[Outcome]) -> Outcome:
+    """The outcome of the whole batch, from those of its micro-batches in order."""
+    if any(len(outcome.log_masses) for outcome in outcomes):
+        outcomes = [_with_masses(outcome) for outcome in outcomes]
+    found: dict[str, Any] = {}
+    for field in fields(Outcome):
+        parts = [getattr(outcome, field.name) for outcome in outcomes]
+        is_array = isinstance(parts[0], np.ndarray)
+        found[field.name] = np.concatenate(parts) if is_array else sum(parts, ())
+    return Outcome(**found)
+
+
+def _with_masses(outcome: Outcome) -> Outcome:
+    """The same with a log-mass of 0 for each token, where it has none."""
+    if len(outcome.log_masses):
+        return outcome
+    return replace(outcome, log_masses=np.zeros(len(outcome.tokens), np.float32))
+
+
+def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
+    """Tokens start:end of a batch."""
+    firsts = ends - batch.lens
+    mine = np.flatnonzero((firsts < end) & (ends > start))
+    skipped = np.maximum(start - firsts[mine], 0)
+    sampled, scored, queried = (
+        np.flatnonzero((places >= start) & (places < end))
+        for places in (batch.sampled, batch.scored, batch.queried)
+    )
+    return replace(
+        batch,
+        ids=batch.ids[start:end],
+        positions=batch.positions[start:end],
+        slots=batch.slots[start:end],
+        rows=batch.rows[mine],
+        starts=(batch.starts[mine] + skipped).astype(np.int32),
+        lens=(np.minimum(ends[mine], end) - firsts[mine] - skipped).astype(np.int32),
+        sampled=batch.sampled[sampled] - start,
+        sampling_params=(),
+        scored=batch.scored[scored] - start,
+        targets=batch.targets[scored],
+        queried=batch.queried[queried] - start,
+        queries=tuple(batch.queries[i] for i in queried.tolist()),
+        copies=batch.copies if start == 0 else (),
+    )

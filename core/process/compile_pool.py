@@ -1,0 +1,275 @@
+"""A pool of processes that compile large constraints, so that they slow no running call.
+
+A compilation is plain Python, which would hold the interpreter lock against the engine's thread. A
+worker runs `core.process.compile_worker`; it is started by the first constraint that is too large
+for this process, and stopped when a compilation takes too long. While it is busy, a second worker
+serves the others, and stops when it has been idle for a while: there are never more than two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future, InvalidStateError, TimeoutError
+from typing import Any
+
+import numpy as np
+
+from ..api.owner import Owner
+from ..api.protocol import (
+    BackendClosed,
+    CallFailed,
+    Choices,
+    ForkrootError,
+    Grammar,
+    InvalidCall,
+    JsonSchema,
+    Regex,
+)
+from ..common.exits import close_at_exit
+from ..fsm.distinct import Unrepeated
+from ..fsm.grammar.explore import Known
+from ..fsm.json_schema.jsontext import schema_text
+from ..fsm.json_schema.shapes import Shape
+from ..fsm.regex.dfa import Dfa
+from ..fsm.regex.partition import Partition
+from ..fsm.regex.refusals import NotRegular
+from ..fsm.tokens.regular import Compiled
+from .ipc import Child, spawn
+from .liveness import cpu_seconds
+
+SECONDS = 12.0  # of the child's processor time, for one constraint
+SECONDS_IN_ALL = 60.0  # for one constraint where other programs keep the processor
+SECONDS_BEFORE_LOG = 2.0  # before the log says what is being compiled
+CHECK_INTERVAL = 0.25  # seconds between two checks of the child's time
+SECONDS_TO_WAIT = 1.0  # before a second worker is started
+SECONDS_IDLE = 30.0  # before it is stopped
+MAX_WORKERS = 2
+_log = logging.getLogger("forkroot.constraints")
+
+
+class CompilePool:
+    """One or two compile workers. Any thread may call.
+
+    token_bytes, end_ids: of the vocabulary that they compile for.
+    """
+
+    def __init__(self, token_bytes: Sequence[bytes], end_ids: Collection[int]) -> None:
+        self._token_bytes = token_bytes
+        self._end_ids = [token for token in end_ids if token < len(token_bytes)]
+        self._owner = Owner()
+        self._condition = threading.Condition()
+        self._workers: list[CompileWorker] = []
+        self._is_closed = False
+        close_at_exit(self)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a worker was started."""
+        return any(worker.is_running for worker in list(self._workers))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a compilation that is requested now has to wait."""
+        workers = list(self._workers)
+        return bool(workers) and all(worker.is_taken for worker in workers)
+
+    def compiled(self, constraint: Regex | Choices, field: str | None = None) -> Compiled:
+        """The automaton of a pattern or a list of texts, called `field` (or what it is) in errors.
+        Raises InvalidCall, or CallFailed where the child died."""
+        match constraint:
+            case Regex(pattern):
+                return _read(self._compile("regex", pattern, field or "regex"))
+            case Choices(options):
+                return _read(self._compile("choices", options, field or "choices"))
+
+    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+        """The automaton of a JSON schema, or what is known of a grammar. Raises InvalidCall or
+        CallFailed."""
+        if isinstance(constraint, Grammar):
+            kind, made, rows = self._compile(
+                "grammar", (constraint.source, constraint.syntax), "grammar"
+            )
+        else:
+            source = schema_text(constraint.schema)
+            kind, made, rows = self._compile(
+                "schema", (source, *constraint.separators), "json_schema"
+            )
+        plan = Known(*made) if kind == "known" else _read(made)
+        return Unrepeated(plan, tuple(Shape(*row) for row in rows)) if rows else plan
+
+    def close(self) -> None:
+        """Stop the workers; their compilations end in BackendClosed. Does nothing in a fork of this
+        process."""
+        if not self._owner.is_here:
+            return
+        with self._condition:
+            self._is_closed = True
+            workers = list(self._workers)
+            self._condition.notify_all()
+        for worker in workers:
+            worker.end(_closed())
+
+    def _compile(self, kind: str, source: Any, field: str) -> Any:
+        worker = self._acquire()
+        try:
+            status, *answer = worker.request(_description(kind, source), kind, source, field)
+        except TimeoutError:
+            shown = str(source[0] if kind in ("schema", "grammar") else source)[:200]
+            raise InvalidCall(field, shown, _limits()) from None
+        finally:
+            self._release(worker)
+        if status == "made":
+            return answer[0]
+        if status == "not regular":
+            raise NotRegular(*answer)
+        raise answer[0]
+
+    def _acquire(self) -> CompileWorker:
+        """A free worker: a new one, where all have been busy for a while."""
+        started = time.monotonic()
+        with self._condition:
+            while not self._is_closed:
+                worker = next((it for it in self._workers if not it.is_taken), None)
+                left = started + SECONDS_TO_WAIT - time.monotonic() if self._workers else 0.0
+                if worker is None and left <= 0 and len(self._workers) < MAX_WORKERS:
+                    worker = CompileWorker(self._start_child)
+                    self._workers.append(worker)
+                if worker is not None:
+                    worker.is_taken = True
+                    worker.num_taken += 1
+                    return worker
+                self._condition.wait(left if len(self._workers) < MAX_WORKERS else None)
+        raise _closed()
+
+    def _release(self, worker: CompileWorker) -> None:
+        with self._condition:
+            worker.is_taken = False
+            self._condition.notify()
+            if len(self._workers) > 1:
+                retire = threading.Timer(SECONDS_IDLE, self._retire, (worker, worker.num_taken))
+                retire.daemon = True
+                retire.start()
+
+    def _retire(self, worker: CompileWorker, num_taken: int) -> None:
+        """Stop a worker that was not taken since, unless it is the last."""
+        with self._condition:
+            if worker.num_taken != num_taken or len(self._workers) == 1 or self._is_closed:
+                return
+            self._workers.remove(worker)
+        worker.end(_closed())
+
+    def _start_child(self) -> Child:
+        child = spawn(f"{__name__.rpartition('.')[0]}.compile_worker")
+        sizes = np.array([len(data) for data in self._token_bytes], np.int32)
+        child.connection.send(sizes.tobytes(), b"".join(self._token_bytes), self._end_ids)
+        return child
+
+
+class CompileWorker:
+    """A child process that compiles one constraint at a time. start: starts the child.
+
+    is_taken, num_taken: whether a caller has it, and how often one had; kept by the pool.
+    """
+
+    def __init__(self, start: Callable[[], Child]) -> None:
+        self.is_taken, self.num_taken = False, 0
+        self._start = start
+        self._lock = threading.Lock()
+        self._end: ForkrootError | None = None  # after which it is closed
+        self._child: Child | None = None
+        self._answers: Future[Any] = Future()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child was started."""
+        return self._child is not None
+
+    def request(self, description: str, *message: Any) -> tuple[Any, ...]:
+        """The answer of the child, or the error that closed it. Raises TimeoutError where that
+        takes too long: the child is stopped. description: of the constraint, for the log."""
+        with self._lock:
+            if self._end is not None:
+                return "failed", self._end
+            self._answers = Future()
+            if self._child is None:
+                self._child = self._start()
+                reader = threading.Thread(target=self._read, args=(self._child,), daemon=True)
+                reader.start()
+            self._child.connection.send(*message)
+        try:
+            return self._wait_for_answer(description, self._child.process.pid)
+        except TimeoutError:
+            self.stop(CallFailed("too late"))
+            raise
+
+    def _wait_for_answer(self, description: str, pid: int) -> tuple[Any, ...]:
+        """The answer of the child. Raises TimeoutError."""
+        started, before = time.monotonic(), cpu_seconds(pid)
+        is_logged = False
+        while True:
+            try:
+                answer: tuple[Any, ...] = self._answers.result(min(SECONDS, CHECK_INTERVAL))
+                return answer
+            except TimeoutError:
+                waited, now = time.monotonic() - started, cpu_seconds(pid)
+                taken = waited if before is None or now is None else now - before
+                if min(taken, waited) >= SECONDS or waited >= SECONDS_IN_ALL:
+                    raise
+                if waited >= SECONDS_BEFORE_LOG and not is_logged:
+                    _log.info("compiling %s", description)
+                    is_logged = True
+
+    def end(self, error: ForkrootError) -> None:
+        """As `stop`, for good."""
+        with self._lock:
+            self._end = error
+        self.stop(error)
+
+    def stop(self, error: ForkrootError) -> None:
+        """Stop the child; its pending request ends in this error."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.process.kill()
+            child.connection.close()
+            child.process.wait()
+        self._set_answer(("failed", error))
+
+    def _read(self, child: Child) -> None:
+        for answer in child.connection.messages():
+            if child is self._child:
+                self._set_answer(answer)
+        if child is self._child:
+            self.stop(CallFailed("the process that compiles constraints died"))
+
+    def _set_answer(self, answer: tuple[Any, ...]) -> None:
+        with contextlib.suppress(InvalidStateError):  # it is set already
+            self._answers.set_result(answer)
+
+
+def _description(kind: str, source: Any) -> str:
+    """What is compiled, and its size, for the log."""
+    if kind == "schema":
+        return f"a JSON schema ({source[0].count('{'):,} objects)"
+    size = sum(map(len, source)) if kind in ("choices", "grammar") else len(source)
+    return f"a constraint ({kind}, {size:,} characters)"
+
+
+def _limits() -> str:
+    return f"what compiles in {SECONDS} s of processor time and in {SECONDS_IN_ALL} s in all"
+
+
+def _closed() -> BackendClosed:
+    return BackendClosed("the backend was closed before the constraint was compiled")
+
+
+def _read(made: tuple[Any, ...]) -> Compiled:
+    """The automaton that `core.process.compile_worker` serialized."""
+    table, table_type, shape, accepting, start, starts, kinds, num_tokens = made
+    partition = Partition(np.frombuffer(starts, np.int32), np.frombuffer(kinds, np.intp))
+    cells: Any = np.frombuffer(table, table_type).reshape(shape)
+    dfa = Dfa(cells, np.frombuffer(accepting, bool), start, partition)
+    return Compiled(dfa, np.frombuffer(num_tokens, np.int32))

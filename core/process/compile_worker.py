@@ -1,0 +1,94 @@
+"""The child's side of `core.process.compile_pool`: constraints in, automata out, one at a time."""
+
+from __future__ import annotations
+
+import gc
+import json
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ..api.protocol import CallFailed, Choices, ForkrootError, Grammar, JsonSchema, Regex
+from ..fsm.grammar.explore import Known
+from ..fsm.grammar.matcher import Library
+from ..fsm.plan import Distinct, plan_of
+from ..fsm.regex.dfa import Dfa
+from ..fsm.regex.refusals import NotRegular
+from ..fsm.tokens.finish import ShortestFinish
+from ..fsm.tokens.regular import automaton
+from ..fsm.tokens.vocabulary import Vocabulary
+from .ipc import Connection, serve_parent
+
+
+def main(fd: int) -> None:
+    """Compile for the parent at the other end of this socket until it goes."""
+    serve_parent(fd, serve)
+
+
+def serve(connection: Connection) -> None:
+    """Take the vocabulary, then answer every message. Garbage is collected in between: collections
+    double the time."""
+    gc.disable()
+    messages = connection.messages()
+    library = Library(read_vocabulary(*next(messages)))
+    for kind, source, field in messages:
+        gc.collect()
+        try:
+            connection.send("made", compiled(kind, source, field, library))
+        except NotRegular as error:
+            connection.send("not regular", str(error.value), error.allowed)
+        except ForkrootError as error:
+            connection.send("refused", error)
+        except Exception as error:
+            connection.send(
+                "refused", CallFailed(f"the constraint could not be compiled: {error!r}")
+            )
+
+
+def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Vocabulary:
+    """The vocabulary that the parent sent: the length of each token, and all their bytes."""
+    ends = np.cumsum(np.frombuffer(sizes, np.int32)).tolist()
+    return Vocabulary([data[start:end] for start, end in pairwise([0, *ends])], end_ids)
+
+
+def compiled(kind: str, source: Any, field: str, library: Library) -> Any:
+    """A serialized automaton; for a schema or grammar, the kind and data of its plan, and the
+    shapes of its distinct lists. Raises as the compilers do."""
+    if kind in ("schema", "grammar"):
+        plan = plan_of(read_constraint(kind, source), lambda: library)
+        if isinstance(plan, Distinct):
+            return *serialized_plan(plan.plan, library), tuple(map(tuple, plan.shapes))
+        return *serialized_plan(plan, library), ()
+    dfa = automaton(Regex(source) if kind == "regex" else Choices(source), field)
+    return serialized(dfa, ShortestFinish(dfa, library.vocabulary))
+
+
+def serialized_plan(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
+    """Which of these a plan is, and its plain data."""
+    if isinstance(plan, Known):
+        return "known", tuple(plan)
+    return "automaton", serialized(plan, ShortestFinish(plan, library.vocabulary))
+
+
+def read_constraint(kind: str, source: Any) -> JsonSchema | Grammar:
+    """A schema or grammar that the parent sent."""
+    if kind == "grammar":
+        return Grammar(*source)
+    text, *separators = source
+    return JsonSchema(json.loads(text), tuple(separators))
+
+
+def serialized(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:
+    """An automaton and its shortest ends as plain data."""
+    starts, kinds = dfa.partition
+    return (
+        np.ascontiguousarray(dfa.table).tobytes(),
+        dfa.table.dtype.str,
+        dfa.table.shape,
+        np.ascontiguousarray(dfa.accepting, bool).tobytes(),
+        int(dfa.start),
+        starts.astype(np.int32).tobytes(),
+        kinds.astype(np.intp).tobytes(),
+        finish.num_tokens.tobytes(),
+    )

@@ -1,0 +1,187 @@
+"""Chat messages to prompt segments, by the model's own template.
+
+Templates are code from a checkpoint: they run in an immutable sandbox (jinja2). It knows nothing of
+tokens: a model's own earlier answers keep their ids by going through the template as placeholders.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2.exceptions import SecurityError
+from jinja2.ext import loopcontrols
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from ..api.protocol import Chat, InvalidCall, InvalidModel, Message, Segment, Text, UnsupportedCall
+
+_OPEN, _CLOSE = "\ufdd0", "\ufdd1"  # noncharacters: never part of exchanged text
+_PLACEHOLDER = re.compile(f"{_OPEN}([0-9]{{1,9}}){_CLOSE}")
+_TRAINING_TAG = re.compile(r"{%([-+]?)\s*(end)?generation\s*([-+]?)%}")
+
+
+class ChatTemplate:
+    """A checkpoint's chat template.
+
+    source: the jinja text. names: variables for it, such as bos_token.
+    """
+
+    def __init__(self, source: str, names: dict[str, str]) -> None:
+        try:
+            self._template = _sandbox().from_string(_TRAINING_TAG.sub(_plain_tag, source))
+        except Exception as error:  # a syntax error, or what the compiler makes of it
+            raise InvalidModel(f"the chat template cannot be parsed: {error}") from error
+        self._names = names
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ChatTemplate | None:
+        """The template of a checkpoint folder, or None if it has none."""
+        settings: dict[str, Any] = {}
+        path = folder / "tokenizer_config.json"
+        if path.is_file():
+            try:
+                settings = json.loads(path.read_text("utf-8"))
+            except ValueError as error:
+                raise InvalidModel(f"{path} is not JSON: {error}") from error
+            if not isinstance(settings, dict):
+                raise InvalidModel(f"{path} is not a JSON object")
+        beside = folder / "chat_template.jinja"
+        source = beside.read_text("utf-8") if beside.is_file() else settings.get("chat_template")
+        if isinstance(source, list):
+            source = next((t["template"] for t in source if t["name"] == "default"), None)
+        return cls(source, _special_names(settings)) if source else None
+
+    def render(self, chat: Chat) -> list[Segment]:
+        """The prompt of a chat: the messages, then the opening of the assistant's answer (or the
+        last message left open). Raises InvalidCall for a chat that the template refuses."""
+        last = chat.messages[-1]
+        if not chat.open_last:
+            return self._fill(chat, chat.messages, add_opening=True)
+        if last.role == "assistant":
+            opened = self._fill(chat, chat.messages[:-1], add_opening=True)
+            return opened + list(last.content)
+        return self._fill(chat, chat.messages, add_opening=False, cut_last=True)
+
+    def _fill(
+        self, chat: Chat, messages: Sequence[Message], add_opening: bool, cut_last: bool = False
+    ) -> list[Segment]:
+        with_ids: list[Segment] = []
+        plain_messages = [
+            {"role": _without_markers(m.role), "content": _with_placeholders(m.content, with_ids)}
+            for m in messages
+        ]
+        end = f"{_OPEN}{len(with_ids)}{_CLOSE}"
+        if cut_last:
+            plain_messages[-1]["content"] += end
+        text, found, _ = self._render(plain_messages, chat, add_opening).partition(end)
+        pieces = _PLACEHOLDER.split(text)
+        if bool(found) is not cut_last or any(
+            int(index) >= len(with_ids) for index in pieces[1::2]
+        ):
+            raise InvalidCall("prompt", "a chat", "messages that its template shows as they are")
+        segments: list[Segment] = [Text(piece) for piece in pieces]
+        segments[1::2] = [with_ids[int(index)] for index in pieces[1::2]]
+        return segments
+
+    def _render(self, plain_messages: list[dict[str, str]], chat: Chat, add_opening: bool) -> str:
+        try:
+            return self._template.render(
+                messages=plain_messages,
+                tools=list(chat.tools) or None,
+                add_generation_prompt=add_opening,
+                **self._names,
+            )
+        except Exception as error:  # it is a checkpoint's code, and may raise anything
+            raise InvalidCall("prompt", "a chat", f"what its template takes: {error}") from error
+
+
+def _with_placeholders(content: tuple[Segment, ...], with_ids: list[Segment]) -> str:
+    """A message's text, in which segments that carry ids are placeholders; these go to `kept`."""
+    text = ""
+    for segment in content:
+        if not isinstance(segment, Text):
+            kind = type(segment).__name__
+            raise UnsupportedCall("prompt", f"{kind} in a message", "text in messages")
+        if segment.ids is None:
+            text += _without_markers(segment.text)
+        else:
+            text += f"{_OPEN}{len(with_ids)}{_CLOSE}"
+            with_ids.append(segment)
+    return text
+
+
+def _special_names(settings: dict[str, Any]) -> dict[str, str]:
+    """bos_token and its like, given as text or as {"content": text}."""
+    names = {}
+    for key in ("bos_token", "eos_token", "pad_token", "unk_token"):
+        value = settings.get(key)
+        text = value.get("content") if isinstance(value, dict) else value
+        names[key] = text or ""
+    return names
+
+
+def _without_markers(text: str) -> str:
+    return text.replace(_OPEN, "\ufffd")
+
+
+def _plain_tag(tag: re.Match[str]) -> str:
+    """A tag that does nothing, and trims blanks as the tag does that marks trained text."""
+    left, end, right = tag.groups()
+    return f"{{%{left or ''} {'endif' if end else 'if true'} {right or ''}%}}"
+
+
+def _sandbox() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _refuse
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    environment.globals["dict"] = lambda *args, **names: dict(*args, **names)  # not the class
+    environment.globals["namespace"] = _Names
+    return environment
+
+
+class _Names(Namespace):
+    """A template's `namespace()`, which takes no names of Python's own."""
+
+    def __init__(self, *args: Any, **names: Any) -> None:
+        super().__init__(*args, **names)
+        for name in dict(*args, **names):
+            _check_name(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: str) -> None:
+    if name.startswith("_"):
+        raise SecurityError(f"{name!r} is not a valid name in a template")
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """JSON for a prompt: unlike jinja's own filter it escapes nothing for HTML."""
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _refuse(message: str) -> NoReturn:
+    raise jinja2.TemplateError(message)
