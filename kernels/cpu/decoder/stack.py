@@ -297,6 +297,7 @@ class _Workspace:
         self._widths, self._passing = (dim, qkv, attn_out, heads), (sizes.hidden, 2 * ffn, ffn)
         self._steps = [4 * width for width in (*self._widths, *self._passing)]  # bytes of a row
         self._sizes, self._starts, self._qkv = (0, 0), [0] * len(self._steps), _floats(0)
+        self._share_rows = 0  # rows of a share that are held at a time
 
     def grow(self, num_rows: int, num_shares: int) -> None:
         """Grow to so many rows, in so many shares."""
@@ -304,8 +305,8 @@ class _Workspace:
             return
         num_rows, num_shares = max(num_rows, self._sizes[0]), max(num_shares, self._sizes[1])
         counts = [num_rows * width for width in self._widths]
-        passing = min(num_rows, blocks.MOST) * num_shares
-        counts += [passing * width for width in self._passing]
+        self._share_rows = -(-min(num_rows, blocks.MOST) // _LINE) * _LINE
+        counts += [self._share_rows * num_shares * width for width in self._passing]
         lens = [-(-count // _LINE) * _LINE for count in counts]
         parts = _floats(sum(lens)).split(lens)
         self._sizes, self._qkv = (num_rows, num_shares), parts[1]
@@ -316,7 +317,7 @@ class _Workspace:
         gated, which hold some rows of a share at a time."""
         if first == share == 0:
             return self._starts
-        rows = [first] * len(self._widths) + [share * blocks.MOST] * len(self._passing)
+        rows = [first] * len(self._widths) + [share * self._share_rows] * len(self._passing)
         return [at + n * step for at, n, step in zip(self._starts, rows, self._steps, strict=True)]
 
     def q(self, num_rows: int) -> Tensor:

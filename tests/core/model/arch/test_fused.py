@@ -213,6 +213,17 @@ def test_a_step_of_many_rows_is_the_same(dtype: torch.dtype, num_threads: int) -
     decoder.run(batch, wanted=[*range(298), *range(100)])  # more than there are
 
 
+@pytest.mark.parametrize("num_rows", [128, 150, 170, 192, 255, 300])
+def test_shares_of_a_step_have_buffers_of_their_own(num_rows: int) -> None:
+    config = replace(BIASED, head_dim=128, has_head_norms=True, ffn_size=320)
+    decoder = Decoder(config)
+    decoder.fused = decoder.with_threads(3 if num_rows >= 192 else 2)
+    for _ in range(4):
+        placement = Placement()
+        first, other = placement.add([1] * 240), placement.add([2] * 240)
+        decoder.run(placement.batch({first: num_rows // 2, other: num_rows - num_rows // 2}))
+
+
 def test_a_step_is_left_to_threads_that_have_few_rows_each() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
     layers = decoder.with_threads(12)
