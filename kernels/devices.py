@@ -1,4 +1,4 @@
-"""Which attention a device has, and which kernels for rows."""
+"""Which attention, sampler and decoder backend a device has."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.api.protocol import InvalidCall
-from .cpu.linear.rows import PlainRows, Rows
+from .backend import DecoderBackend
 from .gpu.launch import is_interpreted
 from .interface import Attention
 
@@ -88,6 +88,29 @@ def _flashinfer_sampler() -> DeviceSampler:
     return FlashInferSampler()
 
 
+def _cpu_backend(device: torch.device) -> DecoderBackend:
+    from .cpu.decoder.fused import CpuBackend
+
+    return CpuBackend()
+
+
+def _plain_backend(device: torch.device) -> DecoderBackend:
+    from .cpu.decoder.layerwise import LayerwiseBackend
+    from .cpu.linear.rows import PlainRows
+
+    return LayerwiseBackend(device, PlainRows())
+
+
+def _triton_backend(device: torch.device) -> DecoderBackend:
+    from .cpu.decoder.layerwise import LayerwiseBackend
+    from .gpu.rows import GpuRows
+
+    return LayerwiseBackend(device, GpuRows())
+
+
+BACKENDS: Mapping[str, Callable[[torch.device], DecoderBackend]] = MappingProxyType(
+    {"cpu": _cpu_backend, "plain": _plain_backend, "triton": _triton_backend}
+)
 KINDS: Mapping[str, Callable[[Pool], Attention]] = MappingProxyType(
     {"cpu": _cpu, "plain": _plain, "triton": _triton, "flashinfer": _flashinfer}
 )
@@ -130,18 +153,16 @@ def sampler_for(device: torch.device, kind: str = AUTO) -> DeviceSampler | None:
     return SAMPLERS[kind]()
 
 
-def rows_for(device: torch.device, kind: str = AUTO) -> Rows:
-    """The kernels of a kind for rows, "plain" or "triton"; "auto" is the quickest that the device
-    has. Raises InvalidCall for a kind that there is not, or not here."""
+def backend_for(device: torch.device, kind: str = AUTO) -> DecoderBackend:
+    """What computes a decoder on a device, but for attention: "cpu", "plain" (torch's operators
+    layer by layer) or "triton"; "auto" is the fastest that the device has. Raises InvalidCall for a
+    kind that does not exist, or not here."""
     if kind == AUTO:
-        kind = "triton" if device.type == "cuda" and _is_here("triton", device) else "plain"
-    if kind == "plain":
-        return PlainRows()
-    if kind != "triton" or not _is_here(kind, device):
-        raise InvalidCall("rows", kind, f"{AUTO}, plain, triton (on a GPU)")
-    from .gpu.rows import GpuRows
-
-    return GpuRows()
+        kind = _best(device)
+    if kind not in BACKENDS or not _is_here(kind, device):
+        here = [name for name in BACKENDS if _is_here(name, device)]
+        raise InvalidCall("backend", kind, f"{AUTO}, {', '.join(here)}")
+    return BACKENDS[kind](device)
 
 
 def has_triton(device: torch.device) -> bool:

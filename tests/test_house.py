@@ -104,7 +104,12 @@ KNOWS: dict[str, tuple[str, ...]] = {
         "kernels/cpu/jit/",
         "kernels/cpu/loops/",
     ),
-    "kernels/cpu/linear/": ("kernels/cpu/attention/", "kernels/cpu/jit/", "kernels/cpu/loops/"),
+    "kernels/cpu/linear/": (
+        "kernels/",
+        "kernels/cpu/attention/",
+        "kernels/cpu/jit/",
+        "kernels/cpu/loops/",
+    ),
     "kernels/cpu/decoder/": ("kernels/", "kernels/cpu/*"),
     "kernels/gpu/": ("kernels/",),
     "kernels/gpu/attention/": ("kernels/", "kernels/gpu/"),

@@ -147,19 +147,12 @@ class InPlacePlan:
 
 
 @runtime_checkable
-class Narrowing(Attention, Protocol):
-    """Attention that can skip tokens whose result is not needed."""
+class InlineAttention(Attention, Protocol):
+    """Attention that loops of whole layers may compute by themselves where a step only decodes."""
 
-    def narrowed(self, plan: Any, wanted: Indices) -> Any:
-        """A plan that gives the tokens wanted [rows] the same bits as the whole plan; other tokens
-        may get anything."""
-
-
-def narrowed_plan(attention: Attention, plan: Any, wanted: Tensor | None) -> Any:
-    """The plan, narrowed where only some rows are wanted and the attention supports it."""
-    if wanted is None or not isinstance(attention, Narrowing):
-        return plan
-    return attention.narrowed(plan, wanted.numpy())
+    def decode_item(self, plan: Any) -> DecodeItem | None:
+        """All that the plan consists of; None where it has other items, or `attend` does more than
+        the loops for one."""
 
 
 def narrowed(plan: InPlacePlan, wanted: Indices) -> InPlacePlan:

@@ -5,46 +5,30 @@ Uses attention kernels through `Attention`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.decoder.fused import fused, fused_head
-from ....kernels.cpu.decoder.layers import LayerSizes, LayerWeights, Matrix, Past
-from ....kernels.cpu.linear.linear import PackedLinear
-from ....kernels.cpu.linear.rows import PlainRows, Rows
-from ....kernels.cpu.work_items import narrowed_plan
-from ....kernels.devices import rows_for
+from ....kernels.backend import (
+    DecoderBackend,
+    LayerSizes,
+    LayerWeights,
+    Matrix,
+    Step,
+    Wanted,
+)
+from ....kernels.devices import backend_for
 from ....kernels.interface import Attention
 from ...api.batch import Ints
 from ..config import ModelConfig
 from ..inputs import Inputs
 from ..parallel import Ranks
 from ..pool import KVPool
-from .layers import Linear
 from .parts import Parts, Weights
 from .rotary import RotaryEmbedding
 
-Wanted: TypeAlias = Tensor | None  # indices of rows; None: all
 Matrices: TypeAlias = tuple[Matrix | None, Matrix | None]
-
-
-class Step(NamedTuple):
-    """What all layers of one forward pass share. plans: for each window, as in `Inputs`."""
-
-    angles: Tensor
-    slots: Tensor
-    plans: tuple[Any, ...]
-    pool: KVPool
-    attention: Attention
-
-    def narrowed(self, wanted: Wanted, window: int) -> Step:
-        """For a layer of which only some rows are wanted, whose plan this is."""
-        if wanted is None:
-            return self
-        plan = narrowed_plan(self.attention, self.plans[window], wanted)
-        return self._replace(plans=(*self.plans[:window], plan, *self.plans[window + 1 :]))
 
 
 class SelfAttention:
@@ -60,17 +44,17 @@ class SelfAttention:
         self._num_rotary_heads = self._num_heads + parts.ranks.part(config.num_kv_heads)
         self.qkv, self.norm, self.out = parts.attention(name)
 
-    def __call__(self, x: Tensor, step: Step) -> Tensor:
+    def __call__(self, x: Tensor, step: Step, wanted: Wanted) -> Tensor:
         """What each token of x [tokens, hidden] attends to, [tokens, heads * dim]; `out` is to
-        follow."""
+        follow. wanted: rows that must be right."""
         qkv = self.qkv(x).view(len(x), -1, self._head_dim)  # [tokens, heads + 2 kv_heads, dim]
         rotary_heads = qkv[:, : self._num_rotary_heads]
         if self.norm is not None:
             self.norm(rotary_heads, rotary_heads)
-        self._apply_rotary(rotary_heads, step.angles)
+        self._apply_rotary(rotary_heads, step.cos_sin)
         q, kv = qkv[:, : self._num_heads], qkv[:, self._num_heads :]
         step.pool.write(self._layer, step.slots, kv)
-        layer, plan = step.pool.layers[self._layer], step.plans[self.window]
+        layer, plan = step.pool.layers[self._layer], step.plan(self.window, wanted)
         return step.attention.attend(q, layer, plan, self._scale).view(len(x), -1)
 
 
@@ -116,8 +100,7 @@ class Layer:
 
     def __call__(self, x: Tensor, step: Step, wanted: Wanted = None) -> Tensor:
         """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
-        step = step.narrowed(wanted, self._attention.window)
-        seen = self._attention(self._attention_norm(x), step)
+        seen = self._attention(self._attention_norm(x), step, wanted)
         if wanted is not None:
             x, seen = x.index_select(0, wanted), seen.index_select(0, wanted)
         self._attention.out.add_to(x, seen)
@@ -137,8 +120,8 @@ class Layer:
 
 
 class Llama:
-    """embed -> layers -> norm -> head: the `Model` of plain decoders. rows: kernels; None: those
-    of the device."""
+    """embed -> layers -> norm -> head: the `Model` of plain decoders. backend: what computes it;
+    None: the fastest of the device."""
 
     ignored_weights: ClassVar = (".rotary_emb.inv_freq",)
 
@@ -148,37 +131,30 @@ class Llama:
         weights: Weights,
         device: torch.device,
         ranks: Ranks = Ranks(),  # noqa: B008 (frozen)
-        rows: Rows | None = None,
+        backend: DecoderBackend | None = None,
     ) -> None:
-        rows = rows or rows_for(device)
-        parts = Parts(config, weights, ranks, rows)
+        backend = backend or backend_for(device)
+        parts = Parts(config, weights, ranks, backend)
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, device)
         self._embed = parts.embedding("model.embed_tokens")
-        self._layers = [
+        layers = [
             Layer(parts, layer, self.windows.index(window), self.feed_forward(parts, layer))
             for layer, window in enumerate(config.windows)
         ]
-        self._norm = parts.norm("model.norm")
-        self._head = parts.head("lm_head", self._embed)
-        is_plain = type(rows) is PlainRows  # others turn and gate rows as they like
-        known = [layer.weights if is_plain else None for layer in self._layers]
-        self._fused = fused(_sizes(config), known, is_bf16_kv=self.dtype is torch.bfloat16)
-        matrix = self._head.matrix if isinstance(self._head, Linear) else None
-        self._fused_head = fused_head(self._norm, matrix)
-        self._paneled = (
-            matrix.kernel if matrix and isinstance(matrix.kernel, PackedLinear) else None
-        )
+        self._layers = backend.layers(layers, _sizes(config), self.dtype)
+        norm = parts.norm("model.norm")
+        self._head = backend.head(norm, parts.head("lm_head", self._embed))
 
     @staticmethod
     def feed_forward(parts: Parts, layer: int) -> FeedForward:
-        """The second half of a layer, after attention."""
+        """What stands behind the attention of a layer."""
         return MLP(parts, layer)
 
     @property
     def dtype(self) -> torch.dtype:
-        """As `Model.dtype`; rows may have more precision (`row_dtype`)."""
+        """As `Model.dtype`; rows may have more precision (`LinearBackend.row_dtype`)."""
         return self._embed.weight.dtype
 
     @property
@@ -188,26 +164,12 @@ class Llama:
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
-        x = self._embed(inputs.ids)
-        if self._fused is not None and self._fused.fits(x, inputs.plans, pool.storage):
-            turns = self.rope.table(inputs.positions)
-            past = Past(turns, inputs.positions, inputs.slots, pool.storage)
-            return self._fused(x, past, attention, inputs.plans, inputs.wanted)
-        angles = self.rope.angles(inputs.positions)
-        step = Step(angles, inputs.slots, inputs.plans, pool, attention)
-        for layer in self._layers[:-1]:
-            x = layer(x, step)
-        return self._layers[-1](x, step, inputs.wanted)
+        tokens = inputs.positions, inputs.slots, inputs.plans, inputs.wanted
+        return self._layers(self._embed(inputs.ids), Step(*tokens, self.rope, pool, attention))
 
     def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
         """As `Model.logits`."""
-        if allowed is not None and self._paneled is not None:
-            spans = self._paneled.spans(allowed)
-            if spans is not None:
-                return self._paneled.some(self._norm(hidden), spans).float()
-        if self._fused_head is not None and self._fused_head.fits(hidden):
-            return self._fused_head(hidden)
-        return self._head(self._norm(hidden)).float()
+        return self._head(hidden, allowed).float()
 
 
 def _sizes(config: ModelConfig) -> LayerSizes:

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.linear.rows import FusedMoE
+from ....kernels.backend import FusedMoE
 from .llama import FeedForward, Llama, Matrices
 from .parts import Parts
 

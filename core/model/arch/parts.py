@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from ....kernels.cpu.linear.linear import LinearFactory, LinearKernel, row_dtype
-from ....kernels.cpu.linear.rows import Norm, Rows
+from ....kernels.backend import DecoderBackend, LinearKernel, Norm
 from ..config import ModelConfig
 from ..parallel import Ranks
 from .balance import balance
@@ -38,27 +37,30 @@ class AttentionParts(NamedTuple):
 
 
 class Parts:
-    """Layers by the names that their weights have in the checkpoint. rows: the kernels for what is
-    no product."""
+    """Layers by the names that their weights have in the checkpoint. backend: what computes
+    them."""
 
-    def __init__(self, config: ModelConfig, weights: Weights, ranks: Ranks, rows: Rows) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Weights, ranks: Ranks, backend: DecoderBackend
+    ) -> None:
         self.config = config
         self.ranks = ranks
-        self.rows = rows
+        self.rows = backend.rows
+        self._backend = backend
         self._weights = weights
         self._shapes = config.weight_shapes()
-        self._products = LinearFactory()
 
     def embedding(self, name: str) -> Embedding:
         """The table of tokens, of which each rank has some rows."""
         weight = self._vocabulary_part(f"{name}.weight")
+        dtype = self._backend.row_dtype(weight.dtype)
         if self.ranks.size == 1:
-            return Embedding(weight)
-        start = self.ranks.rank * len(weight)
-        return SharedEmbedding(weight, start, self.ranks)
+            return Embedding(weight, dtype)
+        return SharedEmbedding(weight, dtype, self.ranks.rank * len(weight), self.ranks)
 
     def norm(self, name: str) -> Norm:
-        return self.rows.norm(_for_rows(self._weights.take(f"{name}.weight")), self.config.norm_eps)
+        weight = self._for_rows(self._weights.take(f"{name}.weight"))
+        return self.rows.norm(weight, self.config.norm_eps)
 
     def attention(self, name: str) -> AttentionParts:
         """Of each this rank's part, and columns of like size, see `balance`."""
@@ -71,9 +73,9 @@ class Parts:
             out = balance(weight, bias, norms, out, self.ranks.part(config.num_heads))
         out_bias = self._bias(f"{name}.o_proj") if config.has_output_bias else None
         return AttentionParts(
-            Linear(self._products.of(weight), bias),
+            Linear(self._backend.linear(weight), bias),
             None if norms is None else self.rows.norm(norms, config.norm_eps),
-            SummedLinear.of(self._products.of(out), out_bias, self.ranks),
+            SummedLinear.of(self._backend.linear(out), out_bias, self.ranks),
         )
 
     def _head_norms(self, name: str) -> Tensor:
@@ -85,26 +87,26 @@ class Parts:
             ).expand(self.ranks.part(count), -1)
             for part, count in zip("qk", counts, strict=True)
         ]
-        return _for_rows(torch.cat(weights))
+        return self._for_rows(torch.cat(weights))
 
     def head(self, name: str, embedding: Embedding) -> Linear | SharedHead:
         """The output matrix, of which each rank has some rows; the embedding's own if the model
         ties them."""
         is_tied = self.config.is_tied
         weight = embedding.weight if is_tied else self._vocabulary_part(f"{name}.weight")
-        product, count = self._products.of(weight), self.config.vocabulary_size
-        return Linear(product) if self.ranks.size == 1 else SharedHead(product, count, self.ranks)
+        kernel, count = self._backend.linear(weight), self.config.vocabulary_size
+        return Linear(kernel) if self.ranks.size == 1 else SharedHead(kernel, count, self.ranks)
 
     def linear(self, name: str) -> Linear:
         """A layer that every rank has whole."""
-        return Linear(self._products.of(self._weights.take(f"{name}.weight")))
+        return Linear(self._backend.linear(self._weights.take(f"{name}.weight")))
 
     def split_rows(self, names: Sequence[str], has_bias: bool = False) -> Linear:
         """One layer for several with the same input, whose outputs follow one another: of each
         this rank's part."""
         weight = self._joined(names, "weight")
         bias = self._joined_bias(names) if has_bias else None
-        return Linear(self._products.of(weight), bias)
+        return Linear(self._backend.linear(weight), bias)
 
     def split_columns(self, name: str, has_bias: bool = False) -> Linear:
         """A layer whose input is what this rank's part of another gave; ranks add up."""
@@ -113,7 +115,7 @@ class Parts:
 
     def columns_part(self, name: str) -> LinearKernel:
         """A product as in `split_columns`; the caller adds up."""
-        return self._products.of(self._part(f"{name}.weight", dim=1))
+        return self._backend.linear(self._part(f"{name}.weight", dim=1))
 
     def stacked_rows(self, names: Sequence[Sequence[str]]) -> Tensor:
         """The matrices of several layers as of `split_rows` in one piece: [layers, out, in]."""
@@ -131,10 +133,14 @@ class Parts:
         return torch.cat(tensors) if len(tensors) > 1 else tensors[0]
 
     def _joined_bias(self, names: Sequence[str], num_turned: int = 0) -> Tensor:
-        return _for_rows(self._joined(names, "bias", num_turned))
+        return self._for_rows(self._joined(names, "bias", num_turned))
 
     def _bias(self, name: str) -> Tensor:
-        return _for_rows(self._weights.take(f"{name}.bias"))
+        return self._for_rows(self._weights.take(f"{name}.bias"))
+
+    def _for_rows(self, vector: Tensor) -> Tensor:
+        """A vector in the dtype of the rows to which it is applied."""
+        return vector.to(self._backend.row_dtype(vector.dtype))
 
     def _vocabulary_part(self, name: str) -> Tensor:
         """This rank's rows of a table of all tokens, with zeros up to what it has room for."""
@@ -149,11 +155,6 @@ class Parts:
         if self.ranks.size == 1:
             return self._weights.take(name)
         return self._weights.take_part(name, dim, self.ranks.share(self._shapes[name][dim]))
-
-
-def _for_rows(vector: Tensor) -> Tensor:
-    """A vector as the rows are to which it is applied."""
-    return vector.to(row_dtype(vector.dtype, vector.device))
 
 
 def _stacked(count: int, tensors: Iterator[Tensor]) -> Tensor:

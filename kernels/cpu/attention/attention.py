@@ -85,6 +85,13 @@ class CpuAttention:
         """As `Narrowing.narrowed`."""
         return narrowed(plan, wanted) if isinstance(plan, InPlacePlan) else plan
 
+    def decode_item(self, plan: GatheredPlan | InPlacePlan) -> DecodeItem | None:
+        """As `InlineAttention.decode_item`."""
+        is_overridden = type(self).attend is not CpuAttention.attend
+        if is_overridden or not isinstance(plan, InPlacePlan) or plan.runs or len(plan.own) != 1:
+            return None
+        return plan.own[0] if isinstance(plan.own[0], DecodeItem) else None
+
     def attend(
         self,
         q: Tensor,

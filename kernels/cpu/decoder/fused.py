@@ -1,40 +1,92 @@
-"""Which layers can be computed by loops that call one another (`stack`). Needs numba for nothing
-but that."""
+"""The `DecoderBackend` of a CPU: where compiled loops support all layers, few rows go through all
+of them by one call (`stack`); other steps, and other models, go layer by layer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from ...backend import Head, Layer, Layers, LayerSizes, LayerWeights, Matrix, Norm, NormedHead, Step
+from ...interface import Ints
 from ..jit.jit import can_compile
 from ..linear.linear import PackedLinear
-from ..linear.rows import CompiledNorm, Norm
-from .layers import Fused, FusedHead, LayerSizes, LayerWeights, Matrix
+from ..linear.rows import CompiledNorm, PlainRows
+from .layerwise import LayerwiseBackend
+
+if TYPE_CHECKING:  # it needs numba
+    from .stack import FusedHead, Stack
 
 
-def fused(
-    sizes: LayerSizes, layers: Sequence[LayerWeights | None], is_bf16_kv: bool = False
-) -> Fused | None:
-    """These layers fused; None where loops do not support one of them. is_bf16_kv: whether keys and
-    values are bfloat16."""
-    if not can_compile():
-        return None
+class CpuBackend(LayerwiseBackend):
+    """As `DecoderBackend`, on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__(torch.device("cpu"), PlainRows())
+
+    def layers(self, layers: Sequence[Layer], sizes: LayerSizes, kv_dtype: torch.dtype) -> Layers:
+        """As `DecoderBackend.layers`."""
+        plain = super().layers(layers, sizes, kv_dtype)
+        stack = fused_stack([layer.weights for layer in layers], sizes, kv_dtype)
+        return plain if stack is None else FusedLayers(stack, plain)
+
+    def head(self, norm: Norm, head: Head) -> NormedHead:
+        """As `DecoderBackend.head`."""
+        plain, matrix = super().head(norm, head), head.matrix
+        if matrix is None or not isinstance(matrix.kernel, PackedLinear):
+            return plain
+        return PackedHead(norm, matrix.kernel, fused_head(norm, matrix), plain)
+
+
+class FusedLayers:
+    """As `Layers`: by a stack where it supports a step, else layer by layer."""
+
+    def __init__(self, stack: Stack, plain: Layers) -> None:
+        self._stack, self._plain = stack, plain
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        return (self._stack if self._stack.fits(x, step) else self._plain)(x, step)
+
+
+class PackedHead:
+    """As `NormedHead`: only the logits that are allowed where these are few; else by one call for
+    few rows."""
+
+    def __init__(
+        self, norm: Norm, kernel: PackedLinear, fused: FusedHead | None, plain: NormedHead
+    ) -> None:
+        self._norm, self._kernel, self._fused, self._plain = norm, kernel, fused, plain
+
+    def __call__(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        spans = None if allowed is None else self._kernel.spans(allowed)
+        if spans is not None:
+            return self._kernel.some(self._norm(hidden), spans)
+        if self._fused is not None and self._fused.fits(hidden):
+            return self._fused(hidden)
+        return self._plain(hidden)
+
+
+def fused_stack(
+    layers: Sequence[LayerWeights | None], sizes: LayerSizes, kv_dtype: torch.dtype
+) -> Stack | None:
+    """These layers fused; None where loops do not support one of them."""
     known = [layer for layer in layers if layer is not None and _is_known(layer)]
-    if len(known) < len(layers):
+    if len(known) < len(layers) or not can_compile():
         return None
     from .stack import Stack
 
-    return Stack(sizes, known, is_bf16_kv=is_bf16_kv)
+    return Stack(sizes, known, is_bf16_kv=kv_dtype is torch.bfloat16)
 
 
-def fused_head(norm: Norm, matrix: Matrix | None) -> FusedHead | None:
-    """A norm and the matrix after it fused; None where loops do not support them."""
-    if not can_compile() or not isinstance(norm, CompiledNorm):
+def fused_head(norm: Norm, matrix: Matrix) -> FusedHead | None:
+    """A norm and the matrix after it by one call; None where loops do not support them."""
+    if not isinstance(norm, CompiledNorm) or not isinstance(matrix.kernel, PackedLinear):
         return None
-    if matrix is None or not isinstance(matrix.kernel, PackedLinear):
-        return None
-    from .stack import Head
+    from .stack import FusedHead
 
-    return Head(norm, matrix)
+    return FusedHead(norm, matrix)
 
 
 def _is_known(layer: LayerWeights) -> bool:

@@ -19,16 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...interface import Attention
-from ..attention.attention import CpuAttention
+from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
 from ..attention.decode import helpers, is_spread
 from ..attention.pages import LARGE, empty_in_large_pages
 from ..jit.addresses import address, entry
 from ..linear.linear import PackedLinear, is_spread_out
-from ..linear.rows import CompiledNorm, Norm
+from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
-from ..work_items import DecodeItem, InPlacePlan, ScoreMod, narrowed_plan
-from .layers import LayerSizes, LayerWeights, Matrix, Past
+from ..work_items import DecodeItem, InlineAttention, InPlacePlan, ScoreMod
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep
 _MOST_OF_HEAD = 256  # above which the cost of calls is negligible
@@ -61,6 +59,7 @@ class Stack:
         self._records = np.zeros(len(layers), blocks.LAYER)
         self._records[:] = [self._described(weights) for weights in layers]
         self._lock = threading.Lock()
+        self._held: tuple[Tensor, ...] = ()  # that a step reads by address
         self._steps = np.zeros(self._num_threads, blocks.STEP)  # of each share of the rows
         self._workspace = _Workspace(sizes)
         self._reads = np.zeros(1 + max(weights.window for weights in layers), blocks.READ)
@@ -68,44 +67,34 @@ class Stack:
             address(array) for array in (self._records, self._steps, self._reads)
         )
 
-    def fits(self, x: Tensor, plans: Sequence[Any], storage: Tensor) -> bool:
-        """As `Fused.fits`: there are rows for every thread, or too few for a second one."""
-        if len(x) > _MOST or not x.is_contiguous() or not storage.is_contiguous():
+    def fits(self, x: Tensor, step: Step) -> bool:
+        """Whether this supports a step for x [rows, hidden], and is faster than layer by layer:
+        there are rows for every thread, or too few for a second one."""
+        if len(x) > _MOST or not x.is_contiguous() or not step.pool.storage.is_contiguous():
             return False
-        if not all(isinstance(plan, InPlacePlan) for plan in plans):
+        if not all(isinstance(plan, InPlacePlan) for plan in step.plans):
             return False
         has_few = not is_spread_out(len(x), self._largest)
         return has_few or self._most_shares(len(x)) == self._num_threads
 
-    def __call__(
-        self,
-        x: Tensor,
-        past: Past,
-        attention: Attention,
-        plans: Sequence[Any],
-        wanted: Tensor | None = None,
-    ) -> Tensor:
-        """As `Fused.__call__`."""
-        past = Past(*(each.contiguous() for each in past))
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        """As `Layers.__call__`; x is changed."""
+        wanted, attention, storage = step.wanted, step.attention, step.pool.storage
         with self._lock:
-            is_known = getattr(attention.attend, "__func__", None) is CpuAttention.attend
             shares = _shares(len(x), self._most_shares(len(x)))
-            items = self._decode_items(plans) if is_known and len(shares) == 1 else None
+            items = self._decode_items(step) if len(shares) == 1 else None
             arrays = [_arrays(item) for item in items or ()]
             num_wanted = 0 if wanted is None else len(wanted)  # one may be wanted twice
             self._workspace.grow(max(len(x), num_wanted), len(shares))
-            self._begin(x, past, arrays, shares)
+            self._begin(x, step, arrays, shares)
             if items is not None:
                 self._run(0, len(self._layers), blocks.ENTER | blocks.ATTEND | blocks.LEAVE)
                 return x if wanted is None else x.index_select(0, wanted)
             for i, layer in enumerate(self._layers):
                 self._run(i, i + 1, blocks.ENTER, len(shares))
                 of_last = wanted if i + 1 == len(self._layers) else None
-                q, plan = (
-                    self._workspace.q(len(x)),
-                    narrowed_plan(attention, plans[layer.window], of_last),
-                )
-                attn_out = attention.attend(q, past.storage[i], plan, self._scale).contiguous()
+                q, plan = self._workspace.q(len(x)), step.plan(layer.window, of_last)
+                attn_out = attention.attend(q, storage[i], plan, self._scale).contiguous()
                 if of_last is not None:
                     x, attn_out = x.index_select(0, of_last), attn_out.index_select(0, of_last)
                     shares = _shares(len(x), len(shares))
@@ -137,53 +126,53 @@ class Stack:
     def _begin(
         self,
         x: Tensor,
-        past: Past,
+        step: Step,
         arrays: Sequence[tuple[Tensor, ...]],
         shares: Sequence[tuple[int, int]],
     ) -> None:
         """Write the addresses of a step's inputs into its record."""
-        storage = past.storage
+        storage, table = step.pool.storage, step.rotary.table(step.positions).contiguous()
+        positions, slots = step.positions.contiguous(), step.slots.contiguous()
+        self._held = table, positions, slots
         for i, (first, last) in enumerate(shares):
             _STEP.pack_into(
                 self._steps.data,
                 i * _STEP.size,
                 last - first,
                 _row(x, first),
-                past.cos_sin_cache.data_ptr(),
-                len(past.cos_sin_cache),
-                _row(past.positions, first),
-                _row(past.slots, first),
+                table.data_ptr(),
+                len(table),
+                _row(positions, first),
+                _row(slots, first),
                 storage.data_ptr(),
                 storage.stride(0) * storage.itemsize,
                 storage.shape[3],
                 *self._workspace.places(first, i),
                 self._addresses[2],
             )
-        for i, (tokens, table, spans) in enumerate(arrays):
-            first, step = spans.data_ptr(), spans.stride(0) * spans.itemsize
-            places = first, first + step, first + 2 * step
-            read = tokens.data_ptr(), table.data_ptr(), *table.shape, *places
+        for i, (tokens, slot_table, spans) in enumerate(arrays):
+            first, stride = spans.data_ptr(), spans.stride(0) * spans.itemsize
+            pointers = first, first + stride, first + 2 * stride
+            read = tokens.data_ptr(), slot_table.data_ptr(), *slot_table.shape, *pointers
             _READ.pack_into(self._reads.data, i * _READ.size, *read)
 
     def _place(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
         """Write the addresses of rows and of attention's output into the record."""
-        for step, (first, last) in zip(self._steps, shares, strict=False):
-            step["rows"], step["x"], step["attn_out"] = (
-                last - first,
-                _row(x, first),
-                _row(attn_out, first),
-            )
+        for record, (first, last) in zip(self._steps, shares, strict=False):
+            pointers = _row(x, first), _row(attn_out, first)
+            record["rows"], (record["x"], record["attn_out"]) = last - first, pointers
 
-    def _decode_items(self, plans: Sequence[InPlacePlan]) -> list[DecodeItem] | None:
+    def _decode_items(self, step: Step) -> list[DecodeItem] | None:
         """The decode item of each window; None where a step has others, or so much to read that
         threads would help."""
-        items, width = [], self._sizes.num_kv_heads * self._sizes.dim
-        for plan in plans:
-            if plan.runs or len(plan.own) != 1 or not isinstance(plan.own[0], DecodeItem):
+        if not isinstance(step.attention, InlineAttention):
+            return None
+        items, width = list[DecodeItem](), self._sizes.num_kv_heads * self._sizes.dim
+        for plan in step.plans:
+            item = step.attention.decode_item(plan)
+            if item is None or is_spread(item, width, self._num_threads):
                 return None
-            if is_spread(plan.own[0], width, self._num_threads):
-                return None
-            items.append(plan.own[0])
+            items.append(item)
         return items
 
     def _described(self, weights: LayerWeights) -> tuple[float, ...]:
@@ -209,8 +198,9 @@ class Stack:
         )
 
 
-class Head:
-    """A norm and the matrix after it by one call. num_threads: torch's, if None."""
+class FusedHead:
+    """A norm and the matrix after it by one call, with the same bits as by two. num_threads: as
+    torch has, if None."""
 
     def __init__(self, norm: CompiledNorm, matrix: Matrix, num_threads: int | None = None) -> None:
         kernel = matrix.kernel
@@ -224,13 +214,14 @@ class Head:
         self._place = address(self._record)
 
     def fits(self, x: Tensor) -> bool:
-        """As `FusedHead.fits`: a second thread would not help with the product."""
+        """Whether x [rows, hidden] has so few rows that this is faster: a second thread would not
+        help with the product."""
         if len(x) > _MOST_OF_HEAD or x.shape[1] != self._hidden or not x.is_contiguous():
             return False
         return self._num_threads == 1 or not is_spread_out(len(x), self._hidden * self._width)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """As `FusedHead.__call__`."""
+        """A new [rows, width]."""
         out, normed = _floats(len(x) * self._width), _floats(x.numel())
         self._enter(self._place, x.data_ptr(), len(x), out.data_ptr(), normed.data_ptr())
         return out.view(len(x), self._width)

@@ -14,13 +14,14 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ...backend import LinearKernel
 from ..attention.decode import helpers
 from ..attention.pages import empty_in_large_pages
 from ..jit.jit import can_compile, compiled
@@ -37,16 +38,6 @@ _FEW = 8  # rows for which a matrix is read as long as for one
 _SPREAD = 1 << 22  # multiplications from which a second thread is worth its wake-up
 _WHOLE = 1 << 22  # numbers of a matrix below which it is read whole: that takes less than to choose
 _SPAN_COST = 4  # panels that are multiplied in the time that it takes to begin with a span
-
-
-class LinearKernel(Protocol):
-    """x [rows, in] times a fixed matrix [in, out]."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """A new [rows, out]."""
-
-    def add_to(self, total: Tensor, x: Tensor) -> None:
-        """total [rows, out] += x times the matrix."""
 
 
 Layout: TypeAlias = Callable[[Tensor], LinearKernel]

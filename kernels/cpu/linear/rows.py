@@ -5,50 +5,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ...backend import FusedMoE, Norm
 from ..jit.jit import can_compile, compiled
-
-
-class Norm(Protocol):
-    """Scales every row to root mean square 1, then by a weight [dim], or [heads, dim]."""
-
-    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """x [tokens, dim], or [tokens, heads, dim]; into `out`, which may be x, or a new tensor."""
-
-
-class FusedMoE(Protocol):
-    """A mixture of experts whose weights lie in one tensor."""
-
-    def __call__(
-        self, x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor
-    ) -> Tensor:
-        """For x [tokens, hidden] the sum of back(silu(gate) * up) over the experts chosen [tokens,
-        k], by shares [tokens, k] (float32): a new [tokens, hidden] in float32. into: [experts, gate
-        then up, hidden]. back: [experts, hidden, ffn]."""
-
-
-class Rows(Protocol):
-    """Row-wise operations on one device."""
-
-    @property
-    def fused_moe(self) -> FusedMoE | None:
-        """None: each expert is computed by itself."""
-
-    def norm(self, weight: Tensor, eps: float) -> Norm:
-        """The norm with a weight."""
-
-    def apply_rotary(self, x: Tensor, cos_sin: Tensor) -> None:
-        """Rotate the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by complex
-        cos_sin [tokens, 1, dim / 2]."""
-
-    def silu_mul(self, gate_up: Tensor) -> Tensor:
-        """silu(gate) * up for rows [tokens, gate then up]: [tokens, half]; may spoil the rows."""
 
 
 class PlainRows:

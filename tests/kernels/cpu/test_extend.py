@@ -18,11 +18,10 @@ from forkroot.kernels.cpu.work_items import (
     AttentionOutput,
     ExtendItem,
     InPlacePlan,
-    Narrowing,
     ScoreMod,
     narrowed,
 )
-from forkroot.kernels.interface import Past
+from forkroot.kernels.interface import Narrowing, Past
 from forkroot.kernels.reference import attend
 
 NUM_SLOTS = 3000

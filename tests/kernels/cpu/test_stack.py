@@ -9,8 +9,8 @@ import torch
 
 pytest.importorskip("numba")
 
-from forkroot.kernels.cpu.decoder.fused import fused
-from forkroot.kernels.cpu.decoder.layers import LayerSizes, LayerWeights, Matrix
+from forkroot.kernels.backend import LayerSizes, LayerWeights, Matrix
+from forkroot.kernels.cpu.decoder.fused import fused_stack
 from forkroot.kernels.cpu.linear.linear import PackedLinear
 from forkroot.kernels.cpu.linear.rows import CompiledNorm
 
@@ -29,7 +29,7 @@ def test_small_matrices_follow_one_another_in_memory_and_stay_the_same() -> None
     ]
     x = {depth: torch.randn(3, depth, generator=random) for depth in (32, 48)}
     before = [kernel(x[kernel.depth]) for kernel in products]
-    assert fused(SIZES, layers) is not None
+    assert fused_stack(layers, SIZES, torch.float32) is not None
     for one, other in itertools.pairwise(products):
         assert one.weights.ctypes.data + one.weights.nbytes == other.weights.ctypes.data
     after = [kernel(x[kernel.depth]) for kernel in products]

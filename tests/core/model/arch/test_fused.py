@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -11,19 +11,20 @@ import torch
 
 pytest.importorskip("numba")
 
-from forkroot.core.model.arch.llama import MLP, Layer, Llama, Step
+from forkroot.core.model.arch.llama import MLP, Layer, Llama
 from forkroot.core.model.arch.parts import Parts
 from forkroot.core.model.arch.rotary import RotaryEmbedding
 from forkroot.core.model.config import ModelConfig, RopeConfig
 from forkroot.core.model.inputs import Inputs
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
+from forkroot.kernels.backend import LayerSizes, Matrix, Step
 from forkroot.kernels.cpu.attention.attention import CpuAttention
-from forkroot.kernels.cpu.decoder.fused import fused, fused_head
-from forkroot.kernels.cpu.decoder.layers import Fused, LayerSizes, Matrix, Past
+from forkroot.kernels.cpu.decoder.fused import CpuBackend, fused_head, fused_stack
+from forkroot.kernels.cpu.decoder.layerwise import Layerwise, LayerwiseBackend
 from forkroot.kernels.cpu.decoder.stack import Stack
 from forkroot.kernels.cpu.jit import amx
-from forkroot.kernels.cpu.linear.linear import LinearFactory
+from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
 from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
 
 from ..conftest import NUM_SLOTS, Placement
@@ -72,7 +73,7 @@ class Decoder:
     """The same layers in both ways, each over a pool of its own."""
 
     def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32) -> None:
-        parts = Parts(config, RandomWeights(config, dtype), Ranks(), PlainRows())
+        parts = Parts(config, RandomWeights(config, dtype), Ranks(), CpuBackend())
         self.windows = tuple(dict.fromkeys(config.windows))
         self.layers = [
             Layer(parts, i, self.windows.index(window), MLP(parts, i))
@@ -81,9 +82,9 @@ class Decoder:
         heads = config.num_heads, config.num_kv_heads, config.head_dim
         sizes = LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)
         weights = [layer.weights for layer in self.layers]
-        found = fused(sizes, weights)
+        found = fused_stack(weights, sizes, torch.float32)
         assert found is not None
-        self.fused: Fused = found
+        self.fused = found
         self._parts = sizes, [it for it in weights if it is not None]
         self.rope = RotaryEmbedding(config.rope, config.head_dim, config.context_len, CPU)
         self.pools = [KVPool(config, NUM_SLOTS, torch.float32, CPU, Ranks()) for _ in range(2)]
@@ -92,6 +93,11 @@ class Decoder:
         self.attention = CpuAttention(NUM_SLOTS, config.num_kv_heads, torch.float32)
         self.random = torch.Generator().manual_seed(1)
         self.hidden_size = config.hidden_size
+
+    def step(self, inputs: Inputs, pool: KVPool, wanted: torch.Tensor | None = None) -> Step:
+        """One step over a pool."""
+        tokens = inputs.positions, inputs.slots, inputs.plans, wanted
+        return Step(*tokens, self.rope, pool, self.attention)
 
     def with_threads(self, num_threads: int) -> Stack:
         """The layers in one call, whatever torch has."""
@@ -105,17 +111,10 @@ class Decoder:
         shape = len(batch.ids), self.hidden_size
         first = torch.randn(shape, generator=self.random, dtype=torch.float32)
         x, (one, other) = first.clone(), self.pools
-        step = Step(
-            self.rope.angles(inputs.positions), inputs.slots, inputs.plans, one, self.attention
-        )
-        for layer in self.layers[:-1]:
-            x = layer(x, step)
-        x = self.layers[-1](x, step, rows)
-        past = Past(
-            self.rope.table(inputs.positions), inputs.positions, inputs.slots, other.storage
-        )
-        assert self.fused.fits(first, inputs.plans, other.storage)
-        made = self.fused(first, past, self.attention, inputs.plans, rows)
+        x = Layerwise(self.layers)(x, self.step(inputs, one, rows))
+        step = self.step(inputs, other, rows)
+        assert self.fused.fits(first, step)
+        made = self.fused(first, step)
         assert x.isfinite().all()
         assert torch.equal(x, made)
         assert torch.equal(one.storage.nan_to_num(7), other.storage.nan_to_num(7))
@@ -181,19 +180,17 @@ def test_a_row_is_the_same_in_any_batch() -> None:
 @torch.inference_mode()
 def _made(decoder: Decoder, batch: Any, hidden: torch.Tensor) -> torch.Tensor:
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
-    turns, pool = decoder.rope.table(inputs.positions), decoder.pools[0]
-    past = Past(turns, inputs.positions, inputs.slots, pool.storage)
-    return decoder.fused(hidden.clone(), past, decoder.attention, inputs.plans)
+    return decoder.fused(hidden.clone(), decoder.step(inputs, decoder.pools[0]))
 
 
 def test_layers_that_loops_do_not_know_are_left_as_they_are() -> None:
-    parts = Parts(PLAIN, RandomWeights(PLAIN), Ranks(), PlainRows())
+    parts = Parts(PLAIN, RandomWeights(PLAIN), Ranks(), CpuBackend())
     layer = Layer(parts, 0, 0, MLP(parts, 0))
     sizes = LayerSizes(4, 2, 12, 48, 80, 1e-5)
-    assert fused(sizes, [layer.weights]) is not None
-    assert fused(sizes, [layer.weights, None]) is None
+    assert fused_stack([layer.weights], sizes, torch.float32) is not None
+    assert fused_stack([layer.weights, None], sizes, torch.float32) is None
     with pytest.raises(ValueError, match=r"matrix \[48, 96\]; its sizes want \[48, 84\]"):
-        fused(sizes._replace(num_heads=3), [layer.weights])
+        fused_stack([layer.weights], sizes._replace(num_heads=3), torch.float32)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3])
@@ -229,10 +226,22 @@ def test_a_step_is_left_to_threads_that_have_few_rows_each() -> None:
     layers = decoder.with_threads(12)
     batch = placement.batch({placement.add([1] * 250): 250, placement.add([1] * 250): 250})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
-    x, storage = torch.zeros(1000, PLAIN.hidden_size), decoder.pools[0].storage
-    assert not layers.fits(x[:600], inputs.plans, storage)
-    assert layers.fits(x[:9], inputs.plans, storage)  # nor would a second thread do better
-    assert layers.fits(x, inputs.plans, storage)
+    x, step = torch.zeros(1000, PLAIN.hidden_size), decoder.step(inputs, decoder.pools[0])
+    assert not layers.fits(x[:600], step)
+    assert layers.fits(x[:9], step)  # nor would a second thread do better
+    assert layers.fits(x, step)
+
+
+class Known(NamedTuple):
+    """Rotations of some positions, which do not grow."""
+
+    cos_sin: torch.Tensor
+
+    def table(self, positions: torch.Tensor) -> torch.Tensor:
+        """As `Rotary.table`."""
+        return self.cos_sin
+
+    angles = table
 
 
 @torch.inference_mode()
@@ -240,12 +249,11 @@ def test_a_row_at_a_place_that_is_not_known_is_no_number_and_harms_no_other() ->
     decoder, placement = Decoder(PLAIN), Placement()
     batch = placement.batch({placement.add([1]): 1 for _ in range(3)})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)
-    turns, pool = decoder.rope.table(inputs.positions), decoder.pools[0]
+    step, table = decoder.step(inputs, decoder.pools[0]), decoder.rope.table(inputs.positions)
     x = torch.ones(3, PLAIN.hidden_size)
-    for place in (len(turns), -1):
+    for place in (len(table), -1):
         positions = torch.tensor([0, place, 0])
-        past = Past(turns, positions, inputs.slots, pool.storage)
-        made = decoder.fused(x.clone(), past, decoder.attention, inputs.plans)
+        made = decoder.fused(x.clone(), replace(step, positions=positions, rotary=Known(table)))
         assert made.isfinite().all(dim=-1).tolist() == [True, False, True]
 
 
@@ -276,7 +284,7 @@ def test_logits_by_one_call_are_those_by_two(dtype: torch.dtype) -> None:
     assert not head.fits(torch.zeros(300, PLAIN.hidden_size))
     assert not head.fits(torch.zeros(PLAIN.hidden_size, 3).T[:, ::2])
     assert fused_head(PlainNorm(scale, 1e-5), matrix) is None
-    assert fused_head(norm, None) is None
+    assert fused_head(norm, Matrix(TorchLinear(weight), None)) is None
 
 
 class OtherAttention(CpuAttention):
@@ -305,9 +313,8 @@ class OtherRows(PlainRows):
 
 
 def test_rows_of_their_own_kind_are_called() -> None:
-    models = [
-        Llama(PLAIN, RandomWeights(PLAIN), CPU, Ranks(), rows) for rows in (None, OtherRows())
-    ]
+    backends = None, LayerwiseBackend(CPU, OtherRows())
+    models = [Llama(PLAIN, RandomWeights(PLAIN), CPU, Ranks(), each) for each in backends]
     hidden = []
     for model in models:
         placement = Placement()

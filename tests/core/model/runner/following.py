@@ -16,7 +16,7 @@ from forkroot.core.model.runner.ranks import follow, join
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
 from forkroot.core.process.ipc import Connection, serve_parent
-from forkroot.kernels.devices import rows_for
+from forkroot.kernels.devices import backend_for
 
 NUM_SLOTS, MOST = 700, 2
 
@@ -45,7 +45,7 @@ def runner_of(folder: str, ranks: Ranks, warming: Warming) -> ModelRunner:
     place = torch.device("cpu")
     shapes = config.weight_shapes()
     with Checkpoint(folder, shapes, torch.float32, place, Llama.ignored_weights) as weights:
-        model = Llama(config, weights, place, ranks, rows_for(place, "triton"))
+        model = Llama(config, weights, place, ranks, backend_for(place, "triton"))
     kinds = {"attention": "triton", "sampling": "triton"}
     return ModelRunner(model, NUM_SLOTS, ranks, max_running=MOST, recorder=warming, **kinds)
 

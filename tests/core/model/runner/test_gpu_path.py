@@ -29,7 +29,7 @@ from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
 from forkroot.kernels.cpu.linear.rows import PlainRows
-from forkroot.kernels.devices import rows_for
+from forkroot.kernels.devices import backend_for
 from forkroot.kernels.interface import Past
 
 from ..conftest import NUM_SLOTS, MakeCheckpoint, Placement, load
@@ -64,7 +64,7 @@ def load_there(folder: Any, device: torch.device) -> Model:
     kind = Mixtral if config.num_experts else Llama
     shapes, dtype = config.weight_shapes(), torch.float32
     with Checkpoint(folder, shapes, dtype, device, kind.ignored_weights) as weights:
-        return kind(config, weights, device, Ranks(), rows_for(device, "triton"))
+        return kind(config, weights, device, Ranks(), backend_for(device, "triton"))
 
 
 class Both:
@@ -217,9 +217,9 @@ def test_a_batch_of_which_no_micro_batch_fits_is_refused(make_checkpoint: MakeCh
 
 
 def test_a_cpu_has_its_own_rows() -> None:
-    assert isinstance(rows_for(torch.device("cpu")), PlainRows)
-    with pytest.raises(InvalidCall, match="invalid rows='fast'"):
-        rows_for(torch.device("cpu"), "fast")
+    assert isinstance(backend_for(torch.device("cpu")).rows, PlainRows)
+    with pytest.raises(InvalidCall, match="invalid backend='fast'"):
+        backend_for(torch.device("cpu"), "fast")
 
 
 def test_a_runtime_uses_the_attention_that_is_set() -> None:

@@ -1,0 +1,209 @@
+"""Interfaces of what computes a decoder on one device: linear layers, row-wise operations, all
+layers, and the output head. `devices.backend_for` chooses. Attention: `interface`.
+
+A model is written with these alone, so that every faster kernel below them may be removed without
+a change to a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from .interface import Attention, Ints, narrowed_plan
+
+Wanted: TypeAlias = Tensor | None  # indices of rows; None: all
+
+
+class LinearKernel(Protocol):
+    """x [rows, in] times a fixed matrix [in, out]."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """A new [rows, out]."""
+
+    def add_to(self, total: Tensor, x: Tensor) -> None:
+        """total [rows, out] += x times the matrix."""
+
+
+class Matrix(NamedTuple):
+    """A linear kernel, and the bias [width] after it."""
+
+    kernel: LinearKernel
+    bias: Tensor | None
+
+
+class Norm(Protocol):
+    """Scales every row to root mean square 1, then by a weight [dim], or [heads, dim]."""
+
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """x [tokens, dim], or [tokens, heads, dim]; into `out`, which may be x, or a new tensor."""
+
+
+class FusedMoE(Protocol):
+    """A mixture of experts whose weights lie in one tensor."""
+
+    def __call__(
+        self, x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor
+    ) -> Tensor:
+        """For x [tokens, hidden] the sum of back(silu(gate) * up) over the experts chosen [tokens,
+        k], by shares [tokens, k] (float32): a new [tokens, hidden] in float32. into: [experts, gate
+        then up, hidden]. back: [experts, hidden, ffn]."""
+
+
+class Rows(Protocol):
+    """Row-wise operations on one device."""
+
+    @property
+    def fused_moe(self) -> FusedMoE | None:
+        """None: each expert is computed by itself."""
+
+    def norm(self, weight: Tensor, eps: float) -> Norm:
+        """The norm with a weight."""
+
+    def apply_rotary(self, x: Tensor, cos_sin: Tensor) -> None:
+        """Rotate the pairs (0, 1), (2, 3), ... of x [tokens, heads, dim] in place by complex
+        cos_sin [tokens, 1, dim / 2]."""
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        """silu(gate) * up for rows [tokens, gate then up]: [tokens, half]; may spoil the rows."""
+
+
+class Rotary(Protocol):
+    """Rotations by position, as complex numbers."""
+
+    def angles(self, positions: Tensor) -> Tensor:
+        """Rotations [tokens, 1, dim / 2] at positions [tokens]."""
+
+    def table(self, positions: Tensor) -> Tensor:
+        """Rotations [n, 1, dim / 2] at 0, 1, 2, ... up to these positions or further."""
+
+
+class KVMemory(Protocol):
+    """The keys and values of all layers, by slots."""
+
+    @property
+    def storage(self) -> Tensor:
+        """[layers, 2, kv_heads, slots, dim]."""
+
+    @property
+    def layers(self) -> tuple[Tensor, ...]:
+        """The same memory, layer by layer."""
+
+    def write(self, layer: int, slots: Tensor, kv: Tensor) -> None:
+        """Put kv [tokens, kv_heads of keys, then of values, dim] into slots [tokens] of a layer."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What all layers of one forward pass share. positions, slots: [tokens]. plans: one for each
+    window of the model. wanted: rows whose last hidden state is needed."""
+
+    positions: Tensor
+    slots: Tensor
+    plans: tuple[Any, ...]
+    wanted: Wanted
+    rotary: Rotary
+    pool: KVMemory
+    attention: Attention
+
+    @cached_property
+    def cos_sin(self) -> Tensor:
+        """Rotations [tokens, 1, dim / 2] of the step's tokens."""
+        return self.rotary.angles(self.positions)
+
+    def plan(self, window: int, wanted: Wanted) -> Any:
+        """The plan of a window, for a layer of which only some rows are wanted."""
+        return narrowed_plan(self.attention, self.plans[window], wanted)
+
+
+class LayerWeights(NamedTuple):
+    """A layer: attention over the plans of one window of the step's, and a gated feed-forward."""
+
+    attention_norm: Norm
+    head_norm: Norm | None
+    ffn_norm: Norm
+    qkv: Matrix
+    out: Matrix
+    gate_up: Matrix
+    down: Matrix
+    window: int
+
+
+class LayerSizes(NamedTuple):
+    """What all layers have in common."""
+
+    num_heads: int
+    num_kv_heads: int
+    dim: int
+    hidden: int
+    ffn: int
+    eps: float
+
+
+class Layer(Protocol):
+    """One layer of a decoder."""
+
+    @property
+    def weights(self) -> LayerWeights | None:
+        """All that the layer is; None where it is more than that can say."""
+
+    def __call__(self, x: Tensor, step: Step, wanted: Wanted = None) -> Tensor:
+        """x [tokens, hidden] and this layer's part, or only some rows of it; may change x. Keys and
+        values go into the pool."""
+
+
+class Layers(Protocol):
+    """All layers of a decoder."""
+
+    def __call__(self, x: Tensor, step: Step) -> Tensor:
+        """What the layers make of x [tokens, hidden], which may be changed: the wanted rows."""
+
+
+class Head(Protocol):
+    """The output matrix."""
+
+    @property
+    def matrix(self) -> Matrix | None:
+        """All that it is; None for more than a linear kernel and a bias."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Logits [rows, vocabulary] of x [rows, hidden]."""
+
+
+class NormedHead(Protocol):
+    """A norm, and the output matrix after it."""
+
+    def __call__(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        """Logits [rows, vocabulary] of hidden states [rows, hidden]. allowed: packed bits, 32
+        tokens a word, of those whose logits are needed; others may be any finite number."""
+
+
+class LinearBackend(Protocol):
+    """Linear layers on one device."""
+
+    def linear(self, weight: Tensor) -> LinearKernel:
+        """The kernel for a weight [out, in], which is copied where that is faster. Rows are of
+        `row_dtype`."""
+
+    def row_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of rows for weights of some dtype, and of activations between them."""
+
+
+class DecoderBackend(LinearBackend, Protocol):
+    """All of a decoder on one device, but for attention. However layers are computed, the bits are
+    those of one after another."""
+
+    @property
+    def rows(self) -> Rows:
+        """Row-wise operations."""
+
+    def layers(self, layers: Sequence[Layer], sizes: LayerSizes, kv_dtype: torch.dtype) -> Layers:
+        """Consecutive layers, whose keys and values are of a dtype."""
+
+    def head(self, norm: Norm, head: Head) -> NormedHead:
+        """A norm and the output matrix."""
