@@ -1,7 +1,7 @@
 """Attention, linear layers and sampling over torch tensors, for each kind of device.
 
-Entry: `interface.Attention`, what a kernel computes, and `devices`, which picks kernels for a
-device. `reference` is the oracle. May import torch and, in `devices`, the errors of `core.api`.
+Entry: `interface.Attention` and `backend.DecoderBackend`, what models call, and `devices`, which
+chooses for a device. `reference` is the oracle. May import torch; `devices` also `core.api`.
 Never knows models, batches or calls.
 """
 

@@ -39,16 +39,17 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
+        "kernels/cpu/linear/",
         *("adapters/", "adapters/dspy/patterns/", "adapters/guidance/grammar/"),
         "adapters/http/server/",
     ),
     (
-        *("core/fsm/json_schema/", "kernels/cpu/linear/", "adapters/native/language/"),
+        *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
         *("adapters/dspy/hints/", "adapters/langchain/", "adapters/guidance/"),
         *("adapters/http/requests/", "adapters/http/bench/"),
     ),
     (
-        *("core/fsm/grammar/", "kernels/cpu/decoder/", "kernels/devices.py"),
+        *("core/fsm/grammar/", "kernels/devices.py"),
         *("adapters/native/interpreter/", "adapters/dspy/"),
         *("adapters/http/openai/", "adapters/http/sglang/"),
     ),
@@ -104,12 +105,7 @@ KNOWS: dict[str, tuple[str, ...]] = {
         "kernels/cpu/jit/",
         "kernels/cpu/loops/",
     ),
-    "kernels/cpu/linear/": (
-        "kernels/",
-        "kernels/cpu/attention/",
-        "kernels/cpu/jit/",
-        "kernels/cpu/loops/",
-    ),
+    "kernels/cpu/linear/": ("kernels/", "kernels/cpu/", "kernels/cpu/jit/", "kernels/cpu/loops/"),
     "kernels/cpu/decoder/": ("kernels/", "kernels/cpu/*"),
     "kernels/gpu/": ("kernels/",),
     "kernels/gpu/attention/": ("kernels/", "kernels/gpu/"),

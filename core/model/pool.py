@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...kernels.cpu.attention.decode import SLOT_DTYPES, slot_writer
-from ...kernels.cpu.attention.pages import empty_in_large_pages
 from ...kernels.cpu.jit.jit import can_compile
+from ...kernels.cpu.pages import empty_in_large_pages
 from ...kernels.devices import has_triton
 from .allocation import allocating
 from .parallel import Ranks

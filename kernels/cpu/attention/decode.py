@@ -6,11 +6,8 @@ Torch has no operator for this: it would copy every key first. Distributes the w
 
 from __future__ import annotations
 
-import functools
 import itertools
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -19,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..jit.jit import compiled
+from ..threads import helpers
 from ..work_items import AttentionOutput, DecodeItem, ScoreMod
 
 SLOT_DTYPES = (torch.float32, torch.bfloat16)  # of pools that compiled loops read and write
@@ -74,16 +72,6 @@ class DecodeAttention:
 def is_spread(item: DecodeItem, width: int, num_threads: int) -> bool:
     """Whether several threads read the keys of an item, each of so many numbers."""
     return min(num_threads, len(item.rows)) > 1 and bool(item.reads[-1] * width >= _SPREAD)
-
-
-@functools.cache
-def helpers(num_threads: int) -> ThreadPoolExecutor:
-    """Threads beside the caller's; the loops need no interpreter."""
-    return ThreadPoolExecutor(num_threads - 1, "forkroot-attention")
-
-
-if hasattr(os, "register_at_fork"):  # a forked child has none of the threads
-    os.register_at_fork(after_in_child=helpers.cache_clear)
 
 
 def slot_writer(dtype: torch.dtype) -> Callable[[Tensor, Tensor, Tensor], None]:

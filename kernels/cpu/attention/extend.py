@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from ..jit.jit import compiled
+from ..threads import helpers
 from ..work_items import AttentionOutput, ExtendItem, ScoreMod
-from .decode import as_array, helpers, name_of
+from .decode import as_array, name_of
 
 _SPREAD = 1 << 13  # scores of a head from which a second thread is worth its wake-up
 _TASKS = 4  # for each thread, so that none waits long for the last

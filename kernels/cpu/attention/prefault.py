@@ -14,7 +14,7 @@ import threading
 
 from torch import Tensor
 
-from .pages import LARGE
+from ..pages import LARGE
 
 _POPULATE = 23  # Linux: MADV_POPULATE_WRITE
 _LEAST = 4  # pages of slots in a pool for which this is worth a thread

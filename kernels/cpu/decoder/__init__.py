@@ -1,6 +1,6 @@
-"""All layers of a decoder in one call, and which loops that needs.
+"""Decoder backends: all layers by one call on a CPU, layer by layer elsewhere.
 
-Entry: `stack.Stack`; `fused` says which layers can be computed so.
-May import `kernels.interface` and everything in `kernels.cpu` but sampling.
+Entry: `fused.CpuBackend` and `layerwise.LayerwiseBackend`, as `kernels.backend.DecoderBackend`.
+May import `kernels.backend`, `kernels.interface` and everything in `kernels.cpu` but sampling.
 Never knows checkpoints or batches.
 """

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
-from ..attention.decode import helpers, is_spread
-from ..attention.pages import LARGE, empty_in_large_pages
+from ..attention.decode import is_spread
 from ..jit.addresses import address, entry
 from ..linear.linear import PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
 from ..loops import blocks, entries, fused_mlp
+from ..pages import LARGE, empty_in_large_pages
+from ..threads import helpers
 from ..work_items import DecodeItem, InlineAttention, InPlacePlan, ScoreMod
 
 _MOST = 4096  # rows above which buffers for all of them are too large to keep

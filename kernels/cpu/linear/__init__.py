@@ -1,6 +1,6 @@
 """Linear layers on a CPU, and row-wise operations: norms, rotary positions, gates.
 
-Entry: `linear.LinearFactory`, which picks the fastest kernel for a weight; `rows.Rows`.
-May import `kernels.cpu.jit`, `kernels.cpu.loops` and `kernels.cpu.attention`.
+Entry: `linear.LinearFactory`, which picks the fastest kernel for a weight; `rows.PlainRows`.
+May import `kernels.backend`, `kernels.cpu.jit` and `kernels.cpu.loops`.
 Never knows a model.
 """

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from ...backend import LinearKernel
-from ..attention.decode import helpers
-from ..attention.pages import empty_in_large_pages
 from ..jit.jit import can_compile, compiled
+from ..pages import empty_in_large_pages
+from ..threads import helpers
 from .half_precision import HALVES, ConvertedLinear, OneDnnLinear, can_pack, is_multiplied
 
 _TRIAL_ROWS = (1, 8, 32, 128)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from forkroot.kernels.cpu.attention.pages import empty_in_large_pages
+from forkroot.kernels.cpu.pages import empty_in_large_pages
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (3, 1 << 20), (0, 4)])

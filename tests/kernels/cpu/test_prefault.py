@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from forkroot.kernels.cpu.attention.pages import empty_in_large_pages
 from forkroot.kernels.cpu.attention.prefault import Prefaulter
+from forkroot.kernels.cpu.pages import empty_in_large_pages
 
 SLOTS_OF_A_PAGE = (1 << 21) // (64 * 4)
 SHAPE = (2, 2, 1, 5 * SLOTS_OF_A_PAGE, 64)
