@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from .architectures import ARCHITECTURES, Windows
 from .keys import REQUIRED, Keys
 from .rope import RopeConfig as RopeConfig
 from .rope import read_rope
@@ -17,14 +18,13 @@ from .sizes import DTYPE_BYTES as DTYPE_BYTES
 from .sizes import Sizes
 
 Shape: TypeAlias = tuple[int, ...]
-Windows: TypeAlias = tuple[int | None, ...]
 
 _ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig(Sizes):
-    """The sizes of one decoder model of `SUPPORTED`.
+    """The sizes of one decoder model of `ARCHITECTURES`.
 
     windows: of each layer, how many tokens up to itself a token sees; None: all.
     has_head_norms: whether each head of queries and keys is normalised (Qwen 3).
@@ -50,16 +50,16 @@ class ModelConfig(Sizes):
     def from_folder(cls, folder: str | Path) -> ModelConfig:
         """Read a checkpoint's configuration. Raises InvalidModel naming file, key and value."""
         keys = Keys.read(Path(folder) / "config.json")
-        architecture = read_architecture(keys)
-        if architecture not in SUPPORTED:
-            raise keys.refuse("architectures", f"one of {', '.join(SUPPORTED)}")
+        name = read_architecture(keys)
+        if name not in ARCHITECTURES:
+            raise keys.refuse("architectures", f"one of {', '.join(ARCHITECTURES)}")
+        architecture = ARCHITECTURES[name]
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         head_dim = keys.count("head_dim", hidden_size // num_heads)
         context_len = keys.count("max_position_embeddings", _ASSUMED_LEN)
-        theta = 1e6 if architecture == "MixtralForCausalLM" else 1e4
         bos_id, eos_ids = read_special_tokens(keys)
         config = cls(
-            architecture=architecture,
+            architecture=name,
             vocabulary_size=keys.count("vocab_size"),
             num_layers=keys.count("num_hidden_layers"),
             hidden_size=hidden_size,
@@ -69,14 +69,14 @@ class ModelConfig(Sizes):
             head_dim=head_dim,
             context_len=context_len,
             norm_eps=keys.number("rms_norm_eps", 1e-6),
-            rope=read_rope(keys, theta, context_len, head_dim),
+            rope=read_rope(keys, architecture.theta, context_len, head_dim),
             is_tied=keys.flag("tie_word_embeddings", False),
             dtype=read_dtype(keys),
             bos_id=bos_id,
             eos_ids=eos_ids,
-            windows=_windows(keys, architecture),
+            windows=architecture.windows(keys),
             is_length_assumed=keys.values.get("max_position_embeddings") is None,
-            **_differences(keys, architecture),
+            **architecture.fields(keys),
         )
         _check(keys, config)
         return config
@@ -174,64 +174,6 @@ def _token_ids(keys: Keys, key: str) -> tuple[int, ...]:
     if not all(type(i) is int and i >= 0 for i in ids):
         raise keys.refuse(key, allowed)
     return tuple(ids)
-
-
-# --- architectures -------------------------------------------------------------------------------
-
-
-def _differences(keys: Keys, architecture: str) -> dict[str, Any]:
-    """What an architecture has beyond the plain decoder."""
-    match architecture:
-        case "LlamaForCausalLM":
-            has_bias = keys.flag("attention_bias", False)
-            has_mlp_bias = keys.flag("mlp_bias", False)
-            return {
-                "has_qkv_bias": has_bias,
-                "has_output_bias": has_bias,
-                "has_mlp_bias": has_mlp_bias,
-            }
-        case "Qwen2ForCausalLM":
-            return {"has_qkv_bias": True}
-        case "Qwen3ForCausalLM":
-            has_bias = keys.flag("attention_bias", False)
-            return {"has_qkv_bias": has_bias, "has_output_bias": has_bias, "has_head_norms": True}
-        case "MixtralForCausalLM":
-            num_experts = keys.count("num_local_experts", 8)
-            chosen = keys.count("num_experts_per_tok", 2)
-            if chosen > num_experts:
-                raise keys.refuse("num_experts_per_tok", f"at most num_local_experts={num_experts}")
-            return {"num_experts": num_experts, "experts_per_token": chosen}
-    return {}
-
-
-def _windows(keys: Keys, architecture: str) -> Windows:
-    """Each layer's sliding window, as the architecture reads it from the configuration."""
-    num_layers = keys.count("num_hidden_layers")
-    default = None if architecture == "MixtralForCausalLM" else 4096
-    if architecture == "LlamaForCausalLM" or keys.values.get("sliding_window", default) is None:
-        return (None,) * num_layers
-    window = keys.count("sliding_window", default)
-    if not architecture.startswith("Qwen"):
-        return (window,) * num_layers
-    if not keys.flag("use_sliding_window", False):
-        return (None,) * num_layers
-    first = keys.get("max_window_layers", 28, (int,), "an integer >= 0")
-    kinds = ["full_attention"] * num_layers
-    kinds[first:] = ["sliding_attention"] * len(kinds[first:])
-    kinds = keys.get("layer_types", kinds, (list,), f"a list of {num_layers} names")
-    known = {"full_attention": None, "sliding_attention": window}
-    if len(kinds) != num_layers or not set(kinds) <= set(known):
-        raise keys.refuse("layer_types", f"{num_layers} of {', '.join(known)}")
-    return tuple(known[kind] for kind in kinds)
-
-
-SUPPORTED = (
-    "LlamaForCausalLM",
-    "MistralForCausalLM",
-    "MixtralForCausalLM",
-    "Qwen2ForCausalLM",
-    "Qwen3ForCausalLM",
-)
 
 
 def _linear(name: str, out_dim: int, in_dim: int, has_bias: bool = False) -> dict[str, Shape]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,3 +40,12 @@ class Model(Protocol):
         """Logits [rows, vocabulary] in float32 of hidden states [rows, hidden]. With several ranks
         each must ask for the same rows; those after the first get [rows, 0]. allowed: packed bits,
         32 tokens a word, of those whose logits are wanted; others' may be any finite number."""
+
+
+@runtime_checkable
+class RankedModel(Model, Protocol):
+    """A decoder that several ranks can share."""
+
+    def sum_rows(self, num_tokens: int, num_wanted: int) -> list[int]:
+        """The number of rows of each sum over all ranks in one pass, in order; sums of no rows do
+        not take place. num_tokens, num_wanted: of the inputs."""

@@ -65,12 +65,18 @@ class FeedForward(Protocol):
     def matrices(self) -> Matrices:
         """Gate and up, and down, if that is all; else None for one of them."""
 
+    @property
+    def num_sums(self) -> int:
+        """Sums over all ranks."""
+
     def add_to(self, residual: Tensor, x: Tensor) -> None:
         """residual += this of x, both [tokens, hidden]."""
 
 
 class MLP:
     """down(silu(gate(x)) * up(x)), gate and up by one product."""
+
+    num_sums = 1
 
     def __init__(self, parts: Parts, layer: int) -> None:
         name, has_bias = f"model.layers.{layer}.mlp", parts.config.has_mlp_bias
@@ -97,6 +103,7 @@ class Layer:
         self._attention = SelfAttention(parts, layer, window)
         self._ffn_norm = parts.norm(f"{name}.post_attention_layernorm")
         self._ffn = ffn
+        self.num_sums = 1 + ffn.num_sums  # that of the attention's output
 
     def __call__(self, x: Tensor, step: Step, wanted: Wanted = None) -> Tensor:
         """x [tokens, hidden] and this block's part, or only some rows of it; may change x."""
@@ -143,6 +150,7 @@ class Llama:
             Layer(parts, layer, self.windows.index(window), self.feed_forward(parts, layer))
             for layer, window in enumerate(config.windows)
         ]
+        self._num_sums = [layer.num_sums for layer in layers]
         self._layers = backend.layers(layers, _sizes(config), self.dtype)
         norm = parts.norm("model.norm")
         self._head = backend.head(norm, parts.head("lm_head", self._embed))
@@ -166,6 +174,11 @@ class Llama:
         """As `Model.hidden`."""
         tokens = inputs.positions, inputs.slots, inputs.plans, inputs.wanted
         return self._layers(self._embed(inputs.ids), Step(*tokens, self.rope, pool, attention))
+
+    def sum_rows(self, num_tokens: int, num_wanted: int) -> list[int]:
+        """As `RankedModel.sum_rows`: of the embeddings, then of each layer."""
+        *others, last = self._num_sums
+        return [num_tokens] * (1 + sum(others)) + [num_wanted] * last
 
     def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
         """As `Model.logits`."""

@@ -69,6 +69,8 @@ class StackedExperts:
 class Mixture:
     """Each token by the few experts that a router finds most likely, weighted by how likely."""
 
+    num_sums = 1
+
     def __init__(self, parts: Parts, layer: int) -> None:
         config, name = parts.config, f"model.layers.{layer}.block_sparse_moe"
         names = [f"{name}.experts.{expert}" for expert in range(config.num_experts)]

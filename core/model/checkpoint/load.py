@@ -6,6 +6,7 @@ A model that is named "dummy:" and a shape, as in "dummy:llama-2-7b", has no fol
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
@@ -13,8 +14,8 @@ import torch
 
 from ...api.protocol import InvalidModel
 from ..arch.llama import Llama
-from ..arch.mixtral import Mixtral
-from ..config import SUPPORTED, ModelConfig, read_architecture
+from ..architectures import ARCHITECTURES
+from ..config import ModelConfig, read_architecture
 from ..hub.folders import DUMMY, is_dummy
 from ..keys import Keys
 from ..model import Model
@@ -34,7 +35,7 @@ def describe(model: str | Path) -> Described:
     keys = Keys.read(Path(model) / "config.json")
     if keys.values.get("quantization_config") is not None:
         raise keys.refuse("quantization_config", "null: weights in float32, bfloat16 or float16")
-    if read_architecture(keys) in SUPPORTED:
+    if read_architecture(keys) in ARCHITECTURES:
         return ModelConfig.from_folder(model)
     return hub.describe(model)
 
@@ -51,7 +52,7 @@ def load_model(
     check_shares(described, ranks.size)
     if isinstance(described, HubConfig):
         return hub.load(model, described, dtype, device)
-    kind = Mixtral if described.num_experts else Llama
+    kind = _model_class(described.architecture)
     if is_dummy(model):
         return kind(described, DummyWeights(described, dtype, device), device, ranks)
     ignored = (*kind.ignored_weights, *(("lm_head.weight",) if described.is_tied else ()))
@@ -59,12 +60,19 @@ def load_model(
         return kind(described, checkpoint, device, ranks)
 
 
+def _model_class(architecture: str) -> type[Llama]:
+    """The class that runs an architecture of ours."""
+    module, _, name = ARCHITECTURES[architecture].model.partition(":")
+    kind: type[Llama] = getattr(import_module(f"..arch.{module}", __package__), name)
+    return kind
+
+
 def check_shares(described: Described, num_ranks: int) -> None:
     """Raise InvalidModel for what cannot be shared out over so many ranks."""
     if num_ranks == 1:
         return
     if isinstance(described, HubConfig):
-        name, path, known = described.architecture, described.path, ", ".join(SUPPORTED)
+        name, path, known = described.architecture, described.path, ", ".join(ARCHITECTURES)
         requested = f"{name} on {num_ranks} ranks"
         raise InvalidModel(f"{requested}; expected 1, as it runs by {path}; on several run {known}")
     shared = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...api.batch import Batch
 from ..config import ModelConfig
 from ..inputs import wanted_of
-from ..model import Model
+from ..model import Model, RankedModel
 from ..parallel import Ranks
 from .answers import compute_along
 
@@ -35,6 +35,7 @@ def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[
     embeddings and of both halves of every layer, and the gathers of logits."""
     sizes = model.config
     assert isinstance(sizes, ModelConfig), "others' code runs on one rank"
+    assert isinstance(model, RankedModel)
 
     def zeros(*shape: int, dtype: torch.dtype = model.dtype) -> Tensor:
         return torch.zeros(*shape, dtype=dtype, device=model.device)
@@ -50,7 +51,7 @@ def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[
         yield lambda: ranks.spread(zeros(num_references, dtype=torch.int64))
     wanted, num_tokens = wanted_of(batch), len(batch.ids)
     num_wanted = num_tokens if wanted is None else len(wanted)
-    for count in [num_tokens] * (2 * sizes.num_layers - 1) + [num_wanted] * 2:
+    for count in model.sum_rows(num_tokens, num_wanted):
         if count:
             yield partial(add, count)
     for count in _logit_rows(batch):
