@@ -116,7 +116,7 @@ def test_a_looked_up_row_is_exact_on_all_ranks(count: int, size: int) -> None:
         rows = torch.zeros(ranks.block_len(count), 8)
         block = ranks.block(count)
         rows[: block.stop - block.start] = table[block]
-        return SharedEmbedding(rows, ranks.rank * len(rows), ranks)(ids)
+        return SharedEmbedding(rows, rows.dtype, ranks.rank * len(rows), ranks)(ids)
 
     for found in on_each(size, run):
         assert torch.equal(found, table[ids])
