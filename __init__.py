@@ -181,7 +181,7 @@ def __getattr__(name: str) -> Any:
     if name == "sglang":
         return sys.modules[_SGLANG]
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_meant(name)}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_suggestion(name)}")
     value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     globals()[name] = value
     return value
@@ -191,7 +191,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     """What to say after a name that is not here; nothing where a program only probes for it."""
     if name.startswith("_"):
         return ""

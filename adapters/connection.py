@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 from weakref import WeakValueDictionary
 
 from ..core.api.keywords import ENGINE_SETTINGS, KeywordOwner, suggestion_for
-from ..core.api.owner import Uncopied
+from ..core.api.owner import NonCopyable
 from ..core.api.protocol import (
     Backend,
     BackendClosed,
@@ -207,7 +207,7 @@ def is_url(model: str | Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Connection(Uncopied):
+class Connection(NonCopyable):
     """A backend, and what is known of the prefixes of the calls that went to it."""
 
     backend: Backend
@@ -234,7 +234,7 @@ def shared(where: Backend | str | Path = EMBEDDED, **settings: Any) -> Connectio
     return _shared.of(where)
 
 
-class Lent(Uncopied):
+class Lent(NonCopyable):
     """A backend that many use: it remembers whether it was closed, or has ended.
 
     All else is the backend's own, whatever it offers beside the protocol too.

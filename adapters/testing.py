@@ -180,17 +180,17 @@ def written(text: str) -> Output:
     return Output(text, ids, segments=(Text(text, ids),))
 
 
-def scored(call: Call, likeliest: str) -> tuple[OptionScore, ...]:
-    """Scores of a call's options, of which `likeliest` has the best: -1 for each of its bytes, -2
+def scored(call: Call, best: str) -> tuple[OptionScore, ...]:
+    """Scores of a call's options, of which `best` has the best: -1 for each of its bytes, -2
     for all others; where the call wants bounds, -1 and -2 for the whole."""
     found = []
     for option in call.options:
         if call.scoring != "tokens":
-            bound = -1.0 if option == likeliest else -2.0
+            bound = -1.0 if option == best else -2.0
             found.append(OptionScore(option, (), (), (Text(option),), (bound, bound)))
             continue
         ids = tuple(option.encode())
-        logprobs = (-1.0 if option == likeliest else -2.0,) * len(ids)
+        logprobs = (-1.0 if option == best else -2.0,) * len(ids)
         found.append(OptionScore(option, ids, logprobs, (Text(option, ids),)))
     return tuple(found)
 

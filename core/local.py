@@ -20,7 +20,7 @@ import torch
 
 from ..kernels.devices import why_no_gpu
 from .api.config import EngineConfig
-from .api.owner import Owner, Resident, first_owner
+from .api.owner import Owner, ProcessLocal, first_owner
 from .api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -47,7 +47,7 @@ from .engine.sequence import Job
 from .fsm.constraints import Constraints
 from .model.checkpoint.dtypes import auto_dtype
 from .model.checkpoint.load import Described, check_shares, describe, load_model
-from .model.checkpoint.loops import compiled_ahead
+from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, working_bytes
 from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
@@ -68,7 +68,7 @@ _FORKED = "True, as this process is a fork of one with an engine, and has none o
 _FEATURES = frozenset({"tokens", "options", "hints", "constraints"})
 
 
-class LocalBackend(Resident):
+class LocalBackend(ProcessLocal):
     """An engine in this process, as a `Backend`. Every method may be called from any thread.
 
     name: of the model. config: resolved.
@@ -136,7 +136,7 @@ class LocalBackend(Resident):
         assert config.context_len is not None
         described = replace(described, context_len=config.context_len)
         options = config.dtype, config.device, config.attention, config.ranks
-        with compiled_ahead(described, *options):
+        with precompiled(described, *options):
             runner, close = _load(source, described, config)
         return cls(model_name(source), config, tokenizer, runner, size, end_ids, close)
 

@@ -85,7 +85,7 @@ def _send_heartbeats(connection: Connection, progress: Progress, seconds: float)
     """Send the progress of this rank every `seconds`."""
     while True:
         time.sleep(seconds)
-        connection.send("heartbeat", *progress.told())
+        connection.send("heartbeat", *progress.snapshot())
 
 
 def _start(

@@ -186,11 +186,11 @@ def _experts(source: Source) -> tuple[int, float]:
         return 0, 1.0
     config = json.loads((source.folder / "config.json").read_text("utf-8"))
     config = config.get("text_config") or config
-    used, there = (
+    used, num_experts = (
         next((config[it] for it in keys if it in config), 0)
         for keys in (_NUM_ACTIVE_KEYS, _NUM_EXPERTS_KEYS)
     )
-    return source.tensors.of_experts, used / there if used and there else 1.0
+    return source.tensors.of_experts, used / num_experts if used and num_experts else 1.0
 
 
 def _free_disk(cache: Path) -> int:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from ..adapters.langchain import ChatForkroot
 from .retrieval import load_passages
-from .savings import Done, Options, Place, compare, needed, run_example, show_savings
+from .savings import Done, Options, RunContext, compare, needed, run_example, show_savings
 
 try:
     from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
@@ -45,13 +45,13 @@ TOWN = re.compile(r"\b(?:[Ii]n|from) ([A-Z]\w+)")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What was asked, the tool that the model called for it, what that gave, and what was told."""
+    """A question, the tool that the model called for it, its result, and the answer."""
 
-    asked: str
+    question: str
     tool: str
     arguments: str
     result: str
-    told: str
+    answer: str
 
 
 @tool
@@ -71,10 +71,10 @@ def square(number: int) -> dict[str, str]:
 TOOLS = (lookup, square)
 
 
-def agent(place: Place) -> Any:
+def agent(context: RunContext) -> Any:
     """A graph of two nodes: the model, and the tools for as long as it calls them."""
     model = ChatForkroot(
-        model=place.backend, settings=place.settings, temperature=0, max_tokens=64
+        model=context.backend, settings=context.settings, temperature=0, max_tokens=64
     ).bind_tools(TOOLS)
     graph = StateGraph(MessagesState)
     graph.add_node("model", lambda state: {"messages": [model.invoke(state["messages"])]})
@@ -85,10 +85,10 @@ def agent(place: Place) -> Any:
     return graph.compile()
 
 
-def talk(place: Place, conversations: Sequence[Sequence[str]]) -> Done[list[list[Turn]]]:
+def talk(context: RunContext, conversations: Sequence[Sequence[str]]) -> Done[list[list[Turn]]]:
     """Hold all conversations at once, turn by turn."""
-    graph = agent(place)
-    config = {"metadata": {"forkroot": {"namespace": place.namespace}}}
+    graph = agent(context)
+    config = {"metadata": {"forkroot": {"namespace": context.namespace}}}
     histories: list[list[BaseMessage]] = [[] for _ in conversations]
     for requests in zip(*conversations, strict=True):
         states = [
@@ -108,8 +108,8 @@ def talk(place: Place, conversations: Sequence[Sequence[str]]) -> Done[list[list
 def turns(history: Sequence[BaseMessage]) -> Iterator[Turn]:
     """The turns of a conversation: question, call, result, answer; or, without a call, the first
     and the last of these."""
-    asked = [place for place, message in enumerate(history) if message.type == "human"]
-    for start, end in zip(asked, [*asked[1:], len(history)], strict=True):
+    starts = [index for index, message in enumerate(history) if message.type == "human"]
+    for start, end in zip(starts, [*starts[1:], len(history)], strict=True):
         calls = [call for it in history[start:end] for call in getattr(it, "tool_calls", ())]
         results = [str(it.content) for it in history[start:end] if it.type == "tool"]
         yield Turn(
@@ -124,12 +124,12 @@ def turns(history: Sequence[BaseMessage]) -> Iterator[Turn]:
 def example(options: Options, console: Console) -> None:
     """Hold the conversations with the cache and without, and print traces and savings."""
     conversations = CONVERSATIONS[: options.limit]
-    compared = compare(options, lambda place: talk(place, conversations))
+    compared = compare(options, lambda context: talk(context, conversations))
     for number, conversation in enumerate(compared.answers, 1):
         console.print(f"[bold]Conversation {number}[/bold]")
         for turn in conversation:
             call = f"{turn.tool}({turn.arguments}) = {turn.result}"
-            console.print(f"  {turn.asked} → {call} → {turn.told}", markup=False)
+            console.print(f"  {turn.question} → {call} → {turn.answer}", markup=False)
     show_savings(console, compared)
 
 

@@ -33,7 +33,7 @@ Ctrl-C    stop the answer that is being written"""
 class Conversation:
     """A chat that is kept as the model wrote it, so that each turn finds those before in the cache.
 
-    system: what the model is told first, if not empty.
+    system: the system message, if not empty.
     """
 
     def __init__(self, backend: Backend, sampling: Sampling, system: str = "") -> None:
@@ -49,8 +49,8 @@ class Conversation:
     def say(self, text: str, write: Callable[[str], object]) -> Completion:
         """A turn, its answer written as it comes. Ctrl-C meanwhile ends it early. A turn that
         fails is forgotten; its error is raised."""
-        asked = (*self._messages, Message("user", (Text(text),)))
-        reply = self._backend.submit(Call(Chat(asked), self._sampling, stream=True))
+        messages = (*self._messages, Message("user", (Text(text),)))
+        reply = self._backend.submit(Call(Chat(messages), self._sampling, stream=True))
         written = 0
         try:
             for chunk in reply:
@@ -60,13 +60,13 @@ class Conversation:
             reply.cancel()
         completion = reply.result()
         write(completion.text[written:])
-        self._messages = (*asked, Message("assistant", completion.outputs[0].segments))
+        self._messages = (*messages, Message("assistant", completion.outputs[0].segments))
         return completion
 
 
 def talk(conversation: Conversation) -> bool:
-    """Turns from standard input until it ends or says /quit; whether all of its lines were obeyed
-    or answered. One that is not is told on standard error. Raises BackendClosed."""
+    """Answer lines of standard input until its end or /quit; whether all of them were answered. A
+    line that cannot be answered is reported on standard error. Raises BackendClosed."""
     is_terminal, is_well = sys.stdin.isatty(), True
     if is_terminal:
         print("Type a message and press Enter; /help lists the commands.", file=sys.stderr)
@@ -79,8 +79,8 @@ def talk(conversation: Conversation) -> bool:
             raise
         except ForkrootError as error:
             is_well = False
-            place = "" if is_terminal else f"line {number}: "
-            print(f"forkroot: {place}{visible(str(error))}", file=sys.stderr)
+            prefix = "" if is_terminal else f"line {number}: "
+            print(f"forkroot: {prefix}{visible(str(error))}", file=sys.stderr)
         else:
             if is_terminal and completion is not None:
                 Console(stderr=True).print(_cost(completion), style="dim", highlight=False)

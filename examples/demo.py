@@ -99,7 +99,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Something that was asked of the judge, what it gave, and what it took."""
+    """A task of the judge, its result, and what it took."""
 
     name: str
     verdicts: tuple[Verdict, ...]
@@ -194,8 +194,8 @@ def _fastest(
     repeats: int = REPEATS,
     prepare: Callable[[], object] = lambda: None,
 ) -> Judged:
-    """The figures of the fastest time; answers that differ from the first time's are told instead
-    of these. prepare: what comes before each time, and is not measured."""
+    """The figures of the fastest run. If a run's answers differ from the first run's, they are
+    returned in place of the fastest run's. prepare: called before each run, and not measured."""
     runs = []
     for _ in range(repeats):
         prepare()

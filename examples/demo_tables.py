@@ -30,8 +30,8 @@ def grades_table(essays: Sequence[Essay], verdicts: Sequence[Verdict]) -> Table:
         grade = None if earned is None else _grade(earned)
         found = verdict.marks or (None,) * len(DIMENSIONS)
         wanted = earned or (None,) * len(DIMENSIONS)
-        marks = [_told(_word(f), f == w) for f, w in zip(found, wanted, strict=True)]
-        shown = _told(verdict.grade or "–", verdict.grade == grade)
+        marks = [_colored(_word(f), f == w) for f, w in zip(found, wanted, strict=True)]
+        shown = _colored(verdict.grade or "–", verdict.grade == grade)
         table.add_row(essay.topic, *marks, shown, grade or "–")
     return table
 
@@ -92,5 +92,5 @@ def _word(mark: bool | None) -> str:
     return "–" if mark is None else "good" if mark else "poor"
 
 
-def _told(text: str, is_right: bool) -> Text:
+def _colored(text: str, is_right: bool) -> Text:
     return Text(text, RIGHT) if is_right else Text(f"{text} ✗", WRONG)

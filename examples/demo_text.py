@@ -16,10 +16,10 @@ MARKS = {MODEL: ("«", "»"), FORCED: ("‹", "›")}
 
 
 def show_verdict(console: Console, essay: Essay, verdict: Verdict) -> None:
-    """Print one run of the program: its own words, the model's, and those that its schema left no
-    choice about told apart, by colour or (on a console without) by marks."""
+    """Print one run of the program. Its own words, the model's, and those that its schema forced
+    differ by colour or, on a console without colours, by marks."""
     has_marks = not console.color_system
-    told = Text.assemble(
+    legend = Text.assemble(
         ("One essay: ", "bold"),
         ("what the program wrote", PROGRAM),
         ", ",
@@ -27,34 +27,34 @@ def show_verdict(console: Console, essay: Essay, verdict: Verdict) -> None:
         " and ",
         _painted("what a schema forced", FORCED, has_marks),
     )
-    console.print(told, soft_wrap=True)
+    console.print(legend, soft_wrap=True)
     console.print(Text(f"  {RUBRIC[:40]}… ({len(RUBRIC):,} characters, always the same)", "dim"))
-    for line in _told(essay, verdict, has_marks).split("\n"):
+    for line in _colored_prompt(essay, verdict, has_marks).split("\n"):
         console.print(Padding(_fork_line(line), (0, 0, 0, 2), expand=False))
 
 
-def _told(essay: Essay, verdict: Verdict, has_marks: bool) -> Text:
-    """The whole prompt behind the rubric, as the program and the model wrote it in turns."""
+def _colored_prompt(essay: Essay, verdict: Verdict, has_marks: bool) -> Text:
+    """The whole prompt behind the rubric, as the program and the model wrote it."""
     opening = QUESTION.format(topic=essay.topic, essay=essay.text)
-    told = Text(opening, PROGRAM)
+    colored = Text(opening, PROGRAM)
     end = len(RUBRIC) + len(opening)
     for answer in verdict.answers:
         start = verdict.text.index(answer.text, end)
-        told += Text(verdict.text[end:start], PROGRAM)
+        colored += Text(verdict.text[end:start], PROGRAM)
         for words, style in _parts(answer):
-            told += _painted(words, style, has_marks)
+            colored += _painted(words, style, has_marks)
         end = start + len(answer.text)
-    told += Text(verdict.text[end:].rstrip(), PROGRAM)
-    return told
+    colored += Text(verdict.text[end:].rstrip(), PROGRAM)
+    return colored
 
 
 def _parts(answer: Answer) -> Iterator[tuple[str, str]]:
     """An answer in pieces: the model's words and forced text, by their styles."""
-    place = 0
+    position = 0
     for start, end in (*answer.forced, (len(answer.text), len(answer.text))):
-        yield answer.text[place:start], MODEL
+        yield answer.text[position:start], MODEL
         yield answer.text[start:end], FORCED
-        place = end
+        position = end
 
 
 def _painted(words: str, style: str, has_marks: bool) -> Text:
@@ -68,8 +68,8 @@ def _painted(words: str, style: str, has_marks: bool) -> Text:
 
 def _fork_line(line: Text) -> Text:
     """A branch's line drawn as one of a fork."""
-    for place, dimension in enumerate(DIMENSIONS, 1):
+    for position, dimension in enumerate(DIMENSIONS, 1):
         if line.plain.startswith(f"{dimension}:"):
-            guide = "└─ " if place == len(DIMENSIONS) else "├─ "
+            guide = "└─ " if position == len(DIMENSIONS) else "├─ "
             return Text.assemble((guide, "dim"), line)
     return line

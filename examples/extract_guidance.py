@@ -21,7 +21,16 @@ from rich.console import Console
 from ..adapters.connection import shared
 from ..adapters.guidance import Forkroot
 from .retrieval import Passage, load_passages
-from .savings import Done, Options, Place, compare, needed, run_example, show_savings, show_table
+from .savings import (
+    Done,
+    Options,
+    RunContext,
+    compare,
+    needed,
+    run_example,
+    show_savings,
+    show_table,
+)
 
 try:
     from guidance import gen, guidance, select
@@ -54,7 +63,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """What was read in a passage: a record, and two of its fields asked for once more."""
+    """What was read in a passage: a record, and two of its fields read a second time."""
 
     record: dict[str, Any]
     age: int
@@ -76,10 +85,10 @@ def extract(lm: Any, passage: Passage) -> Any:
     return lm + select([f" {house}" for house in HOUSES], name="house")
 
 
-def extract_all(place: Place, passages: Sequence[Passage]) -> Done[list[Extracted]]:
+def extract_all(context: RunContext, passages: Sequence[Passage]) -> Done[list[Extracted]]:
     """Read all passages, in threads."""
-    lm = Forkroot(place.backend, namespace=place.namespace, **place.settings)
-    backend = shared(place.backend, **place.settings).backend
+    lm = Forkroot(context.backend, namespace=context.namespace, **context.settings)
+    backend = shared(context.backend, **context.settings).backend
     num_calls = backend.info().counters["calls"]
     with ThreadPoolExecutor(NUM_THREADS) as pool:
         states = list(pool.map(lambda passage: lm + extract(passage), passages))
@@ -97,14 +106,14 @@ def extract_all(place: Place, passages: Sequence[Passage]) -> Done[list[Extracte
 def example(options: Options, console: Console) -> None:
     """Read the passages with the cache and without, and print records and savings."""
     passages = load_passages()[: options.limit]
-    compared = compare(options, lambda place: extract_all(place, passages))
+    compared = compare(options, lambda context: extract_all(context, passages))
     rows = [
         (*map(str, it.record.values()), "" if it.agrees else f"then {it.age}, {it.house}")
         for it in compared.answers
     ]
     show_table(console, "What was read", (*FIELDS, ""), rows)
     num_agreeing = sum(it.agrees for it in compared.answers)
-    console.print(f"{num_agreeing} of {len(rows)} say the same when asked once more.")
+    console.print(f"{num_agreeing} of {len(rows)} say the same when read a second time.")
     show_savings(console, compared)
 
 

@@ -24,7 +24,7 @@ from .lines_dspy import Lines, pattern
 from .savings import (
     Done,
     Options,
-    Place,
+    RunContext,
     compare,
     needed,
     run_example,
@@ -91,12 +91,12 @@ class EssayJudge(dspy.Module):  # type: ignore[misc]
         return dspy.Predict(signature, regex=pattern(signature), namespace=self.namespace)
 
 
-def judge_all(place: Place, essays: Sequence[Essay]) -> Done[list[Verdict]]:
+def judge_all(context: RunContext, essays: Sequence[Essay]) -> Done[list[Verdict]]:
     """Judge all essays at once. DSPy's own cache would answer the second run: it is off."""
-    lm = LM(place.backend, settings=place.settings, temperature=0, max_tokens=96, cache=False)
+    lm = LM(context.backend, settings=context.settings, temperature=0, max_tokens=96, cache=False)
     inputs = [{"topic": essay.topic, "essay": essay.text} for essay in essays]
     with dspy.context(lm=lm, adapter=Lines()):
-        judge = EssayJudge(place.namespace)
+        judge = EssayJudge(context.namespace)
         parallel = dspy.Parallel(num_threads=8, disable_progress_bar=True)
         found = parallel([(judge, each) for each in inputs])
     usages = [entry["usage"] for entry in lm.history]
@@ -117,7 +117,7 @@ def deserved(essay: Essay) -> tuple[tuple[bool, ...], str]:
 def example(options: Options, console: Console) -> None:
     """Judge the essays with the cache and without, and print verdicts and savings."""
     essays = load_essays()[: options.limit]
-    compared = compare(options, lambda place: judge_all(place, essays))
+    compared = compare(options, lambda context: judge_all(context, essays))
     rows = [_row(essay, verdict) for essay, verdict in zip(essays, compared.answers, strict=True)]
     names = ("topic", *map(str.lower, DIMENSIONS), "grade", "")
     show_table(console, "What was judged", names, rows)

@@ -18,7 +18,16 @@ from rich.console import Console
 
 from ..adapters.langchain import Forkroot
 from .retrieval import Ranking, load_passages
-from .savings import Done, Options, Place, compare, needed, run_example, show_savings, show_table
+from .savings import (
+    Done,
+    Options,
+    RunContext,
+    compare,
+    needed,
+    run_example,
+    show_savings,
+    show_table,
+)
 
 try:
     from langchain_core.callbacks import BaseCallbackHandler
@@ -71,7 +80,7 @@ class Answered:
 
 
 class Meter(BaseCallbackHandler):  # type: ignore[misc,unused-ignore]
-    """Adds up what the answers tell of their prompts."""
+    """Adds up the prompt tokens that the answers report."""
 
     def __init__(self) -> None:
         self.calls = self.prompt_tokens = self.cached_tokens = 0
@@ -95,28 +104,28 @@ def retriever() -> Runnable[str, dict[str, str]]:
     return RunnableLambda(retrieve)
 
 
-def answer_all(place: Place, questions: Sequence[str]) -> Done[list[Answered]]:
+def answer_all(context: RunContext, questions: Sequence[str]) -> Done[list[Answered]]:
     """Run the pipeline on all questions at once."""
     llm = Forkroot(
-        model=place.backend, settings=place.settings, temperature=0, max_tokens=12, stop=["\n"]
+        model=context.backend, settings=context.settings, temperature=0, max_tokens=12, stop=["\n"]
     )
     meter = Meter()
     found = retriever().batch(list(questions))
     answers = (PROMPT | llm | StrOutputParser()).batch(
         found,
-        {"callbacks": [meter], "metadata": {"forkroot": {"namespace": place.namespace}}},
+        {"callbacks": [meter], "metadata": {"forkroot": {"namespace": context.namespace}}},
     )
-    told = [
+    answered = [
         Answered(it["question"], it["name"], text.strip())
         for it, text in zip(found, answers, strict=True)
     ]
-    return Done(told, meter.calls, meter.prompt_tokens, meter.cached_tokens)
+    return Done(answered, meter.calls, meter.prompt_tokens, meter.cached_tokens)
 
 
 def example(options: Options, console: Console) -> None:
     """Answer the questions with the cache and without, and print answers and savings."""
     questions = list(QUESTIONS)[: options.limit]
-    compared = compare(options, lambda place: answer_all(place, questions))
+    compared = compare(options, lambda context: answer_all(context, questions))
     rows = [
         (it.question, it.passage, it.answer, "" if it.answer == QUESTIONS[it.question] else "wrong")
         for it in compared.answers

@@ -34,10 +34,10 @@ class Ranking:
 
     def best(self, question: str, count: int = 1) -> list[Passage]:
         """So many passages, the best first."""
-        asked = words(question)
-        scores = [sum(self._score(word, counts) for word in asked) for counts in self._counts]
-        order = sorted(range(len(scores)), key=lambda place: -scores[place])
-        return [self._passages[place] for place in order[:count]]
+        query_words = words(question)
+        scores = [sum(self._score(word, counts) for word in query_words) for counts in self._counts]
+        order = sorted(range(len(scores)), key=lambda index: -scores[index])
+        return [self._passages[index] for index in order[:count]]
 
     def _score(self, word: str, counts: Counter[str]) -> float:
         num_in, num_passages = self._in_passages[word], len(self._passages)

@@ -30,7 +30,7 @@ NUM_SLOTS = 32_768  # tokens of KV, enough for all of these
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """backend: as for `forkroot.connect`. repeat: runs whose times are told. limit: so many of the
+    """backend: as for `forkroot.connect`. repeat: timed runs. limit: so many of the
     inputs only."""
 
     backend: str
@@ -39,8 +39,8 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one run of a program goes. namespace: one of its own, so that nothing is cached yet."""
+class RunContext:
+    """Where one run of a program goes. namespace: its own, so that nothing is cached yet."""
 
     backend: str
     settings: dict[str, Any]
@@ -89,7 +89,7 @@ def run_example(
     parser.add_argument(
         "--backend", default="tiny", help='"tiny", a checkpoint folder, or the URL of a server'
     )
-    parser.add_argument("--repeat", type=_count, default=3, help="runs whose times are told")
+    parser.add_argument("--repeat", type=_count, default=3, help="timed runs")
     parser.add_argument("--limit", type=_count, help="only so many of the inputs")
     options = Options(**vars(parser.parse_args(argv)))
     try:
@@ -115,7 +115,7 @@ def settings_of(backend: str, cache: bool) -> dict[str, Any]:
     return {"cache": cache, "num_slots": NUM_SLOTS}
 
 
-def compare(options: Options, run: Callable[[Place], Done[T]]) -> Compared[T]:
+def compare(options: Options, run: Callable[[RunContext], Done[T]]) -> Compared[T]:
     """Run a program with the cache and without. A server keeps its own settings: without."""
     modes = {
         name: settings
@@ -139,12 +139,12 @@ def compare(options: Options, run: Callable[[Place], Done[T]]) -> Compared[T]:
 
 
 def _timed(
-    options: Options, settings: dict[str, Any], run: Callable[[Place], Done[T]]
+    options: Options, settings: dict[str, Any], run: Callable[[RunContext], Done[T]]
 ) -> tuple[Done[T], float]:
     """One run from nothing cached, and its seconds."""
-    place = Place(options.backend, settings, secrets.token_hex(4))
+    context = RunContext(options.backend, settings, secrets.token_hex(4))
     start = time.perf_counter()
-    return run(place), time.perf_counter() - start
+    return run(context), time.perf_counter() - start
 
 
 def show_savings(console: Console, compared: Compared[T]) -> None:

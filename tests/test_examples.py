@@ -76,7 +76,7 @@ def test_essays_are_judged_as_the_rubric_asks(capsys: pytest.CaptureFixture[str]
 def test_records_are_extracted_in_threads(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed("extract_guidance", capsys, "--limit", "8")
     assert re.search(r"Fivsav +45 +nurse +Ruthimton +Ember", out)
-    assert "8 of 8 say the same when asked once more." in out
+    assert "8 of 8 say the same when read a second time." in out
     with_cache, without = shares(out)
     assert with_cache > 60
     assert without == 0

@@ -23,7 +23,7 @@ from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")
-_OTHER_PLACES = (
+_OTHER_OWNERS = (
     KeywordOwner(_OF_GEN, "{name} is given in a program: gen(..., {name}=...)"),
     KeywordOwner(
         tuple(SamplingParams.__annotations__),
@@ -106,7 +106,7 @@ def _check(where: Any, settings: Mapping[str, Any]) -> None:
     if not (is_known(where) or is_url(where)):
         return
     for name, value in settings.items():
-        near = "" if name in _KNOWN else suggestion(name, _KNOWN, *_OTHER_PLACES)
+        near = "" if name in _KNOWN else suggestion(name, _KNOWN, *_OTHER_OWNERS)
         if near:
             raise InvalidCall(name, value, f"{_ALLOWED}{near}")
 

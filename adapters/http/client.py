@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from ...core.api.owner import Owner, Uncopied
+from ...core.api.owner import NonCopyable, Owner
 from ...core.api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -32,7 +32,7 @@ from .client_pools import Pools
 from .wire.callwire import INFO_PATH, SILENCE, plain, value_of
 
 
-class RemoteBackend(Uncopied):
+class RemoteBackend(NonCopyable):
     """As `Backend`, over a server at `url`, which is contacted at the first call. Raises
     InvalidCall for an invalid URL, key or time.
 

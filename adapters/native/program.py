@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Literal, overload
 
 from ...core.api.keywords import Parameters
-from ...core.api.owner import Uncopied
+from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall, NotPicklable
 from .background import in_thread
 from .batch import Batch
@@ -21,7 +21,7 @@ from .state import ProgramState
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
 
 
-class Program(Uncopied):
+class Program(NonCopyable):
     """A function of the language; made by `@function`.
 
     Keywords of `run` and its kin that the function does not declare itself are settings of the

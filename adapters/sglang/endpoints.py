@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 
 from ...core.api.keywords import ENGINE_SETTINGS, UnknownKeyword
-from ...core.api.owner import Uncopied
+from ...core.api.owner import NonCopyable
 from ...core.api.protocol import (
     Backend,
     BackendInfo,
@@ -35,7 +35,7 @@ _SETTINGS = {  # of SGLang's ServerArgs, by our names
 }
 
 
-class Endpoint(Uncopied):
+class Endpoint(NonCopyable):
     """A backend with the methods that programs call on one of SGLang's."""
 
     def __init__(self, backend: Backend) -> None:

@@ -38,7 +38,7 @@ from forkroot.core.api.protocol import Call, Constraint, InvalidCall, Regex, Sam
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.fsm.guide import Cursor, Guide
 from forkroot.core.fsm.tokens.regular import RegularGuide, regular_guide
-from forkroot.core.fsm.tokens.retokenize import Jump
+from forkroot.core.fsm.tokens.retokenize import JumpForward
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.model.runner.runner import ModelRunner
@@ -197,9 +197,9 @@ class Notes(Constraints):
         super().__init__(tokenizer.token_bytes, words.end_ids, tokenizer.encode_after)
         self.jumps: list[tuple[list[int], tuple[int, ...]]] = []
 
-    def jump(self, ids: Sequence[int], forced: bytes, after: Cursor) -> Jump:
+    def jump_forward(self, ids: Sequence[int], forced: bytes, after: Cursor) -> JumpForward:
         """As in the runtime."""
-        jump = super().jump(ids, forced, after)
+        jump = super().jump_forward(ids, forced, after)
         self.jumps.append((list(ids[: jump.keep]), jump.ids))
         return jump
 

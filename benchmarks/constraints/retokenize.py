@@ -134,7 +134,7 @@ class Tally:
         for _ in range(trials):
             before, forced = text(random, random.choice((0, 3, 30))), text(random, 4)
             ids = tokenizer.encode(before)
-            jump = retokenizer.jump(ids, forced.encode())
+            jump = retokenizer.jump_forward(ids, forced.encode())
             sure, whole = [*ids[: jump.keep], *jump.ids], tokenizer.encode(before + forced)
             self.counts["jumps"] += 1
             self.counts["taken_back"] += jump.keep < len(ids)

@@ -149,11 +149,11 @@ class EngineConfig:
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices and not (name in PARTS and _is_factory_path(value)):
-                places = ("'module:Factory'",) if name in PARTS else ()
+                factories = ("'module:Factory'",) if name in PARTS else ()
                 hint = (
                     _dtype_suggestion(value) if name == "dtype" else _similar_choice(value, choices)
                 )
-                raise InvalidCall(name, value, ", ".join((*choices, *places)) + hint)
+                raise InvalidCall(name, value, ", ".join((*choices, *factories)) + hint)
 
     @property
     def has_overlap(self) -> bool:

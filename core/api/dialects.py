@@ -63,7 +63,7 @@ ANNOTATIONS = frozenset(
     )
 )
 MAX_IGNORED = 256
-MAX_PLACES = 4_096
+MAX_SUBSCHEMAS = 4_096
 MISSPELLED = 0.85  # of the letters in common with a known keyword
 FORMATS = frozenset(
     (
@@ -88,18 +88,18 @@ class Ignored(NamedTuple):
 
 
 def ignored(schema: Any, most: int = MAX_IGNORED) -> list[Ignored]:
-    """The keywords of a schema that are unknown, and formats that are; at most so many, found in
-    the first MAX_PLACES places where schemas stand."""
+    """The unknown keywords and formats of a schema; at most so many, found in its first
+    MAX_SUBSCHEMAS subschemas."""
     found: list[Ignored] = []
-    todo, num_places = [(schema, "#", draft_of(schema))], 0
-    while todo and len(found) < most and num_places < MAX_PLACES:
-        place, path, draft = todo.pop()
-        num_places += 1
-        if isinstance(place, Mapping):
-            draft = draft_of(place, draft)
-            found += _ignored_here(place, path, draft)
-            below = [(value, at(path, *keys), draft) for keys, value in subschemas(place)]
-            todo += below[MAX_PLACES::-1]
+    todo, num_subschemas = [(schema, "#", draft_of(schema))], 0
+    while todo and len(found) < most and num_subschemas < MAX_SUBSCHEMAS:
+        subschema, path, draft = todo.pop()
+        num_subschemas += 1
+        if isinstance(subschema, Mapping):
+            draft = draft_of(subschema, draft)
+            found += _ignored_here(subschema, path, draft)
+            below = [(value, at(path, *keys), draft) for keys, value in subschemas(subschema)]
+            todo += below[MAX_SUBSCHEMAS::-1]
     return found[:most]
 
 

@@ -42,8 +42,8 @@ def first_owner() -> Owner:
     return Owner()
 
 
-class Uncopied:
-    """There is one of it: copies of what holds it hold this very thing."""
+class NonCopyable:
+    """Copies of it are the object itself, so copies of what holds it share it."""
 
     __slots__ = ()
 
@@ -54,8 +54,8 @@ class Uncopied:
         return self
 
 
-class Resident(Uncopied):
-    """The same, and not to be sent to another process: pickling it raises NotPicklable."""
+class ProcessLocal(NonCopyable):
+    """The same, and it stays in its process: pickling it raises NotPicklable."""
 
     __slots__ = ()
 

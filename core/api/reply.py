@@ -21,13 +21,13 @@ _Wake = Callable[[], object]
 WAKES_PER_VISIT = 8  # readers that are woken before the loop does other work
 
 
-class Bell:
-    """Wakes tasks of one event loop, from any thread: those woken at one time by one visit.
+class LoopNotifier:
+    """Wakes tasks of one event loop, from any thread.
 
-    Its loop is entered once for all that ring before it answers: a step of an engine that has a
-    chunk for each of many readers costs one wake-up, not one each. They are woken a few at a time,
-    so that other work of the loop need not wait for all of them: first those who have had
-    nothing yet.
+    The loop is called once for all tasks that are to wake by then: a step of an engine that has a
+    chunk for each of many readers costs one wake-up, not one each. Tasks are woken a few at a time,
+    so that other work of the loop need not wait for all of them, and those that have received
+    nothing yet come first.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -37,7 +37,7 @@ class Bell:
         self._others: deque[asyncio.Future[None]] = deque()
 
     def wake(self, waiting: asyncio.Future[None], is_first: bool = False) -> None:
-        """Set this future of the bell's loop, soon; nothing happens where the loop is closed.
+        """Set this future of the loop, soon. Does nothing if the loop is closed.
         is_first: nothing was woken for its reader before."""
         (self._first if is_first else self._others).append(waiting)
         if not self._is_due:  # else the pending visit wakes it: `_is_due` is cleared before that
@@ -64,12 +64,12 @@ class Bell:
 
 
 def batches(
-    reply: Reply, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+    reply: Reply, notifier: LoopNotifier | None = None, seen: Callable[[int], object] | None = None
 ) -> AsyncIterator[Sequence[Chunk]]:
     """As `Mailbox.batches`, of any reply: one by one where it has no `batches`."""
     read: Callable[..., AsyncIterator[Sequence[Chunk]]] | None
     read = getattr(reply, "batches", None)
-    return _one_by_one(reply, seen) if read is None else read(bell, seen)
+    return _one_by_one(reply, seen) if read is None else read(notifier, seen)
 
 
 async def _one_by_one(
@@ -164,14 +164,14 @@ class Mailbox:
                 yield chunk
 
     async def batches(
-        self, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+        self, notifier: LoopNotifier | None = None, seen: Callable[[int], object] | None = None
     ) -> AsyncIterator[Sequence[Chunk]]:
-        """All chunks, together those that are there at one time; then raises as `async for` does.
+        """All chunks, those that have arrived meanwhile together; then raises as `async for` does.
 
-        bell: of the running loop, for readers that share one; None: one of its own. seen: called
-        with their number each time.
+        notifier: of the running loop, for readers that share one; None: a new one. seen: called
+        with the number of chunks each time.
         """
-        bell = bell or Bell(asyncio.get_running_loop())
+        notifier = notifier or LoopNotifier(asyncio.get_running_loop())
         index = 0
         while True:
             ready = self._chunks[index:]
@@ -180,20 +180,20 @@ class Mailbox:
                 if seen is not None:
                     seen(len(ready))
                 yield ready
-            elif not await self._wait(bell, index):
+            elif not await self._wait(notifier, index):
                 self._outcome()
                 return
 
     async def _result(self) -> Completion:
-        await self._wait(Bell(asyncio.get_running_loop()))
+        await self._wait(LoopNotifier(asyncio.get_running_loop()))
         return self._outcome()
 
-    async def _wait(self, bell: Bell, index: int | None = None) -> bool:
+    async def _wait(self, notifier: LoopNotifier, index: int | None = None) -> bool:
         """Wait for the end, or for chunk `index`; False where there is nothing to wait for."""
-        waiting = bell.loop.create_future()
+        waiting = notifier.loop.create_future()
 
         def wake() -> None:
-            bell.wake(waiting, not index)
+            notifier.wake(waiting, not index)
 
         if not self._register(wake, index):
             return index is not None and index < len(self._chunks)

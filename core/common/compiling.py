@@ -72,10 +72,10 @@ class Progress:
             self._num_workers = max(num_workers, 1)
 
     def __call__(self, name: str, event: str) -> None:
-        """A loop is compiled from now on ("begun"), has been ("done"), or need not be ("kept")."""
+        """The compilation of a loop has "started" or is "done", or the loop is "cached"."""
         now = self._clock()
         with self._lock:
-            if event == "begun":
+            if event == "started":
                 is_first = not self._started_at and not self._done
                 is_new = name not in self._left
                 self._left.setdefault(name, _UNKNOWN)

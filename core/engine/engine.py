@@ -224,7 +224,7 @@ class Engine:
         if np.isnan(answer.logprobs).any() or np.isnan(answer.log_masses).any():
             self._fail_with(sequence.job, ValueError(_NOT_FINITE))
             return
-        search.tell(node, answer.logprobs.tolist(), answer.log_masses.tolist())
+        search.set_logprobs(node, answer.logprobs.tolist(), answer.log_masses.tolist())
 
     def _take_token(self, sequence: Sequence, outcome: Outcome, num_sampled: int) -> None:
         self.counters.sampled_tokens += 1

@@ -14,7 +14,7 @@ from itertools import repeat
 
 from ..api.protocol import Chunk, Completion, OptionScore, Output, Segment, Text, TokenLogprob
 from ..fsm.constraints import Constraints
-from ..fsm.tokens.retokenize import Jump
+from ..fsm.tokens.retokenize import JumpForward
 from ..text.tokenizer import Tokenizer
 from .sequence import Ending, Job, Sequence
 
@@ -88,7 +88,7 @@ class OutputProcessor:
         if sequence.job.call.sampling.log_mass:
             return
         ids = sequence.generated.tolist()
-        jump = self._constraints.jump(ids, forced, sequence.cursor.after(forced))
+        jump = self._constraints.jump_forward(ids, forced, sequence.cursor.after(forced))
         if not jump.ids or jump.required or not self._can_finish(sequence, jump, forced):
             return
         self._truncate(sequence, jump.keep)
@@ -100,7 +100,7 @@ class OutputProcessor:
                 self._append(sequence, token)
                 sequence.num_forced += 1
 
-    def _can_finish(self, sequence: Sequence, jump: Jump, forced: bytes) -> bool:
+    def _can_finish(self, sequence: Sequence, jump: JumpForward, forced: bytes) -> bool:
         """Whether the answer can still be finished within its budget after this jump."""
         assert sequence.cursor is not None
         left = sequence.rules.max_new - jump.keep - len(jump.ids)
@@ -228,11 +228,11 @@ def _find_stop(sequence: Sequence, before: int) -> Ending | None:
     """The earliest stop that ends in what came after `before`."""
     stops = sequence.rules.stops
     found = [(sequence.text.find(stop, max(0, before - len(stop) + 1)), stop) for stop in stops]
-    matches = [(place, -len(stop), stop) for place, stop in found if place >= 0]
+    matches = [(offset, -len(stop), stop) for offset, stop in found if offset >= 0]
     if not matches:
         return None
-    place, _, stop = min(matches)
-    return Ending("stop", stop.decode(), place)
+    offset, _, stop = min(matches)
+    return Ending("stop", stop.decode(), offset)
 
 
 def _char_ranges(ranges: Iterable[tuple[int, int]], data: bytearray) -> Iterator[tuple[int, int]]:
@@ -240,7 +240,7 @@ def _char_ranges(ranges: Iterable[tuple[int, int]], data: bytearray) -> Iterator
     for start, end in ranges:
         while start < len(data) and data[start] & 0xC0 == 0x80:
             start += 1
-        first, last = (len(data[:place].decode("utf-8", "ignore")) for place in (start, end))
+        first, last = (len(data[:offset].decode("utf-8", "ignore")) for offset in (start, end))
         if first < last:
             yield first, last
 

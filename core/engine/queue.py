@@ -105,7 +105,7 @@ class WaitingQueue:
         return iter(sorted(overdue, key=lambda sequence: sequence.arrival) + rest)
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
-        waiting.sort(key=self._place)
+        waiting.sort(key=self._arrival_rank)
         if self._order == "random":
             self._random.shuffle(waiting)
         elif self._order == "dfs":
@@ -137,7 +137,7 @@ class WaitingQueue:
     def _age(self, sequence: Sequence) -> int:
         return self._num_admitted - sequence.arrival
 
-    def _place(self, sequence: Sequence) -> int:
+    def _arrival_rank(self, sequence: Sequence) -> int:
         return self._waiting[sequence]
 
 

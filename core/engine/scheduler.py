@@ -206,7 +206,7 @@ class Scheduler:
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
                 self._is_changed = True  # for those that were not looked at
-                self._fetch_ahead(sequence)
+                self._prefetch(sequence)
                 break
             if self._waits_for_prefix(sequence):
                 continue
@@ -225,7 +225,7 @@ class Scheduler:
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
 
-    def _fetch_ahead(self, sequence: Sequence) -> None:
+    def _prefetch(self, sequence: Sequence) -> None:
         """Let what the next in turn has on the host come back while others run."""
         namespace = sequence.job.call.namespace
         self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
@@ -391,5 +391,5 @@ def _common_prefix_len(first: Ints, second: Ints) -> int:
     """Length of the common prefix."""
     size = min(len(first), len(second))
     differs = first[:size] != second[:size]
-    place = int(differs.argmax()) if size else 0
-    return place if size and differs[place] else size
+    index = int(differs.argmax()) if size else 0
+    return index if size and differs[index] else size

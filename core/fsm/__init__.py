@@ -11,7 +11,7 @@ from .guide import Cursor, Guide
 from .regex.limits import Limits
 from .regex.regex import compile_regex, from_choices
 from .tokens.regular import RegularCursor, RegularGuide, regular_guide
-from .tokens.retokenize import Jump, Retokenizer
+from .tokens.retokenize import JumpForward, Retokenizer
 from .tokens.vocabulary import Mask, Vocabulary
 
 __all__ = [

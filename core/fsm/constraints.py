@@ -26,7 +26,7 @@ from .regex.dfa import Dfa
 from .regex.errors import FIELD, refuse
 from .regex.limits import Limits, TooSlow
 from .tokens.regular import Compiled, RegularGuide, automaton
-from .tokens.retokenize import Jump, Retokenizer
+from .tokens.retokenize import JumpForward, Retokenizer
 from .tokens.tokenizations import TOLERANCE, Tokenizations
 from .tokens.vocabulary import Vocabulary
 
@@ -83,10 +83,10 @@ class Constraints:
         """The guide of a constraint, compiled at most once. Raises InvalidCall and its kin."""
         return self.guides.get(constraint)
 
-    def jump(self, ids: Sequence[int], forced: bytes, after: Cursor) -> Jump:
+    def jump_forward(self, ids: Sequence[int], forced: bytes, after: Cursor) -> JumpForward:
         """What becomes of an answer's tokens `ids` when text is forced upon it. after: a cursor
         behind this text."""
-        return self._retokenizer.jump(ids, forced, not after.is_finished, after.joins)
+        return self._retokenizer.jump_forward(ids, forced, not after.is_finished, after.joins)
 
     def search(self, options: Sequence[str], is_canonical: bool, max_nodes: int) -> Tokenizations:
         """The search for the probabilities of options, over all ways to spell them or only over
@@ -138,21 +138,21 @@ class Constraints:
                 return Compiled(automaton(constraint, limits=Limits(seconds=seconds)))
         return pool.compiled(constraint)
 
-    def _plan(self, asked: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
+    def _plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         """What a schema or a grammar is compiled to."""
         pool = self._compile_pool
         if pool is None:
-            return self._planned(asked, None)
+            return self._planned(constraint, None)
         seconds = _seconds(pool)
-        if _cost(asked, seconds) <= seconds:
+        if _cost(constraint, seconds) <= seconds:
             with suppress(TooSlow):
-                return self._planned(asked, seconds)
-        return pool.plan(asked)
+                return self._planned(constraint, seconds)
+        return pool.plan(constraint)
 
     def _planned(
-        self, asked: JsonSchema | Grammar, seconds: float | None
+        self, constraint: JsonSchema | Grammar, seconds: float | None
     ) -> Compiled | Known | Unrepeated:
-        plan = plan_of(asked, lambda: self._library, seconds)
+        plan = plan_of(constraint, lambda: self._library, seconds)
         if isinstance(plan, Distinct):
             return Unrepeated(_compiled(plan.plan), plan.shapes)
         return _compiled(plan)
@@ -162,13 +162,13 @@ def _compiled(plan: Dfa | Known) -> Compiled | Known:
     return plan if isinstance(plan, Known) else Compiled(plan)
 
 
-def _check_keywords(asked: JsonSchema) -> None:
+def _check_keywords(constraint: JsonSchema) -> None:
     """Log keywords and formats that are not known, and so restrict nothing. Raises InvalidCall for
     them where the schema is to be read strictly."""
-    if asked.strict and (found := ignored(asked.schema, 1)):
+    if constraint.strict and (found := ignored(constraint.schema, 1)):
         expected = f"keywords and formats that are known, as strict=True demands{found[0].hint}"
         raise refuse(found[0].pointer, expected)
-    log_ignored(asked.schema, "json_schema")
+    log_ignored(constraint.schema, "json_schema")
 
 
 def _seconds(pool: CompilePool) -> float:

@@ -31,7 +31,7 @@ class Distinct(NamedTuple):
 
 
 def plan_of(
-    asked: JsonSchema | Grammar, library: Callable[[], Library], seconds: float | None = None
+    constraint: JsonSchema | Grammar, library: Callable[[], Library], seconds: float | None = None
 ) -> Dfa | Known | Distinct:
     """The automaton of a schema, or what is known of the grammar; with both, where items must
     differ.
@@ -39,24 +39,24 @@ def plan_of(
     library: gives what compiles grammars. seconds: of processor time that each part of the work may
     take before it raises TooSlow; None: as much as is allowed. Raises InvalidCall.
     """
-    if isinstance(asked, Grammar):
-        lark = read_grammar(asked.source, asked.syntax)
+    if isinstance(constraint, Grammar):
+        lark = read_grammar(constraint.source, constraint.syntax)
         return explore(lark, library(), seconds=seconds)
-    plan = schema_plan(asked, seconds)
+    plan = schema_plan(constraint, seconds)
     made: Dfa | Known
     if isinstance(plan, Dfa):
         made = plan
     else:
         made = explore(read_lark(plan, FIELD), library(), FIELD, seconds)
-    shapes = unique_shapes(asked.schema, seconds or MAX_SECONDS)
+    shapes = unique_shapes(constraint.schema, seconds or MAX_SECONDS)
     return Distinct(made, shapes) if shapes else made
 
 
-def schema_plan(asked: JsonSchema, seconds: float | None = None) -> Dfa | str:
+def schema_plan(constraint: JsonSchema, seconds: float | None = None) -> Dfa | str:
     """The automaton of a schema; a grammar in Lark where no pattern says it, or where the automaton
     would be too large. seconds: as in `plan_of`.
     """
-    schema, separators = asked.schema, asked.separators
+    schema, separators = constraint.schema, constraint.separators
     limits = Limits() if seconds is None else Limits(seconds=seconds)
     try:
         pattern = schema_pattern(

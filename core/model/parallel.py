@@ -25,19 +25,19 @@ _POLL_INTERVAL = timedelta(seconds=0.1)  # after which a wait is looked at
 class Progress:
     """What this rank has done; its own thread writes, any may read.
 
-    num_begun, num_done: batches. num_met: sums and the like that have ended. is_waiting: whether it
-    waits for other ranks now. is_over: nobody here is to wait for them any more; any may set it.
+    num_started, num_done: batches. num_collectives: those that have ended. is_waiting: whether it
+    waits for other ranks now. is_over: nobody here waits for them any more; any thread may set it.
     """
 
-    __slots__ = ("is_over", "is_waiting", "num_begun", "num_done", "num_met")
+    __slots__ = ("is_over", "is_waiting", "num_collectives", "num_done", "num_started")
 
     def __init__(self) -> None:
-        self.num_begun = self.num_done = self.num_met = 0
+        self.num_started = self.num_done = self.num_collectives = 0
         self.is_waiting = self.is_over = False
 
-    def told(self) -> tuple[int, int, int, bool]:
-        """(num_begun, num_done, num_met, is_waiting)."""
-        return self.num_begun, self.num_done, self.num_met, self.is_waiting
+    def snapshot(self) -> tuple[int, int, int, bool]:
+        """(num_started, num_done, num_collectives, is_waiting)."""
+        return self.num_started, self.num_done, self.num_collectives, self.is_waiting
 
     def wait(self, work: Work | None, is_far: bool) -> None:
         """Until what a group began has ended; nothing where the device's queue waits. Raises
@@ -56,7 +56,7 @@ class Progress:
                 self._wait_on(work)
             finally:
                 self.is_waiting = False
-        self.num_met += 1
+        self.num_collectives += 1
 
     def _wait_on(self, work: Work) -> None:
         """After it has failed, or not yet ended."""

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..api.config import EngineConfig
-from ..api.owner import Owner, Resident
+from ..api.owner import Owner, ProcessLocal
 from ..api.protocol import (
     BackendClosed,
     BackendInfo,
@@ -48,7 +48,7 @@ _SECONDS_TO_CLOSE = 10.0
 _DEVICE_FACTOR = 10
 
 
-class ProcessBackend(Resident):
+class ProcessBackend(ProcessLocal):
     """As `Backend`, over an engine in a child process. `settings` as in EngineConfig.
 
     A child hangs after `hang_timeout` without a sign of life; after ten times as long where it

@@ -16,7 +16,7 @@ class Heartbeat(NamedTuple):
     """Progress of a rank: batches begun and done, collectives that have ended, and whether it waits
     for other ranks now (rank 0: or for the device)."""
 
-    num_begun: int = 0
+    num_started: int = 0
     num_done: int = 0
     num_collectives: int = 0
     is_waiting: bool = False
@@ -90,8 +90,8 @@ class RankMonitor:
         """
         for rank in self._ranks:
             rank.check()
-        busy = [rank for rank in self._ranks if rank.heartbeat.num_done < first.num_begun]
-        is_first_busy = first.num_done < first.num_begun
+        busy = [rank for rank in self._ranks if rank.heartbeat.num_done < first.num_started]
+        is_first_busy = first.num_done < first.num_started
         is_one_at_work = is_first_busy and not first.is_waiting
         is_one_at_work |= any(not rank.is_waiting for rank in busy)
         for rank in self._ranks:

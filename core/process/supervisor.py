@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ..api.owner import Resident
+from ..api.owner import ProcessLocal
 from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
 from ..common.exits import close_at_exit
 
@@ -54,7 +54,7 @@ class Backoff:
         return self.delay * 2 ** (num_tries - 1) if num_tries else 0.0
 
 
-class RestartingBackend(Resident):
+class RestartingBackend(ProcessLocal):
     """As `Backend`, over engines that `make` gives, one after another. Raises what the first `make`
     raises.
 

@@ -144,12 +144,12 @@ class PlainNames:
         if not isinstance(segment, Text) or segment.ids is not None:
             yield segment
             return
-        place = 0
+        end = 0
         for found in self._name.finditer(segment.text):
-            yield Text(segment.text[place : found.start()])
+            yield Text(segment.text[end : found.start()])
             yield Text(found[0], self._ids_of_name(found[0]))
-            place = found.end()
-        yield Text(segment.text[place:])
+            end = found.end()
+        yield Text(segment.text[end:])
 
     def _ids_of_name(self, name: str) -> tuple[int, ...]:
         """Ids of the name after other text, so that no vocabulary puts a blank before it."""
@@ -219,7 +219,7 @@ def byte_alphabet() -> dict[str, int]:
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     hidden = [byte for byte in range(256) if byte not in printable]
     alphabet = {chr(byte): byte for byte in printable}
-    return alphabet | {chr(256 + place): byte for place, byte in enumerate(hidden)}
+    return alphabet | {chr(256 + index): byte for index, byte in enumerate(hidden)}
 
 
 _BYTE_OF = byte_alphabet()

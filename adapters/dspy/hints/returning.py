@@ -24,7 +24,7 @@ AHEAD_AFTER = 0.05  # seconds for which a tool has worked when something is sent
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _PinnedPrompt:
     """A prompt that is pinned, where there is room, and surely until a second of the clock. text:
     behind its root."""
 
@@ -44,7 +44,7 @@ class Run:
         self._final: tuple[Prefixes, str] | None = None
         self._timers: dict[str, threading.Timer] = {}
         self._last: dict[tuple[str, str], str] = {}
-        self._kept: dict[tuple[str, str], _Kept] = {}
+        self._pinned: dict[tuple[str, str], _PinnedPrompt] = {}
 
     def comes_back(self, call: Call) -> bool:
         """Whether the run's call before this one, of the same root, went on behind the root as this
@@ -57,12 +57,12 @@ class Run:
     def keep(self, reply: Reply, prefixes: Prefixes) -> None:
         """Pin a call's prompt until the run ends, or a later one of the same root is kept."""
         key, text, now = _key(reply.call), _rest(reply.call), time.monotonic()
-        kept = self._kept.get(key)
-        if kept is not None and kept.text == text and now < kept.until:
+        pinned = self._pinned.get(key)
+        if pinned is not None and pinned.text == text and now < pinned.until:
             return
-        is_kept = prefixes.keep(reply, self._name(key[1]))
-        self._kept[key] = _Kept(prefixes, text, now + PINNED_FOR if is_kept else now)
-        self._latest = key if is_kept else None
+        is_pinned = prefixes.keep(reply, self._name(key[1]))
+        self._pinned[key] = _PinnedPrompt(prefixes, text, now + PINNED_FOR if is_pinned else now)
+        self._latest = key if is_pinned else None
 
     def tool_begins(self, call_id: str, name: str) -> None:
         """A tool is called; if it takes its time and the agent's last prompt is kept, the next one
@@ -85,7 +85,7 @@ class Run:
 
     def _send_ahead(self, step: Step, key: tuple[str, str]) -> None:
         with suppress(Exception):  # it would only have saved time
-            (namespace, root), prefixes = key, self._kept[key].prefixes
+            (namespace, root), prefixes = key, self._pinned[key].prefixes
             following, final = step.next_chats()
             if following is not None:
                 prefixes.send_on(following, self._name(root), namespace=namespace)
@@ -98,9 +98,9 @@ class Run:
         if self._final is not None:
             prefixes, namespace = self._final
             prefixes.release(ForkHint(self._name(FINAL)), namespace)
-        for (namespace, root), kept in self._kept.items():
-            kept.prefixes.release(ForkHint(self._name(root)), namespace)
-        self._kept.clear()
+        for (namespace, root), pinned in self._pinned.items():
+            pinned.prefixes.release(ForkHint(self._name(root)), namespace)
+        self._pinned.clear()
 
     def _name(self, root: str) -> str:
         return f"{root}-{self.call_id}"

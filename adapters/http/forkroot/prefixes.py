@@ -94,7 +94,7 @@ class Pinned:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class TimedPrefix:
     """A prefix that is kept for a time. planting: the call that plants it."""
 
     name: str
@@ -103,7 +103,7 @@ class Kept:
     ttl: float
 
     def as_owner(self, call: Call) -> Call:
-        """A call in the owner's namespace, for where no request is that would tell it."""
+        """A call in the owner's namespace, for use outside a request."""
         space = self.owner
         return replace(call, namespace=within(space, call.namespace))
 
@@ -154,8 +154,8 @@ def routes(runtime: Runtime) -> APIRouter:
         owner = owner_of(request)
         known.add(name, Pinned(owner, call.namespace, hint.root, first))
         if body.ttl is not None:
-            kept = Kept(name, owner, call, body.ttl)
-            waiting = _keep(runtime, known, kept)  # beyond this request, thus not in its context
+            timed = TimedPrefix(name, owner, call, body.ttl)
+            waiting = _keep(runtime, known, timed)  # beyond this request, thus not in its context
             task = asyncio.create_task(waiting, context=contextvars.Context())
             timers.add(task)
             task.add_done_callback(timers.discard)
@@ -213,19 +213,19 @@ async def _done(runtime: Runtime, call: Call) -> Completion:
     )[0]
 
 
-async def _keep(runtime: Runtime, known: Known, kept: Kept) -> None:
+async def _keep(runtime: Runtime, known: Known, timed: TimedPrefix) -> None:
     """Keep a prefix for its time, then release it; nothing once it is released otherwise."""
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + kept.ttl
+    ends_at = loop.time() + timed.ttl
     while (left := ends_at - loop.time()) > 0:
         await asyncio.sleep(min(left, KEEP))
-        if not known.has(kept.name):
+        if not known.has(timed.name):
             return
-        if left > KEEP and kept.planting.hint is not None and kept.planting.hint.branches is None:
-            await _try(runtime, kept.as_owner(kept.planting))
-    pinned = known.take(kept.name, kept.owner)
+        if left > KEEP and timed.planting.hint is not None and timed.planting.hint.branches is None:
+            await _try(runtime, timed.as_owner(timed.planting))
+    pinned = known.take(timed.name, timed.owner)
     if pinned is not None:
-        await _try(runtime, kept.as_owner(_releasing(pinned)))
+        await _try(runtime, timed.as_owner(_releasing(pinned)))
 
 
 async def _try(runtime: Runtime, call: Call) -> None:

@@ -25,7 +25,7 @@ from ....core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from ....core.api.reply import Bell, batches
+from ....core.api.reply import LoopNotifier, batches
 from .errors import fault_of
 from .keys import Client, within
 from .metrics import Metrics
@@ -113,7 +113,7 @@ class RequestRegistry:
         self._metrics = metrics
         self._deadline = deadline
         self._fatal_error: BackendClosed | None = None
-        self._bell: Bell | None = None
+        self._notifier: LoopNotifier | None = None
 
     def submit(self, call: Call) -> Reply:
         """As `Backend.submit`, in the namespace of the current request's client."""
@@ -123,7 +123,7 @@ class RequestRegistry:
             namespace=within(context.client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
-        reply = WatchedReply(self.backend.submit(call), self._metrics, self._bell_here, context)
+        reply = WatchedReply(self.backend.submit(call), self._metrics, self._loop_notifier, context)
         context.add(reply)
         self._metrics.calls_open.inc()
         reply.when_done(self._note_end)
@@ -175,12 +175,12 @@ class RequestRegistry:
             raise UnsupportedCall("backend", kind, "a backend whose cache can be cleared")
         return self.backend.clear_cache()
 
-    def _bell_here(self) -> Bell:
-        """The bell that all streams of the running event loop share."""
+    def _loop_notifier(self) -> LoopNotifier:
+        """The notifier that all streams of the running event loop share."""
         loop = asyncio.get_running_loop()
-        if self._bell is None or self._bell.loop is not loop:
-            self._bell = Bell(loop)
-        return self._bell
+        if self._notifier is None or self._notifier.loop is not loop:
+            self._notifier = LoopNotifier(loop)
+        return self._notifier
 
     def _note_end(self, reply: Reply) -> None:
         self._metrics.calls_open.dec()
@@ -198,11 +198,15 @@ class WatchedReply:
     """
 
     def __init__(
-        self, reply: Reply, metrics: Metrics, bell: Callable[[], Bell], context: RequestContext
+        self,
+        reply: Reply,
+        metrics: Metrics,
+        notifier: Callable[[], LoopNotifier],
+        context: RequestContext,
     ) -> None:
         self._reply = reply
         self._metrics = metrics
-        self._bell = bell
+        self._notifier = notifier
         self._context = context
         self._start = time.perf_counter()
         self._last: float | None = None
@@ -247,16 +251,18 @@ class WatchedReply:
                 yield chunk
 
     def batches(
-        self, bell: Bell | None = None, seen: Callable[[int], object] | None = None
+        self, notifier: LoopNotifier | None = None, seen: Callable[[int], object] | None = None
     ) -> AsyncIterator[Sequence[Chunk]]:
-        """As `Mailbox.batches`; bell: the registry's if None."""
+        """As `Mailbox.batches`; notifier: the registry's if None."""
 
         def timed(num: int) -> None:
             self._clock(num)
             if seen is not None:
                 seen(num)
 
-        return batches(self._reply, bell or self._bell(), self._clock if seen is None else timed)
+        return batches(
+            self._reply, notifier or self._notifier(), self._clock if seen is None else timed
+        )
 
     def _clock(self, num: int) -> None:
         """Record the time of `num` chunks: to the first token, or since the last one."""

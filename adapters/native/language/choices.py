@@ -60,8 +60,10 @@ def find_method(name: str | Method) -> Method:
         "unconditional_likelihood_normalized": Method(
             "unconditional_likelihood_normalized", unconditional_likelihood_normalized, True
         ),
-        "exact": Method("exact", lambda scores, _: likeliest(scores), scoring="exact"),
-        "canonical": Method("canonical", lambda scores, _: likeliest(scores), scoring="canonical"),
+        "exact": Method("exact", lambda scores, _: most_likely(scores), scoring="exact"),
+        "canonical": Method(
+            "canonical", lambda scores, _: most_likely(scores), scoring="canonical"
+        ),
     }
     if name not in methods:
         raise InvalidCall("choices_method", name, " | ".join(methods))
@@ -109,7 +111,7 @@ def unconditional_likelihood_normalized(scores: Scores, unconditional: Scores) -
     )
 
 
-def likeliest(scores: Scores) -> Decision:
+def most_likely(scores: Scores) -> Decision:
     """The option with the highest log-probability; the first of equals."""
     return _best([score.logprob for score in scores])
 

@@ -26,7 +26,7 @@ from ..json_schema.unfold import MAX_SECONDS, Document
 from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
 from .sharing import merged
 
-MAX_PLACES = 20_000
+MAX_POSITIONS = 20_000
 MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
 MAX_COUNT = 100_000
 FEW_STATES, MAX_STATES = 100, 400  # of an automaton that becomes rules
@@ -95,8 +95,8 @@ class RuleWriter(Writer):
         """As `schema_rules`."""
         self.write(root)
         for key in self._keys:  # grows
-            if len(self._keys) > MAX_PLACES:
-                raise NotRegular(key[0], f"schemas of at most {MAX_PLACES} places")
+            if len(self._keys) > MAX_POSITIONS:
+                raise NotRegular(key[0], f"schemas of at most {MAX_POSITIONS} places")
             self._body(key)
         self._has_value = found = set[Key]()
         num_known = -1

@@ -143,12 +143,14 @@ class _Minimizer:
 
     def _landmarks(self, leaders: dict[int, int], color: dict[int, int]) -> list[int]:
         """The colors that are rarest by what they look like alone; the same in any like loop."""
-        looks: dict[Key, list[int]] = {}
+        by_appearance: dict[Key, list[int]] = {}
         for c, state in leaders.items():
             accepts, edges = self._colored(state, color)
             plain = tuple((kind, max(to, -1)) for kind, to in edges)
-            looks.setdefault((accepts, plain), []).append(c)
-        _, _, rarest = min((len(colors), look, colors) for look, colors in looks.items())
+            by_appearance.setdefault((accepts, plain), []).append(c)
+        _, _, rarest = min(
+            (len(colors), appearance, colors) for appearance, colors in by_appearance.items()
+        )
         return rarest[: max(1, MAX_FORM_WORK // len(leaders))]
 
     def _form(self, start: int, color: dict[int, int]) -> tuple[list[int], Form]:
@@ -183,7 +185,7 @@ class _Minimizer:
 
 def components(rows: list[Row], start: int) -> Iterator[list[int]]:
     """Strongly connected components that `start` reaches, each after all that it leads to."""
-    index, low, num_met = [0] * len(rows), [0] * len(rows), 1  # 0: not met yet
+    index, low, num_visited = [0] * len(rows), [0] * len(rows), 1  # 0: not met yet
     is_open = bytearray(len(rows))
     index[start] = low[start] = is_open[start] = 1
     open_states, path = [start], [(start, iter(rows[start].values()))]
@@ -191,8 +193,8 @@ def components(rows: list[Row], start: int) -> Iterator[list[int]]:
         state, edges = path[-1]
         for to in edges:
             if not index[to]:
-                num_met += 1
-                index[to] = low[to] = num_met
+                num_visited += 1
+                index[to] = low[to] = num_visited
                 is_open[to] = 1
                 open_states.append(to)
                 path.append((to, iter(rows[to].values())))

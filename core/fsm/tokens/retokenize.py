@@ -20,7 +20,7 @@ MAX_STARTS = 8
 Joins: TypeAlias = Callable[[bytes], bool]
 
 
-class Jump(NamedTuple):
+class JumpForward(NamedTuple):
     """What becomes of a sequence's tokens when text is forced upon it.
 
     keep: how many of its tokens stay; the others are taken back. ids: tokens that come after them.
@@ -50,13 +50,13 @@ class Retokenizer:
         self._encode = encode
         self._vocabulary = vocabulary
 
-    def jump(
+    def jump_forward(
         self,
         ids: Sequence[int],
         forced: bytes,
         can_go_on: bool = True,
         joins: Joins | None = None,
-    ) -> Jump:
+    ) -> JumpForward:
         """The tokens of a sequence whose next bytes are `forced`.
 
         ids: the tokens so far; what is before a token without bytes is not looked at, and text
@@ -72,16 +72,16 @@ class Retokenizer:
             tokens = self._sure(written + forced, cuts if can_go_on else ())
             if tokens is not None:
                 return self._change(ids, start, tokens, written)
-        return Jump(len(ids), (), b"")
+        return JumpForward(len(ids), (), b"")
 
     def _change(
         self, ids: Sequence[int], start: int, tokens: Sequence[int], written: bytes
-    ) -> Jump:
+    ) -> JumpForward:
         """The step from `ids[start:]`, which spell `written`, to `tokens`."""
         shared = _num_shared(ids[start:], tokens)
         table = self._vocabulary.token_bytes
         covered = sum(len(table[token]) for token in tokens)
-        return Jump(start + shared, tuple(tokens[shared:]), written[covered:])
+        return JumpForward(start + shared, tuple(tokens[shared:]), written[covered:])
 
     def _sure(self, data: bytes, cuts: Sequence[int]) -> list[int] | None:
         """The tokens of a text that it has however it is cut; None where it cannot be encoded."""

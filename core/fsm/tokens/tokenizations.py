@@ -6,7 +6,7 @@ tokens that begin with the rest of `c` cover it: a range of the vocabulary in th
 whose mass is one sum. The tokens that are a beginning of the rest lead to child nodes. The tree is
 expanded along the tokenizer's own spellings, then heaviest nodes first; what was found and what the
 open nodes still hold are two bounds.
-Knows nothing of models: the caller passes the distribution of each node to `tell`.
+Knows nothing of models: the caller passes the distribution of each node to `set_logprobs`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class Tokenizations:
         self._pending.update(chosen)
         return chosen
 
-    def tell(self, node: Node, logprobs: Iterable[float], log_masses: Iterable[float]) -> None:
+    def set_logprobs(
+        self, node: Node, logprobs: Iterable[float], log_masses: Iterable[float]
+    ) -> None:
         """What a node's distribution gives: log-probabilities of its `tokens`, and log of the total
         probability of each of its `sets`."""
         self._pending.remove(node)

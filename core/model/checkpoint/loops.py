@@ -14,7 +14,7 @@ from .load import Described
 
 
 @contextlib.contextmanager
-def compiled_ahead(
+def precompiled(
     described: Described, dtype: str, device: str, attention: str, num_ranks: int
 ) -> Iterator[None]:
     """Compile the loops that a checkpoint needs and the cache lacks, show how far that is, and show

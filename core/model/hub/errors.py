@@ -105,7 +105,7 @@ def _of_system(error: OSError, name: HubName, cache: Path) -> InvalidModel:
     if error.errno == errno.ENOSPC:
         return disk_full(name, "more room", "none", cache)
     if isinstance(error, PermissionError):
-        place = "set HF_HUB_CACHE to a folder that you may write to"
-        return InvalidModel(f"{error.filename or cache} cannot be written; {place}")
+        remedy = "set HF_HUB_CACHE to a folder that you may write to"
+        return InvalidModel(f"{error.filename or cache} cannot be written; {remedy}")
     message = os.strerror(error.errno) if error.errno else str(error).strip()
     return InvalidModel(f"{name} could not be downloaded: {message}; run it again to resume")

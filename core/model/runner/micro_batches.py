@@ -52,8 +52,8 @@ def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:
     mine = np.flatnonzero((firsts < end) & (ends > start))
     skipped = np.maximum(start - firsts[mine], 0)
     sampled, scored, queried = (
-        np.flatnonzero((places >= start) & (places < end))
-        for places in (batch.sampled, batch.scored, batch.queried)
+        np.flatnonzero((indices >= start) & (indices < end))
+        for indices in (batch.sampled, batch.scored, batch.queried)
     )
     return replace(
         batch,

@@ -88,7 +88,7 @@ class Others(Protocol):
         raises."""
 
     def watch(self, report: Callable[[], tuple[int, int, int, bool]]) -> None:
-        """From now on one that hangs counts as gone. report: `Progress.told` of rank 0."""
+        """From now on one that hangs counts as gone. report: `Progress.snapshot` of rank 0."""
 
     def is_out_of_memory(self, number: int) -> bool:
         """Whether one of them had too little memory for the batch of this number."""
@@ -106,8 +106,8 @@ class RankedRunner:
         self._table: Ints | None = None
         if ranks.abort is not None:
             others.when_gone(ranks.abort)
-        self._progress.num_begun = 1
-        others.watch(self._progress.told)
+        self._progress.num_started = 1
+        others.watch(self._progress.snapshot)
         self._checked(runner.record_steps)
         self._progress.num_done = 1
 
@@ -124,13 +124,13 @@ class RankedRunner:
         """As `ModelRunner.launch`. Raises NoMemory where a rank has too little memory."""
         self._others.check()
         self._others.send(self._message(batch))
-        self._progress.num_begun += 1
-        number, num_met = self._progress.num_begun, self._progress.num_met
+        self._progress.num_started += 1
+        number, num_collectives = self._progress.num_started, self._progress.num_collectives
         try:
             launched = self._checked(lambda: _launched(self._runner, batch))
             if launched is not None:
                 return RankedBatch(launched, number, self._others, self._progress)
-            num_done = self._progress.num_met - num_met
+            num_done = self._progress.num_collectives - num_collectives
             self._checked(lambda: catch_up(self._runner, self._ranks, batch, num_done))
         except BaseException:
             self._progress.num_done += 1
@@ -208,7 +208,7 @@ def follow(
     number; returns when rank 0 has acknowledged it.
     """
     progress = ranks.progress
-    progress.num_begun = 1
+    progress.num_started = 1
     runner.record_steps()
     progress.num_done = 1
     table: Ints | None = None
@@ -222,11 +222,11 @@ def follow(
             Copy(_array(slots), _array(host), is_load) for slots, host, is_load in plain_copies
         )
         batch = Batch(**fields, table=table, sampling_params=(), copies=copies)
-        progress.num_begun += 1
-        num_met = progress.num_met
+        progress.num_started += 1
+        num_collectives = progress.num_collectives
         if not _has_followed(runner, batch):
-            report_out_of_memory(progress.num_begun)
-            catch_up(runner, ranks, batch, progress.num_met - num_met)
+            report_out_of_memory(progress.num_started)
+            catch_up(runner, ranks, batch, progress.num_collectives - num_collectives)
         progress.num_done += 1
 
 

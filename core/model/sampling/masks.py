@@ -47,7 +47,7 @@ def allowed(params: Sequence[SamplingParams], size: int) -> Ints | None:
     return found
 
 
-def likeliest(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) -> Longs:
+def allowed_argmax(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) -> Longs:
     """[N] the likeliest token that each row's mask allows; -1 where all of these are -inf, or the
     row has a number that is not finite."""
     words = _words([it.mask for it in params], logits.shape[-1])

@@ -22,7 +22,7 @@ from torch import Tensor
 from ....kernels.cpu.sampling.masks import masker
 from ....kernels.cpu.sampling.nucleus import Filters, compiled_sampler
 from ...api.batch import GREEDY, Floats, Longs, SamplingParams
-from .masks import likeliest, masked
+from .masks import allowed_argmax, masked
 from .penalties import changed
 
 Top: TypeAlias = tuple[tuple[int, float], ...]
@@ -84,7 +84,7 @@ def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs
     if all(it.mask is None for it in params):
         return _compiled_tokens(logits, params)
     if all(it.temperature == 0 for it in params):
-        return likeliest(logits, params, under_masks)
+        return allowed_argmax(logits, params, under_masks)
     return None
 
 
@@ -279,9 +279,9 @@ def _top_floors(weights: Tensor, params: Sequence[SamplingParams], width: int) -
     sums = best.cumsum(-1)
     whole = torch.where(counts <= width, sums[:, -1:], weights.sum(-1, keepdim=True).double())
     shares = torch.tensor([it.top_p for it in params], dtype=torch.float64, device=device)
-    place = (sums < shares[:, None] * whole).sum(-1, keepdim=True)
-    is_inside = known & ((place < width) | (counts <= width))
-    least = torch.minimum(place, counts.clamp(max=width) - 1)
+    cut_index = (sums < shares[:, None] * whole).sum(-1, keepdim=True)
+    is_inside = known & ((cut_index < width) | (counts <= width))
+    least = torch.minimum(cut_index, counts.clamp(max=width) - 1)
     return torch.where(is_inside, best.gather(-1, least), -1.0)[:, 0].float()
 
 

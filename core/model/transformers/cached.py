@@ -33,7 +33,7 @@ class CachedModel:
         self.config = config
         self.can_pad = True
         self._decoder = decoder
-        self._places = {layer: place for place, layer in enumerate(layers)}
+        self._layer_indices = {layer: index for index, layer in enumerate(layers)}
 
     @property
     def dtype(self) -> torch.dtype:
@@ -69,7 +69,7 @@ class CachedModel:
         if group.padding.any():
             is_real = np.arange(group.slots.shape[1]) >= group.padding[:, None]
             mask = torch.from_numpy(is_real.astype(np.int64)).to(self.device)
-        cache = PagedCache(pool, self._places, group)
+        cache = PagedCache(pool, self._layer_indices, group)
         states = self._decoder.cached(inputs.ids[tokens], inputs.positions[tokens], mask, cache)
         return states.flatten(0, 1)
 

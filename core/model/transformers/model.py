@@ -75,7 +75,7 @@ class HubModel:
     def __init__(self, decoder: Decoder, config: HubConfig) -> None:
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
-        self._places = tuple(self.windows.index(window) for window in config.windows)
+        self._window_indices = tuple(self.windows.index(window) for window in config.windows)
         self._decoder = decoder
         self._mask = torch.zeros(1, 1, 1, 1, dtype=decoder.dtype, device=self.device)
 
@@ -92,7 +92,7 @@ class HubModel:
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
         intercepts_sdpa = self.config.intercepts_sdpa
-        handler = PagedHandler(inputs, pool, attention, self._places)
+        handler = PagedHandler(inputs, pool, attention, self._window_indices)
         with handling_attention(handler, intercepts_sdpa):
             mask = self._mask if intercepts_sdpa else None
             states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)

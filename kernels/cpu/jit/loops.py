@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, NamedTuple, TypeAlias
 
-Event: TypeAlias = Literal["begun", "done", "kept"]
+Event: TypeAlias = Literal["started", "done", "cached"]
 Listener: TypeAlias = Callable[[str, Event], None]  # of a loop's name
 _listeners: list[Listener] = []
 
@@ -64,7 +64,7 @@ LOOPS = (
 
 def listen(listener: Listener) -> None:
     """Call the listener for each loop from now on, in the thread that waits for it: before it is
-    compiled ("begun") and after ("done"), or once if it is in the cache ("kept")."""
+    compiled ("started") and after ("done"), or once if it is in the cache ("cached")."""
     _listeners.append(listener)
 
 
@@ -78,7 +78,7 @@ def notify(name: str, event: Event) -> None:
 def notifying(function: Callable[..., None], is_cached: bool) -> Iterator[None]:
     """Notify the listeners that a loop is compiled meanwhile, or loaded from the cache."""
     name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-    notify(name, "kept" if is_cached else "begun")
+    notify(name, "cached" if is_cached else "started")
     try:
         yield
     finally:

@@ -158,7 +158,7 @@ class _Worker:
             self._loop = next_loop(remaining, self._families)
             remaining.remove(self._loop)
             self._families.add(self._loop.family)
-            notify(self._loop.name, "begun")
+            notify(self._loop.name, "started")
             with contextlib.suppress(OSError):  # it is gone, and says so by its end
                 os.write(self._in, json.dumps(self._loop).encode() + b"\n")
         return True

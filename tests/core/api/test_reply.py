@@ -11,7 +11,7 @@ import weakref
 import pytest
 
 from forkroot.core.api.protocol import Call, CallFailed, Chunk, Completion, Output, Reply, Text
-from forkroot.core.api.reply import Bell, Mailbox, batches
+from forkroot.core.api.reply import LoopNotifier, Mailbox, batches
 
 CALL = Call((Text("?"),))
 CHUNKS = [Chunk("one "), Chunk("two "), Chunk("three")]
@@ -247,8 +247,8 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def batches_of(reply: Mailbox, bell: Bell | None = None) -> list[list[Chunk]]:
-    return [list(ready) async for ready in reply.batches(bell)]
+async def batches_of(reply: Mailbox, notifier: LoopNotifier | None = None) -> list[list[Chunk]]:
+    return [list(ready) async for ready in reply.batches(notifier)]
 
 
 def test_what_is_there_at_one_time_is_read_at_once():
@@ -303,8 +303,8 @@ def test_a_step_that_has_something_for_many_readers_wakes_their_loop_once(monkey
         monkeypatch.setattr(
             loop, "call_soon_threadsafe", lambda *it: (visits.append(it), visit(*it))
         )
-        bell = Bell(loop)
-        tasks = [asyncio.create_task(batches_of(mailbox, bell)) for mailbox in mailboxes]
+        notifier = LoopNotifier(loop)
+        tasks = [asyncio.create_task(batches_of(mailbox, notifier)) for mailbox in mailboxes]
         for chunk in CHUNKS:
             await turns()
             join(started(lambda chunk=chunk: [mailbox.put(chunk) for mailbox in mailboxes]))
@@ -318,13 +318,13 @@ def test_a_step_that_has_something_for_many_readers_wakes_their_loop_once(monkey
 
 def test_a_bell_wakes_a_few_at_a_time_and_first_those_who_have_had_nothing():
     async def main() -> tuple[list[int], int]:
-        bell = Bell(asyncio.get_running_loop())
-        waiting = [bell.loop.create_future() for _ in range(20)]
+        notifier = LoopNotifier(asyncio.get_running_loop())
+        waiting = [notifier.loop.create_future() for _ in range(20)]
         woken: list[int] = []
         for number, future in enumerate(waiting):
             future.add_done_callback(lambda _, number=number: woken.append(number))
         for number, future in enumerate(waiting):
-            bell.wake(future, is_first=number >= 18)
+            notifier.wake(future, is_first=number >= 18)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         num_early = len(woken)
@@ -339,10 +339,10 @@ def test_a_bell_wakes_a_few_at_a_time_and_first_those_who_have_had_nothing():
 
 def test_a_bell_whose_loop_is_gone_keeps_nobody():
     loop = asyncio.new_event_loop()
-    bell, waiting = Bell(loop), loop.create_future()
+    notifier, waiting = LoopNotifier(loop), loop.create_future()
     loop.close()
     kept = weakref.ref(waiting)
-    bell.wake(waiting)
+    notifier.wake(waiting)
     del waiting
     gc.collect()
     assert kept() is None
@@ -350,13 +350,13 @@ def test_a_bell_whose_loop_is_gone_keeps_nobody():
 
 def test_a_bell_may_be_rung_by_many_threads_at_once():
     async def main() -> None:
-        bell = Bell(asyncio.get_running_loop())
-        waiting = [bell.loop.create_future() for _ in range(400)]
+        notifier = LoopNotifier(asyncio.get_running_loop())
+        waiting = [notifier.loop.create_future() for _ in range(400)]
         shares = [waiting[start::8] for start in range(8)]
         threads = [
             thread
             for share in shares
-            for thread in started(lambda share=share: [bell.wake(it) for it in share])
+            for thread in started(lambda share=share: [notifier.wake(it) for it in share])
         ]
         await asyncio.wait_for(asyncio.gather(*waiting), 10)
         join(threads)

@@ -104,7 +104,7 @@ def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str)
         check=True,
     )
     planned, told = json.loads(done.stdout)
-    loaded = {name for name, event in told if event == "kept"}
+    loaded = {name for name, event in told if event == "cached"}
     of_steps = {"rotary.apply_rotary", "gates.silu_mul"}  # where several threads share a step
     assert loaded | of_steps == set(planned)
 
@@ -127,9 +127,9 @@ def test_loops_are_counted_and_the_rest_is_estimated_by_the_pace_so_far(
     shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
     progress.expect({"a": 1.0, "b": 3.0, "c": 8.0})
-    progress("c", "kept")
+    progress("c", "cached")
     for name in ("a", "b"):
-        progress(name, "begun")
+        progress(name, "started")
         progress(name, "done")
     assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (2, 2)]
     assert shown[0][2] == 4.0  # no pace is known yet
@@ -141,8 +141,8 @@ def test_loops_that_are_compiled_at_a_time_share_the_time(
     shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
     progress.expect({"a": 4.0, "b": 4.0, "c": 4.0}, num_workers=2)
-    progress("a", "begun")
-    progress("b", "begun")
+    progress("a", "started")
+    progress("b", "started")
     progress("a", "done")
     progress("b", "done")
     assert [(done, total) for done, total, _ in shown] == [(0, 3), (1, 3), (2, 3)]
@@ -156,7 +156,7 @@ def test_loops_that_nobody_planned_are_counted_with_those_that_were(
 ) -> None:
     progress.expect({"a": 1.0})
     for name in ("a", "new"):
-        progress(name, "begun")
+        progress(name, "started")
         progress(name, "done")
     progress.end()
     assert [(done, total) for done, total, _ in shown] == [(0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]
@@ -165,9 +165,9 @@ def test_loops_that_nobody_planned_are_counted_with_those_that_were(
 def test_loops_that_nobody_expected_are_counted_too_and_one_alone_is_shown(
     shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
-    progress("new", "begun")
+    progress("new", "started")
     progress("new", "done")
-    progress("newer", "begun")
+    progress("newer", "started")
     assert [(done, total) for done, total, _ in shown] == [(0, 1), (1, 1), (0, 1)]
 
 
@@ -175,7 +175,7 @@ def test_what_was_expected_and_never_wanted_does_not_keep_a_bar(
     shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
     progress.expect({"a": 1.0, "b": 3.0})
-    progress("a", "begun")
+    progress("a", "started")
     progress("a", "done")
     progress.end()
     assert [(done, total) for done, total, _ in shown] == [(0, 2), (1, 2), (1, 1)]
@@ -185,7 +185,7 @@ def test_all_that_is_kept_is_not_shown(
     shown: list[tuple[int, int, float]], progress: Progress
 ) -> None:
     progress.expect({"a": 1.0, "b": 3.0})
-    progress("a", "kept")
+    progress("a", "cached")
     progress.end()
     assert shown == []
 

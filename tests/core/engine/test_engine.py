@@ -470,7 +470,7 @@ def test_an_answer_without_any_choice_needs_no_model(bench, call, pattern, end_i
 @pytest.mark.parametrize("text", ["forced", "[ab]forced"])
 def test_a_constraint_that_breaks_fails_its_call_only(bench, call, text):
     class Broken(Constraints):
-        def jump(self, *args, **names):
+        def jump_forward(self, *args, **names):
             raise RuntimeError("retokenization")
 
     tokenizer = byte_tokenizer()

@@ -74,7 +74,7 @@ def test_workers_compile_loops_into_the_cache_of_this_process(
     run(Plan(SMALL, 2))
     assert plan(SMALL).loops == ()
     assert sorted(notified) == sorted(
-        (loop.name, event) for loop in SMALL for event in ("begun", "done")
+        (loop.name, event) for loop in SMALL for event in ("started", "done")
     )
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)

@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
-from forkroot.core.fsm.tokens.retokenize import Jump, Retokenizer
+from forkroot.core.fsm.tokens.retokenize import JumpForward, Retokenizer
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 WORDS = (
@@ -99,7 +99,7 @@ def count_violations(num_tokenizers: int, trials_each: int, seed: int) -> tuple[
         for _ in range(trials_each):
             before, forced = text(random, random.choice([0, 3, 30])), text(random, 4)
             ids = encode(before)
-            jump = retokenizer.jump(ids, forced.encode())
+            jump = retokenizer.jump_forward(ids, forced.encode())
             sure = [*ids[: jump.keep], *jump.ids]
             for num_words in (0, 1, 2, 5):
                 after = encode(before + forced + text(random, num_words))
@@ -148,8 +148,8 @@ def test_jumps_are_right_and_longer_where_less_may_follow(allowed: str) -> None:
         for _ in range(30):
             before, forced = text(random, random.choice([0, 3, 30])), text(random, 3)
             ids = encode(before)
-            any_jump = retokenizer.jump(ids, forced.encode())
-            jump = retokenizer.jump(ids, forced.encode(), joins=joins)
+            any_jump = retokenizer.jump_forward(ids, forced.encode())
+            jump = retokenizer.jump_forward(ids, forced.encode(), joins=joins)
             sure = [*ids[: jump.keep], *jump.ids]
             share["any"] += any_jump.keep + len(any_jump.ids)
             share["some"] += len(sure)
@@ -178,10 +178,14 @@ def letters(*pieces: bytes) -> Retokenizer:
 
 def test_a_token_that_might_grow_is_not_jumped() -> None:
     retokenizer = letters(b"a", b"b", b"c", b"ab", b"abc", b"x")
-    assert retokenizer.jump([5], b"xab") == Jump(1, (5,), b"")
-    assert retokenizer.jump([5], b"xab", can_go_on=False) == Jump(1, (5, 3), b"")
-    assert retokenizer.jump([5], b"xab", joins=lambda tail: False) == Jump(1, (5, 3), b"")
-    assert retokenizer.jump([5], b"xab", joins=lambda tail: tail == b"ab") == Jump(1, (5,), b"")
+    assert retokenizer.jump_forward([5], b"xab") == JumpForward(1, (5,), b"")
+    assert retokenizer.jump_forward([5], b"xab", can_go_on=False) == JumpForward(1, (5, 3), b"")
+    assert retokenizer.jump_forward([5], b"xab", joins=lambda tail: False) == JumpForward(
+        1, (5, 3), b""
+    )
+    assert retokenizer.jump_forward([5], b"xab", joins=lambda tail: tail == b"ab") == JumpForward(
+        1, (5,), b""
+    )
 
 
 def test_a_tokenizer_that_looks_at_what_follows_is_not_surprised() -> None:
@@ -193,35 +197,35 @@ def test_a_tokenizer_that_looks_at_what_follows_is_not_surprised() -> None:
     retokenizer = Retokenizer(lambda text: core.encode(text).ids, vocabulary)
     assert core.encode("a\n ").ids == [0, 4]
     assert core.encode("a\n b").ids == [0, 3, 2, 1]  # though no token spans the space and b
-    assert retokenizer.jump([0], b"\n ") == Jump(1, (), b"")
+    assert retokenizer.jump_forward([0], b"\n ") == JumpForward(1, (), b"")
 
 
 def test_tokens_before_the_forced_text_are_taken_back_where_they_join_it() -> None:
     retokenizer = letters(b"a", b"b", b"c", b"abc", b"x")
-    assert retokenizer.jump([4, 0], b"bcx") == Jump(1, (3, 4), b"")
+    assert retokenizer.jump_forward([4, 0], b"bcx") == JumpForward(1, (3, 4), b"")
 
 
 def test_bytes_taken_back_that_are_not_sure_are_required() -> None:
     retokenizer = letters(b"a", b"b", b"c", b"d", b"abcd", b"x")
-    assert retokenizer.jump([5, 0], b"b") == Jump(1, (), b"a")
-    assert retokenizer.jump([5, 0, 1], b"c") == Jump(1, (), b"ab")
+    assert retokenizer.jump_forward([5, 0], b"b") == JumpForward(1, (), b"a")
+    assert retokenizer.jump_forward([5, 0, 1], b"c") == JumpForward(1, (), b"ab")
 
 
 def test_text_before_a_special_token_is_left_alone() -> None:
     retokenizer = letters(b"", b"a", b"b", b"ab", b"x")
-    assert retokenizer.jump([1, 0], b"bx", can_go_on=False) == Jump(2, (2, 4), b"")
-    assert retokenizer.jump([0, 1], b"bx", can_go_on=False) == Jump(1, (3, 4), b"")
+    assert retokenizer.jump_forward([1, 0], b"bx", can_go_on=False) == JumpForward(2, (2, 4), b"")
+    assert retokenizer.jump_forward([0, 1], b"bx", can_go_on=False) == JumpForward(1, (3, 4), b"")
 
 
 def test_text_that_cannot_be_encoded_is_not_jumped() -> None:
     retokenizer = letters(b"a", b"\xc3", b"x")
-    assert retokenizer.jump([1], b"ax") == Jump(1, (), b"")
+    assert retokenizer.jump_forward([1], b"ax") == JumpForward(1, (), b"")
 
 
 def test_a_tokenizer_that_changes_text_is_not_trusted() -> None:
     vocabulary = Vocabulary([b"a", b"b", b" "], [])
     retokenizer = Retokenizer(lambda text: [2, *([0] * len(text))], vocabulary)
-    assert retokenizer.jump([0], b"a") == Jump(1, (), b"")
+    assert retokenizer.jump_forward([0], b"a") == JumpForward(1, (), b"")
 
 
 def test_far_text_is_not_encoded_again() -> None:
@@ -235,5 +239,5 @@ def test_far_text_is_not_encoded_again() -> None:
         return encode(text)
 
     ids = encode("the quick brown fox jumps over the lazy dog and " * 200)
-    Retokenizer(spy, vocabulary_of(tokenizer)).jump(ids, b"then there")
+    Retokenizer(spy, vocabulary_of(tokenizer)).jump_forward(ids, b"then there")
     assert max(map(len, seen)) < 400

@@ -39,7 +39,7 @@ class Noted:
         def meet(kind: str, part: Tensor) -> list[Tensor]:
             self.gate[rank]()
             self.met[rank].append((kind, tuple(part.shape), part.dtype))
-            found.progress.num_met += 1
+            found.progress.num_collectives += 1
             return self.meeting.all(rank, part)
 
         def add(partial: Tensor) -> Tensor:
@@ -222,16 +222,16 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("num_met", [0, 1, 4, 5])
+@pytest.mark.parametrize("num_collectives", [0, 1, 4, 5])
 def test_a_batch_for_which_a_rank_has_no_memory_is_computed_in_micro_batches(
-    make_checkpoint: MakeCheckpoint, rank: int, num_met: int
+    make_checkpoint: MakeCheckpoint, rank: int, num_collectives: int
 ) -> None:
     folder, _ = make_checkpoint()
     whole, after = batches(Placement())
     alone = ModelRunner(load(folder, Ranks()), NUM_SLOTS)
     wanted = [alone.run(whole), alone.run(after)]
     found, noted, others = on_two(
-        folder, lambda two: [two.run(whole), two.run(after)], rank, [num_met]
+        folder, lambda two: [two.run(whole), two.run(after)], rank, [num_collectives]
     )
     for mine, other in zip(found, wanted, strict=True):
         assert_same(mine, other)
