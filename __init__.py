@@ -63,7 +63,7 @@ __version__ = "0.1.0"
 _PROTOCOL = "core.api.protocol"
 _NATIVE = "adapters.native"
 _CONNECTION = "adapters.connection"
-_HOMES = {
+_MODULE_OF = {
     "Backend": _PROTOCOL,
     "BackendClosed": _PROTOCOL,
     "Call": _PROTOCOL,
@@ -164,7 +164,7 @@ class _Alias(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if name == "__path__":  # it has no modules of its own
-            raise AttributeError(f"module {self.__name__!r} is no package")
+            raise AttributeError(f"module {self.__name__!r} is not a package")
         if name == "__version__":
             return __version__
         return getattr(import_module(self._target), name)
@@ -180,9 +180,9 @@ sys.modules[_SGLANG] = _Alias(_SGLANG, f"{__name__}.adapters.sglang")
 def __getattr__(name: str) -> Any:
     if name == "sglang":
         return sys.modules[_SGLANG]
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_suggestion(name)}")
-    value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+    value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
     globals()[name] = value
     return value
 
@@ -192,9 +192,10 @@ def __dir__() -> list[str]:
 
 
 def _suggestion(name: str) -> str:
-    """What to say after a name that is not here; nothing where a program only probes for it."""
+    """The end of the error for an unknown name; empty for private ones, which programs probe
+    for."""
     if name.startswith("_"):
         return ""
     from .core.common.suggestions import did_you_mean
 
-    return did_you_mean(name, __all__) or "; dir(forkroot) tells what it has"
+    return did_you_mean(name, __all__) or "; dir(forkroot) lists its names"

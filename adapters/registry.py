@@ -24,9 +24,9 @@ from . import hookspecs
 from .hookspecs import GROUP
 
 _log = logging.getLogger("forkroot.plugins")
-_HOME = __name__.rpartition(".")[0]
+_PACKAGE = __name__.rpartition(".")[0]
 BUILT_IN = tuple(
-    EntryPoint(name, f"{_HOME}.{name}.plugin", GROUP)
+    EntryPoint(name, f"{_PACKAGE}.{name}.plugin", GROUP)
     for name in ("native", "http", "dspy", "langchain", "guidance")
 )
 OWN_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(

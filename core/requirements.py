@@ -1,4 +1,5 @@
-"""What a model is and needs, and whether this machine can run it: what `forkroot check` says.
+"""What a model is and needs, and whether this machine can run it: the facts that `forkroot check`
+prints.
 
 Nothing but small files and the headers of weights is read, and of a hub model downloaded.
 """
@@ -46,7 +47,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a model's files are. folder: holds config.json. tensors: what the weights' headers say;
+    """Where a model's files are. folder: holds config.json. tensors: from the weights' headers;
     None where there are none. to_download: bytes that are not here. is_whole: none are missing."""
 
     model: str
@@ -57,7 +58,7 @@ class Source:
 
 
 def find(name: str) -> tuple[Source, Iterator[Fact]]:
-    """A model's files, and what a hub says of them. Raises InvalidModel."""
+    """A model's files, and what a hub reports of them. Raises InvalidModel."""
     hub = hub_name(name) if is_hub_model(name) and not is_dummy(name) else None
     if hub is not None:
         with hub_errors(name):
@@ -74,8 +75,8 @@ def find(name: str) -> tuple[Source, Iterator[Fact]]:
 
 
 def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
-    """What can be said of a model before it is loaded, and what it takes here. Raises InvalidModel
-    at what cannot be run, after all that was said before."""
+    """Facts about a model before it is loaded, and what it takes here. Raises InvalidModel at the
+    first thing that cannot be run, after the facts that come before it."""
     name, folder = source.model, source.folder
     with explained(name, folder):
         model = describe(name if is_dummy(name) else folder)

@@ -118,5 +118,5 @@ def _run(sequences: list[int], start: int, end: int, row: Ints) -> Run:
 
 def _first_true(flags: np.ndarray) -> int:
     """Index of the first true flag; their number, if none is."""
-    place = int(flags.argmax()) if flags.size else 0
-    return place if flags.size and flags[place] else flags.size
+    index = int(flags.argmax()) if flags.size else 0
+    return index if flags.size and flags[index] else flags.size

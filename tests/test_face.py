@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("slect", "; did you mean select?"),
         ("Functoin", "; did you mean function?"),
         ("forkHint", "; did you mean ForkHint?"),
-        ("rooot", "; dir(forkroot) tells what it has"),
+        ("rooot", "; dir(forkroot) lists its names"),
         ("__wrapped__", ""),
     ],
 )

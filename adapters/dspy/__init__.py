@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LM", "AsyncEngine", "Engine", "Judge", "Watcher", "plant"]
 
-_HOMES = {
+_MODULE_OF = {
     "LM": "lm",
     "Engine": "engine",
     "AsyncEngine": "engine",
@@ -36,10 +36,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f".{_HOMES[name]}", __name__)
+        module = import_module(f".{_MODULE_OF[name]}", __name__)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("dspy", "pydantic"):
             raise

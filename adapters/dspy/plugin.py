@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ..hookspecs import RegisterAdapter, hookimpl
 
-_HOME = __name__.rpartition(".")[0]
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 @hookimpl
 def register_adapters(register: RegisterAdapter) -> None:
     """As the hook says."""
-    register("dspy", f"{_HOME}:LM", needs=("dspy",))
+    register("dspy", f"{_PACKAGE}:LM", needs=("dspy",))

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 __all__ = ["ChatForkroot", "Forkroot"]
 
-_HOMES = {"ChatForkroot": "chat", "Forkroot": "llm"}
+_MODULE_OF = {"ChatForkroot": "chat", "Forkroot": "llm"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         text = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"
         raise AttributeError(text)
     try:
-        value = getattr(import_module(f".{_HOMES[name]}", __name__), name)
+        value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
     except ModuleNotFoundError as error:
         if (error.name or "").split(".")[0] != "langchain_core":
             raise

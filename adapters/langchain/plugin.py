@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ..hookspecs import RegisterAdapter, hookimpl
 
-_HOME = __name__.rpartition(".")[0]
+_PACKAGE = __name__.rpartition(".")[0]
 
 
 @hookimpl
 def register_adapters(register: RegisterAdapter) -> None:
     """As the hook says."""
-    register("langchain", f"{_HOME}:ChatForkroot", needs=("langchain_core",))
-    register("langchain-llm", f"{_HOME}:Forkroot", needs=("langchain_core",))
+    register("langchain", f"{_PACKAGE}:ChatForkroot", needs=("langchain_core",))
+    register("langchain-llm", f"{_PACKAGE}:Forkroot", needs=("langchain_core",))

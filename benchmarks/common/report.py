@@ -30,7 +30,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def report(benchmark: str, figures: dict[str, Any], is_kept: bool, **fields: Any) -> None:
     """Print the row of a run; append it to the benchmark's file of results if it is kept."""
-    row = {"benchmark": benchmark, **_place(), **fields, "figures": figures}
+    row = {"benchmark": benchmark, **_environment(), **fields, "figures": figures}
     print(json.dumps(row))
     if is_kept:
         RESULTS.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def _lines(kept: list[dict[str, Any]]) -> str:
     return "[\n" + ",\n".join(map(json.dumps, kept)) + "\n]\n"
 
 
-def _place() -> dict[str, Any]:
+def _environment() -> dict[str, Any]:
     """Where and when a row was measured."""
     return {
         "commit": _commit(),

@@ -109,7 +109,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
     unwell: list[dict[str, Any]] = []
     end = time.perf_counter() + seconds
 
-    async def asker() -> None:
+    async def client() -> None:
         line = await Line.to(served.address)
         while time.perf_counter() < end:
             path = chance.choice(PATHS)
@@ -127,7 +127,7 @@ async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
                 unwell.append({"path": path, "body": body, "told": body_end})
         line.close()
 
-    await asyncio.gather(*(asker() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(client() for _ in range(AT_ONCE)))
     found = {path: dict(count) for path, count in statuses.items()}
     return {
         "seconds": seconds,

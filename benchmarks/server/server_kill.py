@@ -31,7 +31,7 @@ async def _killed(num: int, wish: str) -> dict[str, Any]:
     with serving("--on-engine-death", wish, num_slots=num * _CONTEXT_LEN) as served:
         connections = [await Line.to(served.address) for _ in range(num)]
         requests = [asyncio.create_task(it.ask(_long(i))) for i, it in enumerate(connections)]
-        await _begun(connections)
+        await _wait_for_first_tokens(connections)
         num_open = sum(not it.done() for it in requests)
         killed = time.perf_counter()
         os.kill(served.engine, signal.SIGKILL)
@@ -75,7 +75,7 @@ def _long(index: int) -> bytes:
     return request(CHAT, {"messages": [message], **rest})
 
 
-async def _begun(connections: list[Line]) -> None:
+async def _wait_for_first_tokens(connections: list[Line]) -> None:
     """Until each stream has brought some text. Raises TimeoutError."""
     async with asyncio.timeout(_SECONDS_TO_BEGIN):
         while not all(line.has_text for line in connections):

@@ -63,7 +63,7 @@ class Round(NamedTuple):
 class Way(Protocol):
     """A way to ask for chats."""
 
-    async def ask(self, asker: int, text: str) -> Timed:
+    async def ask(self, client: int, text: str) -> Timed:
         """One chat."""
 
     async def prepare(self) -> None:
@@ -101,7 +101,7 @@ class Direct:
         self._clear = clear
         self._pid = pid
 
-    async def ask(self, asker: int, text: str) -> Timed:
+    async def ask(self, client: int, text: str) -> Timed:
         """One chat, with a request and an answer like those of HTTP."""
         sampling = Sampling(max_tokens=ANSWER_LEN, temperature=0.0, ignore_eos=True)
         start = time.perf_counter()
@@ -133,9 +133,9 @@ class Remote:
         self._served = served
         self._lines: list[Line] = []
 
-    async def ask(self, asker: int, text: str) -> Timed:
+    async def ask(self, client: int, text: str) -> Timed:
         """One chat."""
-        return _timed(await self._lines[asker].ask(request(CHAT, body_of(text))))
+        return _timed(await self._lines[client].ask(request(CHAT, body_of(text))))
 
     async def prepare(self) -> None:
         """An empty cache, and new connections: idle ones are closed after a while."""
@@ -155,7 +155,7 @@ def _timed(answer: Answer) -> Timed:
 
 
 async def one_round(
-    way: Way, salt: str, each: int, spread: float = 0.0, askers: int = AT_ONCE
+    way: Way, salt: str, each: int, spread: float = 0.0, clients: int = AT_ONCE
 ) -> Round:
     """So many chats of each asker. spread: seconds over which the askers begin."""
     await way.prepare()
@@ -163,8 +163,8 @@ async def one_round(
     texts: dict[tuple[int, int], str] = {}
     ends: dict[tuple[int, int], float] = {}
 
-    async def asker(number: int) -> None:
-        await asyncio.sleep(spread * number / askers)
+    async def client(number: int) -> None:
+        await asyncio.sleep(spread * number / clients)
         for index in range(each):
             topic = TOPICS[(number + index) % len(TOPICS)]
             found = await way.ask(number, f"{salt} {number}.{index}: a few words about {topic}.")
@@ -173,7 +173,7 @@ async def one_round(
             ends[number, index] = time.perf_counter() - start
 
     before, others, start = way.cpu(), _others(), time.perf_counter()
-    await asyncio.gather(*map(asker, range(askers)))
+    await asyncio.gather(*map(client, range(clients)))
     seconds = time.perf_counter() - start
     cpu = {name: value - before[name] for name, value in way.cpu().items()}
     all_texts = tuple(texts[key] for key in sorted(texts))
@@ -215,20 +215,20 @@ async def measure(rounds: int, each: int) -> dict[str, Any]:
             "faster parts": [name for name in ("httptools", "uvloop") if find_spec(name)],
             "spread": await _arriving(ways, "spread", rounds, each, single.seconds),
             "at once": await _arriving(ways, "at once", rounds, each),
-            "four": await _arriving(ways, "four", rounds, each * 2, askers=4),
-            "one by one": await _arriving(ways, "one by one", rounds, each * 2, askers=1),
+            "four": await _arriving(ways, "four", rounds, each * 2, clients=4),
+            "one by one": await _arriving(ways, "one by one", rounds, each * 2, clients=1),
         }
 
 
 async def _arriving(
-    ways: dict[str, Way], salt: str, rounds: int, each: int, spread: float = 0.0, askers: int = 64
+    ways: dict[str, Way], salt: str, rounds: int, each: int, spread: float = 0.0, clients: int = 64
 ) -> dict[str, Any]:
     names = list(ways)
     found: list[dict[str, Round]] = []
     for number in range(rounds):
         turn = names[number % len(names) :] + names[: number % len(names)]
         timed = {
-            name: await one_round(ways[name], f"{salt} {number}", each, spread, askers)
+            name: await one_round(ways[name], f"{salt} {number}", each, spread, clients)
             for name in turn
         }
         found.append({name: timed[name] for name in names})

@@ -1,6 +1,6 @@
-"""What a caller says to a runtime: sampling, constraints, hints and the call itself.
+"""What a caller sends to a runtime: sampling, constraints, hints and the call itself.
 
-Frozen values of the standard library; `check` says whether each is allowed.
+Frozen values of the standard library; `check` raises if one is not allowed.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ class Sampling:
     repetition_penalty: in (0, 10], over prompt and generated tokens; 1 is off.
     logit_bias: token id -> addend in [-100, 100].
     seed: same seed, same answer, whatever else is in the batch; None: chosen by the runtime.
-    stop, stop_token_ids: the answer ends before any of these; under a constraint only where what
-      stands before is a whole answer.
+    stop, stop_token_ids: the answer ends before any of these; under a constraint only where the
+      text before it is a whole answer.
     ignore_eos: the model's own end tokens do not end the answer.
     n: independent answers to one prompt.
     logprobs: None: none; k: log-probability of each generated token and the k top ones.
-    log_mass: tell how much of the distribution the constraint left at each step; its forced text
+    log_mass: report how much of the distribution the constraint left at each step; its forced text
       is then sampled token by token, so that this is an importance weight.
     """
 

@@ -131,7 +131,7 @@ def _plain_error(error: ForkrootError) -> dict[str, Any]:
 
 
 def _value(plain: dict[str, Any]) -> Any:
-    """What a mapping stands for, whose values are made already."""
+    """The value that a mapping encodes; its own values are decoded already."""
     name = plain.pop(_TYPE, None)
     if isinstance(name, str) and name in _NAMES:
         known = _NAMES[name]

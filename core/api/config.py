@@ -199,7 +199,7 @@ def _dtype_suggestion(value: object) -> str:
 
 
 def _is_factory_path(value: object) -> bool:
-    """Whether this says where a factory is: "module:attribute"."""
+    """Whether this is the path of a factory: "module:attribute"."""
     module, _, attribute = value.partition(":") if isinstance(value, str) else ("", "", "")
     return bool(module and attribute)
 

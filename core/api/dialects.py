@@ -1,5 +1,5 @@
-"""Drafts of JSON Schema: which one a schema is written in, which keywords they know, and under
-which of these stand schemas.
+"""Drafts of JSON Schema: which one a schema is written in, which keywords they know, and which of
+these hold schemas.
 
 A keyword that no draft knows is an annotation: it restricts nothing.
 """
@@ -139,8 +139,8 @@ def has_lone_ref(schema: Mapping[str, Any], draft: int | None) -> bool:
 def normalized(
     schema: Mapping[str, Any], draft: int | None, is_strict: bool = False
 ) -> Mapping[str, Any]:
-    """A schema object in the keywords of later drafts. What draft 3 says in its own words is said
-    in those of draft 4; what stands beside a lone `$ref` is left out.
+    """A schema object in the keywords of later drafts. Keywords of draft 3 are written as
+    those of draft 4; keywords beside a lone `$ref` are left out.
 
     Keywords that the draft does not know, or no longer, are honoured where that allows less; with
     `is_strict` they are left out, as its readers do.
@@ -176,7 +176,7 @@ def _from_draft_3(schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _of_type(types: Any) -> Mapping[str, Any]:
-    """What `type` says in draft 3: "any" is any, and a list may hold schemas."""
+    """What `type` means in draft 3: "any" is any, and a list may hold schemas."""
     options = list(types) if isinstance(types, list | tuple) else [types]
     if "any" in options:
         return {}
@@ -191,7 +191,7 @@ def is_known(keyword: str, draft: int | None = None) -> bool:
 
 
 def subschemas(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
-    """The values of a schema object where schemas stand, with their keys; some may be none."""
+    """The values of a schema object that should be schemas, with their keys."""
     for keyword, value in schema.items():
         if keyword in SCHEMAS:
             yield (keyword,), value

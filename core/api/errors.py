@@ -57,7 +57,7 @@ class CallTooLarge(InvalidCall):
 
 
 class InvalidModel(ForkrootError, ValueError):
-    """A checkpoint that cannot be run; says which file or key, and what is allowed."""
+    """A checkpoint that cannot be run; names the file or key, and what is allowed."""
 
 
 class ProgramError(ForkrootError, RuntimeError):

@@ -42,7 +42,7 @@ _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 @dataclass(frozen=True, slots=True)
 class KeywordOwner:
-    """Keywords that belong elsewhere. hint: says where, with {name} for the keyword."""
+    """Keywords that belong elsewhere. hint: where, with {name} for the keyword."""
 
     names: Collection[str]
     hint: str

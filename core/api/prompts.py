@@ -1,6 +1,6 @@
 """What a prompt is: segments, or the messages of a chat.
 
-Frozen values of the standard library; `is_prompt` says whether one is allowed.
+Frozen values of the standard library; `is_prompt` checks whether one is allowed.
 """
 
 from __future__ import annotations

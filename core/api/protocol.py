@@ -2,7 +2,7 @@
 
 Standard library only. Everything that crosses this protocol is a frozen value; it knows nothing of
 tokenizers, models, caches or frameworks. An engine in this process, one in a child process, a
-remote server, a router and an API-only model all stand behind the same `Backend`. Calls are in
+remote server, a router and an API-only model are all a `Backend`. Calls are in
 `core.api.calls`, their prompts in `core.api.prompts`, errors in `core.api.errors`; all are
 imported from here.
 """
@@ -170,7 +170,7 @@ class OptionScore:
 
     ids, logprobs: of the tokens that differ from the prompt's own encoding, in order.
     segments: what to append to the prompt to go on after this option.
-    bounds: natural logarithms between which its probability lies, where `Call.scoring` asks for
+    bounds: natural logarithms between which its probability lies, where `Call.scoring` requests
       more than its tokens; ids and logprobs are then empty.
     """
 
@@ -211,7 +211,7 @@ class BackendInfo:
     features: of "tokens" (accepts token ids), "options", "hints", "images", "constraints".
     counters: totals since the start, such as "prompt_tokens" and "cached_tokens".
     load: what there is at this moment, such as "running" and "waiting".
-    version: of forkroot, where a server tells which one it has.
+    version: of forkroot, where a server reports it.
     """
 
     model: str
@@ -227,7 +227,7 @@ class BackendInfo:
 class NodeView:
     """A node of a cache's tree as a picture shows it; parent is -1 for a root.
 
-    tokens: of its edge; their beginning only, where a snapshot was asked to cut them.
+    tokens: of its edge; only the first ones, where the snapshot limits them.
     end: depth of the node in tokens, its edge included. lock_count: leases that run through it.
     hits: how often it was found again. last_used: when, by the tree's own clock.
     children: ids in edge order. num_hidden: children that a snapshot left out.

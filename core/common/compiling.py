@@ -21,7 +21,7 @@ _UNKNOWN = 1.0  # seconds of a loop that was not expected
 
 
 def line(total: int, seconds: float) -> str:
-    """What is said where there is no terminal, with so many seconds estimated."""
+    """The message where there is no terminal, with so many seconds estimated."""
     about = max(5 * round(seconds / 5), 5)
     loops = "1 loop" if total == 1 else f"{total} loops"
     return f"forkroot: compiling {loops} for this processor, once: about {about} s"

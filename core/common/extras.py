@@ -1,4 +1,4 @@
-"""How to install what the package does without until it is asked for: its extras."""
+"""How to install optional dependencies: the extras of the package."""
 
 from __future__ import annotations
 

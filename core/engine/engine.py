@@ -71,8 +71,8 @@ class Engine:
         return bool(self._jobs) or self._in_flight is not None
 
     def load(self) -> dict[str, int]:
-        """What there is now; any thread may ask, and may see figures of two steps. Sequences that
-        run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
+        """What there is now; any thread may call this, and may see figures of two steps. Sequences
+        that run, wait and were in the last batch; slots in all and of each kind; nodes of the tree;
         bytes of log-probabilities that are kept."""
         cache = self._cache
         return {

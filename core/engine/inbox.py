@@ -1,6 +1,6 @@
 """Actions that other threads post to the engine's thread, run between two of its steps.
 
-A program that is answered often calls again at once, and misses the step that has just begun: so
+A program that is answered often calls again at once, and misses the step that has just started: so
 the thread waits a moment for such calls. It knows nothing of engines; standard library only.
 """
 

@@ -58,7 +58,7 @@ class InputProcessor:
     _num_seeds: Iterator[int] = field(default_factory=itertools.count)
 
     def job(self, call: Call, mailbox: Mailbox) -> Job:
-        """The job of a call. Raises InvalidCall and its kin."""
+        """The job of a call. Raises InvalidCall or a subclass."""
         check_call(call)
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)

@@ -51,7 +51,7 @@ class Launcher(Protocol):
     def launch(self, batch: Batch) -> InFlightBatch:
         """Launch a batch that has no sampling parameters yet, after all batches before it.
 
-        Its id -1 - i stands for sample i of the batch launched before it: any token where that is
+        Its id -1 - i refers to sample i of the batch launched before it: any token where that is
         -1. The batch's arrays, the table too, have been read when this returns. Its copies are made
         even if the batch fails.
         """

@@ -92,8 +92,8 @@ class WaitingQueue:
         sequence.match_len, sequence.match_node = match.length, match.node
 
     def ranked(self, cache: RadixCache) -> Iterator[Sequence]:
-        """Every waiting sequence, the next to admit first. Matches are brought up to date before;
-        of a long queue, those of a part."""
+        """Every waiting sequence, the next to admit first. Matches are updated first; of a long
+        queue, those of a part."""
         waiting = list(self._waiting)
         self._match_some(waiting, cache)
         if self._order == "lpm":

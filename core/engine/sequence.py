@@ -71,7 +71,7 @@ class Sequence:
     cached_len: tokens that the cache gave when it first ran; None before. cached_root_len: how
       many of these are of the root that its hint names.
     arrival: the scheduler's count of admissions when it came.
-    cursor: where its answer stands in its constraint; None: it has none.
+    cursor: the state of its answer in its constraint; None: it has none.
     planned: forced tokens that are to come next, one by one.
     forced: ranges of bytes of its text that the constraint forced, ascending.
     num_forced: generated tokens that were appended without a pass of their own.
@@ -294,7 +294,7 @@ class Sequence:
         return Logprobs.of(self.scores[rows], tops, self.num_top_logprobs)
 
     def at(self, node: Node, index: int) -> Sequence:
-        """The sequence that asks for the distribution at another node of the same search."""
+        """The sequence that queries the distribution at another node of the same search."""
         assert self.node is not None
         prompt = self.ids[: self.prompt_len - len(self.node.path)]
         ids = np.concatenate((prompt, np.array(node.path, np.int32)))

@@ -18,7 +18,7 @@ __all__ = [
     "Cursor",
     "Guide",
     "GuideCache",
-    "Jump",
+    "JumpForward",
     "Limits",
     "Mask",
     "RegularCursor",

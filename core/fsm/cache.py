@@ -1,4 +1,4 @@
-"""Guides by constraint: each is compiled once, however many calls ask at the same time.
+"""Guides by constraint: each is compiled once, however many calls need it at the same time.
 
 Knows nothing of how a guide is compiled. Errors are kept as guides are: a constraint that is not
 allowed costs its compilation once.
@@ -30,7 +30,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 class GuideCache:
-    """The guides used last, within `max_guides` and `max_bytes`; any thread may ask.
+    """The guides used last, within `max_guides` and `max_bytes`. Safe for threads.
 
     compile: makes a guide; raises the typed error of a constraint that is not allowed.
     num_compiled, num_hits: totals; waiting for another's compilation counts as a hit.
@@ -53,7 +53,7 @@ class GuideCache:
         self.seconds = Histogram()
 
     def get(self, constraint: Constraint) -> Guide:
-        """The guide of a constraint, compiled in this thread unless another has begun to.
+        """The guide of a constraint, compiled in this thread unless another compiles it.
 
         Raises the error of a constraint that is not allowed.
         """
@@ -107,7 +107,7 @@ class GuideCache:
 
 
 def cache_key(constraint: Constraint) -> Key:
-    """The key of a constraint in the cache. Raises InvalidCall for a schema that is no JSON."""
+    """The key of a constraint in the cache. Raises InvalidCall for a schema that is not JSON."""
     match constraint:
         case Regex(pattern):
             return "regex", pattern

@@ -1,4 +1,4 @@
-"""All that a runtime asks of constraints, for one tokenizer.
+"""All that a runtime needs of constraints, for one tokenizer.
 
 The vocabulary is read when the first constraint comes: runtimes that never see one pay nothing.
 """
@@ -56,12 +56,12 @@ class CompilePool(Protocol):
 
 
 class Constraints:
-    """Guides and jumps for a vocabulary.
+    """Guides and jump-forward for a vocabulary.
 
     token_bytes: [vocabulary]. end_ids: its end tokens. encode: text -> tokens, nothing added.
     compile_pool: for large constraints; None: all are compiled in the caller's thread.
-    kind: "auto", or where the factory is of what is asked first for guides ("module:Factory").
-      Raises InvalidCall where it makes nothing.
+    kind: "auto", or the path of a factory ("module:Factory") whose result is tried first for each
+      guide. Raises InvalidCall where that makes nothing.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Constraints:
         self.guides = GuideCache(self._compile)
 
     def guide(self, constraint: Constraint) -> Guide:
-        """The guide of a constraint, compiled at most once. Raises InvalidCall and its kin."""
+        """The guide of a constraint, compiled at most once. Raises InvalidCall or a subclass."""
         return self.guides.get(constraint)
 
     def jump_forward(self, ids: Sequence[int], forced: bytes, after: Cursor) -> JumpForward:

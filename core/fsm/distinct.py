@@ -120,8 +120,8 @@ class DistinctCursor:
         return self._mask
 
     def mask_within(self, budget: int) -> Mask:
-        """As `Cursor.mask_within`; `fits` tells which token does not fit. Once it has told of
-        several, the tokens with which an end that is known begins."""
+        """As `Cursor.mask_within`; `fits` finds which token does not fit. Once it has found
+        several, the tokens with which a known end begins."""
         mask = self.mask() & ~self._bits(self._refused)
         if not self._refused:
             return mask

@@ -49,18 +49,18 @@ class Cursor(Protocol):
         which may come next."""
 
     def shortest_finish(self) -> int:
-        """Tokens, the end token not counted, that are enough to bring the answer to an end."""
+        """Tokens, the end token not counted, that are enough to end the answer."""
 
     def after(self, data: bytes) -> Cursor:
         """A cursor behind more bytes of the answer, whatever tokens write them. Raises CallFailed
         where the constraint does not allow them."""
 
     def copy(self) -> Cursor:
-        """A cursor at the same place that moves on its own."""
+        """A cursor in the same state that moves on its own."""
 
 
 class Guide(Protocol):
-    """A constraint, compiled for one vocabulary. Immutable to its users; any thread may ask."""
+    """A constraint, compiled for one vocabulary. Immutable to its users, and safe for threads."""
 
     @property
     def num_bytes(self) -> int:

@@ -53,8 +53,8 @@ def plan_of(
 
 
 def schema_plan(constraint: JsonSchema, seconds: float | None = None) -> Dfa | str:
-    """The automaton of a schema; a grammar in Lark where no pattern says it, or where the automaton
-    would be too large. seconds: as in `plan_of`.
+    """The automaton of a schema; a grammar in Lark where no pattern can express it, or where the
+    automaton would be too large. seconds: as in `plan_of`.
     """
     schema, separators = constraint.schema, constraint.separators
     limits = Limits() if seconds is None else Limits(seconds=seconds)

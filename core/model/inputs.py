@@ -74,7 +74,7 @@ def wanted_of(batch: Batch) -> Ints | None:
 
 
 def named(ids: Tensor, sampled_ids: Tensor) -> Tensor:
-    """Ids in which -1 - i stands for sampled_ids[i], or for token 0 where that is negative."""
+    """Ids in which -1 - i is replaced by sampled_ids[i], or by token 0 where that is negative."""
     return torch.where(ids < 0, sampled_ids[(-1 - ids).clamp_(min=0)].clamp_(min=0), ids)
 
 

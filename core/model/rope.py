@@ -12,10 +12,10 @@ RopeKind: TypeAlias = Literal["default", "linear", "dynamic", "yarn", "longrope"
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """How positions turn queries and keys; what follows `kind` is of the scaled kinds.
+    """How queries and keys are rotated by position; what follows `kind` is of the scaled kinds.
 
-    original_len: positions before the scaling. attention_factor: by which what is turned is
-      stretched; None: follows from the rest.
+    original_len: positions before the scaling. attention_factor: by which rotated vectors are
+      multiplied; None: follows from the rest.
     beta_fast, beta_slow, truncate, mscale, mscale_all_dim: of yarn.
     short_factors, long_factors: of longrope: [head_dim / 2] for contexts up to original_len, and
       for longer ones.
@@ -44,7 +44,7 @@ def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> Rope
     theta = scaling.number("rope_theta", keys.number("rope_theta", theta))
     key = "type" if "rope_type" not in scaling.values and "type" in scaling.values else "rope_type"
     if (scaling.values.get("partial_rotary_factor") or 1) != 1:
-        raise scaling.refuse("partial_rotary_factor", "1 (all of a head is turned)")
+        raise scaling.refuse("partial_rotary_factor", "1 (all of a head is rotated)")
     kind = scaling.word(key, "default")
     original_len = keys.count(_ORIGINAL, scaling.count(_ORIGINAL, context_len))
     match kind:

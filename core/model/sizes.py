@@ -16,7 +16,7 @@ class Sizes(ABC):
     num_layers, num_kv_heads, head_dim: of what is cached; head_dim is the wider one of keys and
       values where these differ.
     context_len: positions of a sequence: those the model was made for, or fewer.
-    is_length_assumed: the checkpoint does not say how many it was made for.
+    is_length_assumed: the checkpoint does not state how many it was made for.
     dtype: of the stored weights.
     eos_ids: tokens that end an answer, in the checkpoint's order.
     """

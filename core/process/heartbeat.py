@@ -13,8 +13,8 @@ _DEVICE_FACTOR = 10
 
 
 class Heartbeat(NamedTuple):
-    """Progress of a rank: batches begun and done, collectives that have ended, and whether it waits
-    for other ranks now (rank 0: or for the device)."""
+    """Progress of a rank: batches started and done, collectives that have ended, and whether it
+    waits for other ranks now (rank 0: or for the device)."""
 
     num_started: int = 0
     num_done: int = 0

@@ -9,14 +9,14 @@ memory was swapped out. So a process with pending work hangs if, for a number of
 - takes less than a hundredth of a processor,
 - and is not held by a debugger.
 
-A heartbeat alone is no sign of life: in a deadlock, the thread that sends it goes on. But it says
-whether the process waits for another one, and then the process is excused as long as heartbeats
-come; a stopped process sends none. Where the kernel gives no processor time (there is no /proc),
-heartbeats have to do.
+A heartbeat alone is no sign of life: in a deadlock, the thread that sends it goes on. But it
+reports whether the process waits for another one, and then the process is excused as long as
+heartbeats come; a stopped process sends none. Where the kernel gives no processor time (there is no
+/proc), heartbeats have to do.
 
 The monitor counts only time in which it runs itself: while the machine sleeps, or the monitor's own
 process is in a debugger, no time passes. A process that takes processor time without end is not
-noticed: it cannot be told from one that is about to finish.
+noticed: it looks like one that is about to finish.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Branch:
     """One edge as it is drawn, or several siblings in one. Edges in a row that were always used
     together are drawn as one.
 
-    text: in one line, of printable characters only. num_tokens: of the edge (of all that it stands
-      for, if it is a root or several siblings). sharers: how many cached texts run through it.
+    text: in one line, of printable characters only. num_tokens: of the edge (of all edges, if
+      it is a root or several siblings). sharers: how many cached texts run through it.
     hits: how often it was found again. heat: hits beside those of the hottest edge, 0 to 1.
     num_hidden: edges below it that are not drawn.
     """

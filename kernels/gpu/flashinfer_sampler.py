@@ -1,8 +1,8 @@
 """Samples tokens by FlashInfer's sampling kernels (0.6).
 
-These take one seed for a call and tell rows apart by their place: up to 0.6.14 their kernels read
+These take one seed for a call and distinguish rows by their index: up to 0.6.14 their kernels read
 the first of the seeds that they are given, and no other. So what a row gets depends on the rows
-beside it: the same batch draws the same tokens again, and so does a row that is alone, but a seed
+beside it: the same batch samples the same tokens again, and so does a single row, but a seed
 does not fix a call's answer within a batch. Greedy rows are as everywhere.
 """
 
@@ -32,7 +32,7 @@ class FlashInferSampler:
         numbers: Tensor,
     ) -> Tensor:
         """As `DeviceSampler`; numbers: together they are the seed."""
-        highest, likeliest = logits.max(-1)  # NaN where a row has one
+        highest, greedy_ids = logits.max(-1)  # NaN where a row has one
         is_sound, is_greedy = highest.isfinite(), temperatures <= 0
         sound = torch.where(is_sound[:, None], logits, 0.0)
         size, lib = logits.shape[1], self._library
@@ -44,5 +44,5 @@ class FlashInferSampler:
         tokens = lib.min_p_sampling_from_probs(
             probs, min_ps, deterministic=True, seed=seed, offset=torch.zeros_like(seed)
         )
-        tokens = torch.where(is_greedy, likeliest.int(), tokens.int())
+        tokens = torch.where(is_greedy, greedy_ids.int(), tokens.int())
         return torch.where(is_sound, tokens, -1)

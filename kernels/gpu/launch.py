@@ -57,5 +57,5 @@ def is_upcast(x: Tensor) -> bool:
 
 
 def power_of_two(number: int) -> int:
-    """The least power of two that is no less."""
+    """The smallest power of two that is not less."""
     return 1 << max(number - 1, 0).bit_length()

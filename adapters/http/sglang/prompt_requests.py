@@ -73,13 +73,13 @@ def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[Pr
     check_most("sampling_params.n", n, 1, limits.max_n)
     check_most("sampling_params.n", count * n, 1, limits.max_answers, "answers in all")
     rids = _rids(name if body.rid is None else body.rid, count, n)
-    wishes = _wishes(body, samplings, limits)
+    logprob_options = _logprob_options(body, samplings, limits)
     return [
         PromptRequest(
             prompts[index],
-            _sampling(found, wishes[index], limits),
+            _sampling(found, logprob_options[index], limits),
             _constraint(found, limits),
-            wishes[index],
+            logprob_options[index],
             rids[index * n : index * n + n],
             bool(found.no_stop_trim),
         )
@@ -122,7 +122,7 @@ def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
     return tuple(f"{name}_{i}" if n > 1 else name for name in rid for i in range(n))
 
 
-def _wishes(
+def _logprob_options(
     body: GenerateBody, samplings: list[SamplingBody], limits: Limits
 ) -> list[LogprobOptions | None]:
     count = len(samplings)

@@ -66,10 +66,10 @@ def error_of(reply: Reply) -> BaseException | None:
     error, constraint = reply.error(), reply.call.constraint
     if not isinstance(error, ForkrootError) or not isinstance(constraint, JsonSchema):
         return error
-    return located(error, {"json_schema": constraint.schema}, _unasked)
+    return located(error, {"json_schema": constraint.schema}, _no_reply)
 
 
-def _unasked(call: Call) -> Reply:
+def _no_reply(call: Call) -> Reply:
     raise AssertionError("a schema that was asked for whole names its own places")
 
 

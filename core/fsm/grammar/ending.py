@@ -171,7 +171,7 @@ class Walk:
     def choices(self) -> Iterator[int]:
         """Bytes that may come next, those first that seem to lead to an end: with which a phrase
         goes on, that close something, after which something else is allowed than before; and a few
-        others. The path must be the same whenever the next is asked for."""
+        others. The path must be the same whenever the next one is taken."""
         options = self.options()
         if not options & (options - 1):
             yield from (options.bit_length() - 1,) if options else ()

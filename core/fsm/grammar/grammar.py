@@ -149,8 +149,8 @@ class GrammarCursor:
         return self._mask
 
     def mask_within(self, budget: int) -> Mask:
-        """As `Cursor.mask_within`; of tokens that are too many to be tried, `fits` tells which one
-        does not fit. Once it has told of several, the tokens after which an end that fits was
+        """As `Cursor.mask_within`; of tokens that are too many to be tried, `fits` finds which one
+        does not fit. Once it has found several, the tokens after which an end that fits was
         found."""
         if not self._refused:
             return self.mask()

@@ -1,7 +1,7 @@
 """Grammars in Lark, as llguidance reads them: what is refused, and which rules there are.
 
-Tokens that are no text, and what would change how tokens are drawn, are refused by name. A schema
-inside (`%json {...}`) is read as every other schema is. The rest is for llguidance to judge.
+Tokens that are not text, and what would change how tokens are sampled, are refused by name. A
+schema inside (`%json {...}`) is read as every other schema is. The rest is for llguidance to judge.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def _schema(source: str, piece: Piece, prefix: str) -> tuple[str, str]:
 
 
 def _shown(schema: object, pointer: str) -> Shown:
-    """A place in a schema, and what stands there."""
+    """A pointer into a schema, and the value there."""
     try:
         return Shown(f"%json {pointer}={value_at(schema, pointer)!r}")
     except LookupError:
@@ -148,7 +148,7 @@ def _shown(schema: object, pointer: str) -> Shown:
 
 
 def _separators(schema: object) -> tuple[str, str]:
-    """The separators that a schema of guidance's asks for, by a comma or colon and blanks."""
+    """The separators that a schema of guidance's sets: a comma or colon and blanks."""
     match schema:
         case {"x-guidance": {"item_separator": str(comma), "key_separator": str(colon)}}:
             if comma.strip(_BLANKS) == "," and colon.strip(_BLANKS) == ":":
@@ -191,7 +191,7 @@ def _is_defined(pieces: list[Piece], i: int) -> bool:
 
 
 def _bare(piece: Piece) -> str:
-    """A name without the marks that may stand before it."""
+    """A name without the marks that may come before it."""
     return piece.text.lstrip("!?") if piece.kind == "name" else ""
 
 

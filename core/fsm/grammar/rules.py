@@ -148,7 +148,7 @@ class RuleWriter(Writer):
         return f" {self._prefix}any "
 
     def string(self, strings: Strings) -> str | None:
-        """The strings of which this is said; where that is no single pattern, those texts, each
+        """The strings that match; where that is not a single pattern, those texts, each
         spelled in one way, that are in all of several terminals, and in none of others."""
         if strings not in self._texts:
             try:

@@ -1,4 +1,4 @@
-"""Rules of a grammar that say the same, merged into one.
+"""Merges equal rules of a grammar into one.
 
 Knows only names of rules and their bodies, in which each name has a space on both sides.
 """

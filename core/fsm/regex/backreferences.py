@@ -1,7 +1,7 @@
 """Backreferences to groups that match few texts: one alternative for each of these texts.
 
-`(['"])[a-z]*\\1` is `'[a-z]*'|"[a-z]*"`. Each alternative stands where the group and all references
-to it do, so that a repeat around them takes another text each time.
+`(['"])[a-z]*\\1` is `'[a-z]*'|"[a-z]*"`. Each alternative replaces the group and all references
+to it, so that a repeat around them takes another text each time.
 """
 
 from __future__ import annotations

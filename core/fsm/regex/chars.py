@@ -83,7 +83,7 @@ def general_category(name: str) -> Ranges:
 
 def unicode_property(name: str) -> Ranges:
     """The set of a general category of Unicode by its short or long name, with `gc=` or without;
-    empty: there is no such category."""
+    empty if it is unknown."""
     prefix, found, rest = name.partition("=")
     if found:
         name = rest if prefix in ("gc", "General_Category") else ""

@@ -36,11 +36,11 @@ def shown(pointer: str) -> str:
 
 
 class UnsupportedSchema(Exception):
-    """A schema that no pattern expresses; the text says what is supported."""
+    """A schema that no pattern expresses; the text names what is supported."""
 
 
 class InvalidSchema(Exception):
-    """Not a valid schema; the text says what is allowed."""
+    """Not a valid schema; the text names what is allowed."""
 
 
 def invalid_pattern(pattern: str, position: int, what: str, readers: str = "") -> str:

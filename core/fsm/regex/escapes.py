@@ -28,7 +28,7 @@ class Escape(NamedTuple):
 
 
 class Reader:
-    """A pattern and a place in it; the errors it makes name the place."""
+    """A pattern and a position in it; the errors it makes name the position."""
 
     def __init__(self, pattern: str, meter: Meter) -> None:
         self.pattern = pattern
@@ -122,7 +122,7 @@ class Reader:
         return 0 if is_octal else int(digits)
 
     def fault(self, position: int, what: str) -> InvalidCall:
-        """The error for what is no regular expression at all."""
+        """The error for text that is not a regular expression."""
         return self.meter.refuse(invalid_pattern(self.pattern, position, what))
 
     def unsupported(self, position: int, what: str) -> InvalidCall:
@@ -193,7 +193,7 @@ def _range(reader: Reader, low: Escape, start: int, is_ascii: bool) -> tuple[int
 
 
 def _number(reader: Reader, start: int, in_class: bool) -> Escape:
-    """An octal character, as `re` tells them from backreferences."""
+    """An octal character; `re` decides what is one and what is a backreference."""
     after_digits = reader.position
     digits = reader.take_while(OCTAL, 3)
     is_octal = bool(digits) and (in_class or len(digits) == 3 or digits[0] == "0")

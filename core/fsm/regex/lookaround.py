@@ -1,7 +1,7 @@
 """Determinizes an automaton with lookaround: an alternating automaton as a deterministic one.
 
-A thread is a place and what must still become of the text behind it: matches that are wanted and
-matches that are not. Each of these is a set of threads in its turn, so that lookahead may stand in
+A thread is a position and what must still hold for the text behind it: matches that are wanted and
+matches that are not. Each of these is a set of threads itself, so that lookahead may contain
 lookahead. What precedes is known at each character: every lookbehind runs along from the start.
 """
 

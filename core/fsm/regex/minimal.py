@@ -117,8 +117,8 @@ class _Minimizer:
         return dict(zip(component, color.tolist(), strict=True))
 
     def _cells(self, component: list[int]) -> tuple[Cells, Cells]:
-        """[classes, states] where each state of a loop leads, as places in an array: first the
-        loop's own states, and then, as the second array says, what is outside."""
+        """[classes, states] where each state of a loop leads, as indices of an array: first the
+        loop's own states, and then those outside, which the second array has."""
         index_of = {state: index for index, state in enumerate(component)}
         outside = {0: len(component)}
         width = 1 + max(kind for state in component for kind in self.rows[state])
@@ -142,7 +142,7 @@ class _Minimizer:
         return self.accepting[state], tuple(edges)
 
     def _landmarks(self, leaders: dict[int, int], color: dict[int, int]) -> list[int]:
-        """The colors that are rarest by what they look like alone; the same in any like loop."""
+        """The colors that are rarest by their own appearance; the same in any like loop."""
         by_appearance: dict[Key, list[int]] = {}
         for c, state in leaders.items():
             accepts, edges = self._colored(state, color)
@@ -154,7 +154,8 @@ class _Minimizer:
         return rarest[: max(1, MAX_FORM_WORK // len(leaders))]
 
     def _form(self, start: int, color: dict[int, int]) -> tuple[list[int], Form]:
-        """Colors in the order in which they are met from a state, and the loop told in it."""
+        """Colors in the order in which they are visited from a state, and the loop in that
+        order."""
         first = color[start]
         order = {first: 0}
         queue = [start]

@@ -1,7 +1,7 @@
 """Splits Unicode into the classes that a constraint distinguishes.
 
 Two characters are of one class where every set of the constraint holds both or neither. Class 0
-holds what is in no set, and the surrogates, which are no characters.
+holds what is in no set, and the surrogates, which are not characters.
 """
 
 from __future__ import annotations

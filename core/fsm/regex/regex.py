@@ -33,8 +33,8 @@ def compile_regex(
 ) -> Dfa:
     """The automaton of a pattern, in the syntax of `re` for text.
 
-    `\\w`, `\\d` and `\\s` are those of ASCII unless the pattern says `(?u)`; `.` is no newline
-    unless it says `(?s)`. has_nets: as in `read_syntax`. Raises InvalidCall for `field`: what no
+    `\\w`, `\\d` and `\\s` are those of ASCII unless the pattern has `(?u)`; `.` is not a newline
+    unless it has `(?s)`. has_nets: as in `read_syntax`. Raises InvalidCall for `field`: what no
     automaton can honour is refused by name and position, and what exceeds a limit with both
     numbers.
     """

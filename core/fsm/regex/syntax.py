@@ -1,8 +1,8 @@
-"""The syntax of a pattern, read as `re` reads it with its flag ASCII, as a tree. `(?u)` asks for
+"""The syntax of a pattern, read as `re` reads it with its flag ASCII, as a tree. `(?u)` selects
 the classes and cases of Unicode.
 
-What a pattern says about single characters (literals, classes, escapes, flags) is decided here, as
-sets. Beyond `re`, lookbehind may vary in length, groups may be named as in ECMA-262 and `\\p{L}`
+What a pattern states about single characters (literals, classes, escapes, flags) is decided here,
+as sets. Beyond `re`, lookbehind may vary in length, groups may be named as in ECMA-262 and `\\p{L}`
 is known. What no automaton can honour is refused by name and position.
 """
 

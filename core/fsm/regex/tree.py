@@ -90,7 +90,7 @@ _ENDS = (END, LAST, LINE_END)
 
 
 def boundary(word: Ranges, other: Ranges | None = None) -> Tree:
-    """A place between a character of `word` and one of `other` (None: any that is no word), or
+    """A position between a character of `word` and one of `other` (None: any other one), or
     an end of the text."""
     outside = _edge(complement(word) if other is None else other)
     inside = _beside(word)
@@ -98,8 +98,8 @@ def boundary(word: Ranges, other: Ranges | None = None) -> Tree:
 
 
 def no_boundary(*kinds: Ranges) -> Tree:
-    """A place between two characters of one kind, of which the last one stands for the ends of the
-    text as well; not that in an empty text."""
+    """A position between two characters of one kind; the last kind includes the ends of the text.
+    Never that in an empty text."""
     alike = [Seq(_beside(kind)) for kind in kinds[:-1]]
     behind, ahead = _beside(kinds[-1])
     at_start, at_end = Seq((START, ahead)), Seq((behind, END))
@@ -133,7 +133,7 @@ def every(tree: Tree) -> Iterator[Tree]:
 
 
 def trimmed(tree: Tree, at_start: bool = True, at_end: bool = True) -> Tree:
-    """The same set of whole texts without anchors at its ends, where they say nothing."""
+    """The same set of whole texts without anchors at its ends, where they restrict nothing."""
     if (at_start and tree in _STARTS) or (at_end and tree in _ENDS):
         return Seq()
     match tree:

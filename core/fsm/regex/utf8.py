@@ -72,7 +72,7 @@ def span(prefix: int) -> tuple[int, int]:
 
 
 def split(data: bytes) -> Split | None:
-    """Take a token's bytes apart; None where they are no part of any UTF-8 text."""
+    """Take a token's bytes apart; None where they are not part of any UTF-8 text."""
     start = 0
     while start < len(data) and data[start] in CONTINUATION:
         start += 1

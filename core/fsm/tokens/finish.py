@@ -81,7 +81,7 @@ def _representatives(dfa: Dfa, vocabulary: Vocabulary) -> list[str]:
 
 
 class ShortestFinish:
-    """How many tokens bring each state to a match.
+    """How many tokens each state needs to a match.
 
     num_tokens: [states] NEVER where the vocabulary cannot write any way to the end; 0 for the dead
       state and for those that accept. May be given, where it was found elsewhere.

@@ -53,7 +53,7 @@ class Masks:
         self._worst_next = finish.num_tokens[dfa.table].max(axis=1)
 
     def allowed(self, state: int) -> Allowed:
-        """The tokens allowed in a state; the same arrays for all who ask, not to be changed."""
+        """The tokens allowed in a state; the same arrays for all callers, not to be changed."""
         return self._known.get(state) or self._find(state)
 
     @property

@@ -152,7 +152,7 @@ class RegularCursor:
         return self._spelling_within(budget, rest)
 
     def fits(self, token: int, budget: int) -> bool:
-        """As `Cursor.fits`: the mask told it of every token."""
+        """As `Cursor.fits`: the mask is exact for every token."""
         return True
 
     def forced(self) -> bytes:

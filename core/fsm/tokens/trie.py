@@ -2,7 +2,7 @@
 
 Knows nothing of constraints. A token may begin inside one character and end inside another: what
 completes the first names the root it hangs from, and what begins the last is kept beside the node.
-Tokens that are no part of any UTF-8 text are left out; so are tokens without bytes.
+Tokens that are not part of any UTF-8 text are left out; so are tokens without bytes.
 """
 
 from __future__ import annotations

@@ -17,8 +17,10 @@ WORKSPACES = 512 << 20  # of FlashInfer
 GRAPH_BYTES = 16 << 20
 SCORED_ROWS = 256  # rows of logits that exist at a time where tokens are scored
 SCORED_BYTES = 18  # of a logit there: half precision, float32, and float64 for answers
-SAMPLING_BYTES = 34  # where tokens are drawn: changed and masked copies too, log-masses in float64
-LEVEL_ROWS = 8192  # see `Cutter.splits`
+SAMPLING_BYTES = (
+    34  # where tokens are sampled: changed and masked copies too, log-masses in float64
+)
+LEVEL_ROWS = 8192  # see `Planner.splits`
 ROOT_LEVELS = 32
 
 

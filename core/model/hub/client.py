@@ -44,7 +44,7 @@ class Hub:
 
     @property
     def offline(self) -> str | None:
-        """The variable that forbids to ask the hub, if any is set."""
+        """The variable that forbids requests to the hub, if any is set."""
         is_set = {name: os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE}
         variable = next((name for name in _OFFLINE if is_set[name]), None)
         return variable or (_OFFLINE[0] if self._library.constants.HF_HUB_OFFLINE else None)
@@ -117,10 +117,10 @@ class Hub:
 
         return self._names(refs, "name")
 
-    def _names(self, ask: Callable[[], Any], key: str = "id") -> list[str]:
-        """Only for a suggestion: nothing where the hub does not say."""
+    def _names(self, request: Callable[[], Any], key: str = "id") -> list[str]:
+        """Names for a suggestion; none where the hub does not answer."""
         with suppress(Exception):
-            return [getattr(it, key) for it in ask()]
+            return [getattr(it, key) for it in request()]
         return []
 
 

@@ -17,7 +17,7 @@ TOKEN = "set HF_TOKEN to a token of your account, or run `hf auth login`"
 
 
 class NotOnHub(InvalidModel):
-    """The hub has no such model, or did not say; a folder may have been meant."""
+    """The hub has no such model, or does not answer; the name may be that of a folder."""
 
 
 class HubUnreachable(NotOnHub):

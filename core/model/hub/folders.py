@@ -50,7 +50,7 @@ def model_folder(model: str | Path) -> Path:
 
 @contextmanager
 def hub_errors(model: str | Path) -> Iterator[None]:
-    """Errors of the hub name the model, and the folder here that was probably meant."""
+    """Errors of the hub name the model, and the folder here with the closest name."""
     try:
         yield
     except NotOnHub as error:
@@ -95,8 +95,8 @@ def model_name(folder: str | Path) -> str:
 
 
 def unknown_model(model: str | Path, others: Sequence[str] = ()) -> InvalidModel:
-    """The error for a name that is none, for the caller to raise; it asks for what was probably
-    meant. others: what else is allowed, if anything is."""
+    """The error for an unknown name, with the closest known one, for the caller to raise. others:
+    what else is allowed, if anything is."""
     name = str(model)
     address = _ADDRESS.fullmatch(name) if others else None
     suggestion = f"; did you mean '{address[1] or 'http'}://{address[2]}'?" if address else ""

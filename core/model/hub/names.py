@@ -29,8 +29,8 @@ class HubName:
 
 
 def hub_name(model: str | Path) -> HubName | None:
-    """The hub model that a name means; None for what is no such name. Only texts are, never a
-    `Path`, and nothing that begins with "/", "." or "~"."""
+    """The hub model that a name refers to; None for other names, for every `Path`, and for names
+    that begin with "/", "." or "~"."""
     found = _NAME.fullmatch(model) if isinstance(model, str) else None
     if found is None or len(found[1]) > _MOST or ".." in found[1] or "--" in found[1]:
         return None

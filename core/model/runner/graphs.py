@@ -175,7 +175,7 @@ class Graphs:
 
 
 class _Step:
-    """One size of recorded step, and where its numbers stand: token ids, positions and slots, the
+    """One size of recorded step, and where its numbers are: token ids, positions and slots, the
     numbers of each window's plan, and behind these all lists of slots, first of them the spare."""
 
     replay: Run

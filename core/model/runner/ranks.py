@@ -204,7 +204,7 @@ def follow(
 ) -> None:
     """Compute this rank's part of every batch of rank 0, until there are no more messages.
 
-    report_out_of_memory: tells rank 0 that this rank has too little memory for the batch of a
+    report_out_of_memory: notifies rank 0 that this rank has too little memory for the batch of a
     number; returns when rank 0 has acknowledged it.
     """
     progress = ranks.progress

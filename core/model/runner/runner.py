@@ -84,8 +84,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def launch(self, batch: Batch) -> DeviceBatch:
-        """Launch a batch after those before it; on a GPU this does not wait. Its id -1 - i stands
-        for sample i of the batch before, any token where that is -1. Raises NoMemory; with several
+        """Launch a batch after those before it; on a GPU this does not wait. Its id -1 - i refers
+        to sample i of the batch before; any token where that is -1. Raises NoMemory; with several
         ranks, which must stay in step, OutOfMemoryError."""
         with self._context:
             self._copy(batch.copies)
@@ -212,7 +212,7 @@ class ModelRunner:
         return DeviceBatch(launch_sampling)
 
     def _follow(self, states: States, batch: Batch) -> None:
-        """The logits that `_in_flight` asks for, in its order."""
+        """The logits that `_in_flight` requests, in its order."""
         num_sampled = len(batch.sampled)
         end_scored = num_sampled + len(batch.scored)
         compute_along(self.model, states.hidden[num_sampled:end_scored], states.hidden[end_scored:])

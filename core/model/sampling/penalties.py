@@ -35,7 +35,7 @@ class _Merged(NamedTuple):
 def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """The logits [N, vocabulary] themselves if no row changes any, else a changed copy.
 
-    The repetition penalty comes first, on what the model said; then presence and frequency
+    The repetition penalty comes first, on the model's logits; then presence and frequency
     penalties, biases, bans.
     """
     rows = [(row, it) for row, it in enumerate(params) if _is_changing(it)]

@@ -208,7 +208,7 @@ def _floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     size = weights.shape[-1]
     floors = weights.new_tensor([it.min_p for it in params])
     left = [row for row, it in enumerate(params) if it.top_k > 0 or it.top_p < 1]
-    for width in (rung for rung in _TOP_SIZES if rung < size):
+    for width in (size_limit for size_limit in _TOP_SIZES if size_limit < size):
         if not left:
             break
         index = torch.tensor(left, device=weights.device)

@@ -90,8 +90,8 @@ class Decoder:
 
 
 class _Given(torch.nn.Module):
-    """Stands in for the body of a model whose states are known, and for the parts of it that some
-    heads ask in its place."""
+    """Replaces the body of a model whose states are known, and the parts of it that some heads
+    call."""
 
     states: Tensor
 

@@ -25,7 +25,7 @@ _TOLERANCE = {torch.float32: 2e-3, torch.float16: 0.1, torch.bfloat16: 0.15}
 
 @torch.inference_mode()
 def prove(model: Any, decoder: Any, attention: str) -> None:
-    """Raise InvalidModel if paged KV changes what a model says. attention: of transformers."""
+    """Raise InvalidModel if paged KV changes a model's logits. attention: of transformers."""
     random = np.random.default_rng(0)
     low, high = min(10, model.config.vocabulary_size - 1), model.config.vocabulary_size
     sequences = [random.integers(low, high, length) for length in _LENGTHS]
@@ -42,14 +42,14 @@ def prove(model: Any, decoder: Any, attention: str) -> None:
     if not all(logits.isfinite().all() for logits in alone):
         advice = "" if model.dtype is torch.float32 else ", or try dtype=float32"
         raise InvalidModel(
-            f"{decoder.name} gives logits that are no numbers, in transformers too: copy its "
+            f"{decoder.name} gives logits that are not finite, in transformers too: copy its "
             f"weights again{advice}"
         )
     for mine, theirs in zip(ours, alone, strict=True):
         error = float((mine - theirs).norm() / (theirs - theirs.mean(-1, keepdim=True)).norm())
         if not error <= _TOLERANCE[model.dtype]:
             raise InvalidModel(
-                f"{decoder.name} says something else on paged KV than on its own (relative error "
+                f"{decoder.name} has other logits on paged KV than on its own (relative error "
                 f"{error:.2g}; expected {_TOLERANCE[model.dtype]:g}): it does not run here"
             )
 

@@ -64,7 +64,8 @@ class TrialHandler:
 
 
 def _read(call: AttentionCall, where: str) -> AttentionCall:
-    """The call with the window of its mask, which the code obeys whatever other options say."""
+    """The call with the window of its mask, which the code applies whatever other options are
+    set."""
     mask = trial_mask_of(call.mask)
     if mask is None or not mask.is_known:
         raise InvalidModel(f"{where} has a mask or bias of its own; expected sliding windows")

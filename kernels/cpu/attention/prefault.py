@@ -1,7 +1,7 @@
 """Prefaults pages of memory. The system allocates and clears a page when it is first written, which
 takes time, most of all in a virtual machine.
 
-Threads ask the system to do so before pages are needed (Linux 5.14). Elsewhere pages fault when
+Threads let the system do so before pages are needed (Linux 5.14). Elsewhere pages fault when
 they are written. The threads write nothing themselves.
 """
 

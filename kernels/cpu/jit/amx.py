@@ -61,9 +61,9 @@ def begin(typing, rows):
 
     def emit(context, builder, signature, args):
         kind = ir.ArrayType(_LONG, len(SHAPES))
-        place = builder.alloca(kind)
-        builder.store(ir.Constant(kind, SHAPES), place)
-        pointer = builder.bitcast(place, _BYTE.as_pointer())
+        address = builder.alloca(kind)
+        builder.store(ir.Constant(kind, SHAPES), address)
+        pointer = builder.bitcast(address, _BYTE.as_pointer())
         count = builder.trunc(args[0], _BYTE)
         for tile in range(_TILES_BEFORE):
             builder.store(count, builder.gep(pointer, [ir.Constant(_INT, _COUNTS + tile)]))
@@ -100,8 +100,8 @@ def _moving(name: str) -> Any:
     def move(typing, tile, array, at, stride):
         def emit(context, builder, signature, args):
             kinds = [_BYTE, _BYTE.as_pointer(), _LONG]
-            place = _pointer(context, builder, signature.args[1], args[1], args[2])
-            _call(builder, name, kinds, [_number(signature.args[0]), place, args[3]])
+            address = _pointer(context, builder, signature.args[1], args[1], args[2])
+            _call(builder, name, kinds, [_number(signature.args[0]), address, args[3]])
             return context.get_dummy_value()
 
         return types.void(tile, array, types.intp, types.intp), emit
@@ -154,10 +154,10 @@ def split(typing, numbers, at, words, to, stride):
         numbers, at, words, to, stride = args
         floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
         for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
-            place = _pointer(context, builder, signature.args[0], numbers, start)
-            halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
-        place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, halves, place, to, stride)
+            address = _pointer(context, builder, signature.args[0], numbers, start)
+            halves.append(builder.load(builder.bitcast(address, floats.as_pointer()), align=4))
+        address = functools.partial(_pointer, context, builder, signature.args[2], words)
+        _split(builder, halves, address, to, stride)
         return context.get_dummy_value()
 
     return types.void(numbers, types.intp, words, types.intp, types.intp), emit
@@ -169,8 +169,8 @@ def split_both(typing, first, second, words, to, stride):
 
     def emit(context, builder, signature, args):
         first, second, words, to, stride = args
-        place = functools.partial(_pointer, context, builder, signature.args[2], words)
-        _split(builder, [first, second], place, to, stride)
+        address = functools.partial(_pointer, context, builder, signature.args[2], words)
+        _split(builder, [first, second], address, to, stride)
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp, types.intp), emit
@@ -185,10 +185,10 @@ def round_row(typing, numbers, at, words, to):
         numbers, at, words, to = args
         floats, halves = ir.VectorType(ir.FloatType(), ROWS), []
         for start in (at, builder.add(at, ir.Constant(_LONG, ROWS))):
-            place = _pointer(context, builder, signature.args[0], numbers, start)
-            halves.append(builder.load(builder.bitcast(place, floats.as_pointer()), align=4))
-        place = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, halves, place)
+            address = _pointer(context, builder, signature.args[0], numbers, start)
+            halves.append(builder.load(builder.bitcast(address, floats.as_pointer()), align=4))
+        address = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, halves, address)
         return context.get_dummy_value()
 
     return types.void(numbers, types.intp, words, types.intp), emit
@@ -200,8 +200,8 @@ def round_both(typing, first, second, words, to):
 
     def emit(context, builder, signature, args):
         first, second, words, to = args
-        place = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, [first, second], place)
+        address = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, [first, second], address)
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp), emit
@@ -213,31 +213,31 @@ def round_weights(typing, first, second, words, to):
 
     def emit(context, builder, signature, args):
         first, second, words, to = args
-        place = _pointer(context, builder, signature.args[2], words, to)
-        _put_rounded(builder, [first, second], place, rounded_weight_bits)
+        address = _pointer(context, builder, signature.args[2], words, to)
+        _put_rounded(builder, [first, second], address, rounded_weight_bits)
         return context.get_dummy_value()
 
     return types.void(first, second, words, types.intp), emit
 
 
-def _put_rounded(builder, halves, place, rounded=rounded_bits):
+def _put_rounded(builder, halves, address, rounded=rounded_bits):
     """Write two vectors of 16 lanes, rounded and interleaved."""
     ints = ir.VectorType(_INT, ROWS)
     first, second = (rounded(builder, half) for half in halves)
     upper = builder.and_(second, ir.Constant(ints, [_UPPER] * ROWS))
     pairs = builder.or_(builder.lshr(first, ir.Constant(ints, [16] * ROWS)), upper)
-    builder.store(pairs, builder.bitcast(place, ints.as_pointer()), align=2)
+    builder.store(pairs, builder.bitcast(address, ints.as_pointer()), align=2)
 
 
-def _split(builder, halves, place, to, stride):
-    """Two vectors of 16 lanes as bfloat16 terms; place: of an index."""
+def _split(builder, halves, address, to, stride):
+    """Two vectors of 16 lanes as bfloat16 terms; address: of an index."""
     floats, ints = halves[0].type, ir.VectorType(_INT, ROWS)
     mask, shift = ir.Constant(ints, [_UPPER] * ROWS), ir.Constant(ints, [16] * ROWS)
     for term in range(TERMS):
         first, second = (builder.bitcast(half, ints) for half in halves)
         uppers = [builder.and_(half, mask) for half in (first, second)]
         pairs = builder.or_(builder.lshr(first, shift), uppers[1])
-        builder.store(pairs, builder.bitcast(place(to), ints.as_pointer()), align=2)
+        builder.store(pairs, builder.bitcast(address(to), ints.as_pointer()), align=2)
         if term < TERMS - 1:
             upper_floats = [builder.bitcast(half, floats) for half in uppers]
             halves = [builder.fsub(*both) for both in zip(halves, upper_floats, strict=True)]

@@ -46,11 +46,11 @@ def transpose(typing, numbers, at, stride, out, to, out_stride):
         numbers, at, stride, out, to, out_stride = args
         rows = []
         for i in range(SQUARE):
-            place = _place(context, builder, signature.args[0], numbers, at, stride, i)
-            rows.append(builder.load(place, align=4))
+            address = _address(context, builder, signature.args[0], numbers, at, stride, i)
+            rows.append(builder.load(address, align=4))
         for i, row in enumerate(_transposed(builder, rows)):
-            place = _place(context, builder, signature.args[3], out, to, out_stride, i)
-            builder.store(row, place, align=4)
+            address = _address(context, builder, signature.args[3], out, to, out_stride, i)
+            builder.store(row, address, align=4)
         return context.get_dummy_value()
 
     ints = [types.intp] * 2
@@ -71,12 +71,12 @@ def _transposed(builder, rows):
     return rows
 
 
-def _picked(builder, x, y, places):
+def _picked(builder, x, y, lanes):
     kind = ir.VectorType(ir.IntType(32), SQUARE)
-    return builder.shuffle_vector(x, y, ir.Constant(kind, places))
+    return builder.shuffle_vector(x, y, ir.Constant(kind, lanes))
 
 
-def _place(context, builder, kind, array, at, stride, row):
+def _address(context, builder, kind, array, at, stride, row):
     data = context.make_array(kind)(context, builder, array).data
     at = builder.add(at, builder.mul(stride, ir.Constant(_LONG, row)))
     return builder.bitcast(builder.gep(data, [at]), _SQUARE.as_pointer())

@@ -27,7 +27,7 @@ _START_SECONDS = 0.5  # until a worker compiles
 _LEAST_GAIN = 0.05  # of the time, for which another worker is started
 _PATIENCE = 600.0  # seconds without a word from any worker
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")
-_HOMES = {"norms": "", "rotary": "", "gates": "", "masks": "..sampling", "sampler": "..sampling"}
+_PACKAGES = {"norms": "", "rotary": "", "gates": "", "masks": "..sampling", "sampler": "..sampling"}
 _START = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[1]);"
     "from importlib import import_module; import_module(sys.argv[2]).main()"
@@ -159,7 +159,7 @@ class _Worker:
             remaining.remove(self._loop)
             self._families.add(self._loop.family)
             notify(self._loop.name, "started")
-            with contextlib.suppress(OSError):  # it is gone, and says so by its end
+            with contextlib.suppress(OSError):  # it has ended, which is noticed elsewhere
                 os.write(self._in, json.dumps(self._loop).encode() + b"\n")
         return True
 
@@ -177,12 +177,12 @@ class _Worker:
         self._loop = None
 
 
-def _find(place: str) -> Any:
-    """What "module.name" is, or an item of it, "module.name.item": in `loops/`, unless _HOMES says
-    where."""
-    module, name, *items = place.split(".")
-    home = _HOMES.get(module, "..loops")
-    found = getattr(import_module(f"{home}.{module}", __package__), name)
+def _find(path: str) -> Any:
+    """What "module.name" is, or an item of it, "module.name.item": in `loops/`, unless _PACKAGES
+    has another."""
+    module, name, *items = path.split(".")
+    package = _PACKAGES.get(module, "..loops")
+    found = getattr(import_module(f"{package}.{module}", __package__), name)
     return found[items[0]] if items else found
 
 

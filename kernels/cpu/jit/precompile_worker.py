@@ -19,8 +19,8 @@ _SECONDS_BETWEEN_LOOKS = 1.0
 
 def main() -> None:
     """Compile a loop for each line on stdin, a JSON list of a `Loop`'s fields, and answer each by a
-    line on stdout: "done" when it is in the cache, or "failed". The first line says "ready" and
-    what processor code is made for."""
+    line on stdout: "done" when it is in the cache, or "failed". The first line is "ready" and
+    the processor that code is made for."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(lines, os.getppid()), daemon=True).start()
     print("ready", fingerprint(), flush=True)

@@ -32,8 +32,8 @@ def apply_rotary(x, cos_sin):
 
 
 @_compiled
-def _rotate(x, at, factors, place, like):
-    store(x, at, _rotated(load(x, at, like), load(factors, place, like)))
+def _rotate(x, at, factors, factors_at, like):
+    store(x, at, _rotated(load(x, at, like), load(factors, factors_at, like)))
 
 
 @intrinsic
@@ -54,15 +54,15 @@ def _rotated(typing, x, factors):
         x, factors = args
         lanes = range(x.type.count)
 
-        def moved(vector, places, other=None):
-            order = ir.Constant(ir.VectorType(_INT, len(lanes)), places)
+        def moved(vector, indices, other=None):
+            order = ir.Constant(ir.VectorType(_INT, len(lanes)), indices)
             none = ir.Constant(vector.type, ir.Undefined)
             return builder.shuffle_vector(vector, other or none, order)
 
-        straight = builder.fmul(x, moved(factors, [lane & ~1 for lane in lanes]))
+        unswapped = builder.fmul(x, moved(factors, [lane & ~1 for lane in lanes]))
         swapped = moved(x, [lane ^ 1 for lane in lanes])
         across = builder.fmul(swapped, moved(factors, [lane | 1 for lane in lanes]))
-        less, more = builder.fsub(straight, across), builder.fadd(straight, across)
+        less, more = builder.fsub(unswapped, across), builder.fadd(unswapped, across)
         return moved(less, [lane + lane % 2 * len(lanes) for lane in lanes], more)
 
     return x(x, factors), emit

@@ -42,8 +42,8 @@ def read(typing, address, like):
     """As many numbers as `like` has."""
 
     def emit(context, builder, signature, args):
-        place = builder.inttoptr(args[0], args[1].type.as_pointer())
-        return builder.load(place, align=4)
+        pointer = builder.inttoptr(args[0], args[1].type.as_pointer())
+        return builder.load(pointer, align=4)
 
     return like(types.intp, like), emit
 
@@ -77,12 +77,12 @@ def read_as(typing, address, kind, like):
     def emit(context, builder, signature, args):
         address, _, like = args
         if signature.args[1] != types.uint16:
-            place = builder.inttoptr(address, like.type.as_pointer())
-            return builder.load(place, align=4)
+            pointer = builder.inttoptr(address, like.type.as_pointer())
+            return builder.load(pointer, align=4)
         ints = ir.VectorType(_INT, like.type.count)
         shorts = ir.VectorType(ir.IntType(16), like.type.count)
-        place = builder.inttoptr(address, shorts.as_pointer())
-        bits = builder.zext(builder.load(place, align=2), ints)
+        pointer = builder.inttoptr(address, shorts.as_pointer())
+        bits = builder.zext(builder.load(pointer, align=2), ints)
         shift = ir.Constant(ints, [16] * like.type.count)
         return builder.bitcast(builder.shl(bits, shift), like.type)
 
@@ -92,8 +92,8 @@ def read_as(typing, address, kind, like):
 @intrinsic
 def write(typing, address, x):
     def emit(context, builder, signature, args):
-        place = builder.inttoptr(args[0], args[1].type.as_pointer())
-        builder.store(args[1], place, align=4)
+        pointer = builder.inttoptr(args[0], args[1].type.as_pointer())
+        builder.store(args[1], pointer, align=4)
         return context.get_dummy_value()
 
     return types.void(types.intp, x), emit

@@ -34,7 +34,7 @@ _BYTES = ir.IntType(8).as_pointer()
 _FUSED = ("contract",)  # a product and a sum may be rounded once
 BELOW_HALF, _NAN = 0x7FFF, 0x7FC00000  # just below half of bfloat16's last bit; no number
 _ROUNDER = 1.5 * 2**23  # added to a small number, leaves its nearest integer in the last bits
-_LEAST = -126.0  # below, powers of two are no normal numbers
+_LEAST = -126.0  # below, powers of two are not normal numbers
 _POWERS = np.polynomial.Chebyshev.interpolate(np.exp2, 6, [-0.5, 0.5])
 _EXP2 = _POWERS.convert(kind=np.polynomial.Polynomial).coef.tolist()  # within 1e-8
 _TANH = (1.0, -1 / 3, 2 / 15, -17 / 315, 62 / 2835)  # of odd powers, near zero
@@ -81,12 +81,12 @@ def load(typing, array, at, like):
     def emit(context, builder, signature, args):
         kind = args[2].type
         if signature.args[0].dtype != types.uint16:
-            place = _place(context, builder, signature.args[0], args[0], args[1], kind)
-            return builder.load(place, align=4)
+            address = _address(context, builder, signature.args[0], args[0], args[1], kind)
+            return builder.load(address, align=4)
         ints = ir.VectorType(_INT, kind.count)
         shorts = ir.VectorType(ir.IntType(16), kind.count)
-        place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
-        bits = builder.zext(builder.load(place, align=2), ints)
+        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
+        bits = builder.zext(builder.load(address, align=2), ints)
         return builder.bitcast(builder.shl(bits, all_lanes(ints, 16)), kind)
 
     return like(array, types.intp, like), emit
@@ -99,14 +99,14 @@ def store(typing, array, at, x):
 
     def emit(context, builder, signature, args):
         if signature.args[0].dtype != types.uint16:
-            place = _place(context, builder, signature.args[0], args[0], args[1], args[2].type)
-            builder.store(args[2], place, align=4)
+            address = _address(context, builder, signature.args[0], args[0], args[1], args[2].type)
+            builder.store(args[2], address, align=4)
             return context.get_dummy_value()
         rounded = rounded_bits(builder, args[2])
         shorts = ir.VectorType(ir.IntType(16), rounded.type.count)
         upper = builder.lshr(rounded, all_lanes(rounded.type, 16))
-        place = _place(context, builder, signature.args[0], args[0], args[1], shorts)
-        builder.store(builder.trunc(upper, shorts), place, align=2)
+        address = _address(context, builder, signature.args[0], args[0], args[1], shorts)
+        builder.store(builder.trunc(upper, shorts), address, align=2)
         return context.get_dummy_value()
 
     return types.void(array, types.intp, x), emit
@@ -165,9 +165,9 @@ def _fetch_to(locality: int) -> Any:
     def fetch(typing, array, at):
         def emit(context, builder, signature, args):
             data = context.make_array(signature.args[0])(context, builder, args[0]).data
-            place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
+            address = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
             kinds = [ir.Constant(_INT, kind) for kind in (0, locality, 1)]  # to be read, of data
-            builder.call(_prefetch(builder.module), [place, *kinds])
+            builder.call(_prefetch(builder.module), [address, *kinds])
             return context.get_dummy_value()
 
         return types.void(array, types.intp), emit
@@ -321,6 +321,6 @@ def polynomial(builder, x, coefficients):
     return result
 
 
-def _place(context, builder, array_type, array, at, kind):
+def _address(context, builder, array_type, array, at, kind):
     data = context.make_array(array_type)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), kind.as_pointer())

@@ -88,8 +88,8 @@ def rows_at_once(steps, row_terms):
 @_compiled
 def add_up(num, of_rows, weights, of_panel, sums, total):
     """Sums of packed rows and a panel, from index `total` of the sums on: as many as `num_sums`
-    says. Two tiles of rows are multiplied by a side of the panel at a time; an odd last tile by the
-    whole panel.
+    gives. Two tiles of rows are multiplied by a side of the panel at a time; an odd last tile by
+    the whole panel.
 
     Some steps of a side stay in the nearest cache while all rows are multiplied by them; the next
     steps are prefetched meanwhile. of_rows: the rows' terms, as `_pack` lays them out, from an
@@ -287,8 +287,8 @@ def unpack(sums, total, used, num, of_out):
                 _put_sums(sums, at + right + beside, written, to + 3 * ROWS, is_added)
             else:
                 for j in range(num):
-                    place = at + j // (2 * ROWS) * right + j // ROWS % 2 * beside + j % ROWS
-                    x = load(sums, place, single())
+                    index = at + j // (2 * ROWS) * right + j // ROWS % 2 * beside + j % ROWS
+                    x = load(sums, index, single())
                     x = plus(load(written, to + j, x), x) if is_added else x
                     store(written, to + j, x)
             at += ROWS

@@ -80,7 +80,8 @@ def _layers(first_layer, first, last, step_at, stages, kind):
 
 
 def end(end_at, x_at, rows, out_at, normed_at):
-    """x [rows, hidden] -> norm -> matrix -> out; normed [rows, hidden] stands between these."""
+    """x [rows, hidden] -> norm -> matrix -> out; normed [rows, hidden] is the intermediate
+    result."""
     it = carray(_end_at(end_at), 1)[0]
     _norm(it, it.norm, x_at, rows, normed_at)
     _linear(it.matrix, normed_at, rows, out_at, 0)

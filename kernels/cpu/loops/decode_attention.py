@@ -69,7 +69,7 @@ _inlined = njit(error_model="numpy", nogil=True, forceinline=True)  # no call in
 
 
 class Block(NamedTuple):
-    """Keys or values: where their slots stand, where slot 0 is, and how many there are."""
+    """Keys or values: where their list of slots is, where slot 0 is, and how many there are."""
 
     slots: int
     base: int
@@ -130,7 +130,7 @@ def _size(left):
 @_compiled
 def _begin(q, token, first_head, group, of_scores, workspace):
     """Load and scale queries, and clear acc; for an odd number of heads the last one is loaded
-    twice. A query's padding stands before its last vector, see `_score_lanes`."""
+    twice. A query's padding precedes its last vector, see `_score_lanes`."""
     dim, even = q.shape[2], group + group % 2
     filled, lanes = filled_dim(dim), HALF if dim >= HALF else NARROW
     whole = dim // lanes * lanes if dim >= NARROW else dim
@@ -213,7 +213,7 @@ def _score(block, v_offset, of_row, of_pair, queries, filled, scores, partial_su
 def _score_lanes(
     block, v_offset, of_row, of_pair, queries, filled, scores, partial_sums, like, lanes
 ):
-    """The same by vectors like `like`. Where dim is no multiple of their lanes, the last vector
+    """The same by vectors like `like`. Where dim is not a multiple of their lanes, the last vector
     overlaps the one before, with zeros in the query there."""
     (slots, base, num), (pair, num_pairs), (row_size, kind) = block, of_pair, of_row
     size, key_size = lanes * SIZE, in_bytes(row_size, kind)

@@ -126,12 +126,12 @@ def _pack_gated(sums, start, stride, used, gates, to, of_steps):
     for tile in range(tiles):
         at, right = sums_of(start, tile, tiles)
         for step in range(2):
-            place, source = to + (tile * steps + step) * step_size, at + step * right
+            target, source = to + (tile * steps + step) * step_size, at + step * right
             for _ in range(ROWS):
                 first = _gated_some(sums, source, stride)
                 second = _gated_some(sums, source + ROWS * ROWS, stride)
-                _store_terms(first, second, row_terms, gates, place)
-                place += DEPTH
+                _store_terms(first, second, row_terms, gates, target)
+                target += DEPTH
                 source += ROWS
 
 

@@ -28,7 +28,7 @@ NUM_PRODUCTS = 4  # orders of magnitude of products of limbs, each summed by its
 DEPTH = amx.BYTES  # limbs in a row of a tile
 LANES = amx.ROWS
 TILE = amx.ROWS * DEPTH // 4  # float32 numbers in as many bytes as one limb of a tile's numbers
-MAX_SIGNED = 127.0 * 256**2  # the integer that stands for a row's greatest number
+MAX_SIGNED = 127.0 * 256**2  # the integer of a row's greatest number
 MAX_UNSIGNED = 255.0 * 256**2  # the same for non-negative numbers
 UNIT = 256.0**2  # of sums, where that of both rows is 1
 _BYTE, _SHORT, _INT, _LONG = (ir.IntType(bits) for bits in (8, 16, 32, 64))
@@ -41,8 +41,8 @@ _compiled = njit(error_model="numpy", nogil=True)
 
 @functools.cache
 def can_multiply() -> bool:
-    """Whether this processor multiplies int8 tiles and the system lets this process do so. The
-    system is asked once."""
+    """Whether this processor multiplies int8 tiles and the system lets this process do so; the
+    result is cached."""
     return has("amxint8") and amx.can_multiply()
 
 
@@ -184,12 +184,12 @@ def clear_sums():
 
 
 @_compiled
-def store_sums(products, to):
+def store_sums(sums, to):
     """Write [4, 16, 16] from index `to` of a flat array on."""
-    amx.write(0, products, to, amx.BYTES)
-    amx.write(1, products, to + TILE, amx.BYTES)
-    amx.write(2, products, to + 2 * TILE, amx.BYTES)
-    amx.write(4, products, to + 3 * TILE, amx.BYTES)
+    amx.write(0, sums, to, amx.BYTES)
+    amx.write(1, sums, to + TILE, amx.BYTES)
+    amx.write(2, sums, to + 2 * TILE, amx.BYTES)
+    amx.write(4, sums, to + 3 * TILE, amx.BYTES)
 
 
 def _rounded(builder, x):

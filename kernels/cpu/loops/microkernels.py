@@ -26,24 +26,24 @@ _FIRST, _SECOND = 3, 2  # caches, as llvm.prefetch numbers them
 
 
 class Shape(NamedTuple):
-    """What a tile is multiplied by. panels: so many at a time. streams: so many addresses are
-    prefetched in each; hardware then prefetches behind each of these, too."""
+    """What a tile is multiplied by. width: panels of packed weights at a time. streams: addresses
+    that are prefetched in each; hardware then prefetches behind each of these, too."""
 
-    panels: int
+    width: int
     streams: int
 
 
 def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
-    """A function for compiled code that adds up a tile: the products of packed rows and panels.
+    """A function for compiled code that adds up a tile: packed rows times packed weights.
 
     shapes: by the heights of tiles; a panel has `lanes` columns. near: rows of a panel after which
     lines are prefetched into the first cache; 0: that is left to hardware. The function takes
 
     - height: a key of `shapes`.
     - rows, start: flat float32 array and where [chunks, height, CHUNK] begins in it.
-    - panels, at, stride, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
+    - weights, at, stride, depth: flat array, float32 or the bits of bfloat16; where [depth, lanes]
       of the first panel begins in it, and how many numbers later that of the next one.
-    - ahead, ahead_at, step: flat array, where the part that this tile prefetches into the
+    - prefetched, prefetched_at, step: flat array, where the part that this tile prefetches into the
       second cache begins in it, and how many numbers that is for each of `depth`; a tile of several
       panels prefetches as much in each.
     - sums, to, sums_stride: flat float32 array, where [height, lanes] of the first panel begins in
@@ -53,8 +53,8 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
 
     @intrinsic
     def accumulate_tile(
-        typing, height, rows, start, panels, at, stride, depth, ahead, ahead_at, step, sums, to,
-        sums_stride, is_first,
+        typing, height, rows, start, weights, at, stride, depth, prefetched, prefetched_at, step,
+        sums, to, sums_stride, is_first,
     ):  # fmt: skip
         def emit(context, builder, signature, args):
             def pointers(array, at, stride, num):
@@ -66,7 +66,7 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
             after = builder.append_basic_block("tile.end")
             switch = builder.switch(args[0], after)
             for height, shape in shapes.items():
-                num = shape.panels
+                num = shape.width
                 block = builder.append_basic_block(f"tile.{height}")
                 switch.add_case(ir.Constant(_LONG, height), block)
                 builder.position_at_end(block)
@@ -79,8 +79,8 @@ def microkernel(shapes: Mapping[int, Shape], lanes: int, near: int) -> Any:
             return context.get_dummy_value()
 
         long = types.intp
-        tiles = (long, rows, long, panels, long, long, long)
-        return types.void(*tiles, ahead, long, long, sums, long, long, types.boolean), emit
+        tiles = (long, rows, long, weights, long, long, long)
+        return types.void(*tiles, prefetched, long, long, sums, long, long, types.boolean), emit
 
     return accumulate_tile
 
@@ -95,7 +95,7 @@ class _Tile:
         self._zeros = ir.Constant(self._kind, [0.0] * lanes)
         self._sums = [
             [cgutils.alloca_once(builder, self._kind) for _ in range(height)]
-            for _ in range(shape.panels)
+            for _ in range(shape.width)
         ]
         for total in (total for sums in self._sums for total in sums):
             builder.store(self._zeros, total)
@@ -106,29 +106,29 @@ class _Tile:
         stride = builder.sdiv(builder.mul(step, depth), ir.Constant(_LONG, self._streams))
         step = builder.mul(step, ir.Constant(_LONG, every))
         self._step = builder.sdiv(step, ir.Constant(_LONG, lines))
-        self._ahead = [
+        self._prefetched = [
             [cgutils.alloca_once(builder, pointer.type) for _ in range(self._streams)]
             for pointer in pointers
         ]
-        for pointer, aheads in zip(pointers, self._ahead, strict=True):
-            for i, ahead in enumerate(aheads):
+        for pointer, addresses in zip(pointers, self._prefetched, strict=True):
+            for i, prefetched in enumerate(addresses):
                 start = builder.mul(stride, ir.Constant(_LONG, i))
-                builder.store(builder.gep(pointer, [start]), ahead)
+                builder.store(builder.gep(pointer, [start]), prefetched)
 
-    def add_up(self, rows: Any, panels: Any, depth: Any) -> None:
+    def add_up(self, rows: Any, weights: Any, depth: Any) -> None:
         """Whole chunks, then what is left of the last one."""
         builder, chunk = self._builder, ir.Constant(_LONG, CHUNK)
         rows_step = ir.Constant(_LONG, CHUNK * self._height)
         num = builder.sdiv(depth, chunk)
         with cgutils.for_range(builder, num) as loop:
-            here = self._rows_of(panels, builder.mul(loop.index, chunk))
+            here = self._rows_of(weights, builder.mul(loop.index, chunk))
             numbers = builder.gep(rows, [builder.mul(loop.index, rows_step)])
             for d in range(CHUNK):
                 self._add(numbers, here, d)
         rest = builder.gep(rows, [builder.mul(num, rows_step)])
         with cgutils.for_range(builder, builder.srem(depth, chunk)) as loop:
             at = builder.add(builder.mul(num, chunk), loop.index)
-            self._add(builder.gep(rest, [loop.index]), self._rows_of(panels, at), 0)
+            self._add(builder.gep(rest, [loop.index]), self._rows_of(weights, at), 0)
 
     def store(self, pointers: Any, is_first: Any) -> None:
         """Add the sums to what these pointers point to."""
@@ -140,17 +140,17 @@ class _Tile:
                 before = builder.select(is_first, self._zeros, builder.load(to, align=4))
                 builder.store(builder.fadd(before, builder.load(total)), to, align=4)
 
-    def _rows_of(self, panels: Any, d: Any) -> list[Any]:
+    def _rows_of(self, weights: Any, d: Any) -> list[Any]:
         """Pointers to row d of each panel."""
         at = self._builder.mul(d, ir.Constant(_LONG, self._lanes))
-        return [self._builder.gep(panel, [at]) for panel in panels]
+        return [self._builder.gep(panel, [at]) for panel in weights]
 
-    def _add(self, rows: Any, panels: Any, d: int) -> None:
+    def _add(self, rows: Any, weights: Any, d: int) -> None:
         """A number of each row times a row of each panel."""
         builder = self._builder
-        self._prefetch_near(panels, d)
+        self._prefetch_near(weights, d)
         self._prefetch_far(d)
-        columns = [self._columns(panel, d) for panel in panels]
+        columns = [self._columns(panel, d) for panel in weights]
         for i in range(self._height):
             number = builder.load(builder.gep(rows, [ir.Constant(_LONG, i * CHUNK + d)]))
             for sums, x in zip(self._sums, columns, strict=True):
@@ -158,24 +158,24 @@ class _Tile:
                 total = builder.fadd(builder.load(sums[i]), product, flags=_FUSED)
                 builder.store(total, sums[i])
 
-    def _prefetch_near(self, panels: Any, d: int) -> None:
+    def _prefetch_near(self, weights: Any, d: int) -> None:
         """What these panels have some rows after row d."""
-        lines, every = self._lines(panels[0])
+        lines, every = self._lines(weights[0])
         for i in range(lines if self._near and d % every == 0 else 0):
-            for panel in panels:
+            for panel in weights:
                 at = (d + self._near) * self._lanes + i * self._lanes // lines
                 self._fetch(self._builder.gep(panel, [ir.Constant(_LONG, at)]), _FIRST)
 
     def _prefetch_far(self, d: int) -> None:
         """As many lines as a row of a panel has; streams alternate."""
         builder = self._builder
-        lines, every = self._lines(builder.load(self._ahead[0][0]))
+        lines, every = self._lines(builder.load(self._prefetched[0][0]))
         for i in range(lines if d % every == 0 else 0):
-            for aheads in self._ahead:
-                ahead = aheads[(d // every * lines + i) % self._streams]
-                pointer = builder.load(ahead)
+            for addresses in self._prefetched:
+                prefetched = addresses[(d // every * lines + i) % self._streams]
+                pointer = builder.load(prefetched)
                 self._fetch(pointer, _SECOND)
-                builder.store(builder.gep(pointer, [self._step]), ahead)
+                builder.store(builder.gep(pointer, [self._step]), prefetched)
 
     def _lines(self, pointer: Any) -> tuple[int, int]:
         """How many cache lines a row of a panel has, at least one, and how many rows a line."""

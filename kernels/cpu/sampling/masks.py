@@ -18,7 +18,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 _ROWS, _BITS = "float32[:, ::1]", "int32[:, ::1]"
 _APPLY_MASK = f"void({_ROWS}, {_BITS}, {_ROWS})"
 _ARGMAX = f"void({_ROWS}, {_BITS}, int64[::1])"
-_EXPONENT = 0x7F800000  # bits that are all set in what is no finite number
+_EXPONENT = 0x7F800000  # bits that are all set in a number that is not finite
 
 
 class Masker:
@@ -56,11 +56,11 @@ def _apply_mask(logits, bits, masked):  # type: ignore[no-untyped-def]
     whole = size - size % 32
     for row in range(len(logits)):
         x, y = logits[row], masked[row]
-        for place in range(0, whole, 32):
-            word = bits[row, place // 32]
+        for offset in range(0, whole, 32):
+            word = bits[row, offset // 32]
             for i in range(32):
                 is_set = word >> np.int32(i) & np.int32(1)
-                y[place + i] = x[place + i] if is_set else np.float32(-np.inf)
+                y[offset + i] = x[offset + i] if is_set else np.float32(-np.inf)
         for i in range(size - whole):
             is_set = bits[row, whole // 32] >> np.int32(i) & np.int32(1)
             y[whole + i] = x[whole + i] if is_set else np.float32(-np.inf)
@@ -73,15 +73,15 @@ def _argmax(logits, bits, tokens):  # type: ignore[no-untyped-def]
     for row in range(len(logits)):
         x, raw = logits[row], logits[row].view(np.int32)
         best, token, is_broken = np.float32(-np.inf), -1, np.int32(0)
-        for place in range(0, whole, 32):
-            word, is_above = bits[row, place // 32], np.int32(0)
+        for offset in range(0, whole, 32):
+            word, is_above = bits[row, offset // 32], np.int32(0)
             for i in range(32):
-                is_broken |= np.int32((raw[place + i] & exponent) == exponent)
-                is_above |= np.int32(x[place + i] > best) & (word >> np.int32(i))
+                is_broken |= np.int32((raw[offset + i] & exponent) == exponent)
+                is_above |= np.int32(x[offset + i] > best) & (word >> np.int32(i))
             if is_above & 1:
                 for i in range(32):
-                    if word >> np.int32(i) & 1 and x[place + i] > best:
-                        best, token = x[place + i], place + i
+                    if word >> np.int32(i) & 1 and x[offset + i] > best:
+                        best, token = x[offset + i], offset + i
         for i in range(whole, size):
             is_broken |= np.int32((raw[i] & exponent) == exponent)
             if bits[row, whole // 32] >> np.int32(i - whole) & 1 and x[i] > best:

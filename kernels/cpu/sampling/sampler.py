@@ -38,8 +38,8 @@ from ..jit.vectors import (
 BLOCK, FEW = 128, 24  # weights whose sum is known when a token is looked for; that are sorted
 SPARE = WIDE  # places behind what is packed that may be written
 _CHUNK = 16 * WIDE  # weights summed in float32 before the sum goes to float64
-_SLACK = 1 - 1e-4  # of a bound that sums of floats stand behind
-_BITS_OF_ONE, _RUNGS, _LOWEST = 0x3F800000, 8, np.float32(-np.inf)
+_SLACK = 1 - 1e-4  # of a bound that depends on sums of floats
+_BITS_OF_ONE, _LEVELS, _LOWEST = 0x3F800000, 8, np.float32(-np.inf)
 _ROWS, _REALS, _WIDES, _INTS = "float32[:, ::1]", "float32[::1]", "float64[::1]", "int64[::1]"
 GREEDY = f"void({_ROWS}, {_INTS})"
 SAMPLE = f"void({_ROWS}, {_REALS}, {_INTS}, {_WIDES}, {_REALS}, {_WIDES}, boolean, {_INTS})"
@@ -301,8 +301,8 @@ def _bounds(buffer, num):
 def _descend(source, num, buffer, least, wanted, mass, one):
     """The greatest weight such that those from it on are `wanted` in mass (mass: 1, one: 0) or in
     number (mass: 0, one: 1); it is not below `least`."""
-    levels = np.empty(_RUNGS + 1, np.float32)
-    marks, sums = levels.view(np.int32), np.empty(_RUNGS)
+    levels = np.empty(_LEVELS + 1, np.float32)
+    marks, sums = levels.view(np.int32), np.empty(_LEVELS)
     base = 0.0
     masses, ones = spread(mass, wide()), spread(one, wide())
     num = _packed(source, num, buffer, least, np.float32(2))
@@ -313,16 +313,16 @@ def _descend(source, num, buffer, least, wanted, mass, one):
         high += 1
         if num <= FEW or high - low <= 1:
             break
-        for m in range(_RUNGS):
-            marks[m] = low + (high - low) * (m + 1) // (_RUNGS + 1)
+        for m in range(_LEVELS):
+            marks[m] = low + (high - low) * (m + 1) // (_LEVELS + 1)
         _sum_up(buffer, num, levels, masses, ones, sums)
         sums += base
-        rung = 0
-        while rung < _RUNGS and sums[rung] >= wanted:
-            low = np.int64(marks[rung])
-            rung += 1
-        if rung < _RUNGS:
-            high, base = np.int64(marks[rung]), sums[rung]
+        level = 0
+        while level < _LEVELS and sums[level] >= wanted:
+            low = np.int64(marks[level])
+            level += 1
+        if level < _LEVELS:
+            high, base = np.int64(marks[level]), sums[level]
         marks[0], marks[1] = low, high
         num = _packed(buffer, -(-num // WIDE) * WIDE, buffer, levels[0], levels[1])
     few = buffer[:num]

@@ -69,7 +69,7 @@ class StaticPlan:
     def fill(self, cut: StepItems, numbers: Ints, at: int) -> Ints | None:
         """As `Static.fill`."""
         roots = extend_arrays(cut.roots, self._tile, at)
-        if not self._has_room(cut, roots):
+        if not self._fits(cut, roots):
             return None
         all_rows = np.arange(len(cut.past.rows), dtype=np.int32)
         own = decode_arrays(cut.past, all_rows, all_rows, cut.offsets, at + len(roots[1]))
@@ -97,7 +97,7 @@ class StaticPlan:
         roots = ExtendItems(self._tile, 0, rest[0], slots, *rest[1:])
         return Plan(decodes, None, roots, self._splits + ROOT_LEVELS)
 
-    def _has_room(self, cut: StepItems, roots: list[Ints]) -> bool:
+    def _fits(self, cut: StepItems, roots: list[Ints]) -> bool:
         if not cut.roots:
             return True
         levels = 1 + max(item.level for item in cut.roots) - self._splits

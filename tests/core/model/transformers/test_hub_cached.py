@@ -75,7 +75,7 @@ def test_a_model_that_mixes_tokens_beside_its_attention_is_refused_after_loading
         return once(self, hidden_states) + hidden_states.mean(1, keepdim=True)
 
     monkeypatch.setattr(modeling_gptj.GPTJMLP, "forward", leaky)
-    with pytest.raises(InvalidModel, match="GPTJForCausalLM says something else on paged KV"):
+    with pytest.raises(InvalidModel, match="GPTJForCausalLM has other logits on paged KV"):
         load(folder, config=sizes)
 
 

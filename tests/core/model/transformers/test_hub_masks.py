@@ -106,5 +106,5 @@ def test_weights_that_are_not_finite_are_distinguished_from_models_that_do_not_f
     tensors = load_file(folder / "model.safetensors")
     tensors["model.layers.1.mlp.up_proj.weight"].fill_(torch.nan)
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    with pytest.raises(InvalidModel, match=r"logits that are no numbers, in transformers too"):
+    with pytest.raises(InvalidModel, match=r"logits that are not finite, in transformers too"):
         load(folder)
