@@ -27,9 +27,9 @@ if LANES == 32:
 else:
     _SHAPES = {1: Shape(4, 1), 2: Shape(2, 1)} | dict.fromkeys((3, 4, 5, 6), Shape(1, 2))
 _NEAR = 0 if LANES == 32 else 32  # rows of a panel ahead
-_HIGHEST, _MOST_PANELS = max(_SHAPES), max(shape.panels for shape in _SHAPES.values())
+_HIGHEST, _MAX_WIDTH = max(_SHAPES), max(shape.width for shape in _SHAPES.values())
 _HEIGHTS = np.array([min(h for h in _SHAPES if h >= n) for n in range(_HIGHEST + 1)])
-_NUM_PANELS = np.array([_SHAPES[height].panels for height in _HEIGHTS])
+_WIDTHS = np.array([_SHAPES[height].width for height in _HEIGHTS])
 _DEPTH = 256  # numbers of a column in a block
 _LEAST_ROWS, _MOST_ROWS = 48, 256  # that are multiplied by a panel while it is near
 _PACKED = 1 << 16  # numbers of these rows, so that they stay in the second cache
@@ -49,7 +49,7 @@ def multiply(x, weights, out, is_added, first, last):
     num = (rows + most - 1) // most
     most = (rows + num - 1) // max(num, 1) + _HIGHEST  # and space for a tile that is padded
     packed = np.empty(most * (depth + CHUNK), np.float32)
-    sums = np.empty(most * LANES * _MOST_PANELS, np.float32)
+    sums = np.empty(most * LANES * _MAX_WIDTH, np.float32)
     block = np.empty(_DEPTH * LANES, np.float32)
     for i in range(num):
         start, end = rows * i // num, rows * (i + 1) // num
@@ -64,7 +64,7 @@ def _multiply(of_rows, depth, weights, first, last, block, sums, of_out):
     group repeats some if too few are left, or one panel several times if there are too few in all.
     """
     used = of_rows[1]
-    num = _NUM_PANELS[_height(used)]
+    num = _WIDTHS[_height(used)]
     step, stride = (num, depth * LANES) if last - first >= num else (1, 0)
     of_sums = sums, used * LANES + _HIGHEST * LANES
     for panel in range(first, last, step):
