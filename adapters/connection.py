@@ -134,7 +134,7 @@ def _remote(url: str, process: bool, settings: Mapping[str, Any]) -> Backend:
 
 
 def unnamed() -> str:
-    """The embedded model's name, for a caller that named no model; logs a warning that says so."""
+    """The embedded model's name, for a caller that named no model; logs a warning."""
     introduce(logging.WARNING)
     return EMBEDDED
 

@@ -54,7 +54,7 @@ def register_adapters(register: RegisterAdapter) -> None:
 @hookspec
 def register_backends(register: RegisterBackend) -> None:
     """Name the parts of a runtime that this plugin brings; called once. Import none of them here:
-    an engine that is asked for one by its name imports it."""
+    an engine imports a part when its name is set."""
 
 
 @hookspec(firstresult=True)

@@ -116,8 +116,8 @@ class Registry:
         return tuple(p for plugin in self.plugins for p in plugin.parts if p.kind == kind)
 
     def resolved(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Settings of a runtime in which the parts that plugins bring stand by where their
-        factories are: other processes find them by that. Raises InvalidCall for a name that is
+        """Settings of a runtime in which parts of plugins are replaced by the paths of
+        their factories: other processes find them by these. Raises InvalidCall for a name that is
         nobody's, or is not available here."""
         found = dict(settings)
         for kind, own in OWN_PARTS.items():
@@ -258,15 +258,15 @@ class Registry:
 
 
 class Default:
-    """The registry of this process, filled when it is first asked for."""
+    """The registry of this process, filled on first use."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._registry: Registry | None = None
 
     def get(self) -> Registry:
-        """The built-in plugins, then those that are installed. A plugin that asks while it is
-        imported gets what there is so far."""
+        """The built-in plugins, then those that are installed. A plugin that calls this while
+        it is imported gets those so far."""
         with self._lock:
             if self._registry is None:
                 self._registry = Registry()

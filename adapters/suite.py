@@ -44,7 +44,7 @@ class Answer:
 class AdapterSuite(ABC):
     """Tests of one adapter. A subclass gives the verbs; `Test` begins its name.
 
-    max_tokens: of an answer, unless settings say otherwise. bad_settings: that the adapter refuses,
+    max_tokens: of an answer, unless settings have another. bad_settings: that the adapter refuses,
     with bad_settings_error. closed_error: what a call to a closed backend ends in; None where the
     adapter cannot be made of a backend without a model. can_leave: whether what `stream` returns
     can be closed.

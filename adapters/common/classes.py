@@ -19,7 +19,7 @@ class Answers(GenerateJsonSchema):
     """As Pydantic's own, for what is read; but a `Decimal` is a number, or digits as a text."""
 
     def decimal_schema(self, schema: core_schema.DecimalSchema) -> JsonSchemaValue:
-        """A number alone where it is bounded, as bounds are not said of texts."""
+        """A number alone where it is bounded, as bounds do not apply to text."""
         number, text = super().decimal_schema(schema)["anyOf"]
         is_bounded = not _BOUNDS.isdisjoint(schema)
         return number if is_bounded else {"anyOf": [number, {**text, "pattern": _DIGITS}]}

@@ -51,7 +51,7 @@ def is_calling(output: Output, num_calls: int) -> bool:
 class ToolReader:
     """Cuts one answer into text and calls. names: of the tools that there are.
 
-    num_calls: that have begun so far.
+    num_calls: started so far.
     """
 
     def __init__(self, names: Collection[str]) -> None:
@@ -64,7 +64,7 @@ class ToolReader:
         self._is_last = False
 
     def push(self, text: str, is_last: bool = False) -> list[Piece]:
-        """What more of the answer says. is_last: it ends here."""
+        """Text and calls in more of the answer. is_last: it ends here."""
         self._rest += text
         self._is_last = is_last
         pieces: list[Piece] = []

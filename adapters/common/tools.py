@@ -38,7 +38,7 @@ class ToolSpec:
     parameters: Mapping[str, Any] | None = None
 
     def shown(self) -> dict[str, Any]:
-        """As chat templates know tools; they ask for the parameters even where there are none."""
+        """As chat templates know tools; they read the parameters even where there are none."""
         function = {"name": self.name, "description": self.description, "parameters": self.schema()}
         return {"type": "function", "function": function}
 

@@ -1,6 +1,6 @@
 """`Judge`: decisions with their distributions, in place of an LM that writes text.
 
-DSPy asks such a client one question for each output of a signature, all over one state; each is a
+DSPy sends such a client one question for each output of a signature, all over one state; each is a
 `select` over the shared state. For programs whose outputs are all decisions: booleans, Literals,
 `dspy.experimental.Noul`, `Choice` and `Score`.
 """
@@ -129,7 +129,7 @@ class Judge:
 
 
 def _options(question: Mapping[str, Any]) -> dict[str, Any]:
-    """The answers of a question, and what is said of each."""
+    """The answers of a question, and the description of each."""
     criteria = question.get("criteria") or {}
     match question["type"]:
         case "noul":

@@ -50,7 +50,7 @@ class Judging:
 
     @classmethod
     def of(cls, runtime: Runtime, request: lm15.Request) -> Judging | None:
-        """None for a request that asks for no probabilities, or declares nothing to judge."""
+        """None for a request without probabilities, or one that declares nothing to judge."""
         if request.config.probabilities in (None, "off"):
             return None
         response_format = request.config.response_format or {}
@@ -60,7 +60,7 @@ class Judging:
         return cls(runtime, request, judgments, response_format["schema"])
 
     def response(self) -> lm15.Response:
-        """The object and its distributions. Raises InvalidCall and its kin."""
+        """The object and its distributions. Raises InvalidCall or a subclass."""
         chat = chat_of(self.request, ToolFormat())
         probabilities = dict[str, dict[str, float]]()
         prefill = "{"
@@ -119,7 +119,7 @@ class Judging:
 
 
 def _opened(chat: Chat, prefill: str) -> Chat:
-    """The chat with the answer as it stands."""
+    """The chat with the answer so far."""
     answer = Message("assistant", (Text(prefill),))
     return replace(chat, messages=(*chat.messages, answer), open_last=True)
 

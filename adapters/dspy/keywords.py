@@ -1,6 +1,7 @@
 """Unknown keywords: refused by name, with a suggestion.
 
-DSPy refuses them as well, but at the first call. What it carries is asked of DSPy itself.
+DSPy refuses them as well, but at the first call. Which ones it carries is found out from DSPy
+itself.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _CARRIED = frozenset(
     }
 )
 _READ = (_CARRIED | {"temperature", "max_tokens"}) - {"logit_bias"}  # which we read ourselves
-_ALLOWED = {  # where DSPy says less
+_ALLOWED = {  # where DSPy's error says less
     "temperature": "a number >= 0",
     "max_tokens": "an integer > 0",
     "max_completion_tokens": "an integer > 0",
@@ -43,7 +44,7 @@ _KNOWN = NAMES | _OF_DSPY | _CARRIED | _CONSTRUCTED
 
 def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> None:
     """Raise InvalidCall for a keyword that neither is one of `others` nor reaches a request. Values
-    are not checked; None stands for not given."""
+    are not checked; None means not given."""
     known = _KNOWN.union(others)
     for name, value in keywords.items():
         if value is not None and name not in known and not _is_carried(name, value):
@@ -52,8 +53,8 @@ def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> N
 
 
 def check_values(keywords: Mapping[str, Any]) -> None:
-    """Raise InvalidCall for the first value that DSPy would refuse with a bare error. None stands
-    for not given."""
+    """Raise InvalidCall for the first value that DSPy would refuse with a bare error. None means
+    not given."""
     for name, value in keywords.items():
         if value is None or name not in _READ:
             continue
@@ -68,7 +69,7 @@ def check_values(keywords: Mapping[str, Any]) -> None:
 
 
 def _check_with_dspy(name: str, value: Any) -> None:
-    """Have DSPy make a request that says this."""
+    """Let DSPy make a request with this value."""
     request = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
     lm15.request_from_openai_chat(request)
 

@@ -30,14 +30,15 @@ class LM(dspy.LM):  # type: ignore[misc]
     where: a backend, a checkpoint folder, "tiny" for the embedded model, or the URL of a server;
       `model` is taken for it where it is not given, as `dspy.LM` has it; else "tiny" is, with a
     warning. temperature, max_tokens: as in `dspy.LM`; without them the model's own distribution,
-      and as many tokens as the context holds. hints: calls say what they share. constrain: answers
-      are held to the format and the types of their signature. timeout: seconds after which a call
-      ends in `LMTimeoutError`. settings: of the runtime, where it is started here (`EngineConfig`).
+      and as many tokens as the context holds. hints: calls declare what they share. constrain:
+      answers are held to the format and the types of their signature. timeout: seconds after which
+      a call ends in `LMTimeoutError`. settings: of the runtime, where it is started here
+      (`EngineConfig`).
       api_key: of the server behind a URL.
     Other keywords are those of `dspy.LM`, and beside them ours, which are the defaults of all its
     calls, as in a call itself: see `options.Options`. Those that no call could have are refused.
-    `n` answers of one call come from one fork. Raises `dspy.LMError`: LMConfigurationError for what
-    is no model, LMInvalidRequestError for a keyword.
+    `n` answers of one call come from one fork. Raises `dspy.LMError`: LMConfigurationError for an
+    unknown model, LMInvalidRequestError for a keyword.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class LM(dspy.LM):  # type: ignore[misc]
 
     @property
     def supports_decision_requests(self) -> bool:
-        """False; `Judge` does. DSPy asks before each prompt is written, and so the last moment to
-        watch it is here, should `dspy.configure(callbacks=...)` have taken our watcher away."""
+        """False; `Judge` does. DSPy reads it before each prompt is written: the last moment to
+        install our watcher, should `dspy.configure(callbacks=...)` have removed it."""
         watch()
         return False
 

@@ -1,8 +1,8 @@
 """Messages as DSPy's programs write them, in the form that DSPy can make a request of.
 
-What says the same in other words is put into these: a text part without a `type`, or with that of
+Other spellings of the same are converted: a text part without a `type`, or with that of
 OpenAI's other API; files and documents of text; marks for another provider's cache. What cannot be
-sent is refused with its place, before DSPy refuses it with less.
+sent is refused with its position, before DSPy refuses it with less detail.
 """
 
 from __future__ import annotations

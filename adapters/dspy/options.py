@@ -1,4 +1,4 @@
-"""What a program may ask of our runtime that no other has: keywords of a call, `regex=` and so on.
+"""Keywords of a call that only our runtime has: `regex=` and so on.
 
 DSPy refuses keywords that it does not know. `LM` moves ours into the request's `metadata`, where
 DSPy's cache sees them too, so that a call with another pattern is another call.
@@ -98,7 +98,7 @@ CONSTRAINTS = frozenset(("regex", "choices", "grammar", "json_schema"))
 
 
 def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The keywords of a call with ours inside of `metadata`. None stands for not given. default:
+    """The keywords of a call with ours inside of `metadata`. None means not given. default:
     the metadata of its LM, over which the call's goes. Raises InvalidCall."""
     ours = {name: value for name, value in keywords.items() if name in NAMES and value is not None}
     rest = {name: value for name, value in keywords.items() if name not in NAMES}

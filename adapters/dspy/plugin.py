@@ -9,5 +9,5 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 @hookimpl
 def register_adapters(register: RegisterAdapter) -> None:
-    """As the hook says."""
+    """As the hook specifies."""
     register("dspy", f"{_PACKAGE}:LM", needs=("dspy",))

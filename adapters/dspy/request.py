@@ -1,6 +1,6 @@
 """From DSPy's request to the parts of a call: the chat, the sampling, and what the answer must be.
 
-It knows what requests say, and neither signatures nor runtimes.
+It knows requests, and neither signatures nor runtimes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LINE = Json(JSON_CHAR, LEAN_CHAR)
 
 
 def chat_of(request: lm15.Request, tool_format: ToolFormat) -> Chat:
-    """The messages, the system's first. Raises InvalidCall and its kin."""
+    """The messages, the system's first. Raises InvalidCall or a subclass."""
     messages = list[Message]()
     if request.system is not None:
         parts = request.system
@@ -51,7 +51,7 @@ def chat_of(request: lm15.Request, tool_format: ToolFormat) -> Chat:
 
 
 def tools_of(request: lm15.Request) -> tuple[ToolSpec, ...]:
-    """The tools that the model is shown. Raises InvalidCall and its kin."""
+    """The tools that the model is shown. Raises InvalidCall or a subclass."""
     choice = request.config.tool_choice
     if choice is not None and choice.mode == "none":
         return ()
@@ -92,8 +92,8 @@ def sampling_of(request: lm15.Request, options: Options) -> Sampling:
 def constraint_of(
     request: lm15.Request, options: Options, pattern: str | None, tool_format: ToolFormat
 ) -> Constraint | None:
-    """What the answer must be: what the call names, else calls of tools or what the signature says
-    (`pattern`), else what the request's `response_format` says. Raises InvalidCall and its kin."""
+    """What the answer must be: the call's own constraint, else calls of tools or the signature's
+    (`pattern`), else that of the request's `response_format`. Raises InvalidCall or a subclass."""
     named = options.constraint()
     if named is not None or not options.constrain:
         return named or _response_format(request)

@@ -1,4 +1,4 @@
-"""What both engines stand on: a runtime, to which requests go as calls with hint and constraint."""
+"""The base of both engines: a runtime that gets requests as calls with hint and constraint."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RequestContext:
 class Runtime:
     """Where the requests of an LM go.
 
-    where: as in `adapters.connection.shared`, settings too. hints: whether calls say what they
+    where: as in `adapters.connection.shared`, settings too. hints: whether calls declare what they
       share; without, `n` answers are not forked either. constrain: whether answers are held to
       their signatures. timeout: seconds after which a call ends in an error. api_key: of the server
       behind a URL. Raises as `shared`.
@@ -118,7 +118,7 @@ class Runtime:
         }
 
     def ask(self, request: lm15.Request, *, stream: bool = False) -> RequestContext:
-        """Send a request, or take the next answer of its fork. Raises InvalidCall and its kin."""
+        """Send a request, or take the next answer of its fork. Raises InvalidCall or a subclass."""
         running = current()
         options = found(request.config.extensions)
         pattern = self._pattern(running, options)
@@ -141,7 +141,7 @@ class Runtime:
 
     def recover(self, context: RequestContext, error: BaseException) -> bool:
         """Whether the request can be repeated without its constraint, because that was refused
-        and nobody but the signature has asked for it."""
+        and only the signature requires it."""
         if context.running is not None:
             context.running.forget()
         is_its = isinstance(error, InvalidCall) and error.field == "regex"
@@ -216,7 +216,7 @@ class Runtime:
 
     def _hint(self, chat: Chat, request: lm15.Request, namespace: str) -> ForkHint | None:
         """All but the last message is shared with other calls: in DSPy it is the task and its
-        demonstrations, or a history. Where the request says itself what to keep, that is."""
+        demonstrations, or a history. A request may set itself what is shared."""
         if not self.hints:
             return None
         end = _shared_end(chat, request)

@@ -32,7 +32,7 @@ class Watcher(BaseCallback):  # type: ignore[misc]
     program's run begins and ends, and when its agents wait for their tools."""
 
     def on_module_start(self, call_id: str, instance: Any, inputs: dict[str, Any]) -> None:
-        """A run begins with its outermost module, unless that asks once only."""
+        """A run begins with its outermost module, unless that calls the model only once."""
         if isinstance(instance, dspy.Predict):  # DSPy drops it where tools are called in text
             keywords = {**instance.config, **((inputs.get("kwargs") or {}).get("config") or {})}
             _choice.set(keywords.get("tool_choice"))
@@ -102,8 +102,8 @@ def watch() -> None:
 
 
 def _watch_threads() -> None:
-    """Send ahead what `dspy.Parallel`, and with it `batch`, is about to ask: DSPy tells no callback
-    before their threads start. What they answer is theirs."""
+    """Send ahead the prompts of `dspy.Parallel`, and with it of `batch`: DSPy calls no callback
+    before their threads start. Their results are not changed."""
     theirs = dspy.Parallel.forward
     if hasattr(theirs, "is_watched"):
         return
@@ -143,8 +143,8 @@ def plant(program: dspy.Module, num_examples: int | None = None) -> None:
 
 
 def _argument(inputs: dict[str, Any], name: str, index: int = 0) -> Any:
-    """An argument of a call, None where it has none such; of a method that a subclass inherits DSPy
-    tells `args` and `kwargs`."""
+    """An argument of a call, None where it has none such; for a method that a subclass
+    inherits DSPy reports `args` and `kwargs`."""
     if name in inputs:
         return inputs[name]
     args = inputs.get("args", ())
@@ -152,7 +152,7 @@ def _argument(inputs: dict[str, Any], name: str, index: int = 0) -> Any:
 
 
 def _beginning(adapter: dspy.Adapter, predictor: dspy.Predict) -> Chat | None:
-    """The messages before the one that tells the inputs; None where they are more than texts."""
+    """The messages before the one with the inputs; None where they are more than texts."""
     messages = adapter.format(predictor.signature, predictor.demos, {})[:-1]
     if not messages or not all(isinstance(message["content"], str) for message in messages):
         return None

@@ -1,6 +1,6 @@
 """Guidance: `Forkroot("tiny")` in place of `models.Transformers(...)`, and programs run unchanged.
 
-Entry: `Forkroot`. Guidance itself is loaded when it is first asked for.
+Entry: `Forkroot`. Guidance itself is loaded on first use.
 May import `core.api`, `core.common`, `adapters` and `adapters.common`.
 Never knows an engine, nor another framework.
 """

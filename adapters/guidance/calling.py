@@ -84,7 +84,7 @@ def check_whole(tool: Tool, rest: str, num_tokens: int, limit: int) -> None:
 
 
 def result_of(node: ToolCallNode, text: str) -> Result | None:
-    """Call the tool that a text asks for; None where it asks for none. What the tool raises is its
+    """Call the tool that a text names; None where it names none. What the tool raises is its
     answer, as Guidance words it."""
     if found := _FUNCTION.fullmatch(text):
         call = json.loads(found[1])

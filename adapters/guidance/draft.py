@@ -40,7 +40,7 @@ class Draft:
 
     def after(self, written: bytes) -> tuple[int, TokenLogprob | None] | bytes | None:
         """What comes after these bytes (waits for it): a token, with its log-probability where
-        that was asked for; or, in the middle of one, the bytes that are left of it. None: nothing,
+        that was requested; or, in the middle of one, the bytes that are left of it. None: nothing,
         or it went another way. Raises the call's typed error."""
         size = len(written)
         while len(self._data) <= size and not self._has_ended:

@@ -1,4 +1,4 @@
-"""Guidance's engine on our runtime: its own loop and parser, and tokens that we draw in batches."""
+"""Guidance's engine on our runtime: its own loop and parser, and tokens sampled in batches."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ class ForkrootEngine(Engine):
 
     @property
     def shows_tokens(self) -> bool:
-        """Whether somebody looks at single tokens: they come with their probabilities, or what
-        Guidance's loop asks an engine was given another meaning."""
+        """Whether somebody looks at single tokens: they come with their probabilities, or
+        methods that Guidance's loop calls were overridden."""
         given = {**vars(type(self)), **vars(self)}
         is_ours = all(given.get(name) is vars(ForkrootEngine)[name] for name in _OVERRIDDEN)
         return bool(self._enable_token_probabilities) or not is_ours

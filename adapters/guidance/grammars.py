@@ -1,4 +1,4 @@
-"""Grammars of programs, made ready once: the parser of each, and what of it can be asked for.
+"""Grammars of programs, prepared once: the parser of each, and which calls it allows.
 
 Programs write the same grammars again and again, in loops and in threads.
 """
@@ -30,7 +30,7 @@ class Grammar:
 
 
 class Grammars:
-    """The grammars that were used last, for one tokenizer. Any thread may ask."""
+    """The grammars that were used last, for one tokenizer. Safe for threads."""
 
     def __init__(self, tokenizer: FolderTokenizer) -> None:
         self._tokenizer = tokenizer

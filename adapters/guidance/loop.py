@@ -1,5 +1,5 @@
-"""Guidance's loop, for programs that do not inspect single tokens: its own parser, asked in
-the thread of the program, and tokens that our runtime draws.
+"""Guidance's loop, for programs that do not inspect single tokens: its own parser,
+called in the thread of the program, and tokens that our runtime samples.
 
 What a program gets is what Guidance's own loop would give: text, captures and usage. It writes no
 trace of each token, and no probabilities.
@@ -82,8 +82,8 @@ class Loop:
         self._count(sizes, num_ff_tokens)
 
     def _count(self, sizes: list[int], num_ff_tokens: int) -> None:
-        """Usage as Guidance's own loop counts it. sizes: of the text before each draw, in
-        tokens."""
+        """Usage as Guidance's own loop counts it. sizes: of the text before each
+        sample, in tokens."""
         self.usage = TokenUsage(
             input_tokens=sum(sizes),
             cached_input_tokens=sum(min(a, b - 1) for a, b in pairwise([0, *sizes])),
@@ -98,7 +98,7 @@ class Loop:
 
     def _begin(self, prompt: str) -> list[int]:
         """The tokens of the prompt, as the parser wants them: what may still join what comes next
-        is left to be drawn again."""
+        is left to be sampled again."""
         given = self._tokenizer.encode(prompt.encode())
         tokens: list[int] = self._parser.process_prompt(given)
         start = self._tokenizer.bos_token_id
@@ -114,8 +114,8 @@ class Loop:
         return mask, json.loads(result)
 
     def _sampled(self, tokens: list[int], mask: bytes, temperature: float) -> int:
-        """The next token. Where the text may end any token may be drawn, and those that the grammar
-        does not allow end it."""
+        """The next token. Where the text may end any token may be sampled, and those that the
+        grammar does not allow end it."""
         may_end = self._parser.is_accepting()
         allowed = None if may_end else mask
         token = self._writer.sample(tokens, allowed, temperature, self._params).id

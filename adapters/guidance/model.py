@@ -85,7 +85,7 @@ class Forkroot(Model):
     @property
     def used(self) -> Usage:
         """Prompt tokens of all grammars that led here, how many of them were cached, and the tokens
-        that were drawn."""
+        that were sampled."""
         state = self._interpreter.state
         return state.used if isinstance(state, ForkrootState) else Usage()
 

@@ -57,7 +57,7 @@ class FolderTokenizer(Tokenizer):
         return found
 
     def is_spelled(self, text: str) -> bool:
-        """Whether these characters stand one after the other in a token."""
+        """Whether these characters follow one another in a token."""
         found = self._inside.get(text)
         if found is None:
             data = text.encode()
@@ -66,7 +66,7 @@ class FolderTokenizer(Tokenizer):
         return found
 
     def is_plain(self, before: str, text: str) -> bool:
-        """Whether no special token is spelled by a text, not even with what stands before it."""
+        """Whether a text spells no special token, not even with the text before it."""
         tail = before[-self._longest_added :]
         found = self._added.finditer(tail + text)
         return all(special.end() <= len(tail) for special in found)
@@ -80,8 +80,8 @@ class FolderTokenizer(Tokenizer):
 def tokenizer_folder(where: object, model: str, revision: str | None = None) -> Path:
     """The folder with the tokenizer of a runtime.
 
-    where: what the runtime was asked for by, and the revision of a hub model; model: how it calls
-    itself. Raises InvalidModel where that is not a folder, hub model in the cache, or embedded
+    where: the argument by which the runtime was made, and the revision of a hub model; model: its
+    own name. Raises InvalidModel where that is not a folder, hub model in the cache, or embedded
     model.
     """
     if isinstance(where, str | Path) and Path(where).is_dir():

@@ -1,7 +1,7 @@
 """Answers the one question of Guidance's loop: which token comes next, under this mask?
 
 Most answers come from a draft: a call that has gone ahead, under as much of the grammar
-as one call can be asked for. Where there is none, or it went another way than the parser, one token
+as one call can have. Where there is none, or it went another way than the parser, one token
 is sampled under the very mask. So the distribution is that of Guidance's own engines, whatever the
 drafts were; only the number of calls depends on them. One thing differs: where forced text lies
 between sampled tokens, a draft's tokens are those of the runtime, which may join the two.
@@ -36,9 +36,9 @@ from .prompts import prompt_of
 from .sampling import after, sampling_of
 from .tokens import FolderTokenizer
 
-BIAS = 100.0  # the most that a call may ask for
+BIAS = 100.0  # the largest that a call may have
 MOST_AHEAD = 16  # tokens of a draft that nothing limits
-MOST_OPEN = 24  # tokens asked for, so that the end of the budget does not bend the first ones
+MOST_OPEN = 24  # tokens requested, so that the end of the budget does not distort the first ones
 LONGEST_END = 4  # tokens that may be needed to end a text at its stop: bytes of a character, and it
 LEAST_REST = 2  # tokens of a text whose limit the parser counts otherwise
 MOST_AWAITED = 64  # tokens of a text that may end sooner, which are waited for as a whole
@@ -135,7 +135,7 @@ class Writer:
     # --- drafts ------------------------------------------------------------------------------
 
     def _continued(self, written: bytes, allowed: Allowed) -> Sampled | None:
-        """The next token of the draft, if it has one that may stand here."""
+        """The next token of the draft, if it has one that is allowed here."""
         draft = self._draft
         if draft is None:
             return None
@@ -225,8 +225,8 @@ class Writer:
         return False
 
     def _patterned(self, tokens: list[int], written: bytes, step: Step) -> bool:
-        """Ask for a step of any text under its own mask, so that no token goes past its stop and
-        bytes before it that are to be drawn again are; False where that is not known, or refused.
+        """Request a step of any text under its own mask, so that no token goes past its stop and
+        bytes before it that are to be sampled again are; False where that is not known, or refused.
         """
         pattern = self._pattern(step)
         head, pending, start = tokens, b"", len(written)
@@ -300,7 +300,7 @@ class Writer:
     # --- single tokens -----------------------------------------------------------------------
 
     def _single(self, tokens: list[int], allowed: Allowed) -> Sampled:
-        """One token, drawn under the mask."""
+        """One token, sampled under the mask."""
         bias: dict[int, float] = {}
         if allowed is not None:
             mask = np.frombuffer(allowed, np.uint8) != 0

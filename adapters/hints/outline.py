@@ -54,7 +54,7 @@ class Outline:
         return hintable_len if hintable_len <= length else self.ends[count]
 
     def is_hintable(self, length: int) -> bool:
-        """Whether a hint can say where the first `length` characters end."""
+        """Whether a hint can express where the first `length` characters end."""
         return self.num_whole(length) > 0 and self.hintable_len(length) == length
 
     def cut(self, length: int) -> int:
@@ -90,7 +90,7 @@ class Outline:
         return len(self.prompt.messages[count].role) + len(_CONTENT)
 
     def name(self, length: int, namespace: str) -> str:
-        """A name for what the first `length` characters say, the same for all who say it."""
+        """A name for the first `length` characters, the same for equal text."""
         digest = blake2b(namespace.encode("utf-8", "surrogatepass"), digest_size=16)
         digest.update(b"\0" + self.text[:length].encode("utf-8", "surrogatepass"))
         return digest.hexdigest()

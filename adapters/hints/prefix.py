@@ -180,8 +180,8 @@ class Prefixes:
         return replace(call, hint=hint)
 
     def _fork(self, namespace: str, group: Group) -> list[ForkHint]:
-        """The hints of calls that share a beginning, which is sent ahead of them unless it is there
-        already: then the first of them says where it ends."""
+        """The hints of calls that share a beginning, which is sent ahead of them unless it is
+        cached already: then the first of them has its end in the hint."""
         outline = group.outline
         with self._lock:
             known_len = self._seen.add(namespace, outline.text).length
@@ -264,8 +264,8 @@ class Prefixes:
             return is_wanted and not is_kept
 
     def _accepts_hints(self) -> bool:
-        """Whether the backend follows hints; True until it has answered. It is asked once, in a
-        thread, as it may be remote."""
+        """Whether the backend follows hints; True until it has answered. This is queried once,
+        in a thread, as it may be remote."""
         if not self._has_asked_backend.acquire(blocking=False):
             return self._follows_hints
         threading.Thread(target=self._ask_backend, name="forkroot-features", daemon=True).start()

@@ -213,4 +213,6 @@ def _url(text: str) -> httpx.URL:
     if url.scheme not in ("http", "https") or not url.host or not is_port:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
     path = url.path.rstrip("/")
-    return url.copy_with(path=path.removesuffix("/v1") or "/")  # as clients of OpenAI's API say it
+    return url.copy_with(
+        path=path.removesuffix("/v1") or "/"
+    )  # as clients of OpenAI's API write it

@@ -50,8 +50,8 @@ class Exchange:
         self.task.add_done_callback(lambda _: self._end())
 
     def cancel(self) -> None:
-        """End the call early: by asking for it where the server has taken it, which then tells what
-        it has; else by closing the connection."""
+        """End the call early: by a request where the server has accepted the call, which then
+        returns what it has; else by closing the connection."""
         if self._name is None:
             self._give_up()
         elif self._cancelling is None:

@@ -64,7 +64,7 @@ def serve(
 
 
 def _run(server: uvicorn.Server, backend: Backend) -> bool:
-    """Run it to its end, and say whether that was because the backend ended."""
+    """Run it to its end; whether that was because the backend ended."""
     watch = _Watch(backend, server)
     before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
     gc.freeze()  # loaded objects stay: keep them out of garbage collections

@@ -41,7 +41,7 @@ def result_of(
     completion: Completion, chunks: Sequence[Chunk], toolbox: Toolbox, model: str
 ) -> ChatResult:
     """A whole answer: one generation for each output, usage with the first. chunks: of the answer,
-    where log-probabilities were asked for."""
+    where log-probabilities were requested."""
     generations = []
     for index, output in enumerate(completion.outputs):
         message = _message(output, toolbox)
@@ -142,11 +142,11 @@ class MessageStream:
         self._model = model
 
     def read(self, item: Chunk | Completion) -> Iterator[ChatGenerationChunk]:
-        """What this says: a chunk, or the end."""
+        """The messages of a chunk, or of the end."""
         return self.on_end(item) if isinstance(item, Completion) else self.on_chunk(item)
 
     def on_chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
-        """What this chunk says."""
+        """The messages of a chunk."""
         info = {}
         if chunk.logprobs:
             info["logprobs"] = {"content": openai_logprobs(chunk.logprobs, [chunk])}
@@ -157,7 +157,7 @@ class MessageStream:
             yield _generation(AIMessageChunk(content=""), info)
 
     def on_end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
-        """What is still to say, why the answer ended, and what it took."""
+        """The rest of the text, why the answer ended, and its usage."""
         output = completion.outputs[0] if completion.outputs else Output("", (), "abort")
         for piece in self._pieces("", is_last=True):
             yield _generation(_message_chunk(piece), {})

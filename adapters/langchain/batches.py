@@ -23,7 +23,7 @@ Configs = RunnableConfig | list[RunnableConfig] | None
 
 
 class BatchedChatModel(BaseChatModel):
-    """The public ways into a chat model, each of which notes where in a program it stands."""
+    """The public methods of a chat model, each of which notes where in a program it is called."""
 
     def invoke(
         self,

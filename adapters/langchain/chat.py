@@ -47,7 +47,7 @@ class ChatForkroot(Settings, BatchedChatModel):
     `parallel_tool_calls`, `response_format`, `regex`, `choices` and `grammar`. Tool calls and
     structured answers are held to their schemas while they are written (`strict=False`: tool calls
     of a free answer are not). What the calls of a `batch`, of `.map()` or of the branches of a
-    `RunnableParallel` share is computed once; `config["metadata"]["forkroot"]` may say more
+    `RunnableParallel` share is computed once; `config["metadata"]["forkroot"]` may set more
     (root, prefix_end, branches, namespace, priority).
     """
 
@@ -65,8 +65,8 @@ class ChatForkroot(Settings, BatchedChatModel):
         return params
 
     def _resolve_model_profile(self) -> ModelProfile:
-        """What agents and their middleware ask of a model before they call it; of the context, what
-        is known without starting an engine or asking a server."""
+        """What agents and their middleware read of a model before they call it; of the context,
+        what is known without starting an engine or calling a server."""
         found = ModelProfile(
             text_inputs=True,
             text_outputs=True,

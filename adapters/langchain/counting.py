@@ -1,7 +1,7 @@
-"""How many tokens a text or a chat is, as LangChain asks before it trims what is too long.
+"""How many tokens a text or a chat is, for LangChain to trim what is too long.
 
-A runtime in this process, or a child of it, has its tokenizer at hand. Of any other the prompt is
-asked for without an answer: it is then in the cache, and its length is reported.
+A runtime in this process, or a child of it, has its tokenizer at hand. To any other the prompt is
+sent for no answer: it is then in the cache, and its length is reported.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Forkroot(Settings, BaseLLM):
         return_exceptions: bool = False,
         **kwargs: Any,
     ) -> list[str]:
-        """As the base class: one submission, unless the configs say different things of calls.
+        """As the base class: one submission, unless the configs set different options.
         Where one input fails and exceptions are wanted, each is run by itself, and has its own."""
         alone = partial(Runnable.batch, self, inputs, config, return_exceptions=return_exceptions)
         if not _have_equal_options(config):

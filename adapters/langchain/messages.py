@@ -34,7 +34,7 @@ _SKIPPED_PARTS = (  # thoughts are not sent again, and calls are sent beside the
 
 
 def has_calls(messages: Sequence[BaseMessage]) -> bool:
-    """Whether tool calls may be among what was said."""
+    """Whether the messages may have tool calls."""
     return any(getattr(message, "tool_calls", None) for message in messages)
 
 
@@ -99,6 +99,6 @@ def _invocation(call: Mapping[str, Any]) -> Invocation:
     given = function.get("arguments") or "{}"
     try:
         value = json.loads(given) if isinstance(given, str) else given
-    except ValueError:  # as it was said, if it is not JSON
+    except ValueError:  # as it was written, if it is not JSON
         return Invocation(function["name"], given)
     return Invocation(function["name"], spell(value))

@@ -9,6 +9,6 @@ _PACKAGE = __name__.rpartition(".")[0]
 
 @hookimpl
 def register_adapters(register: RegisterAdapter) -> None:
-    """As the hook says."""
+    """As the hook specifies."""
     register("langchain", f"{_PACKAGE}:ChatForkroot", needs=("langchain_core",))
     register("langchain-llm", f"{_PACKAGE}:Forkroot", needs=("langchain_core",))

@@ -221,7 +221,7 @@ class Settings(BaseModel):
         wanted = options.get("logprobs", self.logprobs)
         top = options.get("top_logprobs", self.top_logprobs)
         if not isinstance(wanted, bool | None):
-            raise InvalidCall("logprobs", wanted, "True or False; top_logprobs says how many")
+            raise InvalidCall("logprobs", wanted, "True or False; top_logprobs sets how many")
         if top is not None and not (type(top) is int and 0 <= top <= 64):
             raise InvalidCall("top_logprobs", top, "an integer from 0 to 64, or None")
         return top or 0 if wanted or top else None

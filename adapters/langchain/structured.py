@@ -41,8 +41,8 @@ def structured(
     strict: bool | None = None,
     **kwargs: Any,
 ) -> Runnable[LanguageModelInput, Any]:
-    """A model and a parser of its answers. strict: says nothing, as answers always are; the rest as
-    in `ChatForkroot.with_structured_output`. Raises InvalidCall."""
+    """A model and a parser of its answers. strict: has no effect, as answers always are; the rest
+    as in `ChatForkroot.with_structured_output`. Raises InvalidCall."""
     if kwargs:
         name, value = next(iter(kwargs.items()))
         raise InvalidCall(name, value, "schema, include_raw, method, strict")

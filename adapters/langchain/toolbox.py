@@ -121,7 +121,7 @@ def _where_free(
     is_free: bool,
 ) -> Constraint | None:
     """The constraint where the model may call or answer: its calls are held to their schemas, and
-    an answer to the schema that is asked for. is_free: only the answer is."""
+    an answer to the requested schema. is_free: only the answer is."""
     if isinstance(requested, JsonSchema):
         return form.grammar(tools, is_parallel=is_parallel, instead=requested.schema)
     if requested is not None or is_free:

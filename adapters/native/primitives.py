@@ -71,9 +71,9 @@ def gen(
     What is None is set by the run. At most one of dtype (int, float, bool, str, or a class as for
     json_schema), choices, regex, json_schema (a mapping, its JSON text, a Pydantic model, a
     dataclass, a TypedDict) and grammar; choices makes this a `select`.
-    return_logprob: log-probabilities in the meta information, with top_logprobs_num rivals for each
-    token. scored_from: there too, those of the prompt's tokens from this position on, as
-    `prompt_logprobs`. log_mass: there too, as in `Output`. resample: draw the n answers again by
+    return_logprob: log-probabilities in the meta information, with the top_logprobs_num most likely
+    tokens of each. scored_from: there too, those of the prompt's tokens from this position on, as
+    `prompt_logprobs`. log_mass: there too, as in `Output`. resample: resample the n answers by
     their log-masses (`resampling.py`). Raises InvalidCall for what could never run.
     """
     given = {key: value for key, value in locals().items() if value is not _DEFAULTS[key]}

@@ -24,8 +24,8 @@ _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
 class Program(NonCopyable):
     """A function of the language; made by `@function`.
 
-    Keywords of `run` and its kin that the function does not declare itself are settings of the
-    run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
+    Keywords of `run` and similar methods that the function does not declare itself are settings of
+    the run: `backend`, `backends`, `hints`, `stream`, `namespace`, `priority`, `deadline` and the
     fields of `Sampling` (`temperature`, `max_tokens`, ...), which each `gen` may override. Any
     other raises UnknownKeyword, an InvalidCall.
 

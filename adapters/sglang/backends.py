@@ -56,7 +56,7 @@ def as_backend(backend: Any) -> Backend | str | None:
 
 
 def set_default_backend(backend: Any) -> None:
-    """Run programs of this process on `backend` unless a run says otherwise; None: on none."""
+    """Run programs of this process on `backend` unless a run sets another; None: on none."""
     set_native(as_backend(backend))
 
 

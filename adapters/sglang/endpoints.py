@@ -126,11 +126,11 @@ class RuntimeEndpoint(Endpoint):
 
     @property
     def tokenizer(self) -> RuntimeEndpoint:
-        """Itself: `decode` asks the server."""
+        """Itself: `decode` calls the server."""
         return self
 
     def decode(self, ids: list[int]) -> str:
-        """The text of tokens, as the server says."""
+        """The text of tokens, as the server decodes them."""
         return "".join(map(self._text, ids))
 
     def flush_cache(self) -> bool:

@@ -17,7 +17,7 @@ _REPLACED = ("logprobs", "prompt_logprobs")
 
 
 def texts_of(backend: Backend) -> Text:
-    """The text of a token, as far as the backend can say it; None where it cannot."""
+    """The text of a token, as far as the backend can decode it; None where it cannot."""
     decode = getattr(getattr(backend, "tokenizer", None), "decode", None)
     return (lambda token: None) if decode is None else (lambda token: str(decode([token])))
 

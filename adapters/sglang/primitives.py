@@ -1,7 +1,7 @@
 """The expressions of SGLang's frontend, made of the nodes of the native language.
 
-Each takes SGLang's arguments in SGLang's order; `gen` and its kin take those of the native `gen`
-(`grammar`, `seed`, ...) by keyword as well.
+Each takes SGLang's arguments in SGLang's order; `gen` and similar functions take those of the
+native `gen` (`grammar`, `seed`, ...) by keyword as well.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ _SHORTEST_PREFIX = 64  # characters; a shorter one is not worth a call of its ow
 
 
 class SglFunction(Program):
-    """A program. Keywords of `run` and its kin that its function does not declare are SGLang's
-    settings (`max_new_tokens`, `temperature`, ...) or those of the native language."""
+    """A program. Keywords of `run` and similar methods that its function does not declare are
+    SGLang's settings (`max_new_tokens`, `temperature`, ...) or those of the native language."""
 
     _state_type = State
     num_api_spec_tokens: int | None = None
@@ -183,8 +183,8 @@ def function(
     """Make a program of a function whose first argument is a state.
 
     num_api_spec_tokens: how far ahead calls to an API model shall be speculated. It saves calls
-    that are paid for, and changes no answer; models that run here have none, so that it only says
-    in the log that it has no effect.
+    that are paid for, and changes no answer; models that run here have none, so that it only logs
+    that it has no effect.
     """
     number = num_api_spec_tokens
     if number is not None:

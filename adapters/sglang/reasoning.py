@@ -16,7 +16,7 @@ SUFFIX = "_reasoning_content"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What stands around the reasoning. is_open: an answer begins inside it, without `start`."""
+    """What surrounds the reasoning. is_open: an answer begins inside it, without `start`."""
 
     start: str = "<think>"
     end: str = "</think>"

@@ -1,4 +1,4 @@
-"""What DSPy's programs ask again: a prompt's writer, runs that come back, an agent's next turn.
+"""Prompts that DSPy's programs repeat: who wrote a prompt, runs, an agent's next turn.
 
 Entry: `running.Running` and `returning.Run`; `adapters.dspy.runtime` makes the hint.
 May import `core.api`, `adapters.hints` and `adapters.dspy.patterns`.

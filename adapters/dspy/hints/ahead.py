@@ -35,8 +35,8 @@ class Step:
         return self.answer.get(NAME)
 
     def next_chats(self) -> tuple[Chat | None, Chat | None]:
-        """The beginnings of its next prompt, and of the last one, which asks what it has found;
-        None for what is not known. Asks DSPy's adapters."""
+        """The beginnings of its next prompt, and of the last one, which extracts the result; None
+        for what is not known. Calls DSPy's adapters."""
         so_far, agent = self.formatted.inputs.get(_SO_FAR), self.formatted.agent
         if not isinstance(so_far, str) or agent is None or self.tool in (None, "finish"):
             return None, None

@@ -1,8 +1,8 @@
 """Programs that repeat a prompt: an agent's next step, another attempt.
 
-Between two such calls a tool runs or a judge judges, and others ask meanwhile. A run is one call of
-an outermost module; what its calls come back to stays pinned until it ends. While a tool works on,
-what is known of the agent's next prompt is computed.
+Between two such calls a tool runs or a judge judges, and other programs call meanwhile. A run is
+one call of an outermost module; prompts that its calls repeat stay pinned until it ends. While a
+tool works, the known part of the agent's next prompt is computed.
 """
 
 from __future__ import annotations

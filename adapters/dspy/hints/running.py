@@ -21,7 +21,7 @@ from ..patterns.agents import Named
 
 @dataclass(frozen=True, slots=True)
 class Formatted:
-    """A prompt and who wrote it. agent: which asks for one of its tools by it; demos, inputs: what
+    """A prompt and who wrote it. agent: which selects one of its tools by it; demos, inputs: what
     its prompt is made of. tools: whose calls an output is to name; is_demanded: one at least.
     messages: the very list that the adapter gave, None until then."""
 
@@ -38,7 +38,7 @@ class Formatted:
 
 @dataclass(slots=True)
 class Running:
-    """One call of an LM. n: answers that DSPy will ask for, one request after another; all come
+    """One call of an LM. n: answers that DSPy will request, one after another; all come
     from one fork. formatted: who wrote its prompt."""
 
     n: int = 1
@@ -95,7 +95,7 @@ def running(n: int, messages: Any) -> Iterator[Running]:
 
 
 def format_begins(opened: Formatted) -> None:
-    """An adapter begins to write a prompt; it may ask another one to."""
+    """An adapter begins to write a prompt; it may call another adapter for it."""
     open_ = tuple(entry for entry in _formatted.get() if entry.messages is None)
     _formatted.set((*open_, opened))
 

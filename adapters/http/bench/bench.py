@@ -1,4 +1,5 @@
-"""`forkroot bench`: puts load on any server of OpenAI's kind, and says how it fares."""
+"""`forkroot bench`: puts load on any server with OpenAI's API, and reports latencies and
+throughput."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def bench(options: argparse.Namespace) -> int:
 
 
 def load_of(options: argparse.Namespace) -> Load:
-    """The load that the options ask for."""
+    """The load that the options set."""
     is_endless = options.requests is None and options.duration is not None
     is_waiting = options.concurrency is None and options.rate is None
     return Load(
@@ -68,7 +69,7 @@ def load_of(options: argparse.Namespace) -> Load:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of the command. Mutable. target: None until it is known whom to ask. is_guess: the
+    """One run of the command. Mutable. target: None until the server is known. is_guess: the
     lengths of prompts are guessed."""
 
     load: Load

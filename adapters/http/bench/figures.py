@@ -37,7 +37,7 @@ class Figures:
     seconds: from its beginning to its last answer. num_open: requests that were still open when it
       was stopped. failures: how many failed, by reason, the most frequent first. Tokens are those
       of requests that did not fail. cached_tokens: of their prompts; None where the server does not
-      tell. times: percentiles by name. busy: share of the time in which this client computed.
+      report it. times: percentiles by name. busy: share of the time in which this client computed.
     """
 
     seconds: float

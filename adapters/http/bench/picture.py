@@ -14,7 +14,7 @@ from .outcome import Outcome
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BETWEEN = 620, 220, 64, 56, 96
 _COLOURS = {FIRST: "#3b6ea5", GAP: "#4f8f5b", WHOLE: "#c05a2b"}
 _FILL, _OPEN = "#9db8d6", "#c05a2b"
-_LEAST = 1e-5  # seconds: what is shorter stands at the left edge
+_LEAST = 1e-5  # seconds: shorter times are at the left edge
 _POINTS = 200  # of a curve
 _BINS = 80  # of the time
 

@@ -92,15 +92,15 @@ class LoadClient:
         self._now = now
 
     async def ask(self, index: int, due: float, text: str, max_tokens: int) -> Outcome:
-        """One request and what became of it."""
+        """Send one request; its outcome."""
         answer = Answer()
         body = self._target.body(text, max_tokens, self._target.is_streamed)
         answer.failure = await self._failure(answer, body)
         return answer.outcome(index, due, self._now())
 
     async def scale(self) -> Scale:
-        """How long its prompts are, found out by two of them. Raises BackendClosed where it does
-        not tell."""
+        """How long its prompts are, found out by two of them. Raises BackendClosed where it
+        does not report usage."""
         found = []
         for text in PROBES:
             answer = Answer()

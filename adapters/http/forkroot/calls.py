@@ -99,7 +99,7 @@ def owner_of(request: Request) -> str:
 
 
 def check_limits(call: Call, limits: Limits) -> None:
-    """Raise InvalidCall for what is more than one request may ask for."""
+    """Raise InvalidCall for what exceeds the limits of one request."""
     sampling = call.sampling
     for field, count, most in (
         ("n", sampling.n, limits.max_n),

@@ -1,4 +1,4 @@
-"""What operators ask: is it alive, is it ready, how does it fare; and what they order."""
+"""Routes for operators: health, readiness, metrics, and commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS_TO_ANSWER = 5.0
 
 
 class AbortRequest(Body):
-    """POST /abort_request. rid: of a request, as its X-Request-Id says. abort_all: of the client's
+    """POST /abort_request. rid: of a request, as in its X-Request-Id. abort_all: of the client's
     requests; of all, for an admin."""
 
     rid: str | None = None

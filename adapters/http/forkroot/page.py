@@ -1,6 +1,6 @@
-"""The pages to look at: the radix tree live with the server's figures, and the routes (`/docs`).
+"""Pages for browsers: the radix tree live with the server's figures, and the routes (`/docs`).
 
-Its files are for everybody; `/live`, what they draw, is for admins only, as the tree's labels are
+Its files are for everybody; `/live`, their data, is for admins only, as the tree's labels are
 texts of all clients' prompts. It knows the protocol only: a backend without a tree shows its
 figures.
 """
@@ -56,7 +56,7 @@ class Pictured(Protocol):
 
 
 def routes(runtime: Runtime) -> APIRouter:
-    """The page, its files, and what they draw. `runtime`: with the backend itself."""
+    """The page, its files, and their data. `runtime`: with the backend itself."""
     router = APIRouter()
     live_snapshot = LiveSnapshot(runtime)
     for path, (name, kind) in _FILES.items():

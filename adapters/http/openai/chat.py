@@ -92,7 +92,7 @@ class ChoiceState:
     num_calls: int = 0
 
     def pieces(self, text: str, is_last: bool = False) -> list[Piece]:
-        """What these further characters say."""
+        """Text and calls in these further characters."""
         if self.reader is None:
             return [TextPiece(text)] if text else []
         found = self.reader.push(text, is_last)
@@ -238,7 +238,7 @@ def _delta(index: int, delta: dict[str, Any]) -> dict[str, Any]:
 
 
 def _deltas(state: ChoiceState, pieces: Sequence[Piece]) -> list[dict[str, Any]]:
-    """The role first, then what is said."""
+    """The role first, then the content."""
     deltas: list[dict[str, Any]] = []
     if not state.is_started:
         deltas.append({"role": "assistant", "content": ""})

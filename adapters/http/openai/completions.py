@@ -132,7 +132,7 @@ class _Shape:
         frames: dict[tuple[int, int], Frame],
         tally: Tally,
     ) -> list[Event | Line]:
-        """The events of an arrival. frames: of the choices that have begun, where their events
+        """The events of an arrival. frames: of the choices that have started, where their events
         differ in their text only."""
         source, chunk = arrival.source, arrival.chunk
         if chunk is not None and (frame := frames.get((source, chunk.index))) is not None:
@@ -154,7 +154,7 @@ class _Shape:
         return Frame(shape)
 
     def _pieces(self, arrival: Arrival, shown: dict[tuple[int, int], int]) -> list[dict[str, Any]]:
-        """The choices of one event each. shown: characters of each choice that has begun."""
+        """The choices of one event each. shown: characters of each choice that has started."""
         source, chunk = arrival.source, arrival.chunk
         if chunk is not None:
             offset = shown.get((source, chunk.index))

@@ -1,4 +1,4 @@
-"""Grammars of guidance's clients, which say in a rule what a request says in its fields."""
+"""Grammars of guidance's clients, which set in a rule what a request sets in its fields."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _SETTING = re.compile(r"\b(temperature|max_tokens)=([0-9.]+)")
 
 
 def settled(request: R) -> R:
-    """The request with what its grammar's only rule says of temperature and tokens in its fields;
-    as it is, where the grammar says such things of a part of the answer (which is then refused)."""
+    """The request with temperature and max_tokens of its grammar's only rule moved to its fields;
+    unchanged where the grammar sets these for a part of the answer (which is then refused)."""
     changes: dict[str, Any] = {}
     for field in _FIELDS:
         source = getattr(request, field)

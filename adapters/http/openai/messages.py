@@ -33,7 +33,7 @@ def chat_of(
 
 
 def _shown(tool: Tool) -> dict[str, Any]:
-    """A tool as templates know it: they ask for its parameters, even where it has none."""
+    """A tool as templates know it: they read its parameters, even where it has none."""
     shown = tool.model_dump(exclude_none=True)
     shown["function"].setdefault("parameters", {"type": "object", "properties": {}})
     return shown
@@ -51,7 +51,7 @@ def _read_message(message: ChatMessage, index: int, form: ToolFormat) -> Message
 
 
 def _check_may_lack_content(message: ChatMessage, field: str) -> None:
-    """As with OpenAI, what a message says may be left out only where tools are called instead."""
+    """As with OpenAI, content may be left out only in a message that calls tools."""
     if message.role != "assistant":
         raise InvalidCall(field, message.content, _CONTENT)
     if not message.tool_calls:

@@ -1,4 +1,4 @@
-"""`/v1/responses`: answers as lists of items. Nothing is kept: each request says all there is."""
+"""`/v1/responses`: answers as lists of items. Nothing is stored: each request is complete."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a request to `/v1/responses` says, and the chat request that it amounts to.
+"""Requests to `/v1/responses`, and the chat requests that they amount to.
 
-Nothing is kept between requests: what refers to an earlier answer is refused by name.
+Nothing is stored between requests: what refers to an earlier answer is refused by name.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
 
 
 def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
-    """An item of the input as a message; None for what says nothing to this model."""
+    """An item of the input as a message; None for items that this model ignores."""
     match item.get("type") or "message":
         case "message":
             role: Any = item.get("role")

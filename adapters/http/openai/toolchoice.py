@@ -50,7 +50,7 @@ def toolbox_of(
         check_schemas(specs, within)
         requested = _where_free(request, specs, form, requested)
     else:
-        # response_format says how a text is written, and a forced call is none.
+        # response_format applies to text, and a forced call is not text.
         if requested is not None and requested.field != "response_format":
             allowed = "null beside a tool_choice that forces a call"
             raise InvalidCall(requested.field, "(a constraint)", allowed)
@@ -70,8 +70,8 @@ def _where_free(
     requested: RequestedConstraint | None,
 ) -> RequestedConstraint | None:
     """The constraint where the model may call or answer. An answer by a schema may instead be
-    calls; with a strict tool all calls are held to their schemas; otherwise what the request asks
-    for itself."""
+    calls; with a strict tool all calls are held to their schemas; otherwise the request's own
+    constraint."""
     is_parallel = request.parallel_tool_calls is not False
     if requested is not None and requested.field == "response_format":
         assert isinstance(requested.constraint, JsonSchema)

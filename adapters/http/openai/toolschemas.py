@@ -1,7 +1,7 @@
-"""Whether the parameters of a tool are a JSON schema at all, where no constraint is made of them.
+"""Checks that a tool's parameters are a JSON schema, where no constraint is made of them.
 
-What is asked is what JSON Schema asks of a schema, of every draft at once: keywords that nobody
-knows, or that no constraint could honour, are let through.
+The check is that of the metaschemas of all drafts at once: unknown keywords, and those that no
+constraint could honour, are accepted.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class BodyRoute(APIRoute):
 
 
 async def _read(request: Request) -> Any:
-    """The body's JSON; its bytes where it does not say that it is JSON."""
+    """The body's JSON; its bytes where its content type is not JSON."""
     body = await request.body()
     if not body:
         raise RequestValidationError([_MISSING])

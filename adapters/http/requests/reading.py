@@ -1,7 +1,7 @@
 """From the fields of a request to sampling and constraint, within the server's limits.
 
-JSON by a schema has a blank after each comma and colon unless the request says otherwise: so most
-of the JSON is written that models have read, and what they would write by themselves.
+JSON by a schema has a blank after each comma and colon unless the request sets others: so is most
+of the JSON written that models have read, and what they would write by themselves.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..wire.wire import Generation
 T = TypeVar("T")
 FORMATS = "text | json_object | json_schema"
 _STRUCTURED = "one of json, regex, choice, grammar, json_object"
-_HOW_TO = frozenset(  # of vLLM: it says how its engine is to do it, and nothing of the answer
+_HOW_TO = frozenset(  # of vLLM: settings of its engine that do not change the answer
     (
         *("disable_fallback", "disable_any_whitespace", "disable_additional_properties"),
         *("whitespace_pattern", "backend", "_backend", "_backend_was_auto"),
@@ -212,7 +212,7 @@ def _choices(options: list[str], field: str) -> Choices:
 
 
 def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:
-    """A grammar in this notation, unless it says itself that it is llguidance's."""
+    """A grammar in this notation, unless it begins as one of llguidance's."""
     return Grammar(source) if source.lstrip().startswith("%llguidance") else Grammar(source, syntax)
 
 

@@ -1,4 +1,4 @@
-"""What every route stands on: the backend, keys, limits, errors as HTTP, streams, metrics.
+"""The base of every route: the backend, keys, limits, errors as HTTP, streams, metrics.
 
 Entry: `runtime.Runtime`; `admission` is the middleware that every request passes.
 May import `core.api`, `adapters.common` and `adapters.http.wire`.

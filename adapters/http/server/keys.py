@@ -1,7 +1,7 @@
 """Who a request comes from, by its key.
 
-Keys are compared in constant time, and all of them each time: how long a refusal takes says nothing
-about any key.
+Keys are compared in constant time, and all of them each time: how long a refusal takes reveals
+nothing about any key.
 """
 
 from __future__ import annotations

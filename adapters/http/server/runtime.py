@@ -1,4 +1,4 @@
-"""What every route of the server stands on: a backend, its tokens, and what is allowed.
+"""The base of every route of the server: a backend, its tokens, and what is allowed.
 
 Routes turn a request into calls of the protocol and replies into bodies; they share nothing else.
 """
@@ -43,11 +43,11 @@ class Elsewhere(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one request may ask for, and all of them together. Sizes in bytes or characters, times
+    """Limits of one request, and of all of them together. Sizes in bytes or characters, times
     in seconds.
 
     max_body: of a request's body. max_prompts: prompts in one request. max_n: answers to each.
-    max_answers: prompts times n. max_stops: stop texts. max_top_logprobs: rivals of each token.
+    max_answers: prompts times n. max_stops: stop texts. max_top_logprobs: of each token.
     max_constraint: size of a pattern, schema or grammar. max_streams: requests at work at a time,
       over which 503 and Retry-After are answered. default_max_tokens: where a request names none.
     deadline: of a request that names none; None: none. drain: for running requests at the end.

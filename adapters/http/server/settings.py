@@ -17,8 +17,8 @@ _KEYS = "a text of visible ASCII characters, at least one, without blanks at its
 class Settings:
     """The settings of a server except its limits.
 
-    keys: of the clients; none: everybody may ask. Each key has a part of the cache to itself,
-      unless shares_cache says otherwise.
+    keys: of the clients; none: everybody may call. Each key has a part of the cache to itself,
+      unless shares_cache is set.
     admin_keys: for what concerns all clients, such as metrics and flushing the cache. Without one
       these routes are closed where there are client keys, and open where there are none.
     tokenizer_info: what `/tokenizer_info` gives, as tokenizer_config.json has it.
@@ -39,8 +39,8 @@ class Settings:
 
 
 def tokenizer_info(folder: Path) -> dict[str, Any]:
-    """What a checkpoint says of its tokenizer, with its chat template; nothing if it says
-    nothing. Raises InvalidModel."""
+    """A checkpoint's tokenizer_config.json and chat template; empty without these files. Raises
+    InvalidModel."""
     found: dict[str, Any] = {}
     path, template = folder / "tokenizer_config.json", folder / "chat_template.jinja"
     if path.is_file():

@@ -146,7 +146,7 @@ async def stream(
     end: bytes = DONE,
 ) -> EventStream:
     """The answer to a request: each event as a line, then `end`. An error before the first event is
-    raised; a later one becomes the last event, and no `end` says that the answer is whole. names:
+    raised; a later one becomes the last event, without the `end` that marks a whole answer. names:
     fields of the protocol as the request calls them."""
     first: Sequence[Event | Line] = ()
     while not first:

@@ -19,7 +19,7 @@ _NOT_READ = "metadata"  # is returned as it came
 
 
 class CheckedTexts:
-    """As the tokenizer it stands for; prompts are checked before they are encoded."""
+    """As the tokenizer that it wraps; prompts are checked before they are encoded."""
 
     def __init__(self, texts: Texts) -> None:
         self._texts = texts

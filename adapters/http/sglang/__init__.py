@@ -1,4 +1,4 @@
-"""SGLang's routes: `/generate`, its streams, and what its clients ask beside.
+"""SGLang's routes: `/generate`, its streams, and what else its clients request.
 
 Entry: `routes.routes`.
 May import `core.api` and the packages of `adapters.http` below it.

@@ -114,7 +114,7 @@ def _each(field: str, value: Any, count: int) -> list[Any]:
 
 
 def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
-    """An id for each answer; numbered where one name stands for several."""
+    """An id for each answer; numbered where one name is given for several."""
     if isinstance(rid, str):
         return (rid,) if count * n == 1 else tuple(f"{rid}_{i}" for i in range(count * n))
     if len(rid) != count:
@@ -230,8 +230,8 @@ def _schema(field: str, text: str) -> dict[str, Any] | bool:
 
 def _refuse_unserved(body: GenerateBody | SamplingBody, prefix: str) -> None:
     """Raise for what would change an answer and is not served, for what is misspelled, and for a
-    sampling parameter by another server's name or in another place that is not said in its own
-    place as well; nulls and empty things say nothing."""
+    sampling parameter by another server's name or at another level, unless it is set at its own
+    level as well; nulls and empty values are ignored."""
     extra = body.model_extra or {}
     params_list = body.sampling_params if isinstance(body, GenerateBody) else [body]
     set_names = {name for params in params_list for name in params.model_fields_set}

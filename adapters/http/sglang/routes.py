@@ -1,4 +1,4 @@
-"""SGLang's surface: `/generate` and what its clients ask beside it.
+"""SGLang's surface: `/generate` and what else its clients request.
 
 A frontend program (`RuntimeEndpoint`) runs against it unchanged. `input_token_logprobs` begin with
 the token after `logprob_start_len`, as that frontend's `select` expects; where that is 0 the first

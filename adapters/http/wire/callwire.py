@@ -1,10 +1,10 @@
-"""Values of the protocol as JSON: what `RemoteBackend` and the route of calls say to each other.
+"""Values of the protocol as JSON: what `RemoteBackend` and the route of calls exchange.
 
 A value is an object that names its type and has its fields, those with their defaults left out:
 
     {"type": "Call", "prompt": [{"type": "Text", "text": "Hi"}], "sampling": {"type": "Sampling"}}
 
-Only values of the protocol are made again. What JSON cannot say is spelled: bytes, numbers that are
+Only values of the protocol are made again. What JSON lacks is encoded: bytes, numbers that are
 not finite, mappings with integer keys, and objects other than values (a schema, a tool).
 """
 
@@ -83,7 +83,7 @@ def plain(value: Any, field: str = "value") -> Any:
 
 
 def call_of(data: Any) -> Call:
-    """The call that this JSON data says; not checked further. Raises InvalidCall."""
+    """The call in this JSON data; not checked further. Raises InvalidCall."""
     found = value_of(data)
     if not isinstance(found, Call):
         raise InvalidCall("type", type(found).__name__, "Call")
@@ -91,7 +91,7 @@ def call_of(data: Any) -> Call:
 
 
 def value_of(data: Any) -> Any:
-    """The value that this JSON data says; lists are tuples. Raises InvalidCall."""
+    """The value in this JSON data; lists are tuples. Raises InvalidCall."""
     try:
         return _value(data)
     except RecursionError:
@@ -99,7 +99,7 @@ def value_of(data: Any) -> Any:
 
 
 def plain_error(error: ForkrootError) -> dict[str, Any]:
-    """An error of the protocol as JSON data: the nearest of those that are known to all."""
+    """An error of the protocol as JSON data: the most specific class that both sides know."""
     kind = next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in _ERRORS)
     if not isinstance(error, InvalidCall):
         return {"kind": kind, "message": str(error)}
@@ -111,7 +111,7 @@ def plain_error(error: ForkrootError) -> dict[str, Any]:
 
 
 def error_of(data: Mapping[str, Any]) -> ForkrootError:
-    """The error that this JSON data says."""
+    """The error in this JSON data."""
     kind = _ERRORS.get(str(data.get("kind")), ForkrootError)
     if not issubclass(kind, InvalidCall):
         return kind(str(data.get("message")))

@@ -35,7 +35,7 @@ def hint_of(body: Mapping[str, Any] | None) -> ForkHint | None:
 
 def hint_body(hint: ForkHint) -> dict[str, Any]:
     """The `forkroot` object of a hint. A root's name that the wire does not take becomes its
-    digest, and a number that says nothing becomes null: no hint makes a call fail."""
+    digest, and a number without a meaning becomes null: no hint makes a call fail."""
     return {
         "version": HINT_VERSION,
         "root": hint.root if _is_root(hint.root) else _digest(hint.root),

@@ -1,6 +1,6 @@
-"""What requests of the OpenAI kind say, field by field.
+"""Requests of the OpenAI kind, field by field.
 
-Every optional field may be null; what becomes of fields that are not known is for `unknown` to say.
+Every optional field may be null; `unknown` decides about unknown fields.
 What values are allowed is checked by the protocol, except where a limit of the server is stricter.
 """
 

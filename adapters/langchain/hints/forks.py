@@ -65,7 +65,7 @@ class _Run(NamedTuple):
 
 
 class ForkWatch(BaseCallbackHandler):
-    """Knows the runs that have begun and not ended. Safe for threads."""
+    """Knows the runs that have started and not ended. Safe for threads."""
 
     run_inline = True
     ignore_retriever = True

@@ -1,7 +1,7 @@
 """The steps of LangGraph's graphs: which tasks run in one, and which of these call a model.
 
 A step's tasks begin one after another and run together, whether an edge leads to each or a `Send`
-made it. How many there will be nobody says, nor which of them call a model: a node is expected to,
+made it. How many there will be is unknown, and which of them call a model: a node is expected to,
 until it has not called beside others the last two times. A wrong guess costs time only.
 """
 
@@ -36,7 +36,7 @@ class StepBatcher(OpenCallBatcher):
         self._called: dict[Hashable, float] = {}
 
     def enter(self, task: Hashable, node: Node, is_expected: bool) -> None:
-        """A task of this node has begun."""
+        """A task of this node has started."""
         self._nodes[task] = node
         if is_expected:
             self.join()

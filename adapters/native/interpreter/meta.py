@@ -13,7 +13,7 @@ from ..language.choices import Decision
 
 def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> dict[str, Any]:
     """Tokens used, and of the answer (of each, as lists, if `is_list`): why it ended and where,
-    its token ids, its tokens' log-probabilities and its log-mass where they were asked for, and
+    its token ids, its tokens' log-probabilities and its log-mass where they were requested, and
     which ranges of its characters the constraint forced. With `is_scored`, those of the prompt's
     tokens as `prompt_logprobs`."""
     answers = [_answer(output) for output in completion.outputs]

@@ -101,7 +101,7 @@ class Reader:
                 return
 
     async def reply_async(self, name: str) -> Reply | None:
-        """The reply that delivers a variable's latest answer, once it is asked for; None for one
+        """The reply that delivers a variable's latest answer, once it is requested; None for one
         that no reply delivers. Raises as `fetch` would."""
         await self._stream.wait_async(self._is_ready(name, 0))
         feed = self._feed(name, 0)

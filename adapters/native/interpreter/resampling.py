@@ -1,9 +1,9 @@
-"""Importance resampling: answers drawn again so that they follow the model's own distribution.
+"""Importance resampling: answers resampled so that they follow the model's own distribution.
 
 A constraint keeps at each step only the tokens that can still become valid, and divides by their
 share of the probability. An answer x is so proposed with q(x) = p(x) / exp(log_mass(x)), where p is
 the model's distribution, and a beginning that the model hardly believes in comes as often as one
-that it does. Drawn again in proportion to exp(log_mass), the answers follow p among the valid ones,
+that it does. Resampled in proportion to exp(log_mass), the answers follow p among the valid ones,
 the better the more there are.
 """
 
@@ -19,11 +19,13 @@ from ....core.api.protocol import Completion, UnsupportedCall
 
 
 def resampled(completion: Completion, seed: int | None) -> tuple[Completion, dict[str, Any]]:
-    """The completion with as many of its outputs, drawn with replacement, and its meta information.
+    """The completion with as many of its outputs, sampled with replacement, and its meta
+    information.
 
-    seed: the same gives the same; None: drawn anew. Told are `candidates` (the texts that were
-    drawn from), their `candidate_log_masses`, `chosen` (the index of each output's candidate) and
-    `effective_sample_size`. Raises UnsupportedCall if the backend gave no log-masses.
+    seed: the same gives the same; None: a new one. The meta information has `candidates` (the texts
+    that were sampled from), their `candidate_log_masses`, `chosen` (the index of each output's
+    candidate) and `effective_sample_size`. Raises UnsupportedCall if the backend gave no
+    log-masses.
     """
     outputs = completion.outputs
     found = [output.log_mass for output in outputs]

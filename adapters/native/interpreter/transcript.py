@@ -34,7 +34,7 @@ Entry: TypeAlias = Piece | Opening | Closing
 
 
 class Transcript:
-    """Entries in order. Roles do not nest, and plain text does not stand beside messages."""
+    """Entries in order. Roles do not nest, and plain text and messages do not mix."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self._entries: list[Entry] = []

@@ -1,9 +1,9 @@
-"""From the arguments of `gen` to the constraint that they ask for.
+"""From the arguments of `gen` to its constraint.
 
 JSON has a blank after each comma and colon, as most of the JSON has that models have read, unless a
-`JsonSchema` says otherwise.
+`JsonSchema` sets others.
 
-What may stand for a JSON schema: a mapping, its JSON text, a `JsonSchema`, a Pydantic model, and
+What is accepted as a JSON schema: a mapping, its JSON text, a `JsonSchema`, a Pydantic model, and
 with Pydantic installed a dataclass or TypedDict. Pydantic itself is imported only when such a class
 is given.
 """
@@ -62,7 +62,7 @@ def constraint_of(
 
 
 def error_of(reply: Reply) -> BaseException | None:
-    """The error that a call ended in; one in a JSON schema with the value that stands there."""
+    """The error that a call ended in; one in a JSON schema with the value there."""
     error, constraint = reply.error(), reply.call.constraint
     if not isinstance(error, ForkrootError) or not isinstance(constraint, JsonSchema):
         return error
@@ -70,7 +70,7 @@ def error_of(reply: Reply) -> BaseException | None:
 
 
 def _no_reply(call: Call) -> Reply:
-    raise AssertionError("a schema that was asked for whole names its own places")
+    raise AssertionError("a call with this schema already has its pointers")
 
 
 def _of_dtype(dtype: type | str) -> Constraint:

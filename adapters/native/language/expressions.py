@@ -75,8 +75,8 @@ class Gen(Expression):
 
     sampling: the fields of `Sampling` that this answer sets itself; the run sets the others.
     backend: a backend, or the name that the run gave it; None is the run's own.
-    resample: the answers are drawn again by their log-masses.
-    scored_from: as in `Call`; None: as the run says.
+    resample: the answers are resampled by their log-masses.
+    scored_from: as in `Call`; None: that of the run.
     split: how the answer is divided, if it is.
     """
 

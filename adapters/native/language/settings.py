@@ -21,9 +21,9 @@ class Settings:
       `backends`, else the process-wide default.
     backends: backends by the names that `gen(..., backend="name")` uses.
     sampling: fields of `Sampling` for every `gen` that does not set them itself.
-    hints: tell the runtime which prefixes calls will share; never changes an answer.
+    hints: announce to the runtime which prefixes calls will share; never changes an answer.
     stream: the run goes on in the background and delivers text as it comes.
-    scored_from: as in `Call`, for every `gen` that does not say it itself.
+    scored_from: as in `Call`, for every `gen` that does not set it itself.
     namespace, priority, deadline: as in `Call`, for every call of the run.
     """
 
@@ -99,9 +99,9 @@ _default = DefaultBackend()
 
 
 def set_default_backend(backend: Backend | str | None) -> None:
-    """Run programs of this process on `backend` unless a run says otherwise; None: on none. A name
+    """Run programs of this process on `backend` unless a run sets another; None: on none. A name
     as `connect` takes it is the backend that all adapters share by it. Raises InvalidCall for what
-    is no backend, and as `connect` does."""
+    is not a backend, and as `connect` does."""
     if isinstance(backend, str):
         backend = shared(backend).backend
     if backend is not None and not hasattr(backend, "submit"):
