@@ -1,7 +1,7 @@
 """Programs that fork: what the cache and the hints are worth.
 
 64 programs of the native language; each writes a root of 1,000 tokens, forks six ways, lets every
-branch ask and answer in a few tokens, and joins. With cache and hints, with the cache alone and
+branch append and answer a few tokens, and joins. With cache and hints, with the cache alone and
 with nothing, in turn on the embedded model; once with a root for each program and once with one
 root for all. Prints one JSON row: programs per second, and the ratios within each round.
 """
@@ -43,19 +43,19 @@ def judge(s: ProgramState, root: str, questions: list[str], length: int) -> None
     branches.join()
 
 
-def text(tokenizer: Tokenizer, draw: random.Random, length: int) -> str:
+def text(tokenizer: Tokenizer, rng: random.Random, length: int) -> str:
     """Words that the tokenizer writes with `length` tokens, or one more."""
     written = ""
     while len(tokenizer.encode(written)) < length:
-        written += draw.choice(WORDS.split()) + " "
+        written += rng.choice(WORDS.split()) + " "
     return written
 
 
 def items(tokenizer: Tokenizer, num_roots: int, length: int, seed: int) -> list[dict[str, Any]]:
     """Arguments of the programs, which take turns in using the roots."""
-    draw = random.Random(seed)
-    roots = [text(tokenizer, draw, ROOT_LEN) for _ in range(num_roots)]
-    questions = [text(tokenizer, draw, 8) for _ in range(NUM_BRANCHES)]
+    rng = random.Random(seed)
+    roots = [text(tokenizer, rng, ROOT_LEN) for _ in range(num_roots)]
+    questions = [text(tokenizer, rng, 8) for _ in range(NUM_BRANCHES)]
     return [
         {"root": roots[index % num_roots], "questions": questions, "length": length}
         for index in range(NUM_PROGRAMS)

@@ -73,14 +73,14 @@ SETTINGS = (
 
 def random_tree(seed: int) -> list[Ids]:
     """Requests that grow out of each other at random places, each closed by a token of its own."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     requests: list[Ids] = [()]
     for _ in range(TREE_REQUESTS):
-        stem = draw.choice(requests)
-        kept = stem[: draw.randint(0, max(0, len(stem) - 1))]
-        grown = tuple(draw.choices(range(VOCABULARY // 2), k=draw.randint(1, 80)))
+        stem = rng.choice(requests)
+        kept = stem[: rng.randint(0, max(0, len(stem) - 1))]
+        grown = tuple(rng.choices(range(VOCABULARY // 2), k=rng.randint(1, 80)))
         requests.append((*kept, *grown, VOCABULARY // 2 + len(requests)))
-    draw.shuffle(requests)
+    rng.shuffle(requests)
     return [request for request in requests if request]
 
 

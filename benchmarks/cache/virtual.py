@@ -1,6 +1,6 @@
 """A runtime without a model, in virtual time: what the scheduler and the cache do, and how well.
 
-One step of the engine is one tick. Tokens are drawn from a hash of all tokens before them that is
+One step of the engine is one tick. Tokens are sampled by a hash of all tokens before them that is
 kept in the slots, so that every setting gets the same answers, and a wrong slot gets others.
 """
 
@@ -28,11 +28,11 @@ from forkroot.core.radix.host import HostTier
 VOCABULARY = 32_000
 CONTEXT = 8192
 TICK = 0.02
-_MIX = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class HashRunner:
-    """Computes a batch as sums of hashes: what a slot holds says which tokens led to it."""
+    """Computes a batch as sums of hashes: a slot holds a hash of the tokens up to it."""
 
     def __init__(self, num_slots: int, num_host: int = 0) -> None:
         self._pool = np.zeros(num_slots, np.uint64)
@@ -45,20 +45,22 @@ class HashRunner:
                 self._pool[it.slots] = self._host[it.host]
             else:
                 self._host[it.host] = self._pool[it.slots]
-        sums = np.cumsum(_mix(batch.ids.astype(np.uint64) + (batch.positions << 20)))
+        sums = np.cumsum(_hash(batch.ids.astype(np.uint64) + (batch.positions << 20)))
         firsts = np.cumsum(batch.lens) - batch.lens
         lasts = batch.table[batch.rows, np.maximum(batch.starts - 1, 0)]
         before = np.where(batch.starts > 0, self._pool[lasts], 0)
         before -= np.where(firsts > 0, sums[firsts - 1], 0)
         sums += np.repeat(before, batch.lens)
         self._pool[batch.slots] = sums
-        tokens = (_mix(sums[batch.sampled]) % np.uint64(VOCABULARY)).astype(np.int64)
-        scores = (_mix(sums[batch.scored]) % np.uint64(5000)).astype(np.float32) / np.float32(-1000)
+        tokens = (_hash(sums[batch.sampled]) % np.uint64(VOCABULARY)).astype(np.int64)
+        scores = (_hash(sums[batch.scored]) % np.uint64(5000)).astype(np.float32) / np.float32(
+            -1000
+        )
         return Outcome(tokens, np.full(len(tokens), np.nan, np.float32), scores=scores)
 
 
 class VirtualRuntime:
-    """An engine that steps when it is told to, and remembers what it was asked.
+    """An engine that steps on command, and remembers its requests.
 
     config: without sizes, which are `num_slots` and CONTEXT.
     sequences: every sequence that was submitted, plants included.
@@ -91,7 +93,7 @@ class VirtualRuntime:
         self._engine.step()
 
     def finish(self) -> dict[str, Any]:
-        """Check that all is sound, and say how it went."""
+        """Check all invariants; the figures of the run."""
         self._engine.check()
         requests = [sequence for sequence in self.sequences if not sequence.job.is_prefill_only]
         prompt_tokens = sum(sequence.prompt_len for sequence in requests)
@@ -108,11 +110,11 @@ class VirtualRuntime:
         return self._ticks * TICK
 
 
-def _mix(values: np.ndarray) -> np.ndarray:
+def _hash(values: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
-        mixed = (values.astype(np.uint64) ^ np.uint64(0xDEADBEEF)) * _MIX
-        mixed = (mixed ^ (mixed >> np.uint64(29))) * _MIX
-        return mixed ^ (mixed >> np.uint64(32))
+        hashed = (values.astype(np.uint64) ^ np.uint64(0xDEADBEEF)) * _MULTIPLIER
+        hashed = (hashed ^ (hashed >> np.uint64(29))) * _MULTIPLIER
+        return hashed ^ (hashed >> np.uint64(32))
 
 
 def _engine(config: EngineConfig, cache: RadixCache, runner: Any, clock: Any) -> Engine:

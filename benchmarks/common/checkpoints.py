@@ -4,7 +4,7 @@ The tokenizer is a byte-level BPE over the standard library's sources. The head 
 greedy answer consists of whole words and never ends early, and so that a constrained one prefers
 long tokens, as a trained model does. So every engine writes answers of the length that it was asked
 for, and their text gives their tokens again. Weights may be stored in bfloat16, as published ones
-are: engines that are told to can run them in float32 all the same.
+are: engines can be set to run them in float32.
 """
 
 from __future__ import annotations
@@ -99,11 +99,11 @@ def _sources() -> Iterator[str]:
 def _weights(folder: Path, seed: int) -> dict[str, Any]:
     """Random matrices. The first of the hidden numbers is the same everywhere and always: no layer
     reads or writes it, and the head multiplies it by how much a token is liked."""
-    draw = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
     weights = {
         name: np.ones(shape, np.float32)
         if len(shape) == 1
-        else draw.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5)
+        else rng.standard_normal(shape, np.float32) * np.float32(shape[-1] ** -0.5)
         for name, shape in ModelConfig.from_folder(folder).weight_shapes().items()
     }
     for name, values in weights.items():

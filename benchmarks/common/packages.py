@@ -13,8 +13,8 @@ _BENCHMARKS = Path(__file__).resolve().parents[1]
 @contextmanager
 def needs(package: str) -> Iterator[None]:
     """Around the imports of an optional package, as `pip install` names it. If it is missing, a
-    benchmark that runs as a script ends with one line that says what to install; any other importer
-    gets the ModuleNotFoundError."""
+    benchmark that runs as a script ends with one line that names what to install; any other
+    importer gets the ModuleNotFoundError."""
     try:
         yield
     except ModuleNotFoundError as error:

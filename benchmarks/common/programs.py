@@ -37,7 +37,7 @@ class Workload:
 
 
 class ProgramContext:
-    """Where programs begin. hints: whether their forks say what they share before they call."""
+    """Where programs begin. hints: whether their forks declare what they share before they call."""
 
     def __init__(self, hints: bool) -> None:
         self._roots = count()
@@ -117,7 +117,7 @@ def answering(*ids: Ids, length: int) -> Body:
 class Maker:
     """Draws the texts and lengths of workloads.
 
-    vocabulary: token ids to draw from. share: of the paper's number of programs. size: of its
+    vocabulary: token ids to sample from. share: of the paper's number of programs. size: of its
       lengths.
     """
 
@@ -128,7 +128,7 @@ class Maker:
         self._size = size
 
     def num(self, full: int, least: int = 4) -> int:
-        """How many stand for the paper's number."""
+        """How many represent the paper's number."""
         return max(min(least, full), round(full * self._share))
 
     def length(self, low: int, high: int) -> int:

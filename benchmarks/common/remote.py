@@ -65,8 +65,8 @@ def _nothing(constraint: object) -> dict[str, Any]:
 class Dialect:
     """What a server takes beside the standard's fields.
 
-    has_ids: whether prompts may be token ids, and streams tell their usage. features: of "regex",
-      "json", "choice", "score", and "cached": whether answers say how much of a prompt was cached.
+    has_ids: whether prompts may be token ids, and streams report their usage. features: of "regex",
+      "json", "choice", "score", and "cached": whether answers report cached tokens.
     constrain: the fields of a constraint.
     """
 

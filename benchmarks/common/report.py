@@ -69,7 +69,7 @@ def _commit() -> str:
 
 
 def _cpu() -> str:
-    """The processor's own name, and its family and model where the name says little."""
+    """The processor's own name, and its family and model where the name is vague."""
     path = Path("/proc/cpuinfo")
     lines = path.read_text().splitlines() if path.exists() else []
     about = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}

@@ -80,7 +80,7 @@ class Shape(NamedTuple):
     """A workload, and how much of the paper's is run.
 
     needs: what not every server can do: "regex", "json", "choice", "score", or nothing.
-    at_once: how many programs run at a time; None: as many as the run says.
+    at_once: how many programs run at a time; None: as many as the run sets.
     """
 
     make: Callable[[Maker], Workload]

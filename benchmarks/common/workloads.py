@@ -1,6 +1,6 @@
 """The paper's workloads as programs over made-up tokens: their shapes, not their words.
 
-Every text and every length is drawn from a seed before a program runs, so that all runtimes and
+Every text and every length is generated from a seed before a program runs, so that all runtimes and
 settings do the same work. Lengths are in tokens, after the paper's benchmarks (section 6 and
 appendix); `share` scales how many programs there are, `size` how long their texts and answers are.
 """

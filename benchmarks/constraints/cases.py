@@ -1,7 +1,7 @@
 """Constraints of many kinds, each with a judge that knows nothing of how it is compiled.
 
 Patterns are judged by `re.fullmatch`, schemas by `json` and `jsonschema`, the one grammar by the
-parser of Python. What no regular language says stands apart.
+parser of Python. Constraints that are not regular are separate.
 """
 
 from __future__ import annotations
@@ -199,7 +199,7 @@ SUMS = 'start: item (("+" | "*") item)*\nitem: /[0-9]{1,4}/ | "(" start ")"\n'
 
 
 def regular() -> list[Case]:
-    """What a regular language says."""
+    """Regular constraints."""
     return [
         *(Case(name, Regex(text), partial(_matches, text)) for name, text in PATTERNS.items()),
         *(Case(name, Choices(tuple(o)), frozenset(o).__contains__) for name, o in CHOICES.items()),
@@ -208,7 +208,7 @@ def regular() -> list[Case]:
 
 
 def others() -> list[Case]:
-    """What no regular language says."""
+    """Constraints that are not regular."""
     sums = Case("sums in brackets", Grammar(SUMS), _is_sum)
     return [*(_of_schema(name, schema) for name, schema in OPEN_SCHEMAS.items()), sums]
 
@@ -232,7 +232,7 @@ def _fits(judge: Draft202012Validator, text: str) -> bool:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def repeats_names(text: str) -> bool:

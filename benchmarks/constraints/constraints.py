@@ -2,9 +2,9 @@
 
 The same patterns, vocabulary and token sequences for all, in turn. `--vocabulary` is a tekken file
 (the one in the package mistral-common if unset) or a Hugging Face `tokenizer.json` with byte-level
-BPE. Answers are drawn at random from the automaton and written with the longest token that fits; a
-cold mask is the first one of a state (its median over the rounds), a warm one any later. Times are
-of this thread's processor. Rivals are named with `--rival llguidance --rival xgrammar --rival
+BPE. Answers are sampled at random from the automaton and written with the longest token that fits;
+a cold mask is the first one of a state (its median over the rounds), a warm one any later. Times
+are of this thread's processor. Rivals are named with `--rival llguidance --rival xgrammar --rival
 outlines_core`, and must be installed.
 """
 
@@ -55,7 +55,7 @@ def patterns(random: Random) -> dict[str, str]:
     return {"record": RECORD, "object": rf"\{{{', '.join(FIELDS)}\}}", "choices": "|".join(options)}
 
 
-def draw(guide: RegularGuide, random: Random) -> str:
+def sample_text(guide: RegularGuide, random: Random) -> str:
     """A text that the constraint accepts: words where the choice is wide, ended after a few."""
     dfa, text = guide.dfa, ""
     while not (cursor := guide.cursor(text.encode())).is_finished:
@@ -105,7 +105,8 @@ class Times:
     def add(
         self, system: System, pattern: str, answers: Sequence[list[int]], states: list[list[int]]
     ) -> None:
-        """Compile once, then follow all answers twice; states: those in which masks are asked."""
+        """Compile once, then follow all answers twice; states: those in which masks are
+        computed."""
         self.compile.append(time(lambda: system.compile(pattern)))
         seen = set()
         for is_warm in (False, True):
@@ -144,7 +145,7 @@ def run(words: Words, options: argparse.Namespace) -> dict[str, Any]:
     for name, pattern in patterns(Random(options.seed)).items():
         guide = RegularGuide(compile_regex(pattern), vocabulary)
         random = Random(options.seed)
-        texts = [draw(guide, random) for _ in range(NUM_ANSWERS)]
+        texts = [sample_text(guide, random) for _ in range(NUM_ANSWERS)]
         answers = [spell(vocabulary, text.encode()) for text in texts]
         states = [path(guide, answer) for answer in answers]
         times = {system: Times() for system in systems}

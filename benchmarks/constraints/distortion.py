@@ -72,7 +72,7 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--samples", type=int, default=4096)
     chosen = options.parse_args()
-    draw = np.random.default_rng(chosen.seed)
+    rng = np.random.default_rng(chosen.seed)
     figures = {}
     with connect("tiny") as backend:
         for name, (prompt, texts) in CASES.items():
@@ -80,7 +80,7 @@ def main() -> None:
             found = sampled(backend, prompt, texts, chosen.samples, chosen.seed)
             answers = [text for text, _ in found]
             weights = np.exp([log_mass for _, log_mass in found])
-            ideal = draw.choice(list(right), chosen.samples, p=list(right.values())).tolist()
+            ideal = rng.choice(list(right), chosen.samples, p=list(right.values())).tolist()
             figures[name] = {
                 "masked": round(distance(shares(answers), right), 4),
                 "weighted": round(distance(shares(answers, weights.tolist()), right), 4),

@@ -1,9 +1,10 @@
 """Many constrained generations by models that know nothing: is every answer valid, and in time?
 
-Constraints of `cases.py`, with budgets from the least that can be enough up. Most answers are drawn
-by a runner without a model, which takes any allowed token: all alike, by random weights of a heavy
-tail, single bytes, the longest, or the end as soon as it may. The rest are sampled in every manner
-from a Llama of random weights. Batches, chunks, jumps and retractions vary. Prints one JSON row.
+Constraints of `cases.py`, with budgets from the least that can be enough up. Most answers are
+sampled by a runner without a model, which takes any allowed token: all alike, by random weights of
+a heavy tail, single bytes, the longest, or the end as soon as it may. The rest are sampled in every
+manner from a Llama of random weights. Batches, chunks, jumps and retractions vary. Prints one JSON
+row.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ PROMPTS = ("JSON:", "Once upon a time", "The answer is", "鱼😀\n\n")
 
 
 class RandomRunner:
-    """Draws allowed tokens at random; which way is told by the draw's seed."""
+    """Samples allowed tokens at random, in a way that depends on the seed."""
 
     def __init__(self, words: Words, seed: int) -> None:
         random = np.random.default_rng(seed)
@@ -58,17 +59,17 @@ class RandomRunner:
 
     def run(self, batch: Batch) -> Outcome:
         """Tokens for the sampled rows; nothing is computed."""
-        tokens = np.array([self._draw(draw) for draw in batch.sampling_params], np.int64)
+        tokens = np.array([self._sample(params) for params in batch.sampling_params], np.int64)
         return Outcome(tokens, np.full(len(tokens), -1, np.float32), ((),) * len(tokens))
 
-    def _draw(self, draw: SamplingParams) -> int:
-        assert draw.mask is not None
-        bits = np.unpackbits(draw.mask.view(np.uint8), bitorder="little")
+    def _sample(self, params: SamplingParams) -> int:
+        assert params.mask is not None
+        bits = np.unpackbits(params.mask.view(np.uint8), bitorder="little")
         allowed = np.flatnonzero(bits[: self._size])
         if not len(allowed):
             return -1
-        random = Random(draw.seed * 8191 + draw.index)
-        match WAYS[draw.seed % len(WAYS)]:
+        random = Random(params.seed * 8191 + params.index)
+        match WAYS[params.seed % len(WAYS)]:
             case "heavy tail":
                 shift = random.randrange(self._size)
                 mass = np.cumsum(self._weights[allowed + shift])
@@ -120,7 +121,7 @@ def make_call(case: Case, least: int, random: Random, is_model: bool) -> Call:
 
 
 def _random_sampling(random: Random) -> dict[str, Any]:
-    """Fields of Sampling: how a model's tokens are drawn."""
+    """Fields of Sampling: how a model's tokens are sampled."""
     return {
         "temperature": random.choice((0.0, 0.3, 1.0, 2.0, 10.0)),
         "top_p": random.choice((1.0, 1.0, 0.9, 0.1)),

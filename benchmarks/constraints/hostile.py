@@ -4,13 +4,13 @@ A few calls stream from the embedded model without a pause, each read by a threa
 turn nothing else happens for a while (`quiet`); one kind of hostile call is submitted again and
 again, 50 ms after the last was answered, each a little different from those before, so that nothing
 kept helps (`attack`); and the same thread counts numbers now and then for as much processor time as
-one such call took it, and asks nothing (`control`): so much any thread of Python costs the others
-of its process, whatever it does. The last kind asks nothing at all: its thread writes a large
-schema with `json.dumps`, as who sends one might.
+one such call took it, and compiles nothing (`control`): so much any thread of Python costs the
+others of its process, whatever it does. The last kind calls nothing at all: its thread writes a
+large schema with `json.dumps`, as who sends one might.
 
-A row says for each kind how it ended, the seconds that the slowest took, the processor time of the
+A row has for each kind how it ended, the seconds that the slowest took, the processor time of the
 caller's thread, and the time between two chunks of the others in each window: these follow each
-other within a second, so that their ratio says more than they do.
+other within a second, so that their ratio is more reliable than they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Forced runs in one forward pass: how many passes they save, that they change nothing, and what
 they are worth.
 
-- passes: texts drawn from the constraints of `constraints.py`, written by the engine with tekken's
-  tokens as the tokenizer cuts them, by a runner that knows them; each call by itself.
+- passes: texts sampled from the constraints of `constraints.py`, written by the engine with
+  tekken's tokens as the tokenizer cuts them, by a runner that knows them; each call by itself.
 - same: greedy answers of the embedded model to prompts under constraints, with jumps in every
   setting of the engine, beside those without; and whether the tokenizer gives the same tokens for
   the answers' texts.
@@ -31,7 +31,7 @@ from forkroot.benchmarks.common.drive import Drive, constraints_of
 from forkroot.benchmarks.common.report import parser, report
 from forkroot.benchmarks.common.vocabularies import Words
 from forkroot.benchmarks.constraints import cases
-from forkroot.benchmarks.constraints.constraints import NUM_ANSWERS, RECORD, draw, patterns
+from forkroot.benchmarks.constraints.constraints import NUM_ANSWERS, RECORD, patterns, sample_text
 from forkroot.benchmarks.models.parity import Checkpoint, make_prompts
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import Call, Constraint, InvalidCall, Regex, Sampling, Text, Tokens
@@ -52,7 +52,7 @@ SIZES = MappingProxyType({"context_len": CONTEXT_LEN, "num_slots": NUM_SLOTS})
 class ScriptedRunner:
     """Writes known answers; counts its passes.
 
-    answers: tokens by the seed of the draw.
+    answers: tokens by the seed of their sampling parameters.
     """
 
     def __init__(self, answers: Mapping[int, list[int]]) -> None:
@@ -63,7 +63,7 @@ class ScriptedRunner:
         """The next token of each sampled row's answer."""
         self.num_runs += 1
         tokens = np.array(
-            [self._answers[draw.seed][draw.index] for draw in batch.sampling_params], np.int64
+            [self._answers[params.seed][params.index] for params in batch.sampling_params], np.int64
         )
         for token, one in zip(tokens, batch.sampling_params, strict=True):
             assert one.mask is not None and one.mask[token // 32] >> (token % 32) & 1
@@ -76,7 +76,7 @@ def count_passes(words: Words, seed: int) -> dict[str, Any]:
     for name, pattern in patterns(Random(seed)).items():
         guide, random = constraints.guide(Regex(pattern)), Random(seed)
         assert isinstance(guide, RegularGuide)
-        texts = [draw(guide, random) for _ in range(NUM_ANSWERS)]
+        texts = [sample_text(guide, random) for _ in range(NUM_ANSWERS)]
         answers = {i: words.tokenizer.encode(text) for i, text in enumerate(texts)}
         runs = []
         for has_jumps in (False, True):
@@ -96,7 +96,7 @@ def count_passes(words: Words, seed: int) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One way to run the engine, with jumps unless the settings say otherwise."""
+    """One way to run the engine, with jumps unless the settings turn them off."""
 
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
@@ -190,7 +190,7 @@ def compare(checkpoint: Checkpoint, words: Words, count: int, seed: int) -> dict
 
 
 class Notes(Constraints):
-    """Constraints that remember the jumps that they were asked for."""
+    """Constraints that remember their jumps."""
 
     def __init__(self, words: Words) -> None:
         tokenizer = words.tokenizer

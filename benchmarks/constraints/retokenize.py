@@ -1,7 +1,7 @@
 """Jumps over forced text, tried on thousands of random tokenizers: does any continuation ever
 change a token that was taken for sure?
 
-Byte-level BPE tokenizers, half of them trained on random text, half with merges drawn at random,
+Byte-level BPE tokenizers, half of them trained on random text, half with random merges,
 each with one of six ways to cut text first. For each: texts, forced texts after them, and what may
 follow, of words, spaces, digits, marks, several scripts and emoji, and of the rests of tokens that
 would join with the end of what is forced. A jump is wrong where the tokens of the whole, encoded at
@@ -77,7 +77,7 @@ def trained(random: Random, size: int) -> tokenizers.Tokenizer:
     return core
 
 
-def drawn(random: Random, size: int) -> tokenizers.Tokenizer:
+def random_tokenizer(random: Random, size: int) -> tokenizers.Tokenizer:
     """A tokenizer whose merges join, in random order, random parts of random text."""
     letter = {byte: char for char, byte in byte_alphabet().items()}
     sample = "".join(letter[byte] for byte in text(random, 200).encode())
@@ -100,7 +100,7 @@ def drawn(random: Random, size: int) -> tokenizers.Tokenizer:
 
 def make(random: Random) -> Tokenizer:
     """A random tokenizer."""
-    kind, size = random.choice((trained, drawn)), random.choice((10, 40, 120, 300))
+    kind, size = random.choice((trained, random_tokenizer)), random.choice((10, 40, 120, 300))
     core = kind(random, size)
     core.decoder = decoders.ByteLevel()
     return Tokenizer(core, None)

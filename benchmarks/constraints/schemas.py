@@ -1,8 +1,8 @@
 """Which JSON Schemas are taken, what is refused and why, and whether answers are ever invalid.
 
-`schemas.py FOLDER` compiles each `*.json` below a folder and, for each schema that is taken, draws
-answers: tokens uniform over those allowed (`--walks` of them, each with a budget), which must be
-JSON that the package jsonschema finds valid. `--suite FOLDER` reads groups of the official
+`schemas.py FOLDER` compiles each `*.json` below a folder and, for each schema that is accepted,
+samples answers: tokens uniform over those allowed (`--walks` of them, each with a budget), which
+must be JSON that the package jsonschema finds valid. `--suite FOLDER` reads groups of the official
 JSON-Schema-Test-Suite (a folder of one draft, or several): a group is taken if its schema is; then
 every invalid instance must be rejected, and every valid one accepted in the spelling that answers
 have (properties in the order of the schema). Prints a row of figures; `--show N` the refusals by
@@ -243,7 +243,7 @@ def walk(guide: Guide, rng: Random, budget: int) -> str | None:
 
 
 def fault_of(validator: Any, text: str) -> str | None:
-    """Why a text is no valid answer; None: it is one."""
+    """Why a text is not a valid answer; None: it is one."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -251,7 +251,7 @@ def fault_of(validator: Any, text: str) -> str | None:
     try:
         error = next(validator.iter_errors(value), None)
     except (referencing.exceptions.Unresolvable, re.error):
-        return None  # not for this validator to say
+        return None  # this validator cannot decide it
     return None if error is None else error.message[:100]
 
 
@@ -294,7 +294,7 @@ def _group_outcome(case: tuple[str, tuple[dict[str, Any], str]]) -> Outcome:
     except InvalidCall as error:
         seconds = process_time() - start
         if not any(test["valid"] for test in tests) and _reason(error).endswith("some value meets"):
-            return Outcome(name, seconds=seconds)  # nothing is valid, and that was said
+            return Outcome(name, seconds=seconds)  # nothing is valid, as expected
         return Outcome(name, _reason(error), str(error.value)[:200], seconds)
     seconds = process_time() - start
     wrong = [t for t in tests if not t["valid"] and _is_accepted(guide, t["data"])]

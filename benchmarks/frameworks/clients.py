@@ -163,7 +163,8 @@ def long_model(folder: Path) -> Path:
 
 
 def environment(url: str, folder: Path, workdir: Path) -> dict[str, str]:
-    """The environment of a program: where the server is, and that nothing else is asked."""
+    """The environment of a program: where the server is, and settings that keep it from calling
+    anything else."""
     found = os.environ | QUIET
     found.pop("PYTHONPATH", None)  # this checkout's, which a client's environment must not see
     tools = workdir / "node_modules"

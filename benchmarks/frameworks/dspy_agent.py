@@ -48,18 +48,18 @@ class Complaint(dspy.Signature):
     letter: str = dspy.OutputField(desc="What the hotel writes to the guest.")
 
 
-def passage(draw: random.Random, num_words: int = PASSAGE_LEN) -> str:
+def passage(rng: random.Random, num_words: int = PASSAGE_LEN) -> str:
     """Some words."""
-    return " ".join(draw.choice(WORDS.split()) for _ in range(num_words)) + "."
+    return " ".join(rng.choice(WORDS.split()) for _ in range(num_words)) + "."
 
 
 def tools(pause: Callable[[], None]) -> list[Callable[..., Any]]:
-    """The four. What they find depends on what is asked only. pause: done while they look."""
+    """The four. What they find depends on the question only. pause: done while they look."""
 
     def found(*questions: Any) -> list[str]:
         pause()
-        draw = random.Random(repr(questions))
-        return [passage(draw) for _ in range(NUM_PASSAGES)]
+        rng = random.Random(repr(questions))
+        return [passage(rng) for _ in range(NUM_PASSAGES)]
 
     def search_reviews(query: str, num_passages: int = 3) -> list[str]:
         """Search all reviews that guests have left, by meaning. Gives the passages that fit best,
@@ -102,33 +102,33 @@ def agent(pause: Callable[[], None] = lambda: None) -> Any:
     return react
 
 
-def with_demos(react: Any, draw: random.Random) -> Any:
+def with_demos(react: Any, rng: random.Random) -> Any:
     """The agent with two demonstrations for each predictor: a first step and a second one, and two
     ends after one look-up."""
-    (one, first), (two, second) = (_taken(react, draw) for _ in range(2))
+    (one, first), (two, second) = (_taken(react, rng) for _ in range(2))
     later = {"topic": "noise", "question": "may we"}
     second |= {"next_tool_name": "search_policies", "next_tool_args": later}
     react.react.demos = [{**one, "trajectory": "", **first}, {**two, **second}]
     react.extract.predict.demos = [
-        {**it, "remedy": "voucher", "reasoning": _filler(draw), "letter": _filler(draw)}
+        {**it, "remedy": "voucher", "reasoning": _filler(rng), "letter": _filler(rng)}
         for it in (one, two)
     ]
     return react
 
 
-def _taken(react: Any, draw: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
+def _taken(react: Any, rng: random.Random) -> tuple[dict[str, Any], dict[str, Any]]:
     """A complaint with what was looked up first, and that first step."""
-    query = {"query": f"guest {draw.choice(WORDS.split())}", "num_passages": NUM_PASSAGES}
-    thought, name = _filler(draw), "search_reviews"
+    query = {"query": f"guest {rng.choice(WORDS.split())}", "num_passages": NUM_PASSAGES}
+    thought, name = _filler(rng), "search_reviews"
     trajectory = {"thought_0": thought, "tool_name_0": name, "tool_args_0": query}
-    trajectory["observation_0"] = [passage(draw) for _ in range(NUM_PASSAGES)]
-    seen = {"complaint": passage(draw, 40), "trajectory": react._format_trajectory(trajectory)}
+    trajectory["observation_0"] = [passage(rng) for _ in range(NUM_PASSAGES)]
+    seen = {"complaint": passage(rng, 40), "trajectory": react._format_trajectory(trajectory)}
     return seen, {"next_thought": thought, "next_tool_name": name, "next_tool_args": query}
 
 
-def _filler(draw: random.Random) -> str:
+def _filler(rng: random.Random) -> str:
     """As long as the agent's own thoughts."""
-    return "So " + " ".join(draw.choices(_THOUGHT_WORDS.split(), k=40)) + "."
+    return "So " + " ".join(rng.choices(_THOUGHT_WORDS.split(), k=40)) + "."
 
 
 def _step(number: int) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 The programs are in `dspy_tasks.py`, the agent in `dspy_agent.py`. Each runs with cache and hints,
 with the cache alone, and with nothing, in turn in one process, from an empty cache each time.
-Without hints the adapter tells the runtime nothing: no prefix is sent ahead or pinned, and `n`
-answers are asked for one by one, as DSPy does. "siblings not held" is the cache alone, too, without
-the scheduler's holding back of calls whose prefix another is computing: only its counts are told,
-and of programs whose calls come together. "all cached" is a greedy program at once again, with
-cache and hints: what is left is decoding, the least that any sharing can come to. Of "crowded"
-programs the seconds of the program's own calls are told, and those of the others beside them; what
-is computed ahead for the program while others ask is in the others', and in the tokens computed.
+Without hints the adapter declares nothing: no prefix is sent ahead or pinned, and `n`
+answers are requested one by one, as DSPy does. "siblings not held" is the cache alone, too, without
+the scheduler's holding back of calls whose prefix another is computing: only its counts are
+reported, and of programs whose calls come together. "all cached" is a greedy program at once again,
+with cache and hints: what is left is decoding, the least that any sharing can come to. Of "crowded"
+programs the seconds of the program's own calls are reported, and those of the others beside them;
+what is computed ahead for the program while others call is in the others', and in the tokens
+computed.
 
 The model has random weights, the tokenizer is real; answers are constrained to their signatures in
 all modes. Prints one JSON row: seconds, ratios within each round, whether the greedy programs gave
@@ -85,7 +86,7 @@ class Recorder(Lent):
         return reply
 
     def crowd(self, prompts: list[str]) -> None:
-        """Let others ask, and wait for their answers."""
+        """Let others call, and wait for their answers."""
         sampling, started = Sampling(max_tokens=1, temperature=0), self._now()
         calls = [Call((Text(prompt),), sampling, namespace="others") for prompt in prompts]
         for reply in [super(Recorder, self).submit(call) for call in calls]:
@@ -178,7 +179,7 @@ class Measured:
 
 
 def warm(backend: LocalBackend) -> None:
-    """Ask something, so that what a process does only once is no mode's."""
+    """Call once, so that no mode pays for what a process does only once."""
     with dspy.context(lm=LM(backend, temperature=0, cache=False, max_tokens=64)):
         dspy.Predict("review -> is_urgent: bool")(review="The room was clean.")
 

@@ -5,9 +5,9 @@
 FOLDER: DSPy's `tests/` or a part of it, from a checkout of the version that is installed. Wherever
 a test makes a `DummyLM`, it gets our LM on the embedded model, which knows nothing of the answers
 that the dummy was given. Each test ends in one of: passed; "scripted": a check of the test itself
-failed, which wants the dummy's answers; "typed": an error of DSPy's that says what was not allowed;
-"fault": any other error, or one that ran out of time. Prints a line for each that did not pass, and
-one JSON row. Tests without a `DummyLM` are not counted.
+failed, which wants the dummy's answers; "typed": an error of DSPy's that names what was not
+allowed; "fault": any other error, or one that ran out of time. Prints a line for each that did not
+pass, and one JSON row. Tests without a `DummyLM` are not counted.
 """
 
 from __future__ import annotations

@@ -69,13 +69,13 @@ class Program(NamedTuple):
 
 def examples(count: int, seed: int) -> list[Any]:
     """Reviews with labels."""
-    draw = random.Random(seed)
+    rng = random.Random(seed)
     return [
         dspy.Example(
-            review=passage(draw, 30),
-            topic=draw.choice(("food", "rooms", "staff")),
-            stars=draw.randint(1, 5),
-            is_urgent=draw.random() < 0.5,
+            review=passage(rng, 30),
+            topic=rng.choice(("food", "rooms", "staff")),
+            stars=rng.randint(1, 5),
+            is_urgent=rng.random() < 0.5,
             tone="sorry",
             offer="none",
         ).with_inputs("review")
@@ -110,9 +110,9 @@ def parallel(pairs: list[Any], num_threads: int) -> list[str]:
 
 
 def crowd(num_slots: int, seed: int) -> None:
-    """Others ask for more than the pool holds."""
-    draw = random.Random(seed + 2)
-    prompts = [f"{number}: {passage(draw, 600)}" for number in range(num_slots * 9 // 8 // 768)]
+    """Others need more than the pool holds."""
+    rng = random.Random(seed + 2)
+    prompts = [f"{number}: {passage(rng, 600)}" for number in range(num_slots * 9 // 8 // 768)]
     dspy.settings.lm.runtime.connection().backend.crowd(prompts)
 
 
@@ -225,8 +225,6 @@ def _crowded(few: list[Any], seed: int) -> dict[str, Program]:
 
 
 def complaints(count: int, seed: int) -> list[Any]:
-    """What the agent is asked."""
-    draw = random.Random(seed + 3)
-    return [
-        dspy.Example(complaint=passage(draw, 40)).with_inputs("complaint") for _ in range(count)
-    ]
+    """The inputs of the agent."""
+    rng = random.Random(seed + 3)
+    return [dspy.Example(complaint=passage(rng, 40)).with_inputs("complaint") for _ in range(count)]

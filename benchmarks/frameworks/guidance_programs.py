@@ -60,7 +60,7 @@ ROOT = "".join(
 
 @guidance
 def program(lm: Any, country: str) -> Any:
-    """One program: facts of a country, in every way that Guidance asks a model."""
+    """One program: facts of a country, in every way that Guidance calls a model."""
     lm += ROOT + f"Country: {country}\nCapital:" + gen("capital", max_tokens=8, stop="\n")
     lm += "\nContinent:" + select([" Europe", " Asia", " Africa", " America"], name="continent")
     lm += "\nFounded in " + gen("year", regex="[12][0-9]{3}") + ", code " + gen(regex="[A-Z]{3}")
@@ -95,7 +95,7 @@ def peer(folder: Path) -> Any:
     crop = cache_utils.Cache.crop
 
     def crop_as_before(cache: Any, length: int) -> None:
-        """Newer transformers take only how much to remove; Guidance says how much to keep."""
+        """Newer transformers take only how much to remove; Guidance passes how much to keep."""
         crop(cache, length if length < 0 else length - cache.get_seq_length())
 
     cache_utils.Cache.crop = crop_as_before

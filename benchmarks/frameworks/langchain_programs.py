@@ -58,11 +58,11 @@ class Tokens(BaseCallbackHandler):
             self.cached += usage["input_token_details"]["cache_read"]
 
 
-def text(tokenizer: Tokenizer, draw: random.Random, length: int) -> str:
+def text(tokenizer: Tokenizer, rng: random.Random, length: int) -> str:
     """Words that the tokenizer writes with `length` tokens, or one more."""
     written: list[str] = []
     while len(tokenizer.encode(" ".join(written))) < length:
-        written.append(draw.choice(WORDS.split()))
+        written.append(rng.choice(WORDS.split()))
     return " ".join(written)
 
 
@@ -139,9 +139,9 @@ def main() -> None:
             mode: LocalBackend.from_folder(path, num_slots=100_000, dtype="float32", **settings)
             for mode, settings in MODES.items()
         }
-        draw = random.Random(args.seed)
+        rng = random.Random(args.seed)
         tokenizer = backends["nothing"].tokenizer
-        roots = [text(tokenizer, draw, ROOT_LEN) for _ in range(NUM_FORKS)]
+        roots = [text(tokenizer, rng, ROOT_LEN) for _ in range(NUM_FORKS)]
         figures = {
             name: measure(backends, name, roots, args.repeats, args.length, now)
             for name in PROGRAMS

@@ -1,1 +1,1 @@
-"""Everything that only a GPU can tell, in stages."""
+"""All measurements that need a GPU, in stages."""

@@ -1,4 +1,4 @@
-"""Everything that only a GPU can tell, in stages: one command, one row for each stage.
+"""All measurements that need a GPU, in stages: one command, one row for each stage.
 
 The stages: ceilings (copy, matrix products, launches), kernels (each beside its oracle and its
 floor), model (decode and prefill beside their floors), workloads (the paper's, with cache, hints,
@@ -6,9 +6,9 @@ order and jumps on and off), throughput (1k in, 1k out), peers (what else is ins
 second tier of the cache) and tests (`pytest -m gpu`).
 
 Each stage runs in a process of its own, so that one that breaks the device ends alone; its row is
-written when it ends, and holds what it had measured until then. A case that fails is told with its
-error, and the next goes on. Time that a stage leaves over is the next ones'. With --tiny all of it
-is tried on small shapes, on a CPU with Triton's kernels interpreted: such rows are not kept.
+written when it ends, and holds what it had measured until then. A case that fails is reported with
+its error, and the next goes on. Time that a stage leaves over is the next ones'. With --tiny all of
+it is tried on small shapes, on a CPU with Triton's kernels interpreted: such rows are not kept.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _wait(process: subprocess.Popen[bytes], until: float) -> int | None:
 
 
 def _keep(name: str, args: argparse.Namespace, state: State) -> None:
-    """Print a stage's row, and keep it if that is asked."""
+    """Print a stage's row, and keep it if that is requested."""
     fields = {key: state[key] for key in ("seconds", "budget", "device", "error") if key in state}
     if args.commit:
         fields["commit"] = args.commit

@@ -155,7 +155,7 @@ class Bench:
         return "dummy:56m" if self.is_tiny else f"dummy:{name}"
 
     def sizes(self, name: str) -> ModelConfig:
-        """A published shape, or what stands for it where all is only tried."""
+        """A published shape, or a small one where cases are only tried."""
         config = SHAPES[name]
         if not self.is_tiny:
             return config
@@ -266,6 +266,6 @@ def beside(seconds: float, clock: str, floor: float) -> Figures:
 
 def poison(*shapes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
     """Leave NaN in memory that is likely to be handed out next for tensors of these shapes, so that
-    what a kernel does not write can be told."""
+    what a kernel does not write is visible."""
     held = [torch.full(shape, torch.nan, dtype=dtype, device=device) for shape in shapes]
     del held

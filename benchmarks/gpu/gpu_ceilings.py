@@ -11,7 +11,7 @@ from forkroot.benchmarks.gpu.gpu_bench import Bench, Case, Cases, Figures, copy_
 
 
 def cases(bench: Bench) -> Cases:
-    """The ceilings that all floors of the other stages stand on."""
+    """The ceilings on which all floors of the other stages are based."""
     yield Case("copy", lambda: copy(bench), 1)
     for dtype in (torch.bfloat16, torch.float16, torch.float32):
         name = str(dtype).removeprefix("torch.")

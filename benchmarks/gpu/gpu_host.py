@@ -91,7 +91,7 @@ def _gb(size: int, seconds: float) -> float:
 
 
 def _tier(bench: Bench, workload: Workload) -> Callable[[], Figures]:
-    """The workload on each pool; the first tells how many tokens there are."""
+    """The workload on each pool; the first one counts the tokens."""
 
     def run() -> Figures:
         figures: Figures = {"programs": len(workload.bodies)}

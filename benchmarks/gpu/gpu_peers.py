@@ -49,7 +49,7 @@ class Task(NamedTuple):
 
 
 def cases(bench: Bench) -> Cases:
-    """Ours first; what is not installed says so."""
+    """Ours first; what is not installed is reported."""
     task = Task(3, 16, 6) if bench.is_tiny else Task(64, 1024, 128)
     sizes = dummy_config(bench.shape(MODEL).removeprefix("dummy:"))
     answers: dict[str, Answers] = {}

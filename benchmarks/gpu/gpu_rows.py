@@ -1,5 +1,5 @@
-"""Kernels over rows: norms, turns, gates, writes, masks, draws and experts, each against plain
-torch in float64 and beside the bytes that it must move."""
+"""Kernels over rows: norms, rotary, gates, KV writes, masks, sampling and experts, each against
+plain torch in float64 and beside the bytes that it must move."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from forkroot.kernels.gpu.rotary import apply_rotary
 from forkroot.kernels.gpu.sampler import sample_tokens
 
 EPS = 1e-5
-DRAWS = {
+SAMPLING_KINDS = {
     "greedy": GREEDY,
     "temperature 1": SamplingParams(temperature=1.0),
     "top_p 0.9": SamplingParams(temperature=1.0, top_p=0.9),
@@ -65,11 +65,11 @@ def cases(bench: Bench, name: str) -> Cases:
 
 
 def logits(bench: Bench, name: str) -> Cases:
-    """Masks and draws over a vocabulary."""
+    """Masks and sampling over a vocabulary."""
     counts = (1, 3) if bench.is_tiny else (1, 32, 128)
     sizes = bench.sizes(name)
     yield _case(bench, f"{name} mask", sizes, _mask, counts)
-    for kind in DRAWS:
+    for kind in SAMPLING_KINDS:
         yield Case(f"{name} draw {kind}", lambda kind=kind: _sampled(bench, sizes, kind, counts), 4)
 
 
@@ -78,7 +78,7 @@ def others(bench: Bench, name: str) -> Cases:
     from forkroot.kernels.gpu.flashinfer_sampler import FlashInferSampler
 
     sizes, sample_tokens = bench.sizes(name), FlashInferSampler()
-    for kind in DRAWS:
+    for kind in SAMPLING_KINDS:
         yield Case(
             f"{name} draw {kind} flashinfer",
             lambda kind=kind: _sampled(
@@ -224,10 +224,10 @@ def _sampled(
     figures: Figures = {}
     for count in counts:
         x = 3 * bench.normal(count, sizes.vocabulary_size, dtype=torch.float32)
-        draws = [replace(DRAWS[kind], seed=bench.seed + row) for row in range(count)]
-        given = _given(bench, draws)
+        all_params = [replace(SAMPLING_KINDS[kind], seed=bench.seed + row) for row in range(count)]
+        given = _given(bench, all_params)
         found = sample_tokens(x, *given).cpu().numpy()
-        wanted = sample(x.cpu(), draws).tokens
+        wanted = sample(x.cpu(), all_params).tokens
         seconds, clock = bench.timed([lambda x=x, given=given: sample_tokens(x, *given)])
         same = float((found == wanted).mean())
         is_right = (
@@ -238,15 +238,17 @@ def _sampled(
     return figures
 
 
-def _given(bench: Bench, draws: list[SamplingParams]) -> list[Tensor]:
+def _given(bench: Bench, all_params: list[SamplingParams]) -> list[Tensor]:
     kinds: tuple[tuple[str, Any], ...] = (
         ("temperature", torch.float32),
         ("top_k", torch.int32),
         ("top_p", torch.float32),
         ("min_p", torch.float32),
     )
-    given = [torch.tensor([getattr(it, name) for it in draws]).to(dtype) for name, dtype in kinds]
-    return [it.to(bench.device) for it in (*given, torch.from_numpy(uniforms(draws)))]
+    given = [
+        torch.tensor([getattr(it, name) for it in all_params]).to(dtype) for name, dtype in kinds
+    ]
+    return [it.to(bench.device) for it in (*given, torch.from_numpy(uniforms(all_params)))]
 
 
 def _sorted(bench: Bench, sizes: ModelConfig, count: int) -> tuple[Tensor, SortedPairs]:

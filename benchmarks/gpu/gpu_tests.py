@@ -27,7 +27,7 @@ def cases(bench: Bench) -> Cases:
 
 
 def _pytest(bench: Bench, *options: str) -> Callable[[], Figures]:
-    """Its summary; that nothing was collected is no fault, but that time was short is one."""
+    """Its summary; collecting nothing is not an error, running out of time is."""
 
     def run() -> Figures:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -104,7 +104,7 @@ def rows(shape: Shape, dtype: torch.dtype) -> None:
 
 
 def logits(shape: Shape) -> None:
-    """Masks and draws."""
+    """Masks and sampling."""
     x = torch.empty(TOKENS, shape.vocabulary)
     words = torch.empty(TOKENS, -(-shape.vocabulary // 32), dtype=torch.int32)
     mask(x, torch.arange(TOKENS), words)

@@ -1,7 +1,7 @@
 """What a decode step costs beside the bare products of its weights.
 
 One row for the shape of the embedded model and one for a Llama of 56 million parameters, random
-weights, float32 unless told. Weights are rounded to what they are stored in, bfloat16 unless told,
+weights, float32 by default. Weights are rounded to what they are stored in, bfloat16 by default,
 as in the embedded model and in published ones; all compute in the same dtype. A step is
 `ModelRunner.run` on a batch of greedy sequences whose prompts share nothing ("alone") or all but
 their last 32 tokens ("root"); slots lie as the engine places them. "bare" is one product for each
@@ -120,10 +120,12 @@ def measure(
 def sampling(vocabulary_size: int, rounds: int) -> dict[str, int]:
     """Microseconds for 32 rows of logits of which a few tokens stand out."""
     logits = 3 * torch.randn(BATCHES[-1], vocabulary_size)
-    draws = [SamplingParams(temperature=1.0, top_p=0.9, seed=row) for row in range(BATCHES[-1])]
+    random_params = [
+        SamplingParams(temperature=1.0, top_p=0.9, seed=row) for row in range(BATCHES[-1])
+    ]
     best = [math.inf, math.inf]
     for _ in range(rounds):
-        for i, requested in enumerate(((GREEDY,) * BATCHES[-1], draws)):
+        for i, requested in enumerate(((GREEDY,) * BATCHES[-1], random_params)):
             best[i] = min(best[i], timed(lambda: sample(logits, requested)))  # noqa: B023
     greedy, nucleus = (round(seconds * 1e6) for seconds in best)
     return {"greedy": greedy, "top_p": nucleus, "added": nucleus - greedy}

@@ -167,7 +167,7 @@ def judge(kind: str) -> dict[str, Any]:
         is_same = mine == generated(theirs, prompts, use_cache=False)
     except Exception as error:
         return {**columns, "reason": f"generate fails: {_line(error)}"}
-    reason = "generate itself says something else with its cache than without"
+    reason = "generate itself gives another text with its cache than without"
     return {**columns, "same": is_same, **({"reason": reason} if is_same else {})}
 
 

@@ -3,7 +3,7 @@
 Prompts are slices of the small world's text, of 1 to 1,500 tokens; most share a root with others.
 `transformers.generate` runs each by itself in float32; our engine runs them all together, once for
 each variant: cache, hints, chunks, batch sizes, retraction, and a pool that is much too small.
-A row says how many prompts of each variant got the very tokens that transformers gave them.
+A row has how many prompts of each variant got the very tokens that transformers gave them.
 """
 
 from __future__ import annotations

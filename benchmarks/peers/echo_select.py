@@ -1,4 +1,4 @@
-"""Multiple choice as lm-evaluation-harness asks for it: `/v1/completions` with `echo`, `logprobs` 1
+"""Multiple choice as lm-evaluation-harness requests it: `/v1/completions` with `echo`, `logprobs` 1
 and `max_tokens` 1, one prompt of token ids for each option, all behind the same 20 examples.
 
 Two servers, one that keeps log-probabilities of cached tokens and one that keeps none, get the same

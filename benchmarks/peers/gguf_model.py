@@ -1,7 +1,7 @@
 """Writes a checkpoint that `checkpoints` made as a GGUF file, which is what llama.cpp reads.
 
 Run by the Python that `peers.py --setup` makes, which has gguf. Weights are written in float32: so
-all engines compute in the same dtype. Llama's projections to queries and keys are turned from two
+all engines compute in the same dtype. Llama's projections to queries and keys are permuted from two
 halves to pairs, as that format has them.
 """
 

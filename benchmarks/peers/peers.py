@@ -1,8 +1,8 @@
 """Ours beside other engines: the same programs, in turn, in one run.
 
 Each engine is a process of its own with one thread for its operators; while one is measured the
-others sleep. Every round has new texts, the same for all. Others are asked over HTTP, ours over the
-socket of `connect(process=True)`. All compute in float32, or in what `--ours-dtype` and
+others sleep. Every round has new texts, the same for all. Others are called over HTTP, ours over
+the socket of `connect(process=True)`. All compute in float32, or in what `--ours-dtype` and
 `--peers-dtype` say; the weights are stored in bfloat16, as those of published checkpoints are, or
 in float32 (`--stored`). Prints one JSON row.
 

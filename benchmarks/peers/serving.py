@@ -38,7 +38,7 @@ class Submits(Protocol):
 
 @dataclass
 class Meter:
-    """A backend, and what its calls took. is_streamed: ask for streams, and time their beginning.
+    """A backend, and what its calls took. is_streamed: request streams, and time their beginning.
 
     firsts: seconds from a call's submission to its first text.
     """
@@ -83,7 +83,7 @@ def measure(
     pid: int | None = None,
 ) -> Figures:
     """Run a workload, `at_once` programs at a time. pid: of the engine, where it runs in another
-    process: then its processor time is told, and that of the busiest process of its family."""
+    process: then its processor time is reported, and that of the busiest process of its family."""
     meter = Meter(backend, is_streamed)
     programs = workload.programs(hints)
     before, started = _processor(pid), time.perf_counter()

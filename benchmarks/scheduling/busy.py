@@ -1,13 +1,13 @@
 """What busy threads of the caller cost an engine in its process, and one in a child process.
 
 Streams decode side by side: alone, beside Python threads of the caller that compute without end,
-and beside as many threads of a stranger, a process that has nothing to do with the engine. What a
-stranger costs is the machine's, whose cores share memory and clock; what the caller's threads cost
+and beside as many threads of another process ("stranger"), which has nothing to do with the engine.
+What that costs is the machine's, whose cores share memory and clock; what the caller's threads cost
 beyond that is ours. The order changes from round to round.
 
 The streams come as one call, so that each setting decodes the same batches, and as many calls,
 which the caller submits one after another among its threads: those that come late miss steps.
-`step`: seconds of one step, told by the engine. `steps`: how many it made. `submitted`: seconds
+`step`: seconds of one step, by the engine. `steps`: how many it made. `submitted`: seconds
 until the last call was on its way. `wall`: until the last had ended, seen by the caller, whose own
 code runs among its busy threads. Prints one JSON row; medians over the rounds, and of the ratios
 within each.

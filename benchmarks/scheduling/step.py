@@ -82,7 +82,7 @@ def measure_radix(backend: LocalBackend, seed: int, now: Callable[[], int]) -> d
 
 
 def profile(backend: LocalBackend) -> str:
-    """What the profiler says about the greedy run's engine steps; its clocks add their own time."""
+    """What the profiler reports of the greedy run's engine steps; its clocks add their own time."""
     profiler = cProfile.Profile()
     with replaced(Engine, ("step",), lambda step: lambda engine: profiler.runcall(step, engine)):
         decode(backend, SAMPLINGS["greedy"])

@@ -47,7 +47,7 @@ def main() -> None:
     options.add_argument(
         "--rounds", type=int, default=12, help="rounds of the overhead measurement"
     )
-    options.add_argument("--each", type=int, default=4, help="chats of each asker in a round")
+    options.add_argument("--each", type=int, default=4, help="chats of each client in a round")
     options.add_argument("--streams", type=int, default=500, help="at once")
     options.add_argument("--open", type=int, default=50, help="streams when the engine is killed")
     options.add_argument("--probes", type=int, default=1000, help="of another key's prefixes")

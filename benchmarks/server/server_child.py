@@ -1,4 +1,4 @@
-"""A `forkroot serve` beside a benchmark: started on a free port, asked how it fares, and ended."""
+"""A `forkroot serve` beside a benchmark: started on a free port, queried, and ended."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """What a streamed chat or completion said."""
+        """The text of a streamed chat or completion."""
         choices = [choice for event in self.events for choice in event.get("choices", ())]
         return "".join(it.get("text") or it.get("delta", {}).get("content") or "" for it in choices)
 
     @property
     def finish(self) -> str | None:
-        """Why it ended, by itself; None where it did not say."""
+        """Why it ended, by itself; None where it gave none."""
         choices = [choice for event in self.events for choice in event.get("choices", ())]
         endings = [it["finish_reason"] for it in choices if it["finish_reason"]]
         is_done = self.is_whole and self.body.endswith(b"data: [DONE]\n\n")

@@ -73,7 +73,7 @@ def _environment() -> dict[str, str]:
 
 
 def _answered(served: Served) -> dict[str, Any]:
-    """What the server's own log says of its answers."""
+    """What the server's own log has of its answers."""
     served.log.seek(0)
     lines = [json.loads(line) for line in served.log if line.startswith("{")]
     statuses = Counter(str(line["status"]) for line in lines)
@@ -95,7 +95,7 @@ def _answered(served: Served) -> dict[str, Any]:
 
 
 def _rest(served: Served) -> dict[str, Any]:
-    """Whether it still writes, and what is at work though nobody asks."""
+    """Whether it still writes, and what is at work without requests."""
     status, _ = served.ask("GET", "/health_generate")
     found = served.metrics()
     names = ("requests_open", "calls_open", "running", "waiting")
@@ -103,7 +103,7 @@ def _rest(served: Served) -> dict[str, Any]:
 
 
 async def _legal(served: Served, seconds: int, seed: int) -> dict[str, Any]:
-    """Legal bodies, several at a time. Those that were not answered well are told."""
+    """Legal bodies, several at a time. Those that were not answered well are reported."""
     chance = random.Random(seed)
     statuses: dict[str, Counter[str]] = {path: Counter() for path in PATHS}
     unwell: list[dict[str, Any]] = []

@@ -1,8 +1,8 @@
 """What the holder of one key can learn of what another has cached: by the count of cached tokens,
 and by the time to the first token.
 
-A trial: the victim plants a prefix, then the prober asks for that one ("other"), or for one that
-nobody has ("nobody"), and for its own again ("own", which must be told apart, or the clock is no
+A trial: the victim plants a prefix, then the prober sends that one ("other"), or one that
+nobody has ("nobody"), and its own again ("own", which must be distinguishable, or the clock is no
 good). The same on a server whose keys share their cache shows that such trials do find sharing.
 Areas under the curve by ranks: 0.5 is chance; `distance` is the same, or its
 counterpart below 0.5: what a classifier reaches that may guess the direction.
@@ -101,7 +101,7 @@ async def _trial(victim: Holder, prober: Holder, chance: random.Random) -> None:
 async def _other_routes(
     victim: Holder, prober: Holder, chance: random.Random, num: int
 ) -> dict[str, int]:
-    """Most tokens found cached by other ways to ask for what the victim has planted."""
+    """Most tokens found cached by other requests for what the victim has planted."""
     salts = {"salt of its namespace": victim.namespace, "path as salt": f"../{victim.namespace}"}
     for _ in range(num):
         for kind, salt in salts.items():

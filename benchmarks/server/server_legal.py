@@ -1,7 +1,7 @@
-"""Requests that are legal and odd: what each route of generation allows, drawn at random from its
+"""Requests that are legal and odd: what each route of generation allows, chosen at random from its
 edges. Each must be answered by 200 and, streamed or not, to its end.
 
-Standard library only, so that a tool in another environment can draw from it, too.
+Standard library only, so that a tool in another environment can use it, too.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _generation(chance: random.Random) -> dict[str, Any]:
 def _constraint(chance: random.Random) -> dict[str, Any]:
     schema = chance.choice(_SCHEMAS)
     form = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "strict": True}}
-    asked: tuple[dict[str, Any], ...] = (
+    argument_sets: tuple[dict[str, Any], ...] = (
         {"regex": chance.choice(_PATTERNS)},
         {"choices": chance.choice(_CHOICES)},
         {"grammar": chance.choice(_GRAMMARS)},
@@ -175,7 +175,7 @@ def _constraint(chance: random.Random) -> dict[str, Any]:
         {"guided_regex": chance.choice(_PATTERNS)},
         {"structured_outputs": {"choice": chance.choice(_CHOICES)}},
     )
-    return chance.choice(asked)
+    return chance.choice(argument_sets)
 
 
 def _tools(chance: random.Random) -> dict[str, Any]:
@@ -221,5 +221,5 @@ def _text(chance: random.Random) -> str:
 def _with_nulls(
     body: dict[str, Any], names: tuple[str, ...], chance: random.Random
 ) -> dict[str, Any]:
-    """The body with some fields that say nothing."""
+    """The body with some fields that have no effect."""
     return dict.fromkeys(chance.sample(names, chance.randint(0, len(names)))) | body

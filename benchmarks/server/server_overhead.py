@@ -1,16 +1,16 @@
 """What HTTP adds to the engine: short streamed chats, round by round, by turns over three ways.
 
-"in process": the engine in this process, asked by asyncio tasks. "in a child": the same in a child
+"in process": the engine in this process, called by asyncio tasks. "in a child": the same in a child
 process. "http": the server, whose engine is in a child of its own. All three pay for a client that
 writes each request as JSON and reads each chunk out of a server-sent event, so that what differs
 is the server.
 
-Four ways to arrive. "spread": each asker begins at its own time, and so they stay. "at once": all
+Four ways to arrive. "spread": each client begins at its own time, and so they stay. "at once": all
 begin together, and so they stay, as equally long answers do. "four" and "one by one": so many
-askers, to tell what a request takes by itself from what it waits for others.
+clients, to separate what a request takes by itself from what it waits for others.
 
-Others may be at work on the machine: how many cores they took is told for each round, and figures
-are given for all rounds and for those in which they took little.
+Others may be at work on the machine: how many cores they took is recorded for each round, and
+figures are given for all rounds and for those in which they took little.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Timed(NamedTuple):
 
 
 class Round(NamedTuple):
-    """Some chats of all askers. num: chats. speed: chats per second, while all askers were at
+    """Some chats of all clients. num: chats. speed: chats per second, while all clients were at
     work. seconds: of all. first: the median. cpu: seconds by process. others: cores that other
     programs took."""
 
@@ -61,7 +61,7 @@ class Round(NamedTuple):
 
 
 class Way(Protocol):
-    """A way to ask for chats."""
+    """A way to send chats."""
 
     async def ask(self, client: int, text: str) -> Timed:
         """One chat."""
@@ -94,7 +94,7 @@ def line_of(text: str | None) -> bytes:
 
 
 class Direct:
-    """The engine, asked by this process. pid: of the engine, where it has a process of its own."""
+    """The engine, called by this process. pid: of the engine, where it has a process of its own."""
 
     def __init__(self, backend: Backend, clear: Callable[[], object], pid: int | None) -> None:
         self._backend = backend
@@ -127,7 +127,7 @@ class Direct:
 
 
 class Remote:
-    """The server, asked over open connections."""
+    """The server, called over open connections."""
 
     def __init__(self, served: Served) -> None:
         self._served = served
@@ -157,7 +157,7 @@ def _timed(answer: Answer) -> Timed:
 async def one_round(
     way: Way, salt: str, each: int, spread: float = 0.0, clients: int = AT_ONCE
 ) -> Round:
-    """So many chats of each asker. spread: seconds over which the askers begin."""
+    """So many chats of each client. spread: seconds over which the clients begin."""
     await way.prepare()
     timed: list[Timed] = []
     texts: dict[tuple[int, int], str] = {}
@@ -183,7 +183,7 @@ async def one_round(
 
 
 def _steady(ends: dict[tuple[int, int], float], start: float, each: int) -> float:
-    """Chats per second from the last asker's beginning to the first one's last ending; of all,
+    """Chats per second from the last client's beginning to the first one's last ending; of all,
     where there is no such time."""
     end = min(when for (_, index), when in ends.items() if index == each - 1)
     num = sum(start < when <= end for when in ends.values())

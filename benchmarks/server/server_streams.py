@@ -1,4 +1,4 @@
-"""Many streams at once, of which a third are dropped midway and a tenth are no requests at all.
+"""Many streams at once, of which a third are dropped midway and a tenth are not requests at all.
 
 What is left must be whole, and equal to the same request alone; and nothing may stay behind.
 """

@@ -1,6 +1,6 @@
 """The tables about other engines, and their picture: rows of figures as lines of cells, or as SVG.
 
-`table.py` writes the tables; this file, run by itself, draws docs/serving.svg from the newest row.
+`table.py` writes the tables; this file, run by itself, plots docs/serving.svg from the newest row.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TITLES = {
 }
 PEERS = {"vllm": "vLLM, CPU", "transformers": "transformers", "llama.cpp": "llama.cpp"}
 COLOURS = {"vllm": "#3b6ea5", "transformers": "#c98a2b", "llama.cpp": "#5a8f5a"}
-COUNTING = ("ours", "vllm", "llama.cpp")  # those that say how much of a prompt was cached
+COUNTING = ("ours", "vllm", "llama.cpp")  # those that report how much of a prompt was cached
 LEFT, WIDTH, BAR, GAP, TOP = 170, 520, 11, 10, 46
 TICKS = (0.5, 1, 2, 5, 10, 20, 50)
 
@@ -135,7 +135,7 @@ def picture(row: Row) -> str:
 
 
 def _x(ratio: float) -> float:
-    """Where a ratio stands: the first tick at the left edge, the last at the right."""
+    """Where a ratio is plotted: the first tick at the left edge, the last at the right."""
     low, high = log10(TICKS[0]), log10(TICKS[-1])
     return LEFT + WIDTH * min(1.05, max(0.0, (log10(ratio) - low) / (high - low)))
 

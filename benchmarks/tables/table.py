@@ -1,7 +1,7 @@
 """Makes the tables of docs/performance.md from the newest kept rows of the benchmarks.
 
-A table stands between `<!-- table: name -->` and `<!-- end -->`; what was there is replaced. With
---check nothing is written: exit status 1 says that a table is not what the rows give.
+A table is written between `<!-- table: name -->` and `<!-- end -->`; what was there is replaced.
+With --check nothing is written: exit status 1 means that a table differs from the rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forkroot.benchmarks.common.report import rows
 from forkroot.benchmarks.tables import gpu_tables, peer_tables, tables
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-PLACE = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+TABLE_MARKS = re.compile(r"(<!-- table: ([a-z ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 MODES = ("cache + hints", "cache", "nothing")
 WITHOUT_HOLD = "siblings not held"
 Row = dict[str, Any]
@@ -163,7 +163,7 @@ TABLES: dict[str, tuple[str, Callable[[Row], list[list[str]]]]] = {
 
 def render(page: str) -> str:
     """The page with every table made anew."""
-    return PLACE.sub(lambda found: f"{found[1]}{_table(found[2])}\n{found[3]}", page)
+    return TABLE_MARKS.sub(lambda found: f"{found[1]}{_table(found[2])}\n{found[3]}", page)
 
 
 def _table(name: str) -> str:

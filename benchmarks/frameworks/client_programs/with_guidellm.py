@@ -21,7 +21,7 @@ REQUESTS = 12
 
 
 def run(folder: Path, route: str, is_streamed: bool, profile: dict[str, object]) -> None:
-    """One benchmark; every request has to succeed, with as many tokens as were asked for."""
+    """One benchmark; every request has to succeed, with as many tokens as requested."""
     path = folder / "report.json"
     backend = {
         "kind": "openai_http",

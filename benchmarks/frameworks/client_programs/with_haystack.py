@@ -31,8 +31,8 @@ def lookup(word: str) -> str:
     return "a river of ice"
 
 
-def drawn(limit: str, **more: object) -> dict[str, object]:
-    """How answers are drawn. limit: the field that bounds their length."""
+def generation_settings(limit: str, **more: object) -> dict[str, object]:
+    """How answers are sampled. limit: the field that bounds their length."""
     return {"temperature": 0, limit: 100, **more}
 
 
@@ -42,15 +42,17 @@ for kind, limit, form in (
     (OpenAIChatGenerator, "max_completion_tokens", "response_format"),
     (OpenAIResponsesChatGenerator, "max_output_tokens", "text_format"),
 ):
-    chat = kind(**WHERE, generation_kwargs=drawn(limit))
+    chat = kind(**WHERE, generation_kwargs=generation_settings(limit))
     (whole,) = chat.run(question)["replies"]
     pieces: list[str] = []
     chat.run(question, streaming_callback=lambda piece, to=pieces: to.append(piece.content))
     assert "".join(pieces) == whole.text, (pieces, whole.text)
-    typed = kind(**WHERE, generation_kwargs=drawn(limit, **{form: Person}))
+    typed = kind(**WHERE, generation_kwargs=generation_settings(limit, **{form: Person}))
     (reply,) = typed.run([ChatMessage.from_user("Ada is 36.")])["replies"]
     person = Person.model_validate_json(reply.text)
-    forced = kind(**WHERE, generation_kwargs=drawn(limit, tool_choice="required"), tools=[tool])
+    forced = kind(
+        **WHERE, generation_kwargs=generation_settings(limit, tool_choice="required"), tools=[tool]
+    )
     for settings in ({}, {"streaming_callback": lambda piece: None}):
         (reply,) = forced.run([ChatMessage.from_user("Look up glacier.")], **settings)["replies"]
         assert reply.tool_calls[0].tool_name == "lookup"

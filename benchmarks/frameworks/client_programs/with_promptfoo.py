@@ -34,8 +34,8 @@ IS_PARIS = {"type": "contains", "value": "Paris"}
 def provider(kind: str, label: str, **config: Any) -> dict[str, Any]:
     """A provider of promptfoo on this server."""
     where = {"apiBaseUrl": os.environ["FORKROOT_URL"] + "/v1", "apiKey": "any"}
-    drawn = {"temperature": 0, "max_tokens": 60}
-    return {"id": f"openai:{kind}:tiny", "label": label, "config": {**where, **drawn, **config}}
+    sampling = {"temperature": 0, "max_tokens": 60}
+    return {"id": f"openai:{kind}:tiny", "label": label, "config": {**where, **sampling, **config}}
 
 
 def test(label: str, question: str, *asserts: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,5 @@
-"""SGLang's load generator: its backends that generate text, in each way of asking: streams, whole
-answers, log-probabilities, token ids, chats, several turns, and with a flushed cache."""
+"""SGLang's load generator: its backends that generate text, for each kind of request: streams,
+whole answers, log-probabilities, token ids, chats, several turns, and with a flushed cache."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def options_of(backend: str, more: list[str], out: Path) -> list[str]:
 
 
 def run(backend: str, more: list[str], out: Path) -> None:
-    """One run; every request has to succeed, with as many tokens as were asked for."""
+    """One run; every request has to succeed, with as many tokens as requested."""
     sys.argv = ["serving", *options_of(backend, more, out)]
     serving.cli_main()
     row = json.loads(out.read_text().splitlines()[-1])

@@ -1,4 +1,4 @@
-"""smolagents: a model asked directly and in a stream, a tool-calling agent and a code agent."""
+"""smolagents: a model called directly and in a stream, a tool-calling agent and a code agent."""
 
 import os
 

@@ -34,7 +34,7 @@ RUNS = [
 
 
 def run(backend: str, more: list[str], folder: str) -> None:
-    """One run; every request has to succeed, with as many tokens as were asked for."""
+    """One run; every request has to succeed, with as many tokens as requested."""
     parser = FlexibleArgumentParser()
     serve.add_cli_args(parser)
     options = [
