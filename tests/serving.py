@@ -16,12 +16,12 @@ from forkroot.adapters.http.server.settings import Settings
 @contextmanager
 def serving(runtime: Runtime, settings: Settings | None = None) -> Iterator[str]:
     """A server in a thread of this process; gives its URL."""
-    told: queue.Queue[str] = queue.Queue()
-    server = server_of(runtime, settings or Settings(), "127.0.0.1", 0, told.put)
+    announced: queue.Queue[str] = queue.Queue()
+    server = server_of(runtime, settings or Settings(), "127.0.0.1", 0, announced.put)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield told.get(timeout=30)
+        yield announced.get(timeout=30)
     finally:
         server.should_exit = True
         thread.join(60)

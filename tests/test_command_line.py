@@ -353,19 +353,19 @@ def test_a_chat_with_a_dummy_takes_its_only_text_as_the_message(
     message: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     backend = ScriptedBackend("hello")
-    asked: list[str] = []
+    requested: list[str] = []
 
     def connected(model: str, **_: Any) -> ScriptedBackend:
-        asked.append(model)
+        requested.append(model)
         return backend
 
     monkeypatch.setattr("forkroot.__main__.connect", connected)
     status = main(["chat", "--dummy", "56m", *message])
     out, err = capsys.readouterr()
     if message == ["hi"]:
-        assert (status, asked, out) == (0, ["dummy:56m"], "hello\n")
+        assert (status, requested, out) == (0, ["dummy:56m"], "hello\n")
     else:
-        assert (status, asked, out) == (2, [], "")
+        assert (status, requested, out) == (2, [], "")
         assert "invalid model='tiny': expected no model beside --dummy 56m" in err
 
 

@@ -57,13 +57,13 @@ class Block(NamedTuple):
     source: str
     below: Block | None
 
-    def has_told(self, out: str) -> bool:
+    def has_printed(self, out: str) -> bool:
         """Whether the page tells no other than what it printed."""
         if self.below is not None and self.below.language == "text" and self.below.source != out:
             return False
         printed = iter([line.split() for line in out.splitlines()])
-        told = re.findall(r"^ *print\(.*\)  # (.+)$", self.source, re.MULTILINE)
-        return all(line.split() in printed for line in told)  # in this order
+        expected = re.findall(r"^ *print\(.*\)  # (.+)$", self.source, re.MULTILINE)
+        return all(line.split() in printed for line in expected)  # in this order
 
 
 def blocks(page: str) -> list[Block]:
@@ -102,9 +102,9 @@ def url() -> Iterator[str]:
 def test_pages_have_programs_and_few_are_not_run() -> None:
     assert {"README.md", "docs/language.md", "docs/server.md"} <= set(WITH_PROGRAMS)
     left = [it for page in PAGES for it in blocks(page) if not is_run(it)]
-    told = [f"{it.place.partition(':')[0]}: " for it in left]
-    assert len(told) == len(NOT_RUN)
-    assert all(map(str.startswith, NOT_RUN.values(), told))
+    expected = [f"{it.place.partition(':')[0]}: " for it in left]
+    assert len(expected) == len(NOT_RUN)
+    assert all(map(str.startswith, NOT_RUN.values(), expected))
 
 
 @pytest.mark.parametrize("page", WITH_PROGRAMS)
@@ -122,15 +122,15 @@ def test_the_programs_of_a_page_run_and_print_what_it_says(page: str, url: str) 
     printed = done.stdout.split(MARK)
     for block, out in zip(found, printed, strict=False):
         assert bool(out.strip()) is ("print(" in block.source), block.place
-        assert block.has_told(out), f"{block.place} printed {out}"
+        assert block.has_printed(out), f"{block.place} printed {out}"
 
 
 def test_requests_by_curl_are_answered_as_the_page_says(url: str) -> None:
     if shutil.which("curl") is None:
         pytest.skip("needs curl")
-    asked = [block for block in blocks("docs/server.md") if block.source.startswith("curl ")]
-    assert asked
-    for block in asked:
+    requests = [block for block in blocks("docs/server.md") if block.source.startswith("curl ")]
+    assert requests
+    for block in requests:
         command = block.source.replace(URL, url)
         done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
         assert block.below is not None

@@ -25,9 +25,9 @@ def printed(name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> s
     pytest.importorskip(EXAMPLES[name])
     module = import_module(f"forkroot.examples.{name}")
     assert module.main(["--repeat", "1", *arguments]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    return str(told.out)
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return str(captured.out)
 
 
 def shares(out: str) -> tuple[int, int]:

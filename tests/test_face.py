@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "printed"),
     [
         ("slect", "; did you mean select?"),
         ("Functoin", "; did you mean function?"),
@@ -24,26 +24,26 @@ ROOT = Path(__file__).resolve().parents[1]
         ("__wrapped__", ""),
     ],
 )
-def test_a_misspelled_name_is_told_with_the_one_that_was_meant(name: str, told: str) -> None:
+def test_a_misspelled_name_is_told_with_the_one_that_was_meant(name: str, printed: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(forkroot, name)
-    assert str(caught.value) == f"module 'forkroot' has no attribute {name!r}{told}"
+    assert str(caught.value) == f"module 'forkroot' has no attribute {name!r}{printed}"
 
 
 def test_a_checkout_is_installed_as_the_readme_says(tmp_path: Path) -> None:
     checkout = tmp_path / "my checkout"
     checkout.mkdir()
     (checkout / "pyproject.toml").touch()
-    told = how_to_install("dspy", checkout)
-    assert told == f"cd '{checkout}' && pip install -c constraints-cpu.txt -e '.[dspy]'"
-    assert told.partition("&& ")[2] in (ROOT / "README.md").read_text("utf-8")
+    printed = how_to_install("dspy", checkout)
+    assert printed == f"cd '{checkout}' && pip install -c constraints-cpu.txt -e '.[dspy]'"
+    assert printed.partition("&& ")[2] in (ROOT / "README.md").read_text("utf-8")
 
 
 def test_without_a_checkout_what_an_extra_requires_is_named(tmp_path: Path) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     wanted = extras["optional-dependencies"]["langgraph"]
-    told = how_to_install("langgraph", tmp_path)
-    assert told == "pip install " + " ".join(f"'{it}'" for it in wanted)
+    printed = how_to_install("langgraph", tmp_path)
+    assert printed == "pip install " + " ".join(f"'{it}'" for it in wanted)
     assert how_to_install("nothing", tmp_path) == "pip install 'forkroot[nothing]'"
 
 

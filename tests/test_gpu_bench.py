@@ -30,7 +30,7 @@ class Ran(NamedTuple):
     status: int
     rows: list[dict[str, Any]]
     table: str
-    said: str
+    output: str
 
 
 def run(*options: str, script: Path = SCRIPT) -> Ran:
@@ -58,7 +58,7 @@ def tables() -> ModuleType:
 def test_stages_measure_and_check_on_any_machine(tables: ModuleType) -> None:
     only = "^copy|product b|experts in|draw temperature|8b decode"
     ran = run("--stage", "ceilings", "--stage", "kernels", "--only", only)
-    assert ran.status == 0, ran.said
+    assert ran.status == 0, ran.output
     ceilings, kernels = (row["figures"] for row in ran.rows)
     assert set(ceilings["cases"]) == {"copy", "product bfloat16"}
     assert ceilings["cases"]["copy"]["GB_s"][0] > 0
@@ -139,7 +139,7 @@ def test_a_case_that_hangs_is_ended_and_what_was_measured_is_kept(tmp_path: Path
 
 def test_rows_of_a_trial_are_not_kept() -> None:
     ran = run("--out")
-    assert ran.status == 1 and not ran.rows and "--out" in ran.said
+    assert ran.status == 1 and not ran.rows and "--out" in ran.output
 
 
 @pytest.mark.slow

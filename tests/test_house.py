@@ -239,9 +239,9 @@ def floor(name: str) -> int:
     return next(index for index, names in enumerate(FLOORS) if name in names)
 
 
-def may_know(here: str, there: str) -> bool:
+def may_know(here: str, target_package: str) -> bool:
     return any(
-        there == known or (known.endswith("*") and there.startswith(known[:-1]))
+        target_package == known or (known.endswith("*") and target_package.startswith(known[:-1]))
         for known in KNOWS[here]
     )
 
@@ -253,9 +253,15 @@ def is_way_up(item: Import) -> bool:
 def between_packages(imports: tuple[Import, ...]) -> Iterator[tuple[Import, str, str]]:
     """Imports that lead from one package into another, but for the ways up."""
     for item in imports:
-        here, there = package(item.source), package(item.target)
-        if item.is_ours and here and there and here != there and not is_way_up(item):
-            yield item, here, there
+        here, target_package = package(item.source), package(item.target)
+        if (
+            item.is_ours
+            and here
+            and target_package
+            and here != target_package
+            and not is_way_up(item)
+        ):
+            yield item, here, target_package
 
 
 def report(faults: list[str]) -> None:
@@ -302,9 +308,9 @@ def test_imports_inside_the_package_are_relative_and_find_a_module(
 def test_imports_go_down_only(imports: tuple[Import, ...]) -> None:
     report(
         [
-            f"{item}: from floor {floor(here)} to floor {floor(there)}, which is not lower"
-            for item, here, there in between_packages(imports)
-            if floor(there) >= floor(here)
+            f"{item}: from floor {floor(here)} to floor {floor(target_package)}, which is not lower"
+            for item, here, target_package in between_packages(imports)
+            if floor(target_package) >= floor(here)
         ]
     )
 
@@ -313,16 +319,16 @@ def test_packages_import_no_more_than_they_may(imports: tuple[Import, ...]) -> N
     report(
         [
             f"{item}: {here} knows only {', '.join(KNOWS[here])}"
-            for item, here, there in between_packages(imports)
-            if not may_know(here, there)
+            for item, here, target_package in between_packages(imports)
+            if not may_know(here, target_package)
         ]
     )
 
 
 def test_no_package_imports_itself_by_way_of_others(imports: tuple[Import, ...]) -> None:
     graph: Graph = {name: set() for name in KNOWS}
-    for _, here, there in between_packages(imports):
-        graph[here].add(there)
+    for _, here, target_package in between_packages(imports):
+        graph[here].add(target_package)
     check_no_circle(graph)
 
 

@@ -42,8 +42,8 @@ def calls() -> list[Call]:
     ]
 
 
-def answers(backend: LocalBackend, asked: list[Call]) -> list[Completion]:
-    replies = [backend.submit(call) for call in asked]
+def answers(backend: LocalBackend, requested: list[Call]) -> list[Completion]:
+    replies = [backend.submit(call) for call in requested]
     found = [reply.result(60) for reply in replies]
     for reply, completion in zip(replies, found, strict=True):
         if reply.call.stream:

@@ -34,7 +34,7 @@ def generations(row: Row) -> Lines:
         if of is not None:
             counts = [of[key] for key in ("vocabulary", *columns.values())]
             lines.append([title, *(f"{count:,}" for count in counts), str(num_refused)])
-    return [["tokens drawn from", "vocabulary", *columns, "constraints refused"], *lines]
+    return [["tokens sampled from", "vocabulary", *columns, "constraints refused"], *lines]
 
 
 def costs(row: Row) -> Lines:
@@ -153,7 +153,7 @@ def sampling(row: Row) -> Lines:
 
 def busy(row: Row) -> Lines:
     """What busy threads of the caller cost."""
-    head = ["streams", "", "alone", "beside a stranger's threads", "beside the caller's threads"]
+    head = ["streams", "", "alone", "beside another process's threads", "beside the caller's threads"]
     titles = {
         "step": "a step of the engine",
         "wall": "from the caller's first call to the last end",
@@ -167,7 +167,7 @@ def busy(row: Row) -> Lines:
             lines.append([shape, title, *times, *ratios])
         counts = [f"{of['steps'][name]:.0f}" for name in ("alone", "stranger", "busy")]
         lines.append([shape, "steps", *counts, "", ""])
-    return [[*head, "caller's / alone", "caller's / stranger's"], *lines]
+    return [[*head, "caller's / alone", "caller's / other process's"], *lines]
 
 
 def echo_select(row: Row) -> Lines:

@@ -39,13 +39,13 @@ class Starts:
     """Starts scripted backends, and remembers of what."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
         self.backends: list[ScriptedBackend] = []
         self.gate = threading.Event()
         self.gate.set()
 
     def __call__(self, model: str | Path, **settings: Any) -> Backend:
-        self.asked.append((str(model), settings))
+        self.requests.append((str(model), settings))
         assert self.gate.wait(10)
         self.backends.append(ScriptedBackend("a"))
         return self.backends[-1]
@@ -83,7 +83,7 @@ def test_one_name_with_the_same_settings_is_one_backend(starts: Starts) -> None:
     assert own.named("tiny", {"num_slots": 6}) is not first
     assert own.named("tiny", {}) is not first
     assert own.of(first.backend) is first
-    assert starts.asked == [("tiny", {"num_slots": n}) for n in (5, 6)] + [("tiny", {})]
+    assert starts.requests == [("tiny", {"num_slots": n}) for n in (5, 6)] + [("tiny", {})]
 
 
 def test_a_folder_is_one_backend_however_it_is_written(starts: Starts, tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_what_is_not_a_name_of_a_model_is_reported(model: Any, process: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("model", "meant"),
+    ("model", "suggested"),
     [
         ("tinny", "tiny"),
         ("Tiny", "tiny"),
@@ -211,7 +211,7 @@ def test_what_is_not_a_name_of_a_model_is_reported(model: Any, process: bool) ->
     ],
 )
 def test_what_was_probably_meant_by_a_model_that_is_not_there_is_reported(
-    model: str, meant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: str, suggested: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "checkpoints" / "llama").mkdir(parents=True)
     (tmp_path / "checkpoints" / "llama" / "config.json").touch()
@@ -221,7 +221,7 @@ def test_what_was_probably_meant_by_a_model_that_is_not_there_is_reported(
     assert str(caught.value) == (
         f"model={model!r} is not a folder here; expected one of: a checkpoint folder, a hub model"
         " ('org/name'), 'tiny' (the embedded model), 'dummy:SHAPE', the URL of a server, a name"
-        f" that a plugin knows; did you mean '{meant}'?"
+        f" that a plugin knows; did you mean '{suggested}'?"
     )
 
 

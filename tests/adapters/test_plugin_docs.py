@@ -46,11 +46,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "COLUMNS": "120"}
 
 
-def run(environment: Mapping[str, str], *command: str, said: str = "") -> str:
+def run(environment: Mapping[str, str], *command: str, stdin: str = "") -> str:
     done = subprocess.run(
         [sys.executable, *command],
         env=environment,
-        input=said,
+        input=stdin,
         capture_output=True,
         text=True,
         timeout=100,
@@ -68,8 +68,8 @@ def test_the_commands_take_its_name_for_a_model(environment: Mapping[str, str]) 
     checked = run(environment, "-m", "forkroot", "check", "judge", *settings)
     assert "8 tokens written" in checked
     assert checked.endswith("It can be run.\n")
-    asked = "What is the capital of France?\n"
-    assert "Paris" in run(environment, "-m", "forkroot", "chat", "judge", *settings, said=asked)
+    question = "What is the capital of France?\n"
+    assert "Paris" in run(environment, "-m", "forkroot", "chat", "judge", *settings, stdin=question)
 
 
 def test_a_server_serves_it_under_that_name(environment: Mapping[str, str]) -> None:

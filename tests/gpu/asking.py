@@ -27,7 +27,7 @@ def make_prompts(num: int, longest: int, num_tokens: int) -> list[Call]:
     return calls
 
 
-def told(backend: Any, calls: list[Call]) -> Answers:
+def answers_of(backend: Any, calls: list[Call]) -> Answers:
     """The tokens of calls that are submitted together."""
     replies = [backend.submit(call) for call in calls]
     return [reply.result(100).outputs[0].ids for reply in replies]

@@ -12,7 +12,7 @@ import pytest
 from forkroot.core.api.protocol import Call
 from forkroot.core.local import LocalBackend
 
-from .asking import LONGEST, NUM_PROMPTS, NUM_TOKENS, SIZES, Answers, make_prompts, told
+from .asking import LONGEST, NUM_PROMPTS, NUM_TOKENS, SIZES, Answers, answers_of, make_prompts
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def answers() -> Callable[..., Answers]:
     def run(calls: list[Call], **settings: Any) -> Answers:
         wanted = {**SIZES, "dtype": "float32", **settings}
         with LocalBackend.from_folder("tiny", **wanted) as backend:
-            found = told(backend, calls)
+            found = answers_of(backend, calls)
             backend.check()
         return found
 

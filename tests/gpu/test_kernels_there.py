@@ -24,11 +24,11 @@ def bench(measuring: Any, device: str) -> Any:
 
 def is_right(figures: Any) -> bool:
     """Whether nothing in these figures is said to be wrong, and something is said to be right."""
-    told = [it for it in figures.values() if isinstance(it, dict)]
+    results = [it for it in figures.values() if isinstance(it, dict)]
     return (
         bool(figures["is_right"])
         if "is_right" in figures
-        else bool(told) and all(map(is_right, told))
+        else bool(results) and all(map(is_right, results))
     )
 
 
@@ -47,8 +47,8 @@ def test_attention_of_a_step_is_the_oracles(shape, dtype, step, bench, measuring
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_kernels_over_rows_are_plain_torchs(dtype, shape, bench, measuring) -> None:
-    there = replace(bench, kind=getattr(torch, dtype))
-    for case in measuring("gpu_rows").cases(there, shape):
+    on_device = replace(bench, kind=getattr(torch, dtype))
+    for case in measuring("gpu_rows").cases(on_device, shape):
         figures = case.run()
         assert is_right(figures), (case.name, figures)
 
@@ -61,7 +61,7 @@ def test_masks_and_draws_over_a_large_vocabulary_are_the_samplers(bench, measuri
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_experts_are_one_product_a_row(dtype, bench, measuring) -> None:
-    there = replace(bench, kind=getattr(torch, dtype))
-    for case in measuring("gpu_rows").experts(there, "mixtral-8x7b"):
+    on_device = replace(bench, kind=getattr(torch, dtype))
+    for case in measuring("gpu_rows").experts(on_device, "mixtral-8x7b"):
         figures = case.run()
         assert is_right(figures), (case.name, figures)

@@ -11,7 +11,7 @@ import torch
 from forkroot.core.api.protocol import Call, Sampling, Tokens
 from forkroot.core.local import LocalBackend
 
-from .asking import make_prompts, told
+from .asking import answers_of, make_prompts
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -33,14 +33,14 @@ def test_a_step_that_does_not_fit_is_done_in_pieces_or_later(small_device) -> No
     calls = [Call((prompt,), sampling) for prompt in prompts]
     settings = {**SETTINGS, "device": small_device, "chunk_tokens": 60_000}
     with LocalBackend.from_folder("tiny", **settings) as backend:
-        wanted = told(backend, calls)
+        wanted = answers_of(backend, calls)
         backend.clear_cache()
         torch.cuda.empty_cache()
         memory = torch.cuda.get_device_properties(0).total_memory
         before = torch.cuda.memory_stats()["num_ooms"]
         room = torch.cuda.memory_reserved() + SPARE
         torch.cuda.set_per_process_memory_fraction(room / memory)
-        assert told(backend, calls) == wanted
+        assert answers_of(backend, calls) == wanted
         assert torch.cuda.memory_stats()["num_ooms"] > before
         backend.check()
 
@@ -51,5 +51,5 @@ def test_a_pool_that_is_not_given_a_size_leaves_memory_for_the_work(device) -> N
     with LocalBackend.from_folder("tiny", **settings) as backend:
         assert backend.config.num_slots is not None
         assert backend.config.num_slots >= 1024
-        assert len(told(backend, calls)) == 20
+        assert len(answers_of(backend, calls)) == 20
         backend.check()

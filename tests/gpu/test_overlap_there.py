@@ -20,7 +20,7 @@ from forkroot.core.model.runner.runner import ModelRunner
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
 IDS = np.array([300, 301, 301], np.int32)
-DRAWS = (
+SAMPLING_PARAMS = (
     SamplingParams(),
     SamplingParams(1.0, seed=1, top_p=0.9, top_k=20, min_p=0.01, logprobs=3),
     SamplingParams(
@@ -65,9 +65,9 @@ def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
     table = np.arange(8 * 16, dtype=np.int32).reshape(8, 16)
     ids = list(range(300, 306))
     runner.run(
-        replace(step(ids, 0, table), sampling_params=DRAWS)
+        replace(step(ids, 0, table), sampling_params=SAMPLING_PARAMS)
     )  # compiles what is not compiled yet
-    asked = replace(
+    sampled_batch = replace(
         step(ids, 1, table),
         scored=np.array([0, 3], np.int32),
         targets=np.array([301, 302]),
@@ -75,12 +75,12 @@ def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
         queried=np.array([1], np.int32),
         queries=(Query(np.array([300, 301]), (np.array([5, 6], np.int32),)),),
     )
-    runner.run(replace(asked, sampling_params=DRAWS))
+    runner.run(replace(sampled_batch, sampling_params=SAMPLING_PARAMS))
     torch.cuda.set_sync_debug_mode("error")
     first = runner.launch(step(ids, 2, table))
-    first.sample(DRAWS)
-    second = runner.launch(replace(asked, ids=-1 - np.arange(6)))
-    second.sample(DRAWS)
+    first.sample(SAMPLING_PARAMS)
+    second = runner.launch(replace(sampled_batch, ids=-1 - np.arange(6)))
+    second.sample(SAMPLING_PARAMS)
     torch.cuda.set_sync_debug_mode("default")
     assert (first.result().tokens >= 0).all()
     assert (second.result().tokens >= 0).all()

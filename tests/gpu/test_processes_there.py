@@ -14,7 +14,7 @@ from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
 
 from ..core.process.test_ranks import children
-from .asking import SIZES, told
+from .asking import SIZES, answers_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.timeout(300)]
 def test_a_child_process_gives_the_tokens_of_this_one(prompts, answers, device) -> None:
     wanted = answers(prompts, device=device)
     with ProcessBackend("tiny", device=device, dtype="float32", **SIZES) as backend:
-        assert told(backend, prompts) == wanted
+        assert answers_of(backend, prompts) == wanted
         backend.check()
 
 

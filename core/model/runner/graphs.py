@@ -110,7 +110,7 @@ class Graphs:
         self._model, self._pool, self._attention = model, pool, attention
         self._recorder, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
-        self._cutters = {size: attention.static(size, False) for size in self._sizes}
+        self._planners = {size: attention.static(size, False) for size in self._sizes}
         longest = max_size * context_len
         self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
         self._num_listed = min(self._num_listed, MAX_LISTED)
@@ -136,9 +136,9 @@ class Graphs:
             return None
         size = self._sizes[bisect_left(self._sizes, count)]
         past = Past(batch.table, batch.rows, batch.starts, batch.lens)
-        cuts = [self._cutters[size].cut(past, window) for window in self._model.windows]
-        step = self._step(size, any(cut.has_roots for cut in cuts))
-        numbers = step.numbers(batch, cuts, len(self._memory))
+        step_items = [self._planners[size].cut(past, window) for window in self._model.windows]
+        step = self._step(size, any(items.has_roots for items in step_items))
+        numbers = step.numbers(batch, step_items, len(self._memory))
         if numbers is None:
             return None
         self._copy(numbers)
@@ -198,19 +198,19 @@ class _Step:
         assert numbers is not None
         return numbers
 
-    def numbers(self, batch: Batch, cuts: list[Any], max_size: int) -> Ints | None:
+    def numbers(self, batch: Batch, step_items: list[Any], max_size: int) -> Ints | None:
         """The numbers of a batch; None where they are more than `most`, or share too much."""
-        numbers = self._filled(cuts, [batch.ids, batch.positions, batch.slots])
+        numbers = self._filled(step_items, [batch.ids, batch.positions, batch.slots])
         return None if numbers is None or len(numbers) > max_size else numbers
 
-    def _filled(self, cuts: list[Any], own: list[Any]) -> Ints | None:
+    def _filled(self, step_items: list[Any], own: list[Any]) -> Ints | None:
         fixed = np.zeros(self.num_fixed, np.int32)
         fixed[self._starts[2] :][: self._size] = self._spare
         for array, start in zip(own, self._starts, strict=False):
             fixed[start : start + len(array)] = array
         listed, at = [np.array([self._spare], np.int32)], 1
-        for plan, cut, (start, end) in zip(self._plans, cuts, self._spans(), strict=True):
-            slots = plan.fill(cut, fixed[start:end], at)
+        for plan, items, (start, end) in zip(self._plans, step_items, self._spans(), strict=True):
+            slots = plan.fill(items, fixed[start:end], at)
             if slots is None:
                 return None
             listed.append(slots)

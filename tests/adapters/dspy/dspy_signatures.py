@@ -51,12 +51,12 @@ BOUNDED = (
 LEAVES: tuple[Any, ...] = (str, int, float, bool, Colour, Level, datetime.date, *LITERALS)
 
 
-def random_type(draw: random.Random, depth: int = 2) -> Any:
+def random_type(rng: random.Random, depth: int = 2) -> Any:
     """A type of these, nested at most so deep."""
-    if depth == 0 or draw.random() < 0.4:
-        return draw.choice(LEAVES)
-    inner = random_type(draw, depth - 1)
-    match draw.randrange(9):
+    if depth == 0 or rng.random() < 0.4:
+        return rng.choice(LEAVES)
+    inner = random_type(rng, depth - 1)
+    match rng.randrange(9):
         case 0 | 1:
             return list[inner]
         case 2:
@@ -64,29 +64,29 @@ def random_type(draw: random.Random, depth: int = 2) -> Any:
         case 3:
             return Optional[inner]  # noqa: UP045 - built from a value
         case 4:
-            return tuple[inner, random_type(draw, depth - 1)]
+            return tuple[inner, random_type(rng, depth - 1)]
         case 5:
-            return draw.choice((Tree, dict[str, Any], set[int], int | str, list[Tree]))
-    return random_model(draw, depth)
+            return rng.choice((Tree, dict[str, Any], set[int], int | str, list[Tree]))
+    return random_model(rng, depth)
 
 
-def random_model(draw: random.Random, depth: int) -> type[BaseModel]:
+def random_model(rng: random.Random, depth: int) -> type[BaseModel]:
     """A model of one to three fields."""
     fields: dict[str, Any] = {}
-    for place in range(draw.randint(1, 3)):
-        if draw.random() < 0.3:
-            kind, bounds = draw.choice(BOUNDED)
+    for place in range(rng.randint(1, 3)):
+        if rng.random() < 0.3:
+            kind, bounds = rng.choice(BOUNDED)
             fields[f"part_{place}"] = (kind, Field(**bounds))
         else:
-            kind = random_type(draw, depth - 1)
-            default = draw.choice((..., ..., None)) if kind is str else ...
+            kind = random_type(rng, depth - 1)
+            default = rng.choice((..., ..., None)) if kind is str else ...
             fields[f"part_{place}"] = (kind if default is ... else str | None, default)
-    return create_model(f"Model{draw.randrange(10**6)}", **fields)
+    return create_model(f"Model{rng.randrange(10**6)}", **fields)
 
 
-def random_signature(draw: random.Random) -> type[dspy.Signature]:
+def random_signature(rng: random.Random) -> type[dspy.Signature]:
     """One to three outputs of random types."""
     fields: dict[str, Any] = {"question": (str, dspy.InputField())}
-    for place in range(draw.randint(1, 3)):
-        fields[f"out_{place}"] = (random_type(draw), dspy.OutputField())
+    for place in range(rng.randint(1, 3)):
+        fields[f"out_{place}"] = (random_type(rng), dspy.OutputField())
     return dspy.Signature(fields, "Answer the question.")

@@ -207,12 +207,12 @@ def test_while_a_tool_works_all_that_is_known_of_the_next_prompts_is_computed(
     backend = ScriptedBackend(steps("look_up", "look_up", "look_up"))
     run_slowly(backend, [0, 2, 4], found)
     sent = last_texts([call for call in backend.calls if is_sent(call)])
-    asked = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
+    prompts = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
     known = '[[ ## tool_args_1 ## ]]\n{"word": "tree", "times": 1}'
     assert [text.endswith(known) for text in sent] == [True, True, False, False]
-    assert asked[2].startswith(sent[0])
-    assert "[[ ## observation_1 ## ]]" in asked[2][len(sent[0]) :]
-    assert all(asked[3].startswith(text) for text in (sent[1], sent[3]))
+    assert prompts[2].startswith(sent[0])
+    assert "[[ ## observation_1 ## ]]" in prompts[2][len(sent[0]) :]
+    assert all(prompts[3].startswith(text) for text in (sent[1], sent[3]))
 
 
 @pytest.mark.parametrize("style", ["json", "xml"])
@@ -222,9 +222,9 @@ def test_the_same_is_done_in_the_other_formats(monkeypatch: pytest.MonkeyPatch, 
     with dspy.context(adapter=ADAPTERS[style]()):
         run_slowly(backend, [0, 2], "a word")
     following, final = last_texts([call for call in backend.calls if is_sent(call)])
-    asked = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
-    assert asked[2].startswith(following)
-    assert asked[3].startswith(final)
+    prompts = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
+    assert prompts[2].startswith(following)
+    assert prompts[3].startswith(final)
 
 
 def test_the_same_is_done_for_an_agent_that_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,9 +241,9 @@ def test_the_same_is_done_for_an_agent_that_is_awaited(monkeypatch: pytest.Monke
     with dspy.context(lm=lm_of(backend)):
         asyncio.run(agent(look_up).acall(question=LONG))
     following, final = last_texts([call for call in backend.calls if is_sent(call)])
-    asked = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
-    assert asked[2].startswith(following)
-    assert asked[3].startswith(final)
+    prompts = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
+    assert prompts[2].startswith(following)
+    assert prompts[3].startswith(final)
 
 
 def test_nothing_is_sent_ahead_for_tools_that_are_done_at_once(

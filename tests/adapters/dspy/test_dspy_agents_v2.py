@@ -48,10 +48,10 @@ def test_an_agent_that_must_submit_does(model: Backend, style: str, how: str) ->
         lm = LM(model, cache=False, temperature=1.0, max_tokens=160, seed=seed)
         agent = dspy.ReActV2("question -> answer, count: int", tools=[look_up], max_iters=2)
         with dspy.context(lm=lm, adapter=ADAPTERS[style]()):
-            asked = agent(question="Where?") if how == "call" else _awaited(agent)
-        assert isinstance(asked.answer, str)
-        assert isinstance(asked.count, int)
-        assert asked.termination_reason in ("submit", "forced_submit")
+            prediction = agent(question="Where?") if how == "call" else _awaited(agent)
+        assert isinstance(prediction.answer, str)
+        assert isinstance(prediction.count, int)
+        assert prediction.termination_reason in ("submit", "forced_submit")
 
 
 def _awaited(agent: Any) -> Any:

@@ -55,7 +55,7 @@ pytestmark = pytest.mark.usefixtures("fresh_dspy_cache")
 
 def test_a_request_becomes_a_call() -> None:
     backend = ScriptedBackend("Hi")
-    asked = lm15.Request(
+    request = lm15.Request(
         model="forkroot/scripted",
         system="Be kind.",
         messages=(
@@ -69,7 +69,7 @@ def test_a_request_becomes_a_call() -> None:
             frequency_penalty=0.1, presence_penalty=0.2, extensions={"logit_bias": {"5": 2}},
         ),
     )  # fmt: skip
-    assert Engine(backend).complete(asked).text == "Hi"
+    assert Engine(backend).complete(request).text == "Hi"
     call = last_call(backend)
     assert isinstance(call.prompt, Chat)
     assert [message.role for message in call.prompt.messages] == [
@@ -148,12 +148,12 @@ def test_keywords_that_are_not_allowed_are_refused_before_any_call() -> None:
 def test_keywords_of_ours_given_to_the_lm_are_the_defaults_of_its_calls() -> None:
     backend = ScriptedBackend("a")
     lm = LM(backend, namespace="own", regex="[ab]", temperature=0, cache=False)
-    asked = [
+    keyword_sets = [
         {},
         {"namespace": "other", "choices": ["a"]},
         {"metadata": {"note": 1}, "priority": 3},
     ]
-    for keywords in asked:
+    for keywords in keyword_sets:
         lm("Hello", **keywords)
     lm.copy(namespace="third")("Hello")
     lm("Hello")
@@ -228,9 +228,9 @@ def test_a_response_format_constrains_the_answer() -> None:
 
 def test_parts_that_no_model_of_ours_reads_are_refused_by_name() -> None:
     audio = lm15.Message.user([lm15.AudioPart(data="eA==")])
-    asked = lm15.Request(model="forkroot/scripted", messages=(audio,))
+    request = lm15.Request(model="forkroot/scripted", messages=(audio,))
     with pytest.raises(lm15.UnsupportedFeatureError, match="audio"):
-        Engine(ScriptedBackend("a")).complete(asked)
+        Engine(ScriptedBackend("a")).complete(request)
 
 
 # --- responses ----------------------------------------------------------------------------------
@@ -331,8 +331,8 @@ def test_tools_whose_pattern_a_runtime_refuses_end_in_its_error() -> None:
 
 def test_tool_calls_stream_as_deltas_of_their_own() -> None:
     tool = lm15.FunctionTool("look_up", "Look up.", {"type": "object", "properties": {}})
-    asked = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
-    events = list(Engine(ScriptedBackend(lambda call: CALLED)).stream(asked))
+    request = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
+    events = list(Engine(ScriptedBackend(lambda call: CALLED)).stream(request))
     deltas = [event.delta for event in events[1:-1]]
     assert deltas[0].name == "look_up"
     assert "".join(delta.input for delta in deltas) == '{"word": "ab", "times": 2}'
@@ -343,8 +343,8 @@ def test_tool_calls_stream_as_deltas_of_their_own() -> None:
 def test_calls_that_were_cut_off_are_reported(cut: int, reason: str) -> None:
     output = Output(CALLED[: len(CALLED) - cut], finish_reason="length")
     tool = lm15.FunctionTool("look_up", "Look up.", {"type": "object", "properties": {}})
-    asked = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
-    result = Engine(ScriptedBackend(lambda call: Completion((output,)))).complete(asked)
+    request = lm15.Request(model="m", messages=(lm15.Message.user("x"),), tools=(tool,))
+    result = Engine(ScriptedBackend(lambda call: Completion((output,)))).complete(request)
     assert result.finish_reason == reason
 
 

@@ -135,8 +135,8 @@ def test_fields_that_are_not_judgments_are_generated() -> None:
     backend = ScriptedBackend(say)
     result = {"type": "json_schema", "schema": schema}
     config = lm15.Config(response_format=result, probabilities="if_available")
-    asked = lm15.Request(model="m", messages=(lm15.Message.user("?"),), config=config)
-    (part,) = Engine(backend).complete(asked).message.parts
+    request = lm15.Request(model="m", messages=(lm15.Message.user("?"),), config=config)
+    (part,) = Engine(backend).complete(request).message.parts
     assert isinstance(part, lm15.DataPart)
     assert part.value == {"why": "soft beds", "good": True}
     assert part.probabilities == {"good": {"true": 0.5, "false": 0.5}}

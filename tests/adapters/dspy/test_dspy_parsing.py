@@ -56,9 +56,9 @@ def model(
 
 def failure(lm: LM, style: str, name: str) -> str | None:
     """What could not be parsed of the answer to a signature, which its name decides."""
-    draw = random.Random(name)
-    signature = random_signature(draw)
-    config = {"temperature": draw.choice((0.0, 1.0, 2.0)), "max_tokens": draw.randint(160, 280)}
+    rng = random.Random(name)
+    signature = random_signature(rng)
+    config = {"temperature": rng.choice((0.0, 1.0, 2.0)), "max_tokens": rng.randint(160, 280)}
     with dspy.context(lm=lm, adapter=ADAPTERS[style]()):
         try:
             dspy.Predict(signature)(question=f"What is {name}?", config=config)

@@ -26,10 +26,10 @@ def allows(pattern: str | None, text: str) -> bool:
 
 
 def test_integers_between_two_bounds_are_these_and_no_others() -> None:
-    draw = random.Random(4)
+    rng = random.Random(4)
     for _ in range(200):
-        low = draw.randrange(1000)
-        high = low + draw.randrange(1500)
+        low = rng.randrange(1000)
+        high = low + rng.randrange(1500)
         pattern = re.compile(naturals(low, high))
         result = [n for n in range(3000) if pattern.fullmatch(str(n))]
         assert result == list(range(low, high + 1))
@@ -63,9 +63,9 @@ def test_integers_keep_to_their_interval(
     ],
 )
 def test_numbers_keep_to_their_interval(interval: Interval) -> None:
-    pattern, draw = numbers(interval), random.Random(1)
+    pattern, rng = numbers(interval), random.Random(1)
     assert pattern is not None
-    values = [str(Decimal(draw.randrange(-4000, 4000)) / 1000) for _ in range(2000)]
+    values = [str(Decimal(rng.randrange(-4000, 4000)) / 1000) for _ in range(2000)]
     result = [text for text in values if allows(pattern, text)]
     assert result
     assert all(interval.holds(Decimal(text)) for text in result)

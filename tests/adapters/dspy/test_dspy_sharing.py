@@ -164,7 +164,7 @@ def test_a_watcher_that_was_taken_away_comes_back() -> None:
 
 # --- what a run comes back to -------------------------------------------------------------------
 
-SAID = "[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]"
+ANSWER = "[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]"
 LONG = "Which of these words comes first in a list that is sorted by their last letters? " * 3
 
 
@@ -182,7 +182,7 @@ def branches_of(call: Call) -> int | None:
 
 
 def test_a_prompt_that_a_run_comes_back_to_is_kept_until_the_run_ends() -> None:
-    backend = ScriptedBackend(SAID)
+    backend = ScriptedBackend(ANSWER)
     with dspy.context(lm=lm_of(backend)):
         best = dspy.BestOfN(
             dspy.Predict("question -> answer"), N=3, reward_fn=lambda *_: 0.0, threshold=1.0
@@ -198,7 +198,7 @@ def test_a_prompt_that_a_run_comes_back_to_is_kept_until_the_run_ends() -> None:
 
 
 def test_awaited_runs_keep_what_they_come_back_to() -> None:
-    backend = ScriptedBackend(SAID)
+    backend = ScriptedBackend(ANSWER)
 
     class Twice(dspy.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -224,8 +224,8 @@ def test_the_trajectory_of_an_agent_is_kept_while_its_tools_work(
         named = f"[[ ## next_tool_name ## ]]\n{name}\n\n[[ ## next_tool_args ## ]]\n{args}"
         return f"[[ ## next_thought ## ]]\nSo.\n\n{named}\n\n[[ ## completed ## ]]"
 
-    said = "[[ ## reasoning ## ]]\nSo.\n\n" + SAID
-    backend = ScriptedBackend([*map(step, ("look_up", "look_up", "finish")), said])
+    reasoned = "[[ ## reasoning ## ]]\nSo.\n\n" + ANSWER
+    backend = ScriptedBackend([*map(step, ("look_up", "look_up", "finish")), reasoned])
     at_work = list[str]()
 
     def look_up(word: str) -> str:
@@ -240,7 +240,7 @@ def test_the_trajectory_of_an_agent_is_kept_while_its_tools_work(
 
 
 def test_answers_of_one_fork_and_other_questions_are_nothing_to_come_back_to() -> None:
-    backend = ScriptedBackend(lambda call: [SAID] * call.sampling.n)
+    backend = ScriptedBackend(lambda call: [ANSWER] * call.sampling.n)
 
     class Two(dspy.Module):  # type: ignore[misc]
         def forward(self) -> Any:
@@ -256,7 +256,7 @@ def test_answers_of_one_fork_and_other_questions_are_nothing_to_come_back_to() -
 
 
 def test_without_hints_nothing_is_kept() -> None:
-    backend = ScriptedBackend(SAID)
+    backend = ScriptedBackend(ANSWER)
     with dspy.context(lm=lm_of(backend, hints=False)):
         best = dspy.BestOfN(
             dspy.Predict("question -> answer"), N=3, reward_fn=lambda *_: 0.0, threshold=1.0

@@ -313,24 +313,24 @@ def test_a_model_that_may_choose_is_called_back_with_what_it_asks(lm: Any) -> No
 
 def test_a_call_that_does_not_end_within_the_context_is_refused(lm: Any) -> None:
     context_len = lm.engine.connection.backend.info().context_len
-    begun = lm + " hello" * (context_len - 50)
+    long_prompt = lm + " hello" * (context_len - 50)
     with pytest.raises(CallTooLarge, match=r"call of weather.*end within \d+ tokens"):
-        begun + gen(tools=[weather], tool_choice="required")
+        long_prompt + gen(tools=[weather], tool_choice="required")
     with pytest.raises(CallTooLarge, match="before a tool call"):
-        begun + " hello" * 30 + gen(tools=[weather], tool_choice="required")
+        long_prompt + " hello" * 30 + gen(tools=[weather], tool_choice="required")
 
 
 def test_a_tool_whose_grammar_is_cut_off_is_not_called(lm: Any) -> None:
     tool = guidance.Tool.from_regex("[0-9]*", lambda text: text, name="take")
-    begun = lm + " hello" * (lm.engine.connection.backend.info().context_len - 60)
+    long_prompt = lm + " hello" * (lm.engine.connection.backend.info().context_len - 60)
     with pytest.raises(CallTooLarge, match="call of take"):
-        begun + gen(tools=[tool], tool_choice="required")
+        long_prompt + gen(tools=[tool], tool_choice="required")
 
 
 def test_an_answer_that_fills_the_context_says_so(lm: Any) -> None:
-    begun = lm + " hello" * (lm.engine.connection.backend.info().context_len - 40)
+    long_prompt = lm + " hello" * (lm.engine.connection.backend.info().context_len - 40)
     with pytest.raises(CallTooLarge, match="an answer that ends within the context"):
-        begun + gen(regex="[a-z ]*X")
+        long_prompt + gen(regex="[a-z ]*X")
 
 
 # --- what is refused -----------------------------------------------------------------------------

@@ -32,9 +32,11 @@ class TestGuidance(AdapterSuite):
     def ask(self, model: Any, text: str, **settings: Any) -> Answer:
         start = model + _opened(text)
         max_tokens = settings.pop("max_tokens", self.max_tokens)
-        asked = start.with_sampling_params(settings) + guidance.gen("answer", max_tokens=max_tokens)
-        used = asked.used
-        return Answer(asked["answer"], used.prompt_tokens, used.cached_tokens)
+        program = start.with_sampling_params(settings) + guidance.gen(
+            "answer", max_tokens=max_tokens
+        )
+        used = program.used
+        return Answer(program["answer"], used.prompt_tokens, used.cached_tokens)
 
     def stream(self, model: Any, text: str, **settings: Any) -> Iterator[str]:
         start = model + _opened(text)

@@ -38,9 +38,9 @@ def test_what_plants_a_beginning_begins_as_the_prompt_does(prompt: Prompt, lengt
     outline = Outline.of(prompt)
     before = outline.before(min(length, len(outline.text)))
     if before is not None:
-        begun = Outline.of(before).text
-        assert outline.text.startswith(begun)
-        assert len(begun) <= max(length, outline.ends[0])
+        start = Outline.of(before).text
+        assert outline.text.startswith(start)
+        assert len(start) <= max(length, outline.ends[0])
 
 
 @given(prompts, st.integers(0, 400))
@@ -58,9 +58,9 @@ def test_a_long_text_is_cut_where_a_word_ends() -> None:
     text = "The first rule of this house is that nobody may run in the long corridor. "
     outline = Outline.of((Text(text * 8),))
     for length in range(100, 500):
-        place = outline.cut(length)
-        planted = TINY.encode_prompt((Text(outline.text[1:place]),))
-        assert length - 64 <= place <= length
+        end = outline.cut(length)
+        planted = TINY.encode_prompt((Text(outline.text[1:end]),))
+        assert length - 64 <= end <= length
         assert TINY.encode_prompt(outline.prompt)[: len(planted)] == planted
 
 
@@ -123,8 +123,8 @@ short = st.text("ab", max_size=12)
 @given(st.lists(st.tuples(st.sampled_from(["", "n"]), short), max_size=30))
 def test_the_tree_finds_what_a_text_shares_with_any_before_it(added: list[tuple[str, str]]) -> None:
     seen: Seen[int] = Seen(1 << 20)
-    for place, (namespace, text) in enumerate(added):
-        before = [other for space, other in added[:place] if space == namespace]
+    for end, (namespace, text) in enumerate(added):
+        before = [other for space, other in added[:end] if space == namespace]
         best = max((common_len(text, other) for other in before), default=0)
         assert seen.add(namespace, text).length == best
 

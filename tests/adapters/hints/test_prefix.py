@@ -282,8 +282,8 @@ def test_groups_share_as_much_as_they_say_and_no_call_is_in_two() -> None:
     found = list(groups([text_call(text) for text in texts], LEAST))
     assert sorted(group.members for group in found) == [(0, 1, 2), (3, 4)]
     for group in found:
-        begun = group.outline.text[1 : group.length]
-        assert all(texts[place].startswith(begun) for place in group.members)
+        beginning = group.outline.text[1 : group.length]
+        assert all(texts[place].startswith(beginning) for place in group.members)
 
 
 # --- calls that come one after another ---------------------------------------------------------
@@ -517,7 +517,7 @@ def test_a_prefix_is_not_planted_again_while_it_is_pinned(
 
 
 def test_a_backend_that_follows_no_hints_is_sent_no_prefixes() -> None:
-    class Asked(ScriptedBackend):
+    class SignallingBackend(ScriptedBackend):
         def info(self) -> Any:
             try:
                 return super().info()
@@ -525,7 +525,7 @@ def test_a_backend_that_follows_no_hints_is_sent_no_prefixes() -> None:
                 was_called.set()
 
     was_called = threading.Event()
-    backend = Asked("a", features=frozenset({"tokens"}))
+    backend = SignallingBackend("a", features=frozenset({"tokens"}))
     prefixes = Prefixes(backend)
     prefixes.plant((Text("before it is known"),))
     assert was_called.wait(10)

@@ -133,8 +133,8 @@ CALLS = [
 
 @pytest.mark.parametrize("call", CALLS, ids=range(len(CALLS)))
 def test_answers_are_those_of_the_backend_that_is_served(remote, backend, call) -> None:
-    here, there = backend.submit(call), remote.submit(call)
-    one, two = here.result(30), there.result(30)
+    here, from_server = backend.submit(call), remote.submit(call)
+    one, two = here.result(30), from_server.result(30)
     assert [o.text for o in one.outputs] == [o.text for o in two.outputs]
     for first, second in zip(one.outputs, two.outputs, strict=True):
         assert replace(first, logprobs=(), log_mass=None) == replace(
@@ -152,20 +152,20 @@ def test_answers_are_those_of_the_backend_that_is_served(remote, backend, call) 
     assert one.usage.prompt_tokens == two.usage.prompt_tokens
     assert one.usage.completion_tokens == two.usage.completion_tokens
     for index in range(len(one.outputs)):
-        text = "".join(chunk.text for chunk in there if chunk.index == index)
+        text = "".join(chunk.text for chunk in from_server if chunk.index == index)
         assert text == (two.outputs[index].text if call.stream else "")
 
 
 def test_it_is_a_backend_and_says_what_it_runs(remote, backend) -> None:
     assert isinstance(remote, Backend)
-    here, there = backend.info(), remote.info()
-    assert there.model == "tiny"
+    here, from_server = backend.info(), remote.info()
+    assert from_server.model == "tiny"
     assert (here.context_len, here.vocabulary_size, here.features) == (
-        there.context_len,
-        there.vocabulary_size,
-        there.features,
+        from_server.context_len,
+        from_server.vocabulary_size,
+        from_server.features,
     )
-    assert set(here.counters) == set(there.counters)
+    assert set(here.counters) == set(from_server.counters)
 
 
 def test_every_field_of_a_call_comes_through(serve) -> None:
@@ -513,9 +513,9 @@ def test_a_program_of_the_native_language_runs_over_it(remote, backend) -> None:
         branches += lambda index: f" Point {index}: " + gen("point", max_tokens=5, temperature=0)
         s += "; ".join(branch["point"] for branch in branches)
 
-    here, there = (program.run(backend=one) for one in (backend, remote))
-    assert there["city"] == " Paris"
-    assert there.text() == here.text()
+    here, from_server = (program.run(backend=one) for one in (backend, remote))
+    assert from_server["city"] == " Paris"
+    assert from_server.text() == here.text()
     wait_until(lambda: locked(backend) == 0)
 
 

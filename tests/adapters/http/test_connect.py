@@ -176,11 +176,11 @@ def test_a_client_without_a_key_gets_a_hint_how_to_give_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([command, keyed, *given]) == 2
-    said = capsys.readouterr().err
-    assert f"invalid api_key={shown}: expected " in said
-    assert "connect(URL, api_key=...)" in said
-    assert "--set api_key=..." in said
-    assert "api_key=no" not in said
+    output = capsys.readouterr().err
+    assert f"invalid api_key={shown}: expected " in output
+    assert "connect(URL, api_key=...)" in output
+    assert "--set api_key=..." in output
+    assert "api_key=no" not in output
 
 
 def test_a_key_that_looks_like_a_number_is_still_a_text(runtime: Runtime) -> None:

@@ -42,12 +42,12 @@ def steps_of(messages: list[Any]) -> list[type]:
 @pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 def test_a_ready_made_agent_asks_its_tool_and_answers(model: ChatForkroot) -> None:
     agent = create_react_agent(model, [lookup])
-    asked = {"messages": [("user", "Look up Memhuv.")]}
-    messages = agent.invoke(asked)["messages"]
+    question = {"messages": [("user", "Look up Memhuv.")]}
+    messages = agent.invoke(question)["messages"]
     assert steps_of(messages) == [AIMessage, ToolMessage, AIMessage]
     assert messages[1].tool_calls[0]["args"] == {"word": "Memhuv"}
     assert "Memhuvton" in messages[-1].content
-    awaited = asyncio.run(agent.ainvoke(asked))["messages"]
+    awaited = asyncio.run(agent.ainvoke(question))["messages"]
     assert [message.content for message in awaited] == [message.content for message in messages]
 
 
@@ -78,11 +78,11 @@ def test_tasks_that_are_sent_to_one_step_are_one_submission(
 ) -> None:
     monkeypatch.setattr("forkroot.adapters.langchain.hints.steps.PATIENCE", 20.0)
     backend = ScriptedBackend("plant")
-    model, all_begun = ChatForkroot(model=backend), threading.Barrier(6)
+    model, all_started = ChatForkroot(model=backend), threading.Barrier(6)
     chain = RunnableLambda(lambda word: [("system", RULES), ("user", word)]) | model
 
     def ask(state: Any) -> dict[str, list[AIMessage]]:
-        all_begun.wait(20)
+        all_started.wait(20)
         return {"answers": [chain.invoke(state["word"])]}
 
     assert len(map_reduce(ask).invoke(INITIAL_STATE)["answers"]) == 6
@@ -128,9 +128,9 @@ def test_a_graph_of_ones_own_streams_and_shares_its_turns(model: ChatForkroot) -
     graph.add_conditional_edges("model", tools_condition, {"tools": "tools", END: END})
     graph.add_edge("tools", "model")
     agent = graph.compile()
-    asked = {"messages": [("user", "Look up Kenvaf.")]}
-    tokens = [chunk.text for chunk, _ in agent.stream(asked, stream_mode="messages")]
-    messages = agent.invoke(asked)["messages"]
+    question = {"messages": [("user", "Look up Kenvaf.")]}
+    tokens = [chunk.text for chunk, _ in agent.stream(question, stream_mode="messages")]
+    messages = agent.invoke(question)["messages"]
     assert messages[-1].content in "".join(tokens)
     cached = messages[-1].usage_metadata["input_token_details"]["cache_read"]
     assert cached >= messages[1].usage_metadata["input_tokens"]

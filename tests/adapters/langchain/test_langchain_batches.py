@@ -309,11 +309,11 @@ def test_a_model_that_a_callback_asks_is_not_of_the_batch() -> None:
     backend = ScriptedBackend("yes")
     inner = ChatForkroot(model=backend)
 
-    class Asking(BaseCallbackHandler):
+    class CallingCallback(BaseCallbackHandler):
         def on_chat_model_start(self, *args: Any, **kwargs: Any) -> None:
             inner.invoke("beside", {"callbacks": []})
 
-    outer = ChatForkroot(model=backend, callbacks=[Asking()])
+    outer = ChatForkroot(model=backend, callbacks=[CallingCallback()])
     assert [message.content for message in outer.batch(["a", "b"])] == ["yes", "yes"]
     assert len(questions(backend)) == 4
 

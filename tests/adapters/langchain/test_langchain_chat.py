@@ -378,10 +378,10 @@ def test_tokens_are_counted_as_the_model_counts_them(
         """Look up a word."""
         return word
 
-    for asked, tools in (("Hello", ()), ("Look up Memhuv.", (lookup,))):
+    for question, tools in (("Hello", ()), ("Look up Memhuv.", (lookup,))):
         bound = model.bind_tools(tools) if tools else model
-        expected = bound.invoke(asked).usage_metadata["input_tokens"]
-        assert model.get_num_tokens_from_messages([HumanMessage(asked)], tools) == expected
+        expected = bound.invoke(question).usage_metadata["input_tokens"]
+        assert model.get_num_tokens_from_messages([HumanMessage(question)], tools) == expected
     num_start = len(local.tokenizer.start_ids) if where != "here" else 0
     assert model.get_num_tokens("a b c") == len(local.tokenizer.encode("a b c")) + num_start
     turns = [SystemMessage("Be brief."), HumanMessage("word " * 300), HumanMessage("Hello")]

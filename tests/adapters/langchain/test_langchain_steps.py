@@ -64,11 +64,11 @@ def nodes_of(
     model: ChatForkroot, how: str, words: list[str], first: str = ""
 ) -> dict[str, Callable[[Any], Any]]:
     """A node for each word, none of which asks before all have begun. first: of the root."""
-    all_begun = threading.Barrier(len(words))
+    all_started = threading.Barrier(len(words))
 
     def node(word: str) -> Callable[[Any], Any]:
         def ask(state: Any) -> dict[str, Any]:
-            all_begun.wait(LONG)
+            all_started.wait(LONG)
             return {"answers": [model.invoke(prompt_of(word, first))]}
 
         async def ask_later(state: Any) -> dict[str, Any]:
@@ -126,17 +126,17 @@ def test_sub_agents_that_run_beside_each_other_share_their_first_turn(
     be_patient(monkeypatch)
     model = ChatForkroot(model=local, temperature=0)
     agent = create_react_agent(model, [lookup], prompt=f"Be brief, though {how}. " * 20)
-    all_begun = threading.Barrier(3)
+    all_started = threading.Barrier(3)
     words = ["Kenvaf", "Lorzim", "Memhuv"]
-    asked_for = {word: {"messages": [("user", f"Look up {word}.")]} for word in words}
+    questions = {word: {"messages": [("user", f"Look up {word}.")]} for word in words}
 
     def node(word: str) -> Callable[[Any], Any]:
         def ask(state: Any) -> dict[str, Any]:
-            all_begun.wait(LONG)
-            return {"answers": [agent.invoke(asked_for[word])["messages"]]}
+            all_started.wait(LONG)
+            return {"answers": [agent.invoke(questions[word])["messages"]]}
 
         async def ask_later(state: Any) -> dict[str, Any]:
-            return {"answers": [(await agent.ainvoke(asked_for[word]))["messages"]]}
+            return {"answers": [(await agent.ainvoke(questions[word]))["messages"]]}
 
         return ask_later if how == "awaited" else ask
 
@@ -145,7 +145,7 @@ def test_sub_agents_that_run_beside_each_other_share_their_first_turn(
     turns = [messages[1].usage_metadata for messages in concurrent]
     for turn in turns:  # the first one too: what they share was sent ahead
         assert turn["input_token_details"]["cache_read"] > 0.9 * turn["input_tokens"] > 200
-    alone = [agent.invoke(asked_for[word])["messages"] for word in words]
+    alone = [agent.invoke(questions[word])["messages"] for word in words]
     outcome = [[message.content for message in messages] for messages in concurrent]
     assert outcome == [[message.content for message in messages] for messages in alone]
 
@@ -191,15 +191,15 @@ def test_a_node_that_calls_beside_others_again_is_waited_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backend = ScriptedBackend("yes")
-    model, all_begun = ChatForkroot(model=backend), threading.Barrier(2)
+    model, all_started = ChatForkroot(model=backend), threading.Barrier(2)
     is_quiet = True
 
     def ask(state: Any) -> dict[str, Any]:
-        all_begun.wait(LONG)
+        all_started.wait(LONG)
         return {"answers": [model.invoke(prompt_of("tree"))]}
 
     def ask_or_not(state: Any) -> dict[str, Any]:
-        all_begun.wait(LONG)
+        all_started.wait(LONG)
         return {"answers": [] if is_quiet else [model.invoke(prompt_of("sea"))]}
 
     program = fan_out("calls again", {"ask": ask, "ask or not": ask_or_not})

@@ -305,8 +305,8 @@ def test_without_a_schema_json_mode_gives_any_object(model: ChatForkroot) -> Non
 def test_an_answer_by_schema_may_instead_be_a_call() -> None:
     backend = ScriptedBackend('{"a": 1}')
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    bound = ChatForkroot(model=backend).bind_tools([lookup], response_format=asked)
+    requested = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    bound = ChatForkroot(model=backend).bind_tools([lookup], response_format=requested)
     assert json.loads(bound.invoke("Go").content) == {"a": 1}
     constraint = backend.calls[-1].constraint
     assert isinstance(constraint, Grammar)
@@ -345,10 +345,10 @@ def test_arguments_of_every_kind_of_schema_are_valid(
 
 def test_a_question_is_answered_by_way_of_a_tool(model: ChatForkroot) -> None:
     bound = model.bind_tools([lookup])
-    asked = HumanMessage("Look up Memhuv.")
-    call = bound.invoke([asked])
+    requested = HumanMessage("Look up Memhuv.")
+    call = bound.invoke([requested])
     result = lookup.invoke(call.tool_calls[0])
-    answer = bound.invoke([asked, call, result])
+    answer = bound.invoke([requested, call, result])
     assert answer.tool_calls == []
     cached = answer.usage_metadata["input_token_details"]["cache_read"]
     assert cached >= call.usage_metadata["input_tokens"]
@@ -362,7 +362,7 @@ FAULTY = {
         "a/b": {"type": "array", "items": {"type": "strng"}},
     },
 }
-PLACE = "#/properties/a~1b/items/type"
+POINTER = "#/properties/a~1b/items/type"
 
 
 @pytest.mark.parametrize(
@@ -374,11 +374,11 @@ def test_a_fault_in_a_schema_is_reported_with_its_place_and_value(
 ) -> None:
     with pytest.raises(InvalidCall, match="expected one of object, array") as caught:
         model.with_structured_output(FAULTY, method=method).invoke("Go")
-    assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
-    asked = model.with_structured_output(FAULTY, method=method).ainvoke("Go")
+    assert (caught.value.field, caught.value.value) == (field + POINTER, "strng")
+    requested = model.with_structured_output(FAULTY, method=method).ainvoke("Go")
     with pytest.raises(InvalidCall) as caught:
-        asyncio.run(asked)
-    assert (caught.value.field, caught.value.value) == (field + PLACE, "strng")
+        asyncio.run(requested)
+    assert (caught.value.field, caught.value.value) == (field + POINTER, "strng")
 
 
 def test_a_fault_in_a_schema_that_is_requested_whole_is_reported_with_its_value(
@@ -387,7 +387,7 @@ def test_a_fault_in_a_schema_that_is_requested_whole_is_reported_with_its_value(
     schema = {**FAULTY, "minProperties": 1}
     with pytest.raises(InvalidCall) as caught:
         model.with_structured_output(schema, method="json_schema").invoke("Go")
-    assert (caught.value.field, caught.value.value) == ("json_schema" + PLACE, "strng")
+    assert (caught.value.field, caught.value.value) == ("json_schema" + POINTER, "strng")
 
 
 @pytest.mark.parametrize("choice", ["auto", "any"])
@@ -395,7 +395,7 @@ def test_a_fault_in_one_of_several_tools_names_that_tool(model: ChatForkroot, ch
     faulty = {"name": "faulty", "description": "", "parameters": FAULTY}
     with pytest.raises(InvalidCall) as caught:
         model.bind_tools([lookup, faulty], tool_choice=choice).invoke("Go")
-    assert caught.value.field == "tools[1].parameters" + PLACE
+    assert caught.value.field == "tools[1].parameters" + POINTER
 
 
 def test_a_fault_in_a_grammar_of_the_users_own_is_reported_as_it_was(model: ChatForkroot) -> None:

@@ -74,12 +74,12 @@ def test_a_cancelled_task_cancels_its_calls() -> None:
 def test_a_cancelled_batch_begins_no_further_item() -> None:
     backend = ScriptedBackend(echo, is_held=True)
     others = set(threading.enumerate())
-    begun = []
+    started = []
     ended = threading.Event()
 
     @function
     def noted(s, index):
-        begun.append(index)
+        started.append(index)
         try:
             s += gen("x")
             s["x"]
@@ -100,7 +100,7 @@ def test_a_cancelled_batch_begins_no_further_item() -> None:
     for thread in set(threading.enumerate()) - others:
         if thread.name.startswith("forkroot"):
             thread.join(10)
-    assert begun == [0]
+    assert started == [0]
 
 
 def test_text_comes_in_pieces() -> None:

@@ -193,11 +193,13 @@ def test_arguments_that_do_not_go_together_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggested"),
     [("usr", "user"), ("User", "user"), ("asistant", "assistant"), ("sytem", "system")],
 )
-def test_a_misspelled_role_is_refused_with_a_suggestion(name: str, meant: str) -> None:
-    with pytest.raises(InvalidCall, match=rf"^invalid role={name!r}: .*; did you mean {meant}\?$"):
+def test_a_misspelled_role_is_refused_with_a_suggestion(name: str, suggested: str) -> None:
+    with pytest.raises(
+        InvalidCall, match=rf"^invalid role={name!r}: .*; did you mean {suggested}\?$"
+    ):
         role(name, "hi")
 
 

@@ -90,7 +90,7 @@ def test_a_run_refuses_sampling_that_is_not_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("use", "meant"),
+    ("use", "suggested"),
     [
         (lambda **unknown: ask.run("a", **unknown), "temperature"),
         (lambda **unknown: ask.stream("a", **unknown), "temperature"),
@@ -98,11 +98,11 @@ def test_a_run_refuses_sampling_that_is_not_allowed() -> None:
         (lambda **unknown: ask.bind(**unknown), None),
     ],
 )
-def test_a_misspelled_keyword_is_refused_before_anything_runs(use, meant):
+def test_a_misspelled_keyword_is_refused_before_anything_runs(use, suggested):
     with pytest.raises(InvalidCall, match="invalid temprature=1: expected ") as caught:
         use(temprature=1)
     assert (caught.value.field, caught.value.value) == ("temprature", 1)
-    assert caught.value.suggestion == meant
+    assert caught.value.suggestion == suggested
     assert "question" in caught.value.allowed
     assert isinstance(caught.value, TypeError)
 

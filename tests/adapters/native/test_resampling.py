@@ -44,10 +44,10 @@ def test_resampling_undoes_what_masking_distorts() -> None:
     """The model begins with x in 1 of 100 answers, y or z follows; or else with w, after which only
     one answer in 33 is valid: masked, wv comes 99 times as often as the other two together."""
     true = {"xy": 0.005, "xz": 0.005, "wv": 0.03}
-    drawn = [("xy", 0.0)] * 5 + [("xz", 0.0)] * 5 + [("wv", math.log(0.03 / 0.99))] * 990
+    candidates = [("xy", 0.0)] * 5 + [("xz", 0.0)] * 5 + [("wv", math.log(0.03 / 0.99))] * 990
     found: Counter[str] = Counter()
     for seed in range(40):
-        found.update(output.text for output in resampled(weighed(*drawn), seed)[0].outputs)
+        found.update(output.text for output in resampled(weighed(*candidates), seed)[0].outputs)
     for text, share in true.items():
         assert found[text] / found.total() == pytest.approx(share / sum(true.values()), abs=0.02)
 

@@ -114,14 +114,14 @@ def paths(s: Any, question: str, number: int) -> list[str]:
     s += sgl.user("Question: " + question) + sgl.assistant_begin()
     first = s.fork(1)[0]
     forks, spans = s.fork(number), s.fork(number)
-    asked = {"return_logprob": True, "return_text_in_logprobs": True}
-    first += sgl.gen("first", max_tokens=0, top_logprobs_num=number, **asked)
+    arguments = {"return_logprob": True, "return_text_in_logprobs": True}
+    first += sgl.gen("first", max_tokens=0, top_logprobs_num=number, **arguments)
     starts = first.get_meta_info("first")["output_top_logprobs"][0]
     found = []
     for index, (fork, (logprob, _, text)) in enumerate(zip(forks, starts, strict=True)):
         assert exp(logprob) <= 1
         fork += text
-        fork += sgl.gen("answer", temperature=0, max_tokens=4, top_logprobs_num=2, **asked)
+        fork += sgl.gen("answer", temperature=0, max_tokens=4, top_logprobs_num=2, **arguments)
         margins = [best[0] - next_[0] for best, next_ in fork.get_meta_info("answer")[
             "output_top_logprobs"]]  # fmt: skip
         assert min(margins) >= 0
@@ -201,14 +201,14 @@ def test_json_is_written_field_by_field() -> None:
 
 
 def test_streams_are_read_by_the_name_of_a_variable() -> None:
-    asked = {"question": "What is the capital of Japan?", "temperature": 0, "stream": True}
-    state = few_shot(**asked)
+    arguments = {"question": "What is the capital of Japan?", "temperature": 0, "stream": True}
+    state = few_shot(**arguments)
     assert "".join(state.text_iter(var_name="answer")) == state["answer"]
-    state = few_shot(**asked)
+    state = few_shot(**arguments)
     assert "".join(state.text_iter()) == state.text()
 
     async def read() -> str:
-        state = few_shot.run(**asked)
+        state = few_shot.run(**arguments)
         return "".join([piece async for piece in state.text_async_iter(var_name="answer")])
 
     assert asyncio.run(read()) == state["answer"]
@@ -255,9 +255,9 @@ def test_an_endpoint_is_a_backend_with_sglangs_methods(server: str, local: Local
 
 def test_an_endpoint_of_sglangs_own_package_is_taken_by_its_url(server: str) -> None:
     theirs = SimpleNamespace(base_url=server, api_key=None)
-    asked = {"question": "What is the capital of Japan?", "temperature": 0, "max_new_tokens": 2}
+    arguments = {"question": "What is the capital of Japan?", "temperature": 0, "max_new_tokens": 2}
     for backend in (theirs, SimpleNamespace(endpoint=theirs), server):
-        assert few_shot.run(backend=backend, **asked)["answer"]
+        assert few_shot.run(backend=backend, **arguments)["answer"]
 
 
 def test_an_endpoint_refuses_what_the_server_decides(server: str) -> None:
@@ -296,26 +296,26 @@ def test_a_runtime_refuses_settings_that_it_does_not_have(setting: dict[str, Any
 
 def test_an_engine_answers_prompts_without_programs() -> None:
     with sgl.Engine(model_path="tiny", max_total_tokens=4096) as engine:
-        asked = {"max_new_tokens": 3, "temperature": 0, "stop": None}
+        arguments = {"max_new_tokens": 3, "temperature": 0, "stop": None}
         prompt = "The capital of Spain is"
         one = engine.generate(
-            prompt, asked, return_logprob=True, logprob_start_len=0, top_logprobs_num=1
+            prompt, arguments, return_logprob=True, logprob_start_len=0, top_logprobs_num=1
         )
         meta = one["meta_info"]
         assert one["text"].startswith(" Madrid")
         assert meta["completion_tokens"] == len(one["output_ids"]) == 3
         assert len(meta["input_token_logprobs"]) == meta["prompt_tokens"]
         assert json.loads(json.dumps(meta)) == json.loads(json.dumps(meta))
-        many = engine.generate([prompt, "The capital of France is"], asked)
+        many = engine.generate([prompt, "The capital of France is"], arguments)
         assert [it["text"].split()[0].strip(".") for it in many] == ["Madrid", "Paris"]
         ids = engine.get_tokenizer().encode_prompt((Text(prompt),))
-        assert engine.generate(input_ids=ids, sampling_params=asked)["text"] == one["text"]
-        parts = list(engine.generate(prompt, asked, stream=True))
+        assert engine.generate(input_ids=ids, sampling_params=arguments)["text"] == one["text"]
+        parts = list(engine.generate(prompt, arguments, stream=True))
         assert parts[-1]["text"] == one["text"]
         assert all(one["text"].startswith(part["text"]) for part in parts)
         regex = engine.generate(prompt, {"regex": "[ab]{3}", "n": 2})
         assert all(re.fullmatch("[ab]{3}", text) for text in regex["text"])
-        assert asyncio.run(engine.async_generate(prompt, asked))["text"] == one["text"]
+        assert asyncio.run(engine.async_generate(prompt, arguments))["text"] == one["text"]
         with pytest.raises(InvalidCall, match=r"sampling_params\.best_of"):
             engine.generate(prompt, {"best_of": 2})
         with pytest.raises(InvalidCall, match="either a prompt or input_ids"):

@@ -70,7 +70,7 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed)
 
 
 @pytest.mark.parametrize(
-    ("value", "meant"),
+    ("value", "suggested"),
     [
         ("bf16", "bfloat16"),
         ("fp16", "float16"),
@@ -81,10 +81,10 @@ def test_a_value_that_is_not_allowed_is_named_with_what_is(name, value, allowed)
         (torch.bfloat16, "bfloat16"),
     ],
 )
-def test_other_names_of_a_dtype_are_refused_with_ours(value, meant):
+def test_other_names_of_a_dtype_are_refused_with_ours(value, suggested):
     with pytest.raises(InvalidCall) as caught:
         EngineConfig(dtype=value).check()
-    assert str(caught.value).endswith(f"; did you mean '{meant}'?")
+    assert str(caught.value).endswith(f"; did you mean '{suggested}'?")
 
 
 def test_settings_are_frozen_and_the_defaults_are_allowed():
@@ -127,11 +127,11 @@ def test_every_setting_is_checked(field):
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggested"),
     [("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")],
 )
-def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, meant: str) -> None:
-    with pytest.raises(InvalidCall, match=rf"{name}=1: .*did you mean {meant}\?"):
+def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, suggested: str) -> None:
+    with pytest.raises(InvalidCall, match=rf"{name}=1: .*did you mean {suggested}\?"):
         EngineConfig.from_settings({name: 1})
 
 

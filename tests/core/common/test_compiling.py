@@ -63,16 +63,16 @@ def connected(folder: Path, process: bool) -> tuple[str, str]:
 def test_a_start_says_once_that_it_compiles_and_says_nothing_where_all_is_kept(
     tmp_path: Path,
 ) -> None:
-    said = re.compile(r"forkroot: compiling \d+ loops? for this processor, once: about \d+ s\n")
+    message = re.compile(r"forkroot: compiling \d+ loops? for this processor, once: about \d+ s\n")
     for folder in (tmp_path / "one", tmp_path / "other"):
         folder.mkdir()
     out, err = connected(tmp_path / "one", process=True)
     assert not out
-    assert said.fullmatch(err)
+    assert message.fullmatch(err)
     assert connected(tmp_path / "one", process=False) == ("", "")
     out, err = connected(tmp_path / "other", process=False)
     assert not out
-    assert said.fullmatch(err)
+    assert message.fullmatch(err)
 
 
 USED = """
@@ -103,8 +103,8 @@ def test_a_start_compiles_ahead_what_its_model_uses_and_nothing_else(dtype: str)
         timeout=600,
         check=True,
     )
-    planned, told = json.loads(done.stdout)
-    loaded = {name for name, event in told if event == "cached"}
+    planned, reported = json.loads(done.stdout)
+    loaded = {name for name, event in reported if event == "cached"}
     of_steps = {"rotary.apply_rotary", "gates.silu_mul"}  # where several threads share a step
     assert loaded | of_steps == set(planned)
 

@@ -36,8 +36,8 @@ def feed(sequence: Sequence, tokens, advancer: OutputProcessor | None = None):
     chunks = []
     for token in tokens:
         logprob = TokenLogprob(int(token), -float(token))
-        is_asked = sequence.job.call.sampling.logprobs is not None
-        advancer.advance(sequence, int(token), logprob if is_asked else None)
+        has_logprobs = sequence.job.call.sampling.logprobs is not None
+        advancer.advance(sequence, int(token), logprob if has_logprobs else None)
         chunk = advancer.chunk(sequence)
         chunks += [] if chunk is None else [chunk]
         if sequence.ending is not None:

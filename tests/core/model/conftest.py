@@ -99,13 +99,13 @@ def assert_near(ours: torch.Tensor, theirs: torch.Tensor) -> None:
     assert (ours - theirs).abs().max() <= 1e-4
 
 
-def write(runner: ModelRunner, place: Placement, count: int) -> None:
+def write(runner: ModelRunner, placement: Placement, count: int) -> None:
     """Let every sequence that was placed go on by so many greedy tokens."""
-    counts = {s: len(ids) for s, ids in enumerate(place.ids)}
+    counts = {s: len(ids) for s, ids in enumerate(placement.ids)}
     for _ in range(count):
-        tokens = runner.run(place.batch(counts)).tokens
+        tokens = runner.run(placement.batch(counts)).tokens
         for s, token in enumerate(tokens.tolist()):
-            place.ids[s].append(token)
+            placement.ids[s].append(token)
         counts = dict.fromkeys(counts, 1)
 
 

@@ -73,13 +73,13 @@ def test_a_name_in_two_files_is_refused(folder: Path) -> None:
     other = load_file(folder / "part-1.safetensors")
     other["model.norm.weight"] = torch.ones(48)
     save_file(other, folder / "part-1.safetensors")
-    told = r"part-1\.safetensors holds model\.norm\.weight, which part-0\.safetensors holds"
-    with pytest.raises(InvalidModel, match=told):
+    message = r"part-1\.safetensors holds model\.norm\.weight, which part-0\.safetensors holds"
+    with pytest.raises(InvalidModel, match=message):
         load(folder)
 
 
 @pytest.mark.parametrize(
-    ("file", "told"),
+    ("file", "message"),
     [
         ("adapter_config.json", "this is an adapter"),
         ("model_index.json", "pipeline of diffusers"),
@@ -89,11 +89,11 @@ def test_a_name_in_two_files_is_refused(folder: Path) -> None:
     ],
 )
 def test_what_is_not_a_checkpoint_is_reported_as_what_it_is(
-    tmp_path: Path, file: str, told: str
+    tmp_path: Path, file: str, message: str
 ) -> None:
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_text("{}")
-    with pytest.raises(InvalidModel, match=told):
+    with pytest.raises(InvalidModel, match=message):
         ModelConfig.from_folder(tmp_path)
 
 
@@ -131,8 +131,10 @@ def test_a_folder_without_weights_is_refused(folder: Path) -> None:
 
 def test_sharded_weights_are_those_of_one_file(folder: Path) -> None:
     def logits() -> torch.Tensor:
-        place = Placement()
-        return Machine(load(folder)).logits(place.batch({place.add(list(range(3, 30))): 27}))[0]
+        placement = Placement()
+        return Machine(load(folder)).logits(
+            placement.batch({placement.add(list(range(3, 30))): 27})
+        )[0]
 
     whole = logits()
     shard(folder, 3)
@@ -158,8 +160,8 @@ def test_a_bad_index_is_refused(folder: Path, text: str) -> None:
 def test_a_stored_head_of_a_tied_model_is_passed_over(make_checkpoint: MakeCheckpoint) -> None:
     folder, theirs = make_checkpoint(tie_word_embeddings=True)
     edit(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(97, 48)}))
-    place = Placement()
-    got = Machine(load(folder)).logits(place.batch({place.add([5, 6, 7]): 3}))[0]
+    placement = Placement()
+    got = Machine(load(folder)).logits(placement.batch({placement.add([5, 6, 7]): 3}))[0]
     assert_near(got, theirs(torch.tensor([[5, 6, 7]])).logits[0].detach())
 
 

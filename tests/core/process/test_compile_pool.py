@@ -53,20 +53,20 @@ def pool() -> Iterator[CompilePool]:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_automata_are_those_of_this_process(pool: CompilePool, pattern: str) -> None:
-    (there, num_tokens), here = pool.compiled(Regex(pattern), "regex"), compile_regex(pattern)
+    (in_pool, num_tokens), here = pool.compiled(Regex(pattern), "regex"), compile_regex(pattern)
     assert num_tokens is not None
     assert np.array_equal(num_tokens, ShortestFinish(here, VOCABULARY).num_tokens)
-    assert np.array_equal(there.table, here.table)
-    assert np.array_equal(there.accepting, here.accepting)
-    assert there.start == here.start
-    assert np.array_equal(there.partition.starts, here.partition.starts)
-    assert np.array_equal(there.partition.kinds, here.partition.kinds)
+    assert np.array_equal(in_pool.table, here.table)
+    assert np.array_equal(in_pool.accepting, here.accepting)
+    assert in_pool.start == here.start
+    assert np.array_equal(in_pool.partition.starts, here.partition.starts)
+    assert np.array_equal(in_pool.partition.kinds, here.partition.kinds)
 
 
 def test_lists_of_texts_and_schemas(pool: CompilePool) -> None:
     options = ("one", "two", "☃")
-    there, here = pool.compiled(Choices(options), "choices").dfa, from_choices(options)
-    assert np.array_equal(there.table, here.table)
+    in_pool, here = pool.compiled(Choices(options), "choices").dfa, from_choices(options)
+    assert np.array_equal(in_pool.table, here.table)
     schema = {"type": "array", "items": {"enum": [1, "é"]}, "maxItems": 3}
     planned, expected = pool.plan(JsonSchema(schema)), compile_regex(schema_pattern(schema))
     assert isinstance(planned, Compiled) and np.array_equal(planned.dfa.table, expected.table)
@@ -98,11 +98,11 @@ def test_refusals_are_those_of_this_process(pool: CompilePool) -> None:
         compile_regex("(a)?(?(1)b|c)", field="json_schema")
     assert str(caught.value) == str(expected.value)
     endless = {"anyOf": [{"$ref": "#"}, {"type": "integer"}]}
-    with pytest.raises(NotRegular) as unsaid:
+    with pytest.raises(NotRegular) as unsupported:
         pool.plan(JsonSchema(endless))
     with pytest.raises(NotRegular) as here:
         schema_grammar(endless)
-    assert str(unsaid.value) == str(here.value)
+    assert str(unsupported.value) == str(here.value)
 
 
 def test_nothing_runs_before_it_is_needed_and_a_death_is_reported() -> None:

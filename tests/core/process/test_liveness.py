@@ -182,8 +182,8 @@ def test_a_rank_that_neither_works_nor_waits_hangs_and_those_that_wait_for_it_do
 
 
 def test_a_rank_that_is_stopped_while_it_waits_hangs() -> None:
-    said = Monitored().ends_in(WORKS_ON, (WAITS, WAITS), silent=2)
-    assert "rank 2 of the model hangs: no sign of life for 5.0 s" in said
+    verdict = Monitored().ends_in(WORKS_ON, (WAITS, WAITS), silent=2)
+    assert "rank 2 of the model hangs: no sign of life for 5.0 s" in verdict
 
 
 def test_ranks_that_all_wait_hang() -> None:

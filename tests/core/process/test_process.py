@@ -67,23 +67,23 @@ def test_answers_are_those_of_a_runtime_in_this_process(
     backend: ProcessBackend, local: Backend
 ) -> None:
     for call in CALLS:
-        here, there = local.submit(call), backend.submit(call)
-        one, two = here.result(30), there.result(30)
+        here, remote = local.submit(call), backend.submit(call)
+        one, two = here.result(30), remote.result(30)
         assert [o.text for o in one.outputs] == [o.text for o in two.outputs]
         assert [o.ids for o in one.outputs] == [o.ids for o in two.outputs]
         for first, second in zip(one.scores, two.scores, strict=True):
             assert (first.text, first.ids) == (second.text, second.ids)
             assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
-        assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in there)
+        assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in remote)
 
 
 def test_it_is_a_backend_and_says_what_it_runs(backend: ProcessBackend, local: Backend) -> None:
     assert isinstance(backend, Backend)
-    here, there = local.info(), backend.info()
+    here, remote = local.info(), backend.info()
     assert (here.model, here.context_len, here.features) == (
-        there.model,
-        there.context_len,
-        there.features,
+        remote.model,
+        remote.context_len,
+        remote.features,
     )
     assert backend.pid != os.getpid()
     backend.submit(CALLS[0]).result(30)
@@ -99,10 +99,10 @@ def test_its_tree_and_load_are_those_of_the_engine(backend: ProcessBackend, loca
         one.clear_cache()
         for call in (ask("The tide turns"), ask("The tide rises"), ask("Another")):
             one.submit(call).result(30)
-    here, there = local.snapshot(), backend.snapshot()
-    assert len(there) > 3
+    here, remote = local.snapshot(), backend.snapshot()
+    assert len(remote) > 3
     assert {(v.namespace, v.tokens, v.end, v.hits) for v in here} == {
-        (v.namespace, v.tokens, v.end, v.hits) for v in there
+        (v.namespace, v.tokens, v.end, v.hits) for v in remote
     }
     top, start = backend.snapshot(2, 2)  # the namespace, and the token that begins every prompt
     assert (top.parent, top.tokens, top.end, top.num_hidden) == (-1, (), 0, 0)
@@ -274,7 +274,7 @@ def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
         print(backend.pid, heir, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    child, heir = numbers_told_by(program)
+    child, heir = numbers_printed_by(program)
     try:
         assert has_ended(child)
     finally:
@@ -282,7 +282,7 @@ def test_a_dead_parent_leaves_no_orphan(has_heir: bool) -> None:
             os.kill(heir, signal.SIGKILL)
 
 
-def numbers_told_by(program: str) -> list[int]:
+def numbers_printed_by(program: str) -> list[int]:
     """What a program, run in a process of its own, prints before it ends."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(program)],

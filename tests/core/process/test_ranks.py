@@ -31,7 +31,7 @@ from forkroot.core.api.protocol import (
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.ranks import OtherRanks
 
-from .test_process import has_ended, is_alive, numbers_told_by
+from .test_process import has_ended, is_alive, numbers_printed_by
 
 SIZES = {"num_slots": 1500, "context_len": 512, "chunk_tokens": 48}
 TINY = Path(forkroot.__file__).parent / "models" / "tiny"
@@ -64,8 +64,8 @@ def test_two_ranks_give_the_tokens_of_one(two: LocalBackend) -> None:
     with start() as one:
         for _ in range(2):  # the second time from the cache
             found = [[b.submit(call) for call in calls] for b in (one, two)]
-            here, there = ([reply.result(60) for reply in replies] for replies in found)
-            for left, right in zip(here, there, strict=True):
+            here, remote = ([reply.result(60) for reply in replies] for replies in found)
+            for left, right in zip(here, remote, strict=True):
                 assert [o.ids for o in left.outputs] == [o.ids for o in right.outputs]
                 for first, second in zip(left.scores, right.scores, strict=True):
                     assert first.logprob == pytest.approx(second.logprob, abs=1e-3)
@@ -83,10 +83,10 @@ def test_log_probabilities_on_two_ranks_are_those_of_one(two: LocalBackend) -> N
         found, wanted = ([b.submit(call).result(60) for call in calls] for b in (two, one))
     for mine, other in zip(found, wanted, strict=True):
         assert [it.ids for it in mine.outputs] == [it.ids for it in other.outputs]
-        for here, there in zip(logprobs_of(mine), logprobs_of(other), strict=True):
-            assert here.id == there.id
-            assert here.logprob == pytest.approx(there.logprob, abs=1e-3)
-            assert dict(here.top) == pytest.approx(dict(there.top), abs=1e-3)
+        for here, remote in zip(logprobs_of(mine), logprobs_of(other), strict=True):
+            assert here.id == remote.id
+            assert here.logprob == pytest.approx(remote.logprob, abs=1e-3)
+            assert dict(here.top) == pytest.approx(dict(remote.top), abs=1e-3)
         for first, second in zip(mine.scores, other.scores, strict=True):
             assert first.bounds == pytest.approx(second.bounds, abs=1e-3)
     assert len(found[0].prompt_logprobs) > 256
@@ -179,7 +179,7 @@ def test_a_dead_parent_leaves_no_stopped_rank() -> None:
         print(rank, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """
-    (rank,) = numbers_told_by(program)
+    (rank,) = numbers_printed_by(program)
     try:
         assert has_ended(rank)
     finally:

@@ -79,7 +79,7 @@ def wanted() -> dict[int, Any]:
         return {id(call): one.submit(call).result(60) for call in (*CALLS, *DOOMED)}
 
 
-def check_told(found: Any, wanted: Any) -> None:
+def check_results(found: Any, wanted: Any) -> None:
     assert [o.ids for o in found.outputs] == [o.ids for o in wanted.outputs]
     assert [o.text for o in found.outputs] == [o.text for o in wanted.outputs]
     for mine, other in zip(found.outputs, wanted.outputs, strict=True):
@@ -107,7 +107,7 @@ def test_two_ranks_with_overlap_give_the_tokens_of_one_without(name: str, wanted
             time.sleep(0.05)
             two.cancel(reply)
         for reply in replies:
-            check_told(reply.result(60), wanted[id(reply.call)])
+            check_results(reply.result(60), wanted[id(reply.call)])
         for reply in doomed:
             ids = reply.result(60).outputs[0].ids
             assert ids == wanted[id(reply.call)].outputs[0].ids[: len(ids)]
@@ -130,7 +130,7 @@ def test_a_rank_whose_memory_runs_out_now_and_then_changes_no_answer(
     monkeypatch.setattr(OtherRanks, "is_out_of_memory", is_out_of_memory)
     with start(ranks=2, overlap=overlap) as two:
         for call, reply in [(call, two.submit(call)) for call in CALLS]:
-            check_told(reply.result(60), wanted[id(call)])
+            check_results(reply.result(60), wanted[id(call)])
         two.check()
         assert any(seen) and two.info().counters["failed_calls"] == 0
 
@@ -170,7 +170,7 @@ class Stuck:
     def launch(self, batch: Batch) -> Stuck:
         return self
 
-    def sample(self, draws: Any) -> None:
+    def sample(self, sampling_params: Any) -> None:
         """Enqueued on the device."""
 
     def result(self) -> Outcome:

@@ -189,11 +189,11 @@ def test_slots_that_are_not_the_leases_own_are_refused() -> None:
 def test_a_shared_lease_holds_the_path_on_its_own() -> None:
     cache = RadixCache(4)
     lease = _open(cache, "abcd")
-    twin = cache.share(lease)
+    lease_copy = cache.share(lease)
     cache.release(lease)
     assert cache.allocate(1) is None
-    assert (twin.length, twin.slots.tolist()) == (4, [0, 1, 2, 3])
-    cache.release(twin)
+    assert (lease_copy.length, lease_copy.slots.tolist()) == (4, [0, 1, 2, 3])
+    cache.release(lease_copy)
     assert cache.num_available == 4
 
 

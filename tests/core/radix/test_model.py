@@ -102,18 +102,18 @@ class World:
         entries = [self.cached[namespace, tuple(tokens[:end])] for end in ends]
         known = [entry.num_top >= num_top for entry in entries]
         count = known.index(False) if False in known else len(known)
-        told = self.cache.count_logprobs(namespace, _ints(tokens), start, num_top)
-        assert told == count if self.is_exact else told <= count
+        counted = self.cache.count_logprobs(namespace, _ints(tokens), start, num_top)
+        assert counted == count if self.is_exact else counted <= count
         found = self.cache.read_logprobs(namespace, _ints(tokens), start, num_top)
-        rows = [row_of(namespace, tokens[:end], num_top) for end in ends[:told]]
+        rows = [row_of(namespace, tokens[:end], num_top) for end in ends[:counted]]
         assert found.values.tolist() == [value for value, _ in rows]
         assert found.pairs(num_top) == [top for _, top in rows]
 
     def share(self, running: Running) -> None:
         lease = self.cache.share(running.lease)
-        twin = Running(lease, running.tokens[: lease.length], lease.slots.tolist())
-        self._lock(twin, 0, 1)
-        self.running.append(twin)
+        shared = Running(lease, running.tokens[: lease.length], lease.slots.tolist())
+        self._lock(shared, 0, 1)
+        self.running.append(shared)
 
     def release(self, running: Running) -> None:
         if running.num_own:

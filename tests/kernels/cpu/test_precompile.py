@@ -109,8 +109,8 @@ def test_workers_do_not_run_the_program_again(tmp_path: Path) -> None:
         "print(precompile.plan(small).loops)"
     )
     (tmp_path / "json.py").write_text("raise RuntimeError('shadows the standard library')")
-    said = subprocess_of(str(file), "-P", NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert said == "run\n()\n"
+    output = subprocess_of(str(file), "-P", NUMBA_CACHE_DIR=str(tmp_path / "cache"))
+    assert output == "run\n()\n"
 
 
 def test_every_loop_of_the_list_is_found_without_torch() -> None:

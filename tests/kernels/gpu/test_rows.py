@@ -32,19 +32,19 @@ def test_a_norm_scales_every_row(size, dtype, device) -> None:
 def test_a_norm_of_heads_may_write_where_it_read(dtype, device) -> None:
     torch.manual_seed(1)
     x, weight = torch.randn(5, 7, 16).to(dtype), torch.randn(3, 16).to(dtype)
-    wanted, there = normed(x[:, 1:4], weight), x.clone().to(device)
-    rms_norm(there[:, 1:4], weight.to(device), 1e-5, there[:, 1:4])
-    assert is_close(there[:, 1:4], wanted, dtype)
-    assert torch.equal(there[:, 4:].cpu(), x[:, 4:])
+    wanted, on_device = normed(x[:, 1:4], weight), x.clone().to(device)
+    rms_norm(on_device[:, 1:4], weight.to(device), 1e-5, on_device[:, 1:4])
+    assert is_close(on_device[:, 1:4], wanted, dtype)
+    assert torch.equal(on_device[:, 4:].cpu(), x[:, 4:])
 
 
 def test_a_residual_is_added_before_its_norm(dtype, device) -> None:
     torch.manual_seed(2)
     residual, x, weight = (torch.randn(*n).to(dtype) for n in ((4, 96), (4, 96), (96,)))
-    there = residual.clone().to(device)
-    found = add_rms_norm(there, x.to(device), weight.to(device), 1e-5)
-    assert is_close(there, residual.double() + x.double(), dtype)
-    assert is_close(found, normed(there.cpu(), weight), dtype)
+    on_device = residual.clone().to(device)
+    found = add_rms_norm(on_device, x.to(device), weight.to(device), 1e-5)
+    assert is_close(on_device, residual.double() + x.double(), dtype)
+    assert is_close(found, normed(on_device.cpu(), weight), dtype)
 
 
 def test_pairs_are_rotated_in_place_and_nothing_else(dtype, device) -> None:
@@ -54,10 +54,10 @@ def test_pairs_are_rotated_in_place_and_nothing_else(dtype, device) -> None:
         torch.polar(torch.ones(5, 1, 8), torch.randn(5, 1, 8)),
     )
     pairs = torch.view_as_complex(x[:, :7].float().reshape(5, 7, 8, 2)) * angles
-    there = x.clone().to(device)
-    apply_rotary(there[:, :7], angles.to(device))
-    assert is_close(there[:, :7], torch.view_as_real(pairs).reshape(5, 7, 16), dtype)
-    assert torch.equal(there[:, 7:].cpu(), x[:, 7:])
+    on_device = x.clone().to(device)
+    apply_rotary(on_device[:, :7], angles.to(device))
+    assert is_close(on_device[:, :7], torch.view_as_real(pairs).reshape(5, 7, 16), dtype)
+    assert torch.equal(on_device[:, 7:].cpu(), x[:, 7:])
 
 
 def test_a_gate_is_silu_times_the_other_half(dtype, device) -> None:

@@ -43,7 +43,7 @@ class Stub:
     load's own requests (not the probes) are answered, by their number; None: well."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
         self.most_at_once = self.at_once = 0
         self.answer: Callable[[int], Response | None] = lambda number: None
@@ -57,13 +57,13 @@ class Stub:
     @property
     def load(self) -> list[dict[str, Any]]:
         """The requests without the probes."""
-        return [body for body in self.asked if body["max_tokens"] > 1]
+        return [body for body in self.requests if body["max_tokens"] > 1]
 
     async def models(self) -> Any:
         return {"data": [{"id": "stub-model"}, {"id": "other"}]}
 
     async def chat(self, body: dict[str, Any]) -> Response:
-        self.asked.append(body)
+        self.requests.append(body)
         if body["max_tokens"] > 1 and (result := self.answer(len(self.load) - 1)) is not None:
             return result
         self.at_once += 1
@@ -272,9 +272,9 @@ def test_a_server_that_is_gone_is_counted_where_a_model_is_named(
     assert (code, result["figures"]["failures"]) == (1, {"cannot connect": 3})
     capsys.readouterr()
     assert main(["bench", gone]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("forkroot: the server at http://127.0.0.1:9 cannot be reached")
-    assert len(said.splitlines()) == 1
+    output = capsys.readouterr().err
+    assert output.startswith("forkroot: the server at http://127.0.0.1:9 cannot be reached")
+    assert len(output.splitlines()) == 1
 
 
 def test_without_usage_pieces_count_and_the_guess_is_reported(
@@ -391,9 +391,9 @@ def test_a_key_opens_our_own_server(runtime: Runtime, capsys: pytest.CaptureFixt
         assert main(["bench", url, "--requests", "2", "--api-key", "secret"]) == 0
         capsys.readouterr()
         assert main(["bench", url, "--requests", "2"]) == 2
-        said = capsys.readouterr().err
-        assert "does not list its models (401" in said
-        assert "--api-key" in said
+        output = capsys.readouterr().err
+        assert "does not list its models (401" in output
+        assert "--api-key" in output
 
 
 def test_a_whole_load_of_bad_requests_harms_nobody(server: str, tmp_path: Path) -> None:

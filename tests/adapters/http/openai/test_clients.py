@@ -128,10 +128,10 @@ def test_langchain_gets_streamed_tool_calls_and_goes_on_after_them(langchain: An
     (call,) = whole.tool_calls
     assert {type(value) for value in call["args"].values()} == {int}
     result = messages.ToolMessage(str(add(**call["args"])), tool_call_id=call["id"])
-    said = langchain.bind_tools([add], tool_choice="none").invoke(
+    reply_text = langchain.bind_tools([add], tool_choice="none").invoke(
         [messages.HumanMessage("What is 2 plus 3?"), whole, result]
     )
-    assert said.tool_calls == []
+    assert reply_text.tool_calls == []
 
 
 def test_langchain_gets_logprobs(langchain: Any) -> None:
@@ -305,8 +305,8 @@ def run_agent(
             model = getattr(models, kind)(
                 "tiny", provider=providers.OpenAIProvider(None, None, client)
             )
-            drawn = {"temperature": 0, "max_tokens": 200}
-            agent = package.Agent(model, model_settings=drawn, **settings)
+            sampling = {"temperature": 0, "max_tokens": 200}
+            agent = package.Agent(model, model_settings=sampling, **settings)
             if settings:
                 return (await agent.run(ask_model)).output, ""
             async with agent.run_stream(ask_model) as reply_body:
@@ -529,12 +529,12 @@ def test_openai_agents_run(server: str, key: str, kind: str) -> None:
             settings = agents.ModelSettings(temperature=0, max_tokens=200)
             plain = agents.Agent("plain", model=model, model_settings=settings)
             typed = plain.clone(output_type=Person)
-            said = await agents.Runner.run(plain, QUESTION)
+            reply_text = await agents.Runner.run(plain, QUESTION)
             found = await agents.Runner.run(typed, BOB)
-            return said.final_output, found.final_output
+            return reply_text.final_output, found.final_output
 
-    said, found = asyncio.run(ask())
-    assert isinstance(said, str) and said
+    reply_text, found = asyncio.run(ask())
+    assert isinstance(reply_text, str) and reply_text
     assert isinstance(found, Person)
 
 

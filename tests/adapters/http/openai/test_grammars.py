@@ -75,8 +75,8 @@ def test_constraints_in_the_words_of_vllm(fields: Any, constraint: Any) -> None:
 )
 def test_json_has_blanks_unless_its_separators_come_beside_it(fields: Any, separators: Any) -> None:
     form = {"type": "json_schema", "json_schema": {"schema": {"type": "null"}}}
-    for asked in ({"response_format": form}, {"json_schema": {"type": "null"}}):
-        found = constraint_of(request(**asked, **fields), Limits())
+    for fields_sent in ({"response_format": form}, {"json_schema": {"type": "null"}}):
+        found = constraint_of(request(**fields_sent, **fields), Limits())
         assert found is not None
         assert found.constraint == JsonSchema({"type": "null"}, separators)
     found = constraint_of(request(response_format={"type": "json_object"}, **fields), Limits())

@@ -94,8 +94,8 @@ def test_several_answers_come_with_their_index(client: openai.OpenAI) -> None:
 
 
 def test_the_same_seed_draws_the_same_answer(client: openai.OpenAI) -> None:
-    asked = {"temperature": 1.5, "seed": -7, "max_tokens": 20}
-    first, again, other = (chat(client, **{**asked, "seed": seed}) for seed in (-7, -7, 8))
+    fields_sent = {"temperature": 1.5, "seed": -7, "max_tokens": 20}
+    first, again, other = (chat(client, **{**fields_sent, "seed": seed}) for seed in (-7, -7, 8))
     assert first.choices[0].message.content == again.choices[0].message.content
     assert first.choices[0].message.content != other.choices[0].message.content
 
@@ -242,14 +242,14 @@ def test_content_may_be_parts_of_text_and_developers_are_the_system(
     ]
     plain = [{"role": "system", "content": "Be brief."}, *CAPITAL]
     cut = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": parts}]
-    response, asked = chat(client, cut), chat(client, plain)
-    assert response.usage.prompt_tokens == asked.usage.prompt_tokens
-    assert response.choices[0].message.content == asked.choices[0].message.content
+    response, fields_sent = chat(client, cut), chat(client, plain)
+    assert response.usage.prompt_tokens == fields_sent.usage.prompt_tokens
+    assert response.choices[0].message.content == fields_sent.choices[0].message.content
 
 
 def test_a_last_message_can_be_continued(client: openai.OpenAI) -> None:
-    begun = [*CAPITAL, {"role": "assistant", "content": "P"}]
-    response = chat(client, begun, extra_body={"continue_final_message": True})
+    unfinished = [*CAPITAL, {"role": "assistant", "content": "P"}]
+    response = chat(client, unfinished, extra_body={"continue_final_message": True})
     assert response.choices[0].message.content == "aris"
 
 
@@ -306,12 +306,13 @@ def test_an_unknown_model_is_not_found(client: openai.OpenAI) -> None:
 def test_the_asynchronous_client_is_served_many_times_at_once(server: str) -> None:
     async def ask() -> list[str | None]:
         async with openai.AsyncOpenAI(base_url=f"{server}/v1", api_key="any") as client:
-            asked = [
+            fields_sent = [
                 client.chat.completions.create(model="tiny", messages=CAPITAL, temperature=0)
                 for _ in range(12)
             ]
             return [
-                response.choices[0].message.content for response in await asyncio.gather(*asked)
+                response.choices[0].message.content
+                for response in await asyncio.gather(*fields_sent)
             ]
 
     assert set(asyncio.run(ask())) == {"Paris"}

@@ -159,9 +159,14 @@ def test_penalties_and_bounds_of_drawing_are_those_of_a_chat(client: openai.Open
 
 def test_streamed_calls_are_those_of_the_whole_answer(client: openai.OpenAI) -> None:
     whole = ask(client, tools=[TOOL], tool_choice="required").output
-    asked: Any = {"model": "tiny", "input": CAPITAL, "temperature": 0, "max_output_tokens": 100}
+    fields_sent: Any = {
+        "model": "tiny",
+        "input": CAPITAL,
+        "temperature": 0,
+        "max_output_tokens": 100,
+    }
     tools: Any = [TOOL]
-    with client.responses.stream(**asked, tools=tools, tool_choice="required") as stream:
+    with client.responses.stream(**fields_sent, tools=tools, tool_choice="required") as stream:
         final = stream.get_final_response()
     shown: list[Any] = list(final.output)
     assert [(it.name, it.arguments) for it in shown] == [(it.name, it.arguments) for it in whole]

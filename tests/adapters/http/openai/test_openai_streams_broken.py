@@ -20,7 +20,7 @@ from forkroot.core.api.reply import Mailbox
 from ....serving import serving
 from ..conftest import Letters
 
-SAID = [{"role": "user", "content": "Hello"}]
+MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 class Breaking(ScriptedBackend):
@@ -54,7 +54,7 @@ def client(url: str) -> Iterator[openai.OpenAI]:
 @pytest.mark.parametrize(
     ("route", "fields"),
     [
-        ("chat/completions", {"messages": SAID}),
+        ("chat/completions", {"messages": MESSAGES}),
         ("completions", {"prompt": "Hello"}),
         ("responses", {"input": "Hello"}),
     ],

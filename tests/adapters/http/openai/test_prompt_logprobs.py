@@ -118,8 +118,8 @@ def test_options_behind_a_prefix_compute_it_once(
     server: str, backend: Any, route: str, body: dict[str, Any]
 ) -> None:
     seed, size = len(route), backend.info().vocabulary_size
-    draw = random.Random(seed)
-    shots, *options = ([draw.randrange(size) for _ in range(n)] for n in (60, 5, 6, 7, 8))
+    rng = random.Random(seed)
+    shots, *options = ([rng.randrange(size) for _ in range(n)] for n in (60, 5, 6, 7, 8))
     prompts = [shots + option for option in options]
     field = "prompt" if route == OPENAI[0] else "input_ids"
 

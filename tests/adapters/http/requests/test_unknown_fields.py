@@ -19,7 +19,7 @@ from forkroot.core.api.protocol import SPACED, JsonSchema
 from ....serving import serving
 from ..conftest import Letters
 
-SAID = [{"role": "user", "content": "Hello"}]
+MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
 @pytest.fixture(scope="module")
@@ -29,33 +29,38 @@ def url() -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("route", "body", "name", "meant"),
+    ("route", "body", "name", "suggested"),
     [
-        ("chat/completions", {"messages": SAID, "max_token": 5}, "max_token", "max_tokens"),
-        ("chat/completions", {"messages": SAID, "maxTokens": 5}, "maxTokens", "max_tokens"),
-        ("chat/completions", {"massages": SAID}, "massages", "messages"),
+        ("chat/completions", {"messages": MESSAGES, "max_token": 5}, "max_token", "max_tokens"),
+        ("chat/completions", {"messages": MESSAGES, "maxTokens": 5}, "maxTokens", "max_tokens"),
+        ("chat/completions", {"massages": MESSAGES}, "massages", "messages"),
         ("completions", {"prompt": "x", "temprature": 0}, "temprature", "temperature"),
         ("responses", {"input": "x", "tool-choice": "auto"}, "tool-choice", "tool_choice"),
-        ("chat/completions", {"messages": SAID, "functions": [{}]}, "functions", "tools"),
+        ("chat/completions", {"messages": MESSAGES, "functions": [{}]}, "functions", "tools"),
         (
-            *("chat/completions", {"messages": SAID, "function_call": "auto"}),
+            *("chat/completions", {"messages": MESSAGES, "function_call": "auto"}),
             *("function_call", "tool_choice"),
         ),
     ],
 )
 def test_a_misspelled_field_is_refused_with_a_suggestion(
-    url: str, route: str, body: dict[str, object], name: str, meant: str
+    url: str, route: str, body: dict[str, object], name: str, suggested: str
 ) -> None:
     response = httpx.post(f"{url}/v1/{route}", json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"], error["param"]) == (400, "unknown_parameter", name)
-    assert error["message"] == f"{name} is not a field of /v1/{route}; did you mean {meant}?"
+    assert error["message"] == f"{name} is not a field of /v1/{route}; did you mean {suggested}?"
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "name", "meant"),
+    ("field", "value", "name", "suggested"),
     [
-        ("messages", [*SAID, {"role": "user", "contents": "x"}], "messages[1].contents", "content"),
+        (
+            "messages",
+            [*MESSAGES, {"role": "user", "contents": "x"}],
+            "messages[1].contents",
+            "content",
+        ),
         ("tools", [{"type": "function", "fucntion": {}}], "tools[0].fucntion", "function"),
         (
             *("tools", [{"type": "function", "function": {"name": "f", "parameter": {}}}]),
@@ -69,24 +74,24 @@ def test_a_misspelled_field_is_refused_with_a_suggestion(
     ],
 )
 def test_so_is_one_that_lies_in_another(
-    url: str, field: str, value: object, name: str, meant: str
+    url: str, field: str, value: object, name: str, suggested: str
 ) -> None:
     response = httpx.post(
-        f"{url}/v1/chat/completions", json={"messages": SAID, "model": "tiny", field: value}
+        f"{url}/v1/chat/completions", json={"messages": MESSAGES, "model": "tiny", field: value}
     )
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (400, "unknown_parameter")
     assert error["param"] == name
-    assert f"{meant}?" in error["message"]
+    assert f"{suggested}?" in error["message"]
 
 
 def test_a_field_whose_place_another_has_taken_may_be_null(url: str) -> None:
-    body = {"messages": SAID, "model": "tiny", "functions": None, "function_call": None}
+    body = {"messages": MESSAGES, "model": "tiny", "functions": None, "function_call": None}
     assert httpx.post(f"{url}/v1/chat/completions", json=body).status_code == 200
 
 
 def test_fields_of_others_in_messages_are_left_alone(url: str) -> None:
-    message = {**SAID[0], "reasoning_content": None, "cache_control": {"type": "ephemeral"}}
+    message = {**MESSAGES[0], "reasoning_content": None, "cache_control": {"type": "ephemeral"}}
     response = httpx.post(
         f"{url}/v1/chat/completions", json={"messages": [message], "model": "tiny"}
     )
@@ -94,22 +99,22 @@ def test_fields_of_others_in_messages_are_left_alone(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "name", "meant"),
+    ("body", "name", "suggested"),
     [
         ({"text": "x", "top_logprobs_nums": 1}, "top_logprobs_nums", "top_logprobs_num"),
         ({"text": "x", "sampling_params": {"temprature": 0}}, *["sampling_params.temp"] * 2),
     ],
 )
-def test_so_is_one_of_sglangs(url: str, body: dict[str, object], name: str, meant: str) -> None:
+def test_so_is_one_of_sglangs(url: str, body: dict[str, object], name: str, suggested: str) -> None:
     response = httpx.post(f"{url}/generate", json=body)
     error = response.json()["error"]
     assert (response.status_code, error["code"]) == (400, "unknown_parameter")
-    assert error["message"].startswith(name) and f"did you mean {meant}" in error["message"]
+    assert error["message"].startswith(name) and f"did you mean {suggested}" in error["message"]
 
 
 def test_a_constraint_that_nobody_knows_is_refused_and_not_dropped(url: str) -> None:
     for extra in ({"regx": "a"}, {"structural_tag": "{}"}):
-        body = {"messages": SAID, "structured_outputs": {"whitespace_pattern": " ", **extra}}
+        body = {"messages": MESSAGES, "structured_outputs": {"whitespace_pattern": " ", **extra}}
         error = httpx.post(f"{url}/v1/chat/completions", json=body).json()["error"]
         assert error["param"] == f"structured_outputs.{next(iter(extra))}"
         assert "one of json, regex, choice" in error["message"]
@@ -121,7 +126,7 @@ def test_empty_choices_and_stops_are_refused_in_the_words_of_the_request(url: st
         ({"guided_choice": ["a", ""]}, "guided_choice"),
         ({"stop": ""}, "stop"),
     ):
-        body = {"messages": SAID, **fields}
+        body = {"messages": MESSAGES, **fields}
         error = httpx.post(f"{url}/v1/chat/completions", json=body).json()["error"]
         assert error["param"] == param
         assert error["message"].startswith(f"invalid {param}={fields[param]!r}: expected ")
@@ -132,11 +137,11 @@ def test_empty_choices_and_stops_are_refused_in_the_words_of_the_request(url: st
 def test_other_unknown_fields_are_ignored_and_named_in_a_header(
     url: str, is_streamed: bool
 ) -> None:
-    body = {"messages": SAID, "stream": is_streamed, "user": "me", "top_a": 1, "ü\n": 2}
+    body = {"messages": MESSAGES, "stream": is_streamed, "user": "me", "top_a": 1, "ü\n": 2}
     response = httpx.post(f"{url}/v1/chat/completions", json=body)
     assert response.status_code == 200
     assert response.headers["X-Ignored-Fields"] == "top_a, user"
-    known = httpx.post(f"{url}/v1/chat/completions", json={"messages": SAID})
+    known = httpx.post(f"{url}/v1/chat/completions", json={"messages": MESSAGES})
     assert "X-Ignored-Fields" not in known.headers
 
 
@@ -149,7 +154,7 @@ def format_of(schema: object, **options: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("fields", "place"),
+    ("fields", "pointer"),
     [
         ({"json_schema": SCHEMA}, "json_schema"),
         ({"json_schema": json.dumps(SCHEMA)}, "json_schema"),
@@ -163,28 +168,28 @@ def format_of(schema: object, **options: object) -> dict[str, object]:
     ],
 )
 def test_unknown_keywords_of_schemas_are_named_in_the_header(
-    url: str, fields: dict[str, object], place: str
+    url: str, fields: dict[str, object], pointer: str
 ) -> None:
-    body = {"messages": SAID, "user": "me", **fields}
+    body = {"messages": MESSAGES, "user": "me", **fields}
     response = httpx.post(f"{url}/v1/chat/completions", json=body)
-    expected = ", ".join(["user", *(place + it for it in IN_SCHEMA)])
+    expected = ", ".join(["user", *(pointer + it for it in IN_SCHEMA)])
     assert response.headers["X-Ignored-Fields"] == expected
 
 
 def test_a_strict_tool_may_have_no_unknown_keywords(url: str) -> None:
     function = {"name": "f", "parameters": SCHEMA, "strict": True}
-    body = {"messages": SAID, "tools": [{"type": "function", "function": function}]}
+    body = {"messages": MESSAGES, "tools": [{"type": "function", "function": function}]}
     response = httpx.post(f"{url}/v1/chat/completions", json=body)
     assert response.status_code == 400
-    place = "tools[0].function.parameters#/properties/a/colour, ü"
-    assert response.json()["error"]["param"] == place
+    pointer = "tools[0].function.parameters#/properties/a/colour, ü"
+    assert response.json()["error"]["param"] == pointer
 
 
 def test_a_strict_format_reaches_the_constraint_as_such() -> None:
-    asked = constraint_of(
+    requested = constraint_of(
         ChatRequest(messages=[], response_format=format_of(SCHEMA, strict=True)), Limits()
     )
-    assert asked is not None and asked.constraint == JsonSchema(SCHEMA, SPACED, strict=True)
+    assert requested is not None and requested.constraint == JsonSchema(SCHEMA, SPACED, strict=True)
 
 
 def test_an_unknown_field_is_reported_in_the_log_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -197,7 +202,7 @@ def test_an_unknown_field_is_reported_in_the_log_once(caplog: pytest.LogCaptureF
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "is_meant"),
+    ("name", "known", "is_suggested"),
     [
         ("max_token", "max_tokens", True),
         ("max_tokenss", "max_tokens", True),
@@ -212,8 +217,8 @@ def test_an_unknown_field_is_reported_in_the_log_once(caplog: pytest.LogCaptureF
         ("", "top_p", False),
     ],
 )
-def test_one_edit_is_a_misspelling(name: str, known: str, is_meant: bool) -> None:
-    assert is_misspelled(name, known) is is_meant
+def test_one_edit_is_a_misspelling(name: str, known: str, is_suggested: bool) -> None:
+    assert is_misspelled(name, known) is is_suggested
 
 
 def test_the_header_holds_a_bounded_number_of_plain_names() -> None:

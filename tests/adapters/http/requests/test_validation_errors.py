@@ -9,7 +9,7 @@ import pytest
 
 from forkroot.adapters.http.requests.validation_errors import describe_type
 
-SAID = [{"role": "user", "content": "hi"}]
+MESSAGES = [{"role": "user", "content": "hi"}]
 CHAT = "/v1/chat/completions"
 
 
@@ -42,17 +42,17 @@ def test_types_are_reported_in_words(kind: Any, words: str) -> None:
         ),
         (
             CHAT,
-            {"messages": SAID, "temperature": "hot"},
+            {"messages": MESSAGES, "temperature": "hot"},
             "invalid temperature='hot': expected a number or null",
         ),
         (
             CHAT,
-            {"messages": SAID, "logit_bias": {"5": "x"}},
+            {"messages": MESSAGES, "logit_bias": {"5": "x"}},
             "invalid logit_bias.5='x': expected a number",
         ),
         (
             CHAT,
-            {"messages": SAID, "top_logprobs": 99},
+            {"messages": MESSAGES, "top_logprobs": 99},
             "invalid top_logprobs=99: expected 0 to 20, or null",
         ),
         (

@@ -159,11 +159,11 @@ def test_what_is_not_json_is_refused(server: str, content: bytes) -> None:
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
-@pytest.mark.parametrize("is_told", [True, False])
-def test_a_large_body_is_refused_before_it_is_read(is_told: bool) -> None:
+@pytest.mark.parametrize("has_length", [True, False])
+def test_a_large_body_is_refused_before_it_is_read(has_length: bool) -> None:
     with serving(scripted("x", limits=Limits(max_body=1000))) as url:
         parts = [b"x" * 500] * 3
-        content: Any = b"".join(parts) if is_told else iter(parts)
+        content: Any = b"".join(parts) if has_length else iter(parts)
         response = httpx.post(f"{url}/v1/chat/completions", content=content)
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "body_too_large"

@@ -153,8 +153,8 @@ def test_all_events_of_a_stream_have_one_shape(path: str, more: dict[str, Any]) 
     assert len({(event["id"], event["created"], event["model"]) for event in events}) == 1
     for index in range(more.get("n", 1)):
         choices = [it["choices"][0] for it in events if it["choices"][0]["index"] == index]
-        said = [it.get("text") or it.get("delta", {}).get("content") or "" for it in choices]
-        assert "".join(said) == 'one "two"\nthree and so on'
+        written = [it.get("text") or it.get("delta", {}).get("content") or "" for it in choices]
+        assert "".join(written) == 'one "two"\nthree and so on'
         assert [it["finish_reason"] for it in choices if it["finish_reason"]] == ["stop"]
 
 

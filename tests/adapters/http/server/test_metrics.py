@@ -33,7 +33,7 @@ def url() -> Iterator[str]:
             yield url
 
 
-class Told(NamedTuple):
+class Streamed(NamedTuple):
     """One stream as its client saw it. first: seconds to its first text."""
 
     first: float
@@ -52,7 +52,7 @@ def metrics(url: str) -> Metrics:
     }
 
 
-def streamed(url: str, prompt: list[int], max_tokens: int) -> Told:
+def streamed(url: str, prompt: list[int], max_tokens: int) -> Streamed:
     body = {"prompt": prompt, "max_tokens": max_tokens, "ignore_eos": True, **STREAM}
     start, first, events = time.perf_counter(), 0.0, []
     with httpx.stream("POST", f"{url}/v1/completions", json=body, timeout=120) as response:
@@ -61,7 +61,7 @@ def streamed(url: str, prompt: list[int], max_tokens: int) -> Told:
                 first = first or time.perf_counter() - start
                 events.append(json.loads(line[6:]))
     pieces = [event for event in events if event["choices"]]
-    return Told(first, len(pieces), events[-1]["usage"])
+    return Streamed(first, len(pieces), events[-1]["usage"])
 
 
 def until(seen: Callable[[], bool]) -> None:
@@ -89,14 +89,14 @@ def test_they_are_what_clients_saw(url: str) -> None:
 
     usages = [it.usage for it in streams]
     cached = sum(it["prompt_tokens_details"]["cached_tokens"] for it in usages)
-    asked, written = (
+    num_prompt, written = (
         sum(it[f"{kind}_tokens"] for it in usages) for kind in ("prompt", "completion")
     )
     assert written == 100 * len(prompts)
-    assert found["forkroot_prompt_tokens_total"] == asked
+    assert found["forkroot_prompt_tokens_total"] == num_prompt
     assert found["forkroot_cached_tokens_total"] == cached
     assert found["forkroot_completion_tokens_total"] == written
-    assert found["forkroot_cache_hit_rate"] == pytest.approx(cached / asked)
+    assert found["forkroot_cache_hit_rate"] == pytest.approx(cached / num_prompt)
     assert found["forkroot_retracted_total"] > 0
     assert found["forkroot_evicted_tokens_total"] > 0
     assert found["forkroot_cached_slots"] + found["forkroot_free_slots"] == SIZES["num_slots"]

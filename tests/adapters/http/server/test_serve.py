@@ -268,10 +268,10 @@ def test_a_key_that_opens_to_all_or_to_nobody_is_refused(
     option: str, key: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["serve", "--port", "0", option, key]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"forkroot: invalid {option[2:].replace('-', '_')}=")
-    assert "expected a text of visible ASCII characters" in said
-    assert not key.strip() or key not in said
+    output = capsys.readouterr().err
+    assert output.startswith(f"forkroot: invalid {option[2:].replace('-', '_')}=")
+    assert "expected a text of visible ASCII characters" in output
+    assert not key.strip() or key not in output
 
 
 def test_what_is_a_server_already_is_not_served(capsys: pytest.CaptureFixture[str]) -> None:

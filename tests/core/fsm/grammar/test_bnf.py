@@ -79,7 +79,7 @@ def test_ebnf_means_what_it_says(source: str, good: list[str], bad: list[str]) -
 
 
 @pytest.mark.parametrize(
-    "source, syntax, said",
+    "source, syntax, message",
     [
         ("root ::= a", "gbnf", "names of rules that are defined; not 'a' in line 1"),
         ('root ::= "b"\nc ::= [z-a]', "gbnf", "ranges that ascend; not '[z-a]' in line 2"),
@@ -100,11 +100,11 @@ def test_ebnf_means_what_it_says(source: str, good: list[str], bad: list[str]) -
         ('root ::= "a"', "abnf", "the syntaxes lark, gbnf, ebnf"),
     ],
 )
-def test_a_bad_grammar_is_refused_with_its_line(source: str, syntax: str, said: str) -> None:
+def test_a_bad_grammar_is_refused_with_its_line(source: str, syntax: str, message: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         read_grammar(source, syntax)
     assert caught.value.field == "grammar"
-    assert said in caught.value.allowed
+    assert message in caught.value.allowed
 
 
 def test_parts_without_recursion_are_terminals_where_nothing_after_them_goes_on_with_them() -> None:

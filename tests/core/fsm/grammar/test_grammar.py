@@ -321,7 +321,7 @@ def test_the_known_end_does_not_depend_on_how_the_text_was_cut_into_tokens() -> 
 
 
 @pytest.mark.parametrize(
-    "source, said",
+    "source, message",
     [
         ("start: foo", 'unknown name: "foo"'),
         ("start: (", "Expected token"),
@@ -342,11 +342,11 @@ def test_the_known_end_does_not_depend_on_how_the_text_was_cut_into_tokens() -> 
         ),
     ],
 )
-def test_a_bad_grammar_is_refused_in_one_line(source: str, said: str) -> None:
+def test_a_bad_grammar_is_refused_in_one_line(source: str, message: str) -> None:
     with pytest.raises(InvalidCall) as caught:
         guide_of(source)
     assert caught.value.field == "grammar"
-    assert said in caught.value.allowed
+    assert message in caught.value.allowed
     assert "\n" not in caught.value.allowed
 
 
@@ -367,8 +367,8 @@ def test_a_schema_inside_a_grammar_has_the_separators_that_guidance_asks_for() -
         "properties": {"a": {"type": "array", "items": {}}, "b": {"const": {"c": [1, 2]}}},
         "required": ["a", "b"],
     }
-    asked = {"x-guidance": {"item_separator": ", ", "key_separator": ": "}}
-    guide = guide_of(f"start: %json {json.dumps({**schema, **asked})}")
+    schema_of_separators = {"x-guidance": {"item_separator": ", ", "key_separator": ": "}}
+    guide = guide_of(f"start: %json {json.dumps({**schema, **schema_of_separators})}")
     assert guide.cursor(b'{"a": [1, {"x": []}], "b": {"c": [1, 2]}}').is_finished
     for other in ({}, {"x-guidance": {"item_separator": "x", "key_separator": ":"}}):
         guide = guide_of(f"start: %json {json.dumps({**schema, **other})}")

@@ -78,7 +78,7 @@ def test_ignored_keywords_are_found_where_schemas_stand_and_nowhere_else() -> No
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggested"),
     [
         ("proprties", "properties"),
         ("requird", "required"),
@@ -90,9 +90,11 @@ def test_ignored_keywords_are_found_where_schemas_stand_and_nowhere_else() -> No
     ],
 )
 def test_one_that_looks_misspelled_is_named_with_the_one_that_was_meant(
-    name: str, meant: str | None
+    name: str, suggested: str | None
 ) -> None:
-    assert ignored({name: 1}) == [Ignored(f"#/{name}", f"; did you mean {meant}?" * bool(meant))]
+    assert ignored({name: 1}) == [
+        Ignored(f"#/{name}", f"; did you mean {suggested}?" * bool(suggested))
+    ]
 
 
 def test_a_misspelled_format_is_named_too() -> None:

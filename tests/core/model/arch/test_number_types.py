@@ -22,8 +22,8 @@ HEADS = {"num_heads": 4, "num_kv_heads": 2, "head_dim": 16, "windows": SHAPES["5
 def logits(dtype: torch.dtype) -> torch.Tensor:
     source = "dummy:56m"
     machine = Machine(load_model(source, describe(source), dtype, torch.device("cpu"), Ranks()))
-    place = Placement()
-    return machine.logits(place.batch({place.add(list(range(3, 60))): 57}))[0].float()
+    placement = Placement()
+    return machine.logits(placement.batch({placement.add(list(range(3, 60))): 57}))[0].float()
 
 
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "auto"])

@@ -190,19 +190,19 @@ def test_logits_are_as_near_to_the_truth_as_those_of_transformers(nasty: Nasty) 
     assert is_sure.float().mean() > 0.8
     ours = load(nasty.folder)
     for cuts in ([600], [40, 1, 190, *[1] * 20, 349]):
-        machine, place = Machine(ours), Placement(len(cuts), CONTEXT_LEN)
-        sequence = place.add(ids)
-        found = torch.cat([machine.logits(place.batch({sequence: cut}))[0] for cut in cuts])
+        machine, placement = Machine(ours), Placement(len(cuts), CONTEXT_LEN)
+        sequence = placement.add(ids)
+        found = torch.cat([machine.logits(placement.batch({sequence: cut}))[0] for cut in cuts])
         assert size(found - exact) <= WORSE * size(plain - exact)
         assert (found.argmax(-1) == exact.argmax(-1))[is_sure].all()
 
 
 def test_greedy_answers_are_those_of_generate(nasty: Nasty) -> None:
-    runner, place = ModelRunner(load(nasty.folder), NUM_SLOTS), Placement(3, CONTEXT_LEN)
+    runner, placement = ModelRunner(load(nasty.folder), NUM_SLOTS), Placement(3, CONTEXT_LEN)
     prompts = [prompt(length, length) for length in (45, 230, 3)]
     for ids in prompts:
-        place.add(ids)
-    write(runner, place, 12)
+        placement.add(ids)
+    write(runner, placement, 12)
     options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     for s, ids in enumerate(prompts):
-        assert place.ids[s] == nasty.plain.generate(torch.tensor([ids]), **options)[0].tolist()
+        assert placement.ids[s] == nasty.plain.generate(torch.tensor([ids]), **options)[0].tolist()

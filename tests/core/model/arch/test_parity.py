@@ -158,41 +158,41 @@ def pair(request: pytest.FixtureRequest, make_checkpoint: MakeCheckpoint) -> tup
 
 def test_logits_are_those_of_transformers_however_a_prompt_is_cut(pair: tuple[Model, Any]) -> None:
     ours, theirs = pair
-    place = Placement()
-    ids = random_ids(place.random, 150)
+    placement = Placement()
+    ids = random_ids(placement.random, 150)
     wanted = plain(theirs, ids)
     for cuts in ([150], [1, 149], [64, 60, 2, 1, 1, 22], [17, 17, 116], [1] * 20):
-        machine, place = Machine(ours), Placement(len(cuts))
-        sequence = place.add(ids)
-        got = torch.cat([machine.logits(place.batch({sequence: cut}))[0] for cut in cuts])
+        machine, placement = Machine(ours), Placement(len(cuts))
+        sequence = placement.add(ids)
+        got = torch.cat([machine.logits(placement.batch({sequence: cut}))[0] for cut in cuts])
         assert_near(got, wanted[: sum(cuts)])
 
 
 def test_ragged_batches_over_shared_roots_do_not_change_logits(pair: tuple[Model, Any]) -> None:
     ours, theirs = pair
-    machine, place = Machine(ours), Placement(7)
-    root = place.add(random_ids(place.random, 190))
-    stranger = place.add(random_ids(place.random, 30))
-    machine.logits(place.batch({root: 190, stranger: 13}))
-    branches = [place.fork(root, random_ids(place.random, 40)) for _ in range(5)]
+    machine, placement = Machine(ours), Placement(7)
+    root = placement.add(random_ids(placement.random, 190))
+    unshared = placement.add(random_ids(placement.random, 30))
+    machine.logits(placement.batch({root: 190, unshared: 13}))
+    branches = [placement.fork(root, random_ids(placement.random, 40)) for _ in range(5)]
     for counts in ([1, 1, 1, 1, 1], [3, 18, 1, 1, 2], [1, 1, 30, 2, 1]):
-        batch = place.batch({**dict(zip(branches, counts, strict=True)), stranger: 1})
-        for sequence, got in zip([*branches, stranger], machine.logits(batch), strict=True):
-            end = place.computed[sequence]
-            assert_near(got, plain(theirs, place.ids[sequence][:end])[end - len(got) :])
+        batch = placement.batch({**dict(zip(branches, counts, strict=True)), unshared: 1})
+        for sequence, got in zip([*branches, unshared], machine.logits(batch), strict=True):
+            end = placement.computed[sequence]
+            assert_near(got, plain(theirs, placement.ids[sequence][:end])[end - len(got) :])
 
 
 def test_greedy_answers_are_those_of_generate(pair: tuple[Model, Any]) -> None:
     ours, theirs = pair
-    runner, place = ModelRunner(ours, NUM_SLOTS), Placement(3)
-    prompts = [random_ids(place.random, n) for n in (40, 1, 23, 9)]
+    runner, placement = ModelRunner(ours, NUM_SLOTS), Placement(3)
+    prompts = [random_ids(placement.random, n) for n in (40, 1, 23, 9)]
     for prompt in prompts:
-        place.add(prompt)
-    write(runner, place, 20)
+        placement.add(prompt)
+    write(runner, placement, 20)
     for s, prompt in enumerate(prompts):
         options = {"max_new_tokens": 20, "do_sample": False, "eos_token_id": None}
         wanted = theirs.generate(torch.tensor([prompt]), pad_token_id=0, **options)
-        assert place.ids[s] == wanted[0].tolist()
+        assert placement.ids[s] == wanted[0].tolist()
 
 
 def test_a_linear_scaling_of_positions_may_use_the_older_keys(
@@ -202,8 +202,8 @@ def test_a_linear_scaling_of_positions_may_use_the_older_keys(
     folder, theirs = make_checkpoint(**OWN["llama3 rope"])
     rewrite(folder, rope_parameters=None, rope_theta=1000.0, rope_scaling=LLAMA3)
     ids = random_ids(np.random.default_rng(0), 100)
-    place = Placement()
-    got = Machine(load(folder)).logits(place.batch({place.add(ids): 100}))[0]
+    placement = Placement()
+    got = Machine(load(folder)).logits(placement.batch({placement.add(ids): 100}))[0]
     assert_near(got, plain(theirs, ids))
 
 
@@ -215,17 +215,17 @@ def test_longrope_follows_the_longest_sequence_that_may_come(
     config = ModelConfig.from_folder(folder)
     for context_len, count in ((CONTEXT_LEN, 150), (64, 64)):
         ours = load(folder, config=replace(config, context_len=context_len))
-        machine, place = Machine(ours), Placement()
-        sequence = place.add(ids[:count])
+        machine, placement = Machine(ours), Placement()
+        sequence = placement.add(ids[:count])
         cuts = (20, 1, count - 21)
-        got = torch.cat([machine.logits(place.batch({sequence: cut}))[0] for cut in cuts])
+        got = torch.cat([machine.logits(placement.batch({sequence: cut}))[0] for cut in cuts])
         assert_near(got, plain(theirs, ids[:count]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_near(make_checkpoint: MakeCheckpoint, dtype: torch.dtype) -> None:
     folder, theirs = make_checkpoint(initializer_range=0.1)
-    machine, place = Machine(load(folder, dtype)), Placement()
-    sequence = place.add(random_ids(place.random, 80))
-    got = [machine.logits(place.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
-    assert (torch.cat(got) - plain(theirs, place.ids[sequence])).abs().max() < 0.1
+    machine, placement = Machine(load(folder, dtype)), Placement()
+    sequence = placement.add(random_ids(placement.random, 80))
+    got = [machine.logits(placement.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
+    assert (torch.cat(got) - plain(theirs, placement.ids[sequence])).abs().max() < 0.1

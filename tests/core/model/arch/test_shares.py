@@ -85,9 +85,9 @@ def check_logits(folder: Path, theirs: Any, size: int) -> None:
     """Prefill and decode on so many ranks give on the first one what transformers says."""
 
     def run(ranks: Ranks) -> Tensor:
-        machine, place = Machine(load(folder, ranks), ranks), Placement()
-        sequence = place.add(list(range(3, 97)))
-        return torch.cat([machine.logits(place.batch({sequence: n}))[0] for n in (60, 1, 33)])
+        machine, placement = Machine(load(folder, ranks), ranks), Placement()
+        sequence = placement.add(list(range(3, 97)))
+        return torch.cat([machine.logits(placement.batch({sequence: n}))[0] for n in (60, 1, 33)])
 
     first, *others = on_each(size, run)
     assert_near(first, plain(theirs, list(range(3, 97))))
@@ -175,7 +175,7 @@ def num_held() -> int:
     tensors = [it for it in gc.get_objects() if type(it) is Tensor]
     packed = sum(it.numel() for it in tensors if it.layout is not torch.strided)
     plain = sorted((it.numel(), it.data_ptr()) for it in tensors if it.layout is torch.strided)
-    return packed + sum({place: count for count, place in plain}.values())
+    return packed + sum({placement: count for count, placement in plain}.values())
 
 
 @pytest.mark.parametrize("is_tied", [True, False])
@@ -232,11 +232,11 @@ def test_draws_scores_and_answers_on_two_ranks_are_those_of_one(
 ) -> None:
     folder, _ = make_checkpoint(**{**changes, "max_position_embeddings": 512})
     random = np.random.default_rng(3)
-    place = Placement(context_len=512)
+    placement = Placement(context_len=512)
     first, second, third = (
-        place.add(random.integers(3, 97, count).tolist()) for count in (300, 5, 40)
+        placement.add(random.integers(3, 97, count).tolist()) for count in (300, 5, 40)
     )
-    batch = place.batch({first: 300, second: 4, third: 40})
+    batch = placement.batch({first: 300, second: 4, third: 40})
     batch = replace(
         batch,
         sampling_params=(
@@ -250,9 +250,9 @@ def test_draws_scores_and_answers_on_two_ranks_are_those_of_one(
         queried=np.arange(300, 340, dtype=np.int32),
         queries=(Query(np.array([0, 63, 64, 96]), (np.arange(60, 70, dtype=np.int32),)),) * 40,
     )
-    drawn = place.batch({second: 1})
+    sampled = placement.batch({second: 1})
     for one, two in zip(
-        run_on(1, folder, [batch, drawn]), run_on(2, folder, [batch, drawn]), strict=True
+        run_on(1, folder, [batch, sampled]), run_on(2, folder, [batch, sampled]), strict=True
     ):
         assert two.tokens.tolist() == one.tokens.tolist()
         near(two.logprobs, one.logprobs)
@@ -270,9 +270,9 @@ def test_a_broken_row_of_a_table_harms_no_sequence_without_its_token(
     make_checkpoint: MakeCheckpoint,
 ) -> None:
     folder, model = make_checkpoint()
-    place = Placement()
-    sequences = [place.add(ids) for ids in ([5, 6, 7], [70, 71], [5, 0, 7], [64, 71])]
-    batch = place.batch({sequence: len(place.ids[sequence]) for sequence in sequences})
+    placement = Placement()
+    sequences = [placement.add(ids) for ids in ([5, 6, 7], [70, 71], [5, 0, 7], [64, 71])]
+    batch = placement.batch({sequence: len(placement.ids[sequence]) for sequence in sequences})
     (sound,) = run_on(2, folder, [batch])
     with torch.no_grad():
         model.model.embed_tokens.weight[[0, 64]] = torch.nan  # first of each rank

@@ -54,8 +54,8 @@ def test_a_dummy_runs_and_says_the_same_in_every_run(
     def logits() -> torch.Tensor:
         source = f"dummy:{name}"
         machine = Machine(load_model(source, describe(source), torch.float32, CPU, Ranks()))
-        place = Placement()
-        return machine.logits(place.batch({place.add(list(range(3, 60))): 57}))[0]
+        placement = Placement()
+        return machine.logits(placement.batch({placement.add(list(range(3, 60))): 57}))[0]
 
     first = logits()
     assert_near(first, logits())

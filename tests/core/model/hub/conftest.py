@@ -31,7 +31,7 @@ def hub(served: Hub, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HF_ENDPOINT", served.url)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     served.repositories = {"someone/tiny-model": Repository({"main": tiny})}
-    served.asked.clear()
+    served.requests.clear()
     served.status, served.delay = None, 0.0
     yield served
 

@@ -66,8 +66,12 @@ def _write_tokenizer(folder: Path) -> int:
     )
     core.train_from_iterator(["What is the capital of France? Paris is."] * 4, trainer)
     core.save(str(folder / "tokenizer.json"))
-    told = {"chat_template": TEMPLATE, "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+    tokenizer_config = {
+        "chat_template": TEMPLATE,
+        "eos_token": "<|im_end|>",
+        "pad_token": "<|endoftext|>",
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_config))
     return int(core.get_vocab_size())
 
 

@@ -50,8 +50,8 @@ class Repository:
 
 def commit_of(branch: str, folder: Path) -> str:
     """A hash that changes with a file's name or length."""
-    told = [(str(p.relative_to(folder)), p.stat().st_size) for p in files_of(folder)]
-    return hashlib.sha1(json.dumps([branch, told]).encode()).hexdigest()
+    body = [(str(p.relative_to(folder)), p.stat().st_size) for p in files_of(folder)]
+    return hashlib.sha1(json.dumps([branch, body]).encode()).hexdigest()
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -61,19 +61,21 @@ def files_of(folder: Path) -> list[Path]:
 
 @dataclass(slots=True)
 class Hub:
-    """A running hub. asked: method, path and range of every request. status: if not None, the
+    """A running hub. requests: method, path and range of every request. status: if not None, the
     answer to all of them. delay: seconds before each."""
 
     url: str
     repositories: dict[str, Repository] = field(default_factory=dict)
-    asked: list[tuple[str, str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
     status: int | None = None
     delay: float = 0.0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def downloads(self) -> list[str]:
         """The files whose contents were asked for, in order of names."""
-        found = [path for method, path, _ in self.asked if method == "GET" and "/resolve/" in path]
+        found = [
+            path for method, path, _ in self.requests if method == "GET" and "/resolve/" in path
+        ]
         return sorted({unquote(path).split("/", 5)[-1] for path in found})
 
 
@@ -93,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         hub, path = self.hub, urlsplit(self.path).path
         with hub.lock:
-            hub.asked.append((self.command, path, self.headers.get("Range")))
+            hub.requests.append((self.command, path, self.headers.get("Range")))
         time.sleep(hub.delay)
         if hub.status is not None:
             self._send(hub.status, b"{}")
@@ -132,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             {"rfilename": str(p.relative_to(folder)), "size": p.stat().st_size}
             for p in files_of(folder)
         ]
-        told = {"id": name, "sha": commit, "siblings": siblings}
-        self._json({**told, "gated": "manual" if repository.is_gated else False})
+        body = {"id": name, "sha": commit, "siblings": siblings}
+        self._json({**body, "gated": "manual" if repository.is_gated else False})
 
     def _tree(self, _: str, repository: Repository, commit: str) -> None:
         folder = repository.folder(commit)
@@ -176,9 +178,9 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command == "HEAD":
             self._send(200, b"", {**headers, "Content-Length": str(len(data))})
             return
-        status, asked = 200, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if asked is not None:
-            start, end = int(asked[1]), int(asked[2] or len(data) - 1) + 1
+        status, requests = 200, re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if requests is not None:
+            start, end = int(requests[1]), int(requests[2] or len(data) - 1) + 1
             headers["Content-Range"] = f"bytes {start}-{min(end, len(data)) - 1}/{len(data)}"
             data, status = data[start:end], 206
         with self.hub.lock:
@@ -200,8 +202,8 @@ class _Handler(BaseHTTPRequestHandler):
         message: str = "no",
         headers: dict[str, str] | None = None,
     ) -> None:
-        told = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {})}
-        self._send(status, b"{}", {**told, **(headers or {})})
+        body = {"X-Error-Message": message, **({"X-Error-Code": code} if code else {})}
+        self._send(status, b"{}", {**body, **(headers or {})})
 
     def _send(
         self,

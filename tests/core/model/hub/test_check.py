@@ -33,9 +33,9 @@ def qwen(hub: Hub, tmp_path: Path) -> Path:
 def checked(name: str, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
     """What `check --json` says; its exit code agrees."""
     code = main(["check", name, "--json", *options])
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert code == (0 if told["runs"] else 1)
-    return told
+    report: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert code == (0 if report["runs"] else 1)
+    return report
 
 
 def weights_here(tmp_path: Path) -> list[Path]:
@@ -45,24 +45,24 @@ def weights_here(tmp_path: Path) -> list[Path]:
 def test_a_model_is_checked_before_its_weights_are_downloaded(
     hub: Hub, qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = checked(NAME, capsys)
-    assert told["runs"] and told["reason"] is None
-    assert told["architecture"] == "Qwen2ForCausalLM"
+    report = checked(NAME, capsys)
+    assert report["runs"] and report["reason"] is None
+    assert report["architecture"] == "Qwen2ForCausalLM"
     weights = qwen / "model.safetensors"
-    assert told["parameters"] == sum(tensor.numel() for tensor in load_file(weights).values())
-    assert told["kv_bytes_per_1000"] == 1000 * told["kv_bytes_per_token"]["float32"] == 512_000
-    assert told["download_bytes"] == sum(
+    assert report["parameters"] == sum(tensor.numel() for tensor in load_file(weights).values())
+    assert report["kv_bytes_per_1000"] == 1000 * report["kv_bytes_per_token"]["float32"] == 512_000
+    assert report["download_bytes"] == sum(
         (qwen / name).stat().st_size for name in ("model.safetensors", "tokenizer.json")
     )
-    assert (told["dtype"], told["stored_dtype"], told["context_len"]) == (
+    assert (report["dtype"], report["stored_dtype"], report["context_len"]) == (
         *("float32", "bfloat16"),
         1024,
     )
-    assert told["num_slots"] > 0 and told["loaded_weight_bytes"] > 0
-    assert told["decode_tokens_per_s"] > 0 and told["prefill_tokens_per_s"] > 0
-    assert told["has_chat_template"] and not told["gated"]
+    assert report["num_slots"] > 0 and report["loaded_weight_bytes"] > 0
+    assert report["decode_tokens_per_s"] > 0 and report["prefill_tokens_per_s"] > 0
+    assert report["has_chat_template"] and not report["gated"]
     assert weights_here(tmp_path) == []
-    ranges = {part for _, path, part in hub.asked if path.endswith("model.safetensors")}
+    ranges = {part for _, path, part in hub.requests if path.endswith("model.safetensors")}
     assert ranges == {"bytes=0-100000"}
 
 
@@ -70,11 +70,11 @@ def test_what_check_says_can_be_read_as_a_table(
     hub: Hub, qwen: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", NAME]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"hub model {NAME}, main is " in said
-    assert "190.4 KiB in 2 files" in said
-    assert "tokens/s written" in said
-    assert said.endswith(
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"hub model {NAME}, main is " in printed
+    assert "190.4 KiB in 2 files" in printed
+    assert "tokens/s written" in printed
+    assert printed.endswith(
         f"It can be run. To get it and ask it: forkroot chat {NAME} 'Who are you?'"
     )
 
@@ -84,9 +84,9 @@ def test_a_model_in_the_cache_is_tried_too(
 ) -> None:
     assert main(["chat", NAME, "Hello", "--max-tokens", "2"]) == 0
     assert capsys.readouterr().out.endswith("\n")
-    told = checked(NAME, capsys)
-    assert told["trial_tokens"] == 8
-    assert told["download_bytes"] == 0
+    report = checked(NAME, capsys)
+    assert report["trial_tokens"] == 8
+    assert report["download_bytes"] == 0
 
 
 def test_a_revision_is_a_setting_on_the_command_line_too(
@@ -120,10 +120,10 @@ def test_what_cannot_be_run_is_reported_with_the_reason_and_without_a_download(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     (qwen / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": 300, **keys}))
-    told = checked(NAME, capsys)
-    assert not told["runs"]
-    assert reason in told["reason"]
-    assert told["commit"]
+    report = checked(NAME, capsys)
+    assert not report["runs"]
+    assert reason in report["reason"]
+    assert report["commit"]
     assert weights_here(tmp_path) == []
 
 
@@ -133,17 +133,17 @@ def test_quantized_weights_are_seen_in_their_headers(
     tensors = load_file(qwen / "model.safetensors")
     tensors["model.layers.0.mlp.up_proj.weight"] = torch.ones(128, 64, dtype=torch.int8)
     save_file(tensors, qwen / "model.safetensors", {"format": "pt"})
-    told = checked(NAME, capsys)
-    assert f"{NAME} stores weights as I8; expected F32" in told["reason"]
+    report = checked(NAME, capsys)
+    assert f"{NAME} stores weights as I8; expected F32" in report["reason"]
 
 
 def test_a_disk_that_is_too_small_is_reported_with_all_that_is_known(
     hub: Hub, qwen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    told = checked(NAME, capsys)
-    assert told["reason"].startswith("the download takes 190.4 KiB; free in ")
-    assert told["num_slots"] > 0 and told["free_disk_bytes"] == 1000
+    report = checked(NAME, capsys)
+    assert report["reason"].startswith("the download takes 190.4 KiB; free in ")
+    assert report["num_slots"] > 0 and report["free_disk_bytes"] == 1000
 
 
 def test_a_gated_model_and_a_wrong_name_are_reported_as_when_they_are_loaded(
@@ -178,8 +178,8 @@ def test_a_new_user_gets_an_answer_of_a_real_model_by_three_commands(
     checking = run("check", NAME)
     assert (checking.returncode, checking.stderr) == (0, "")
     assert "It can be run." in checking.stdout
-    asking = run("chat", NAME, "What is the capital of France?", "--max-tokens", "4")
-    assert asking.returncode == 0, asking.stderr
-    assert asking.stdout.strip()
-    assert "downloading" not in asking.stderr
+    chatting = run("chat", NAME, "What is the capital of France?", "--max-tokens", "4")
+    assert chatting.returncode == 0, chatting.stderr
+    assert chatting.stdout.strip()
+    assert "downloading" not in chatting.stderr
     assert len(list((tmp_path / "home").rglob("snapshots/*/model.safetensors"))) == 1

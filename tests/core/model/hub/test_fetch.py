@@ -64,7 +64,7 @@ def test_only_what_is_needed_is_downloaded(hub: Hub) -> None:
 
 def test_what_is_in_the_cache_is_not_downloaded_again(hub: Hub) -> None:
     first = model_folder(NAME)
-    hub.asked.clear()
+    hub.requests.clear()
     assert model_folder(NAME) == first
     assert hub.downloads() == []
 
@@ -100,7 +100,7 @@ def test_a_connection_that_is_cut_is_taken_up_where_it_ended(
     hub.repositories[NAME].num_cuts, hub.repositories[NAME].cut_after = 1, 5_000_000
     folder = model_folder(NAME)
     assert (folder / "model.safetensors").read_bytes() == (tiny / "model.safetensors").read_bytes()
-    assert "bytes=5000000-" in {part for _, _, part in hub.asked}
+    assert "bytes=5000000-" in {part for _, _, part in hub.requests}
 
 
 def test_a_download_that_failed_goes_on_with_the_files_that_lack(
@@ -115,7 +115,7 @@ def test_a_download_that_failed_goes_on_with_the_files_that_lack(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("HF_HUB_OFFLINE")
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    hub.asked.clear()
+    hub.requests.clear()
     model_folder(NAME)
     assert hub.downloads() == [*NEEDED[2:], "tokenizer_config.json"]
 
@@ -133,9 +133,9 @@ def test_a_revision_pins_the_files(hub: Hub, tiny: Path, tmp_path: Path) -> None
 def test_a_cached_commit_is_used_without_asking(hub: Hub, tiny: Path) -> None:
     pinned = f"{NAME}@{commit_of('main', tiny)}"
     first = model_folder(pinned)
-    hub.asked.clear()
+    hub.requests.clear()
     assert model_folder(pinned) == first
-    assert hub.asked == []
+    assert hub.requests == []
 
 
 @pytest.mark.parametrize("variable", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -143,14 +143,14 @@ def test_offline_the_cache_is_used_without_a_request(
     variable: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = model_folder(NAME)
-    hub.asked.clear()
+    hub.requests.clear()
     go_offline(monkeypatch, variable)
     assert model_folder(NAME) == first
-    told = refusal("someone/other@v2")
-    assert f"{variable} is set" in told
-    assert "has nothing of someone/other@v2" in told
-    assert "run `hf download someone/other --revision v2` where there is a network" in told
-    assert hub.asked == []
+    message = refusal("someone/other@v2")
+    assert f"{variable} is set" in message
+    assert "has nothing of someone/other@v2" in message
+    assert "run `hf download someone/other --revision v2` where there is a network" in message
+    assert hub.requests == []
 
 
 def test_offline_the_missing_files_are_named(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,15 +174,15 @@ def test_a_hub_that_does_not_answer_leaves_the_cache(
     with caplog.at_level(logging.WARNING, "forkroot"):
         assert model_folder(NAME) == first
     assert f"using the cached {first.name[:12]} of {NAME}" in caplog.text
-    told = refusal("someone/other")
-    assert ("status 503" if fault == "status" else "cannot be reached") in told
-    assert "run `hf download someone/other`" in told
+    message = refusal("someone/other")
+    assert ("status 503" if fault == "status" else "cannot be reached") in message
+    assert "run `hf download someone/other`" in message
 
 
 def test_a_misspelled_name_is_reported_with_a_suggestion(hub: Hub) -> None:
-    told = refusal("someone/tiny-modl")
-    assert told.startswith("model='someone/tiny-modl' is not a folder here, and the hub has no")
-    assert told.endswith(f"did you mean {NAME}?")
+    message = refusal("someone/tiny-modl")
+    assert message.startswith("model='someone/tiny-modl' is not a folder here, and the hub has no")
+    assert message.endswith(f"did you mean {NAME}?")
 
 
 def test_a_folder_here_may_be_suggested(
@@ -196,17 +196,17 @@ def test_a_folder_here_may_be_suggested(
 
 def test_a_missing_revision_is_reported_with_the_existing_ones(hub: Hub, tiny: Path) -> None:
     hub.repositories[NAME].branches["v1.0"] = tiny
-    told = refusal(f"{NAME}@v1.1")
-    assert "has no revision 'v1.1'; expected a commit, or one of main, v1.0" in told
-    assert told.endswith("did you mean v1.0?")
+    message = refusal(f"{NAME}@v1.1")
+    assert "has no revision 'v1.1'; expected a commit, or one of main, v1.0" in message
+    assert message.endswith("did you mean v1.0?")
 
 
 def test_a_gated_model_is_reported_with_its_page_and_how_to_pass_a_token(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub.repositories[NAME].is_gated = True
-    told = refusal(NAME)
-    assert f"accept its licence at {hub.url}/{NAME}, then set HF_TOKEN" in told
+    message = refusal(NAME)
+    assert f"accept its licence at {hub.url}/{NAME}, then set HF_TOKEN" in message
     monkeypatch.setenv("HF_TOKEN", "hf_of_another")
     assert "the account of your token has no access yet" in refusal(NAME)
     monkeypatch.setenv("HF_TOKEN", "hf_expired")
@@ -232,8 +232,8 @@ def test_code_of_a_repository_is_never_run_and_refused_before_the_weights(
     )
     (own / "modeling_own.py").write_text("raise SystemExit('run')")
     hub.repositories["someone/own-code"] = Repository({"main": own})
-    told = refusal("someone/own-code")
-    assert "needs code of its own repository (`auto_map` in config.json), which is never" in told
+    message = refusal("someone/own-code")
+    assert "needs code of its own repository (`auto_map` in config.json), which is never" in message
     assert hub.downloads() == ["config.json", "generation_config.json"]
 
 

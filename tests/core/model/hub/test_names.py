@@ -85,7 +85,7 @@ def test_a_snapshot_of_the_cache_bears_the_name_of_its_model() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "message"),
     [
         (["config.json", "pytorch_model.bin"], "only pickled weights, which can run code"),
         (["model-Q4_K_M.gguf", "README.md"], "only GGUF weights"),
@@ -100,7 +100,7 @@ def test_a_snapshot_of_the_cache_bears_the_name_of_its_model() -> None:
     ],
 )
 def test_a_repository_without_a_usable_checkpoint_is_refused_with_what_it_has(
-    names: list[str], told: str
+    names: list[str], message: str
 ) -> None:
-    with pytest.raises(InvalidModel, match=told):
+    with pytest.raises(InvalidModel, match=message):
         check_files("a/b", names)

@@ -87,16 +87,16 @@ class Both:
         return here.tokens.tolist()
 
 
-def placement(seed: int) -> Placement:
-    place = Placement(seed, context_len=1200)
-    place.free = place.random.permutation(NUM_SLOTS * 2).astype(np.int32).tolist()
-    return place
+def make_placement(seed: int) -> Placement:
+    placement = Placement(seed, context_len=1200)
+    placement.free = placement.random.permutation(NUM_SLOTS * 2).astype(np.int32).tolist()
+    return placement
 
 
-def take(place: Placement, sequences: list[int], tokens: list[int]) -> dict[int, int]:
+def take(placement: Placement, sequences: list[int], tokens: list[int]) -> dict[int, int]:
     """Each sequence goes on with its token."""
     for sequence, token in zip(sequences, tokens, strict=True):
-        place.ids[sequence].append(token)
+        placement.ids[sequence].append(token)
     return dict.fromkeys(sequences, 1)
 
 
@@ -105,28 +105,28 @@ def test_prefill_decode_and_a_cached_prefix_are_those_of_the_cpu(
     kind: str, make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     both = Both(make_checkpoint(**{**SMALL, **KINDS[kind]})[0], device)
-    place = placement(1)
-    prompts = [place.random.integers(3, 61, size).tolist() for size in (9, 1, 25)]
-    first, second, third = (place.add(prompt) for prompt in prompts)
-    both.check(place.batch({third: 11}))  # in chunks
-    tokens = both.check(place.batch({first: 9, second: 1, third: 14}))
-    branch = place.fork(first, [7, 8, 9])  # behind a cached prefix
-    counts = take(place, [first, second, third], tokens)
-    tokens = both.check(place.batch({**counts, branch: 3}))
-    both.check(place.batch(take(place, [first, second, third, branch], tokens)))
+    placement = make_placement(1)
+    prompts = [placement.random.integers(3, 61, size).tolist() for size in (9, 1, 25)]
+    first, second, third = (placement.add(prompt) for prompt in prompts)
+    both.check(placement.batch({third: 11}))  # in chunks
+    tokens = both.check(placement.batch({first: 9, second: 1, third: 14}))
+    branch = placement.fork(first, [7, 8, 9])  # behind a cached prefix
+    counts = take(placement, [first, second, third], tokens)
+    tokens = both.check(placement.batch({**counts, branch: 3}))
+    both.check(placement.batch(take(placement, [first, second, third, branch], tokens)))
 
 
 def test_a_shared_root_is_read_as_on_the_cpu(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     both = Both(make_checkpoint(**SMALL)[0], device)
-    place = placement(2)
-    root = place.add(place.random.integers(3, 61, 130).tolist())
-    both.here.run(place.batch({root: 130}))
-    place.computed[root] = 0
-    both.there.run(rewritten(place, root, 130))
-    branches = [place.fork(root, [5 + i]) for i in range(15)]
-    batch = place.batch(dict.fromkeys(branches, 1))
+    placement = make_placement(2)
+    root = placement.add(placement.random.integers(3, 61, 130).tolist())
+    both.here.run(placement.batch({root: 130}))
+    placement.computed[root] = 0
+    both.there.run(rewritten(placement, root, 130))
+    branches = [placement.fork(root, [5 + i]) for i in range(15)]
+    batch = placement.batch(dict.fromkeys(branches, 1))
     from forkroot.kernels.gpu.attention.attention import GpuAttention
 
     past = Past(batch.table, batch.rows, batch.starts, batch.lens)
@@ -134,35 +134,39 @@ def test_a_shared_root_is_read_as_on_the_cpu(
     both.check(batch)
 
 
-def rewritten(place: Placement, sequence: int, length: int) -> Batch:
+def rewritten(placement: Placement, sequence: int, length: int) -> Batch:
     """The batch that computes a sequence once more into the same slots."""
-    slots = place.table[place.rows[sequence], :length].copy()
-    place.free += slots[::-1].tolist()
-    return place.batch({sequence: length})
+    slots = placement.table[placement.rows[sequence], :length].copy()
+    placement.free += slots[::-1].tolist()
+    return placement.batch({sequence: length})
 
 
 def test_samples_on_the_device_are_those_of_the_cpu(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     both = Both(make_checkpoint(**SMALL)[0], device)
-    place = placement(3)
-    prompts = [place.random.integers(3, 61, 4).tolist() for _ in range(5)]
-    batch = place.batch({place.add(prompt): 4 for prompt in prompts})
+    placement = make_placement(3)
+    prompts = [placement.random.integers(3, 61, 4).tolist() for _ in range(5)]
+    batch = placement.batch({placement.add(prompt): 4 for prompt in prompts})
     allowed = np.array([0b1010110000, 0], np.int32)
-    draws = (
+    sampling_params = (
         SamplingParams(),
         SamplingParams(mask=allowed),
         SamplingParams(temperature=1.0, seed=5, top_p=0.8),
         SamplingParams(temperature=2.0, seed=6, top_k=4, mask=allowed[:1]),
         SamplingParams(temperature=0.7, seed=7, min_p=0.1, index=3),
     )
-    batch = replace(batch, sampling_params=draws)
+    batch = replace(batch, sampling_params=sampling_params)
     found = both.there.run(batch).tokens
     assert found.tolist() == both.here.run(batch).tokens.tolist()
     assert found.dtype == np.int64
     assert {int(found[1]), int(found[3])} <= {4, 5, 7, 9}
     scoring = replace(
-        batch, sampling_params=(*draws[:4], replace(draws[4], logprobs=2, presence_penalty=0.5))
+        batch,
+        sampling_params=(
+            *sampling_params[:4],
+            replace(sampling_params[4], logprobs=2, presence_penalty=0.5),
+        ),
     )
     here, there = both.here.run(scoring), both.there.run(scoring)
     assert here.tokens.tolist() == there.tokens.tolist()
@@ -190,9 +194,9 @@ def test_a_batch_that_does_not_fit_is_computed_in_micro_batches(
     folder, _ = make_checkpoint(**SMALL)
     model: Any = Narrow(load(folder), 10_000)
     whole, narrow = ModelRunner(load(folder), 2 * NUM_SLOTS), ModelRunner(model, 2 * NUM_SLOTS)
-    place = placement(4)
-    prompts = [place.random.integers(3, 61, size).tolist() for size in (30, 1, 50)]
-    batch = place.batch({place.add(prompt): len(prompt) for prompt in prompts})
+    placement = make_placement(4)
+    prompts = [placement.random.integers(3, 61, size).tolist() for size in (30, 1, 50)]
+    batch = placement.batch({placement.add(prompt): len(prompt) for prompt in prompts})
     batch = replace(
         batch, scored=np.array([3, 40, 41, 80], np.int32), targets=np.array([5, 6, 7, 8])
     )
@@ -204,14 +208,14 @@ def test_a_batch_that_does_not_fit_is_computed_in_micro_batches(
     assert found.tokens.tolist() == wanted.tokens.tolist()
     assert found.scores == pytest.approx(wanted.scores, abs=1e-5)
     assert (len(found.tops), len(found.score_tops)) == (3, 0)
-    again = place.batch(take(place, [0, 1, 2], found.tokens.tolist()))
+    again = placement.batch(take(placement, [0, 1, 2], found.tokens.tolist()))
     assert narrow.run(again).tokens.tolist() == whole.run(again).tokens.tolist()
 
 
 def test_a_batch_of_which_no_micro_batch_fits_is_refused(make_checkpoint: MakeCheckpoint) -> None:
     model: Any = Narrow(load(make_checkpoint(**SMALL)[0]), 1)
-    place = placement(5)
-    batch = place.batch({place.add([5] * 20): 20})
+    placement = make_placement(5)
+    batch = placement.batch({placement.add([5] * 20): 20})
     with pytest.raises(NoMemory, match="the memory of cpu is too small for a batch"):
         ModelRunner(model, NUM_SLOTS).run(batch)
 
@@ -257,9 +261,9 @@ def test_larger_models_are_those_of_the_cpu(kind: str, make_checkpoint: MakeChec
     heads = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2}
     changes = {**SMALL, **KINDS[kind], **sizes, **heads}
     both = Both(make_checkpoint(**changes, initializer_range=0.05)[0], torch.device("cuda"))
-    place = placement(7)
-    prompts = [place.random.integers(3, 5000, size).tolist() for size in (300, 1, 77, 500)]
-    sequences = [place.add(prompt) for prompt in prompts]
-    tokens = both.check(place.batch({s: len(place.ids[s]) for s in sequences}))
+    placement = make_placement(7)
+    prompts = [placement.random.integers(3, 5000, size).tolist() for size in (300, 1, 77, 500)]
+    sequences = [placement.add(prompt) for prompt in prompts]
+    tokens = both.check(placement.batch({s: len(placement.ids[s]) for s in sequences}))
     for _ in range(5):
-        tokens = both.check(place.batch(take(place, sequences, tokens)))
+        tokens = both.check(placement.batch(take(placement, sequences, tokens)))

@@ -28,7 +28,7 @@ from .test_gpu_path import SMALL, load_there, take
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
 MOST = 6
-KINDS_THERE: dict[str, Any] = {"attention": "triton", "sampling": "triton"}
+DEVICE_KINDS: dict[str, Any] = {"attention": "triton", "sampling": "triton"}
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ class Pair:
 
     def __init__(self, model: Model, most: int = MOST) -> None:
         self.counting = Counting()
-        self.plain = ModelRunner(model, NUM_SLOTS, **KINDS_THERE, graphs=False)
+        self.plain = ModelRunner(model, NUM_SLOTS, **DEVICE_KINDS, graphs=False)
         self.recorded = ModelRunner(
-            model, NUM_SLOTS, **KINDS_THERE, max_running=most, recorder=self.counting
+            model, NUM_SLOTS, **DEVICE_KINDS, max_running=most, recorder=self.counting
         )
 
     def check(self, batch: Batch) -> Outcome:
@@ -88,17 +88,17 @@ def test_steps_of_any_size_are_as_if_run_alone(
     changes: dict[str, Any], make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     pair = Pair(load_there(make_checkpoint(**{**SMALL, **changes})[0], device))
-    place = Placement(1)
-    prompts = [place.random.integers(3, 61, size).tolist() for size in (9, 1, 14, 3, 2)]
-    sequences = [place.add(prompt) for prompt in prompts]
-    tokens = pair.check(place.batch({s: len(prompts[s]) for s in sequences})).tokens.tolist()
+    placement = Placement(1)
+    prompts = [placement.random.integers(3, 61, size).tolist() for size in (9, 1, 14, 3, 2)]
+    sequences = [placement.add(prompt) for prompt in prompts]
+    tokens = pair.check(placement.batch({s: len(prompts[s]) for s in sequences})).tokens.tolist()
     assert pair.counting.repeated == 0
-    place.ids = [[*ids, token] for ids, token in zip(place.ids, tokens, strict=True)]
+    placement.ids = [[*ids, token] for ids, token in zip(placement.ids, tokens, strict=True)]
     for some in ([0, 1, 2, 3, 4], [2], [4, 0, 3], [1, 3], [0, 1, 2, 3, 4], [3, 2, 1]):
-        draw = SamplingParams(temperature=1.0, seed=3, index=len(place.ids[0]))
+        draw = SamplingParams(temperature=1.0, seed=3, index=len(placement.ids[0]))
         counts = dict.fromkeys(some, 1)
-        found = pair.check(place.batch(counts, draw)).tokens.tolist()
-        take(place, some, found)
+        found = pair.check(placement.batch(counts, draw)).tokens.tolist()
+        take(placement, some, found)
     assert (pair.counting.recorded, pair.counting.repeated) == (4, 6)
 
 
@@ -106,12 +106,12 @@ def test_other_steps_are_run_as_they_are(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     pair = Pair(load_there(make_checkpoint(**SMALL)[0], device), most=2)
-    place = Placement(2)
-    three = [place.add([5, 6, 7, 8]) for _ in range(3)]
-    pair.check(place.batch(dict.fromkeys(three, 1)))  # too many
-    pair.check(place.batch({0: 2, 1: 1}))  # two tokens at once
+    placement = Placement(2)
+    three = [placement.add([5, 6, 7, 8]) for _ in range(3)]
+    pair.check(placement.batch(dict.fromkeys(three, 1)))  # too many
+    pair.check(placement.batch({0: 2, 1: 1}))  # two tokens at once
     assert pair.counting.repeated == 0
-    batch = place.batch({0: 1, 1: 1})
+    batch = placement.batch({0: 1, 1: 1})
     scoring = replace(
         batch,
         sampled=np.array([1], np.int32),
@@ -126,16 +126,16 @@ def test_shared_roots_have_room_in_a_recorded_step(
     make_checkpoint: MakeCheckpoint, device: torch.device
 ) -> None:
     pair = Pair(load_there(make_checkpoint(**SMALL)[0], device), most=15)
-    place = Placement(3)
-    root = place.add(place.random.integers(3, 61, 130).tolist())
-    pair.check(place.batch({root: 130}))
-    branches = [place.fork(root, [5 + i]) for i in range(15)]
+    placement = Placement(3)
+    root = placement.add(placement.random.integers(3, 61, 130).tolist())
+    pair.check(placement.batch({root: 130}))
+    branches = [placement.fork(root, [5 + i]) for i in range(15)]
     few = branches[:2]
-    tokens = pair.check(place.batch(dict.fromkeys(branches, 1))).tokens.tolist()
+    tokens = pair.check(placement.batch(dict.fromkeys(branches, 1))).tokens.tolist()
     assert (pair.counting.recorded, pair.counting.repeated) == (1, 1)
-    counts = take(place, branches, tokens)
-    pair.check(place.batch({s: counts[s] for s in few}))  # too few to share anything
-    pair.check(place.batch({s: counts[s] for s in branches[2:]}))
+    counts = take(placement, branches, tokens)
+    pair.check(placement.batch({s: counts[s] for s in few}))  # too few to share anything
+    pair.check(placement.batch({s: counts[s] for s in branches[2:]}))
     assert (pair.counting.recorded, pair.counting.repeated) == (3, 3)
 
 
@@ -145,19 +145,19 @@ def test_a_batch_may_refer_to_samples_in_flight(
 ) -> None:
     folder = make_checkpoint(**SMALL)[0]
     model = load_there(folder, device) if is_recorded else load(folder)
-    settings: dict[str, Any] = KINDS_THERE if is_recorded else {}
+    settings: dict[str, Any] = DEVICE_KINDS if is_recorded else {}
     recorder = Repeating() if is_recorded else None
     plain = ModelRunner(model, NUM_SLOTS, **settings)
     runner = ModelRunner(model, NUM_SLOTS, **settings, max_running=3, recorder=recorder)
-    place = Placement(6)
-    prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
-    sequences = [place.add(prompt) for prompt in prompts]
-    batch = place.batch({s: len(prompts[s]) for s in sequences})
+    placement = Placement(6)
+    prompts = [placement.random.integers(3, 61, size).tolist() for size in (4, 2, 5)]
+    sequences = [placement.add(prompt) for prompt in prompts]
+    batch = placement.batch({s: len(prompts[s]) for s in sequences})
     expected, in_flight, before = plain.run(batch), runner.launch(batch), sequences
     in_flight.sample(batch.sampling_params)
     for mine in ([2, 0, 1], [1, 2], [2, 1]):
         known = dict(zip(before, expected.tokens.tolist(), strict=True))
-        batch = place.batch(take(place, mine, [known[s] for s in mine]))
+        batch = placement.batch(take(placement, mine, [known[s] for s in mine]))
         references = np.array([-1 - before.index(s) for s in mine])
         launched = runner.launch(replace(batch, ids=references, sampling_params=()))
         assert in_flight.result().tokens.tolist() == expected.tokens.tolist()
@@ -171,16 +171,16 @@ def test_what_fills_a_step_up_touches_the_spare_slot_only(
 ) -> None:
     model = load_there(make_checkpoint(**SMALL)[0], device)
     runner = ModelRunner(model, 40, attention="triton", max_running=4, recorder=Repeating())
-    place = Placement(4)
-    place.free = list(range(39, -1, -1))
-    sequences = [place.add([5, 6, 7]), place.add([8, 9, 10]), place.add([11, 12, 13])]
-    whole = runner.run(place.batch(dict.fromkeys(sequences, 3))).tokens.tolist()
+    placement = Placement(4)
+    placement.free = list(range(39, -1, -1))
+    sequences = [placement.add([5, 6, 7]), placement.add([8, 9, 10]), placement.add([11, 12, 13])]
+    whole = runner.run(placement.batch(dict.fromkeys(sequences, 3))).tokens.tolist()
     alone = []
-    place.free = list(range(39, -1, -1))
+    placement.free = list(range(39, -1, -1))
     for sequence in sequences:  # into the same slots, one token at a time
-        place.computed[sequence] = 0
+        placement.computed[sequence] = 0
     for _ in range(3):
-        alone = runner.run(place.batch(dict.fromkeys(sequences, 1))).tokens.tolist()
+        alone = runner.run(placement.batch(dict.fromkeys(sequences, 1))).tokens.tolist()
     assert alone == whole
 
 
@@ -205,14 +205,14 @@ def test_cuda_graphs_give_what_runs_without_them(make_checkpoint: MakeCheckpoint
     model = load_there(folder, torch.device("cuda"))
     plain = ModelRunner(model, NUM_SLOTS, graphs=False)
     recorded = ModelRunner(model, NUM_SLOTS, max_running=16)
-    place = Placement(5)
-    prompts = [place.random.integers(3, 61, 20).tolist() for _ in range(15)]
-    sequences = [place.add(prompt) for prompt in prompts]
-    batch = place.batch(dict.fromkeys(sequences, 20))
+    placement = Placement(5)
+    prompts = [placement.random.integers(3, 61, 20).tolist() for _ in range(15)]
+    sequences = [placement.add(prompt) for prompt in prompts]
+    batch = placement.batch(dict.fromkeys(sequences, 20))
     tokens = plain.run(batch).tokens.tolist()
     assert recorded.run(batch).tokens.tolist() == tokens
     for step in range(15):
-        counts = take(place, sequences[step:], tokens[-len(sequences[step:]) :])
-        batch = place.batch(counts)
+        counts = take(placement, sequences[step:], tokens[-len(sequences[step:]) :])
+        batch = placement.batch(counts)
         tokens = plain.run(batch).tokens.tolist()
         assert recorded.run(batch).tokens.tolist() == tokens

@@ -49,8 +49,8 @@ class Noted:
             parts = meet("gather", part)
             return [] if rank else parts
 
-        def spread(told: Tensor) -> None:
-            told.copy_(meet("spread", told)[0])
+        def spread(tensor: Tensor) -> None:
+            tensor.copy_(meet("spread", tensor)[0])
 
         found = Ranks(rank, SIZE, add, gather, spread)
         return found
@@ -147,27 +147,27 @@ def on_two(
     return given, noted, others
 
 
-def batches(place: Placement) -> tuple[Batch, Batch]:
+def batches(placement: Placement) -> tuple[Batch, Batch]:
     random = np.random.default_rng(5)
     first, second, third = (
-        place.add(random.integers(3, 97, count).tolist()) for count in (30, 5, 40)
+        placement.add(random.integers(3, 97, count).tolist()) for count in (30, 5, 40)
     )
-    whole = place.batch({first: 30, second: 4, third: 40})
-    draws = (
+    whole = placement.batch({first: 30, second: 4, third: 40})
+    sampling_params = (
         SamplingParams(),
         SamplingParams(temperature=0.9, seed=5, logprobs=3),
         SamplingParams(logprobs=0, log_mass=True),
     )
     whole = replace(
         whole,
-        sampling_params=draws,
+        sampling_params=sampling_params,
         scored=np.arange(20, dtype=np.int32),
         targets=random.integers(0, 97, 20),
         num_top_logprobs=2,
         queried=np.arange(34, 40, dtype=np.int32),
         queries=(Query(np.array([0, 63]), (np.arange(60, 70, dtype=np.int32),)),) * 6,
     )
-    return whole, place.batch({second: 1})
+    return whole, placement.batch({second: 1})
 
 
 def assert_same(found: Outcome, wanted: Outcome) -> None:
@@ -189,13 +189,15 @@ def test_what_is_left_of_a_step_is_what_a_step_does(
     make_checkpoint: MakeCheckpoint, name: str
 ) -> None:
     folder, _ = make_checkpoint(**KINDS[name])
-    place = Placement()
-    first, second = place.add(list(range(3, 60))), place.add([5, 6])
-    unasked = place.batch({first: 20})
-    unasked = replace(unasked, sampled=unasked.sampled[:0], sampling_params=())
-    whole, sampled = batches(place)
+    placement = Placement()
+    first, second = placement.add(list(range(3, 60))), placement.add([5, 6])
+    without_samples = placement.batch({first: 20})
+    without_samples = replace(
+        without_samples, sampled=without_samples.sampled[:0], sampling_params=()
+    )
+    whole, sampled = batches(placement)
     named = replace(sampled, ids=np.array([-1]))
-    batches_run = [unasked, whole, named, place.batch({first: 37, second: 2})]
+    batches_run = [without_samples, whole, named, placement.batch({first: 37, second: 2})]
 
     def run(is_dummy: bool) -> list[list[Any]]:
         noted = Noted()

@@ -74,11 +74,11 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     both = RankedRunner(runner_of(folder, ranks, mine), ranks, follower)
     recorded = mine.recorded
 
-    place = Placement(6)
-    prompts = [place.random.integers(3, 61, size).tolist() for size in (4, 2)]
-    sequences = [place.add(prompt) for prompt in prompts]
+    placement = Placement(6)
+    prompts = [placement.random.integers(3, 61, size).tolist() for size in (4, 2)]
+    sequences = [placement.add(prompt) for prompt in prompts]
     draw = SamplingParams(temperature=1.0, seed=9, logprobs=1)
-    batch = place.batch({s: len(prompts[s]) for s in sequences}, draw)
+    batch = placement.batch({s: len(prompts[s]) for s in sequences}, draw)
     expected, in_flight, before = (
         alone.run(batch),
         both.launch(replace(batch, sampling_params=())),
@@ -87,7 +87,7 @@ def test_recorded_steps_of_two_ranks_give_the_tokens_of_one(
     in_flight.sample(batch.sampling_params)
     for mine_now in ([1, 0], [0, 1], [1]):
         known = dict(zip(before, expected.tokens.tolist(), strict=True))
-        batch = place.batch(take(place, mine_now, [known[s] for s in mine_now]), draw)
+        batch = placement.batch(take(placement, mine_now, [known[s] for s in mine_now]), draw)
         references = np.array([-1 - before.index(s) for s in mine_now])
         launched = both.launch(replace(batch, ids=references, sampling_params=()))
         assert in_flight.result().tokens.tolist() == expected.tokens.tolist()

@@ -32,10 +32,10 @@ def scoring(batch: Batch, ids: list[int], scored: list[int]) -> Batch:
 
 def test_scores_are_the_log_probabilities_of_transformers(pair: tuple[ModelRunner, Any]) -> None:
     runner, theirs = pair
-    place = Placement(5, context_len=600)
-    ids = place.random.integers(3, 97, 500).tolist()
+    placement = Placement(5, context_len=600)
+    ids = placement.random.integers(3, 97, 500).tolist()
     scored = [0, 1, 7, *range(100, 499)]
-    outcome = runner.run(scoring(place.batch({place.add(ids): 500}), ids, scored))
+    outcome = runner.run(scoring(placement.batch({placement.add(ids): 500}), ids, scored))
     wanted = plain(theirs, ids).log_softmax(-1)
     for score, position in zip(outcome.scores.tolist(), scored, strict=True):
         assert score == pytest.approx(float(wanted[position, ids[position + 1]]), abs=1e-4)
@@ -44,13 +44,17 @@ def test_scores_are_the_log_probabilities_of_transformers(pair: tuple[ModelRunne
 
 def test_a_batch_may_sample_nothing_or_score_alone(pair: tuple[ModelRunner, Any]) -> None:
     runner, theirs = pair
-    place = Placement(6)
-    ids = place.random.integers(3, 97, 40).tolist()
-    sequence = place.add(ids)
-    silent = replace(place.batch({sequence: 20}), sampled=np.empty(0, np.int32), sampling_params=())
+    placement = Placement(6)
+    ids = placement.random.integers(3, 97, 40).tolist()
+    sequence = placement.add(ids)
+    silent = replace(
+        placement.batch({sequence: 20}), sampled=np.empty(0, np.int32), sampling_params=()
+    )
     outcome = runner.run(silent)
     assert (len(outcome.tokens), len(outcome.logprobs), len(outcome.scores)) == (0, 0, 0)
-    batch = replace(place.batch({sequence: 19}), sampled=np.empty(0, np.int32), sampling_params=())
+    batch = replace(
+        placement.batch({sequence: 19}), sampled=np.empty(0, np.int32), sampling_params=()
+    )
     score = runner.run(replace(batch, scored=np.array([18]), targets=np.array([ids[39]]))).scores
     wanted = plain(theirs, ids).log_softmax(-1)[38, ids[39]]
     assert score.tolist() == [pytest.approx(float(wanted), abs=1e-4)]
@@ -60,10 +64,10 @@ def test_a_sampled_token_comes_with_its_log_probability_and_the_top_ones(
     pair: tuple[ModelRunner, Any],
 ) -> None:
     runner, theirs = pair
-    place = Placement(8)
-    ids = place.random.integers(3, 97, 30).tolist()
+    placement = Placement(8)
+    ids = placement.random.integers(3, 97, 30).tolist()
     params = SamplingParams(temperature=1.0, seed=4, top_k=9, logprobs=3)
-    outcome = runner.run(place.batch({place.add(ids): 30}, params))
+    outcome = runner.run(placement.batch({placement.add(ids): 30}, params))
     wanted = plain(theirs, ids)[-1].log_softmax(-1)
     assert outcome.logprobs[0] == pytest.approx(float(wanted[outcome.tokens[0]]), abs=1e-4)
     assert [token for token, _ in outcome.tops[0]] == wanted.topk(3).indices.tolist()
@@ -73,17 +77,17 @@ def test_a_sample_is_the_same_alone_and_in_a_batch(pair: tuple[ModelRunner, Any]
     runner, _ = pair
 
     def answers(company: int) -> list[int]:
-        place = Placement(company)
+        placement = Placement(company)
         random = np.random.default_rng(1)
         prompts = [random.integers(3, 97, n).tolist() for n in (25, 3, 60, 9, 14)][: 1 + company]
-        sequences = [place.add(prompt) for prompt in prompts]
+        sequences = [placement.add(prompt) for prompt in prompts]
         counts = {s: len(prompts[s]) for s in sequences}
         tokens = []
         for step in range(12):
             params = SamplingParams(temperature=1.3, seed=77, index=step, top_p=0.9)
-            for s, token in enumerate(runner.run(place.batch(counts, params)).tokens.tolist()):
-                place.ids[s].append(token)
-            tokens.append(place.ids[0][-1])
+            for s, token in enumerate(runner.run(placement.batch(counts, params)).tokens.tolist()):
+                placement.ids[s].append(token)
+            tokens.append(placement.ids[0][-1])
             counts = dict.fromkeys(sequences, 1)
         return tokens
 
@@ -111,10 +115,10 @@ def test_only_logits_that_are_allowed_are_computed_and_change_nothing(
     prompts = [[5, 6, 7], [8, 9], [10, 11, 12, 13]]
 
     def tokens(all_params: list[SamplingParams]) -> list[int]:
-        place = Placement(5)
-        counts = {place.add(ids): len(ids) for ids in prompts[: len(all_params)]}
+        placement = Placement(5)
+        counts = {placement.add(ids): len(ids) for ids in prompts[: len(all_params)]}
         return runner.run(
-            replace(place.batch(counts), sampling_params=tuple(all_params))
+            replace(placement.batch(counts), sampling_params=tuple(all_params))
         ).tokens.tolist()
 
     for params in (
@@ -148,9 +152,9 @@ def test_numbers_that_are_not_finite_end_one_sequence_only(
     tensors = load_file(folder / "model.safetensors")
     tensors["model.embed_tokens.weight"][50] = torch.nan
     save_file(tensors, folder / "model.safetensors")
-    runner, place = ModelRunner(load(folder), NUM_SLOTS), Placement()
-    good, bad = place.add([5, 6, 7, 8]), place.add([5, 50, 7, 8])
-    batch = place.batch({good: 4, bad: 4}, SamplingParams(logprobs=1))
+    runner, placement = ModelRunner(load(folder), NUM_SLOTS), Placement()
+    good, bad = placement.add([5, 6, 7, 8]), placement.add([5, 50, 7, 8])
+    batch = placement.batch({good: 4, bad: 4}, SamplingParams(logprobs=1))
     batch = replace(batch, scored=np.array([0, 5], np.int32), targets=np.array([6, 7]))
     outcome = runner.run(batch)
     assert outcome.tokens.tolist() == [int(plain(theirs, [5, 6, 7, 8])[-1].argmax()), -1]
@@ -159,10 +163,10 @@ def test_numbers_that_are_not_finite_end_one_sequence_only(
 
 def test_queries_are_answered_in_float64(pair: tuple[ModelRunner, Any]) -> None:
     runner, theirs = pair
-    place = Placement(12)
-    prompts = [place.random.integers(3, 97, size).tolist() for size in (9, 5, 30)]
-    counts = {place.add(ids): len(ids) for ids in prompts}
-    batch = place.batch(counts)
+    placement = Placement(12)
+    prompts = [placement.random.integers(3, 97, size).tolist() for size in (9, 5, 30)]
+    counts = {placement.add(ids): len(ids) for ids in prompts}
+    batch = placement.batch(counts)
     ends = np.cumsum(batch.lens).astype(np.int32) - 1
     sets = (np.array([5, 7, 9], np.int32), np.empty(0, np.int32), np.arange(97, dtype=np.int32))
     queries = tuple(Query(np.array([4, token]), sets) for token in (1, 60, 96))

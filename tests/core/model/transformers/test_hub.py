@@ -88,10 +88,10 @@ def test_longrope_follows_the_longest_sequence_that_may_come(
     ids = np.random.default_rng(1).integers(3, 97, 150).tolist()
     for context_len, count in ((CONTEXT_LEN, 150), (64, 64)):
         sizes = replace(describe(folder), context_len=context_len)
-        machine, place = Machine(load(folder, config=sizes)), Placement()
-        sequence = place.add(ids[:count])
+        machine, placement = Machine(load(folder, config=sizes)), Placement()
+        sequence = placement.add(ids[:count])
         cuts = (20, 1, count - 21)
-        got = torch.cat([machine.logits(place.batch({sequence: cut}))[0] for cut in cuts])
+        got = torch.cat([machine.logits(placement.batch({sequence: cut}))[0] for cut in cuts])
         assert_near(got, plain(theirs, ids[:count]))
 
 
@@ -101,10 +101,10 @@ def test_half_precision_stays_near(
     make_checkpoint: MakeCheckpoint, kind: str, dtype: torch.dtype
 ) -> None:
     folder, theirs = make_checkpoint(kind=kind, initializer_range=0.1, alibi=False)
-    machine, place = Machine(load(folder, dtype)), Placement()
-    sequence = place.add(place.random.integers(3, 97, 80).tolist())
-    got = [machine.logits(place.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
-    assert (torch.cat(got) - plain(theirs, place.ids[sequence])).abs().max() < 0.2
+    machine, placement = Machine(load(folder, dtype)), Placement()
+    sequence = placement.add(placement.random.integers(3, 97, 80).tolist())
+    got = [machine.logits(placement.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
+    assert (torch.cat(got) - plain(theirs, placement.ids[sequence])).abs().max() < 0.2
 
 
 def test_an_unknown_architecture_is_named_with_the_version_that_does_not_know_it(

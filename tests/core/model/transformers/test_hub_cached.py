@@ -42,25 +42,25 @@ def test_a_model_that_counts_positions_from_its_padding_is_computed_without(
     make_checkpoint: MakeCheckpoint,
 ) -> None:
     folder, theirs = make_checkpoint(kind="plbart", decoder_layers=2, encoder_layers=2, d_model=48)
-    ours, place = load(folder), Placement(4)
+    ours, placement = load(folder), Placement(4)
     assert isinstance(ours, CachedModel)
     assert not ours.can_pad
     machine = Machine(ours)
-    sequences = [place.add(place.random.integers(3, 97, 30).tolist()) for _ in range(3)]
+    sequences = [placement.add(placement.random.integers(3, 97, 30).tolist()) for _ in range(3)]
     for counts in ([9, 4, 4], [1, 1, 1], [3, 1, 2], [2, 9, 2]):
-        batch = place.batch(dict(zip(sequences, counts, strict=True)))
+        batch = placement.batch(dict(zip(sequences, counts, strict=True)))
         for sequence, got in zip(sequences, machine.logits(batch), strict=True):
-            end = place.computed[sequence]
-            assert_near(got, plain(theirs, place.ids[sequence][:end])[end - len(got) :])
+            end = placement.computed[sequence]
+            assert_near(got, plain(theirs, placement.ids[sequence][:end])[end - len(got) :])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_stays_near(make_checkpoint: MakeCheckpoint, dtype: torch.dtype) -> None:
     folder, theirs = make_checkpoint(kind="gptj", rotary_dim=8, **{**GPT, "initializer_range": 0.1})
-    machine, place = Machine(load(folder, dtype)), Placement()
-    sequence = place.add(place.random.integers(3, 97, 80).tolist())
-    got = [machine.logits(place.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
-    assert (torch.cat(got) - plain(theirs, place.ids[sequence])).abs().max() < 0.2
+    machine, placement = Machine(load(folder, dtype)), Placement()
+    sequence = placement.add(placement.random.integers(3, 97, 80).tolist())
+    got = [machine.logits(placement.batch({sequence: count}))[0] for count in (60, 1, 1, 18)]
+    assert (torch.cat(got) - plain(theirs, placement.ids[sequence])).abs().max() < 0.2
 
 
 def test_a_model_that_mixes_tokens_beside_its_attention_is_refused_after_loading(

@@ -47,9 +47,9 @@ def test_logits_are_those_of_transformers_far_beyond_windows(
     sizes = describe(folder)
     assert sizes.windows == windows
     ids = np.random.default_rng(2).integers(3, 97, 150).tolist()
-    machine, place = Machine(load(folder)), Placement()
-    sequence = place.add(ids)
-    got = [machine.logits(place.batch({sequence: cut}))[0] for cut in (100, 1, 1, 30, 18)]
+    machine, placement = Machine(load(folder)), Placement()
+    sequence = placement.add(ids)
+    got = [machine.logits(placement.batch({sequence: cut}))[0] for cut in (100, 1, 1, 30, 18)]
     theirs.set_attn_implementation("eager")
     assert_near(torch.cat(got), plain(theirs, ids))
 
