@@ -1,4 +1,4 @@
-"""What processes say beside what is asked of them."""
+"""What processes print beside their output."""
 
 from __future__ import annotations
 

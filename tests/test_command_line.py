@@ -106,7 +106,7 @@ def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) 
 
 
 @pytest.mark.parametrize("fields", [{"max_position_embeddings": 4096}, {}])
-def test_check_says_that_it_assumes_a_context_length_that_nobody_says(
+def test_check_reports_an_assumed_context_length(
     fields: dict[str, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for file in (Path(forkroot.__file__).parent / "models" / "tiny").glob("*.json"):
@@ -132,7 +132,7 @@ def test_check_describes_a_dummy_without_making_it(
     assert "trial run" not in out
 
 
-def test_check_says_over_how_many_ranks_a_model_can_be_shared_out(
+def test_check_reports_over_how_many_ranks_a_model_can_be_split(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     dummy = ["check", "--dummy", "llama-2-7b", "--set", "num_slots=2000", "--set"]

@@ -49,7 +49,7 @@ def shown(verdict: Verdict, **settings: object) -> str:
     return out.getvalue()
 
 
-def test_marks_tell_apart_whose_words_are_whose() -> None:
+def test_marks_show_whose_words_are_whose() -> None:
     out = shown(VERDICTS[0])
     assert "what the program wrote, «what the model wrote» and ‹what a schema forced›" in out
     assert "\n  Related: «yes»" in out
@@ -137,7 +137,7 @@ def test_a_batch_is_judged_a_few_times_and_no_other_answer_stays_hidden(odd: boo
 @pytest.mark.parametrize(
     ("settings", "is_here"), [({}, True), ({"ranks": 2}, False), ({"device": "cuda"}, False)]
 )
-def test_processor_time_is_told_only_where_this_process_computes(
+def test_processor_time_is_reported_only_where_this_process_computes(
     settings: dict[str, Any], is_here: bool
 ) -> None:
     engine = Counted()

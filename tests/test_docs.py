@@ -2,7 +2,7 @@
 somewhere.
 
 The Python of a page runs from top to bottom in a process of its own, as a reader would run it; of
-the README each block stands alone. What a block prints is told by comments behind its prints, or by
+the README each block is independent. What a block prints is in comments behind its prints, or by
 a block of the language `text` below it. Where a page names the URL of a server, there is one.
 """
 
@@ -58,7 +58,7 @@ class Block(NamedTuple):
     below: Block | None
 
     def has_printed(self, out: str) -> bool:
-        """Whether the page tells no other than what it printed."""
+        """Whether the page has exactly what it printed."""
         if self.below is not None and self.below.language == "text" and self.below.source != out:
             return False
         printed = iter([line.split() for line in out.splitlines()])

@@ -1,4 +1,4 @@
-"""The face tells what was meant by a name it has not, and extras how they are installed."""
+"""The top-level package suggests names for unknown ones, and extras how they are installed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
         ("__wrapped__", ""),
     ],
 )
-def test_a_misspelled_name_is_told_with_the_one_that_was_meant(name: str, printed: str) -> None:
+def test_a_misspelled_name_gets_a_suggestion(name: str, printed: str) -> None:
     with pytest.raises(AttributeError) as caught:
         getattr(forkroot, name)
     assert str(caught.value) == f"module 'forkroot' has no attribute {name!r}{printed}"

@@ -293,7 +293,7 @@ def test_imports_inside_the_package_are_relative_and_find_a_module(
     tops = {"forkroot", *(path.split("/")[0].removesuffix(".py") for path in modules)}
     report(
         [
-            f"{item}, which is no module of the package"
+            f"{item}, which is not a module of the package"
             for item in imports
             if item.is_ours and item.target not in modules
         ]

@@ -153,7 +153,13 @@ def sampling(row: Row) -> Lines:
 
 def busy(row: Row) -> Lines:
     """What busy threads of the caller cost."""
-    head = ["streams", "", "alone", "beside another process's threads", "beside the caller's threads"]
+    head = [
+        "streams",
+        "",
+        "alone",
+        "beside another process's threads",
+        "beside the caller's threads",
+    ]
     titles = {
         "step": "a step of the engine",
         "wall": "from the caller's first call to the last end",

@@ -210,7 +210,7 @@ def test_what_is_not_a_name_of_a_model_is_reported(model: Any, process: bool) ->
         ("./checkpoints/lama", "checkpoints/llama"),
     ],
 )
-def test_what_was_probably_meant_by_a_model_that_is_not_there_is_reported(
+def test_a_model_that_is_not_there_gets_a_suggestion(
     model: str, suggested: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "checkpoints" / "llama").mkdir(parents=True)

@@ -29,11 +29,11 @@ import forkroot, sys
 
 prompt = (forkroot.Text("The capital of France is"),)
 call = forkroot.Call(prompt, forkroot.Sampling(8, temperature=0))
-told = []
+texts = []
 for settings in ({}, {"attention": "plainly"}, {"attention": "plainly", "process": True}):
     with forkroot.connect("tiny", num_slots=2000, dtype="float32", **settings) as backend:
-        told.append(backend.submit(call).result(60).text)
-    print("plainly_attention" in sys.modules, told[-1] == told[0])
+        texts.append(backend.submit(call).result(60).text)
+    print("plainly_attention" in sys.modules, texts[-1] == texts[0])
 print(sys.modules["plainly_attention"].Plainly.num_steps > 1)
 try:
     forkroot.connect("tiny", attention="nonesuch")
@@ -127,7 +127,7 @@ def test_the_commands_know_it_too(installed: Mapping[str, str]) -> None:
     assert checked[-1] == "It can be run."
 
 
-def test_parts_are_told_by_where_their_factories_are(own: Registry) -> None:
+def test_parts_are_passed_as_the_paths_of_their_factories(own: Registry) -> None:
     assert own.resolved({"attention": "fast", "seed": 3}) == {
         "attention": "nowhere:Fast",
         "seed": 3,
@@ -190,7 +190,7 @@ def test_a_factory_that_does_not_work_is_a_setting_that_is_refused(
     assert caught.value.field in settings
 
 
-def test_tokens_are_drawn_by_others_on_a_gpu_only() -> None:
+def test_tokens_are_sampled_by_others_on_a_gpu_only() -> None:
     assert sampler_for(torch.device("cuda"), "builtins:object") is not None
     with pytest.raises(InvalidCall, match="sampling"):
         sampler_for(torch.device("cpu"), "builtins:object")

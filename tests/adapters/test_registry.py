@@ -1,4 +1,4 @@
-"""Plugins: found, asked once, named when they are broken, and never in anybody's way."""
+"""Plugins: found, called once, named when they are broken, and never in anybody's way."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Loader:
     def __init__(self, prefix: str, found: Any) -> None:
         self.prefix = prefix
         self.found = found
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.requests: list[tuple[str, dict[str, Any]]] = []
 
     @hookimpl
     def load_model(self, ref: str, config: dict[str, Any]) -> Any:
-        self.asked.append((ref, config))
+        self.requests.append((ref, config))
         if isinstance(self.found, Exception):
             raise self.found
         return self.found if ref.startswith(self.prefix) else None
@@ -272,13 +272,13 @@ def test_the_first_plugin_that_knows_a_model_gives_it() -> None:
     own.register(older, "older")
     own.register(newer, "newer")
     assert own.load_model("lab/new", {}) is b
-    assert older.asked == []
+    assert older.requests == []
     assert own.load_model("lab/old", {"num_slots": 5}) is a
-    assert older.asked == [("lab/old", {"num_slots": 5})]
+    assert older.requests == [("lab/old", {"num_slots": 5})]
     assert own.load_model("other", {}) is None
 
 
-def test_connect_asks_plugins_for_what_it_does_not_know_and_for_nothing_else(
+def test_connect_calls_plugins_for_unknown_names_and_for_nothing_else(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     own = Registry()
@@ -288,7 +288,7 @@ def test_connect_asks_plugins_for_what_it_does_not_know_and_for_nothing_else(
     own.register(listener, "listener")
     monkeypatch.setattr("forkroot.adapters.registry.registry", lambda: own)
     assert connection.connect("lab/model", num_slots=5) is backend
-    assert loader.asked == [("lab/model", {"num_slots": 5, "process": False})]
+    assert loader.requests == [("lab/model", {"num_slots": 5, "process": False})]
     assert listener.heard == [backend]
     with pytest.raises(InvalidModel, match="nonesuch"):
         connection.connect("nonesuch")
@@ -296,7 +296,7 @@ def test_connect_asks_plugins_for_what_it_does_not_know_and_for_nothing_else(
         connection.connect(tmp_path)  # a folder, if not a checkpoint
     with pytest.raises(BackendClosed, match="cannot be reached"):
         connection.connect("http://127.0.0.1:1")
-    assert [ref for ref, _ in loader.asked] == ["lab/model", "nonesuch"]
+    assert [ref for ref, _ in loader.requests] == ["lab/model", "nonesuch"]
 
 
 def test_a_model_that_a_plugin_cannot_load_is_the_callers_to_know(

@@ -38,7 +38,7 @@ SIZES = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens":
 
 
 class Gate:
-    """A runner that waits before each batch until it may go on, and may be told to raise."""
+    """A runner that waits before each batch until it may go on, and may be set to raise."""
 
     def __init__(self, is_open: bool = False) -> None:
         self.runner = FakeRunner(600)
@@ -74,10 +74,10 @@ def ask(text: str, **options) -> Call:
     return Call((Text(text),), Sampling(**sampling), **options)
 
 
-# --- the door ----------------------------------------------------------------------------------
+# --- the protocol ------------------------------------------------------------------------------
 
 
-def test_it_is_a_backend_and_says_what_it_runs(backend):
+def test_it_is_a_backend_and_reports_what_it_runs(backend):
     assert isinstance(backend, Backend)
     info = backend.info()
     assert (info.model, info.context_len, info.vocabulary_size) == ("fake", 256, 257)
@@ -118,7 +118,7 @@ def test_the_cache_can_be_seen_and_cleared(backend):
     assert [view for view in backend.snapshot() if view.parent >= 0] == []
 
 
-def test_a_snapshot_can_be_of_the_liveliest_nodes_and_of_the_beginning_of_their_texts(backend):
+def test_a_snapshot_can_be_of_the_most_active_nodes_and_of_the_beginning_of_their_texts(backend):
     for text in ("root of all, one", "root of all, two", "another"):
         backend.submit(ask(text)).result(10)
     whole = {view.id: view for view in backend.snapshot()}
@@ -131,7 +131,7 @@ def test_a_snapshot_can_be_of_the_liveliest_nodes_and_of_the_beginning_of_their_
     assert backend.snapshot(0) == ()
 
 
-def test_the_load_says_what_runs_and_waits_and_whose_the_slots_are():
+def test_the_load_reports_what_runs_and_waits_and_whose_the_slots_are():
     gate = Gate()
     with start(gate, max_running=2) as backend:
         replies = [backend.submit(ask("0 is a number"))]
@@ -409,7 +409,7 @@ def test_every_call_ends_when_the_engine_dies(caplog, fault):
 
 
 def test_every_call_ends_when_the_engine_dies_in_a_broken_state(caplog):
-    """The runner tells lies about what it computed: the engine's own room fails, not the call."""
+    """The runner reports wrong results: the engine fails, not the call."""
 
     class Liar(Gate):
         def run(self, batch: Batch) -> Outcome:

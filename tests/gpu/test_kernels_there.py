@@ -53,7 +53,7 @@ def test_kernels_over_rows_are_plain_torchs(dtype, shape, bench, measuring) -> N
         assert is_right(figures), (case.name, figures)
 
 
-def test_masks_and_draws_over_a_large_vocabulary_are_the_samplers(bench, measuring) -> None:
+def test_masks_and_samples_over_a_large_vocabulary_are_the_samplers(bench, measuring) -> None:
     for case in measuring("gpu_rows").logits(bench, "llama-3.1-8b"):
         figures = case.run()
         assert is_right(figures), (case.name, figures)

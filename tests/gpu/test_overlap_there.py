@@ -1,4 +1,4 @@
-"""Overlap on a GPU: a step is launched and drawn from without a wait, whatever is asked of it."""
+"""Overlap on a GPU: a step is launched and sampled from without a wait, with all its options."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def step(ids: list[int], start: int, table: Any) -> Batch:
     )
 
 
-def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
+def test_launches_and_sampling_wait_for_nothing(runner: ModelRunner) -> None:
     table = np.arange(8 * 16, dtype=np.int32).reshape(8, 16)
     ids = list(range(300, 306))
     runner.run(
@@ -86,7 +86,7 @@ def test_launches_and_draws_wait_for_nothing(runner: ModelRunner) -> None:
     assert (second.result().tokens >= 0).all()
 
 
-def test_answers_with_all_that_draws_may_ask_for_are_those_without_overlap(
+def test_answers_with_every_sampling_parameter_are_those_without_overlap(
     answers: Any, device: str
 ) -> None:
     wishes: list[dict[str, Any]] = [
@@ -104,7 +104,7 @@ def test_answers_with_all_that_draws_may_ask_for_are_those_without_overlap(
     assert answers(calls, device=device, overlap=True) == wanted
 
 
-def test_flashinfers_draws_leave_greedy_answers_as_they_are(prompts, answers, device) -> None:
+def test_flashinfers_sampler_leaves_greedy_answers_as_they_are(prompts, answers, device) -> None:
     pytest.importorskip("flashinfer")
     wanted = answers(prompts, device=device)
     assert answers(prompts, device=device, sampling="flashinfer") == wanted

@@ -53,9 +53,7 @@ def test_tokens_are_those_of_a_cpu(prompts, answers, device) -> None:
 
 
 @pytest.mark.parametrize("kind", ["triton", "flashinfer"])
-def test_half_precision_gives_one_answer_to_a_call_that_is_asked_again(
-    kind, prompts, answers, device
-) -> None:
+def test_half_precision_gives_one_answer_to_a_repeated_call(kind, prompts, answers, device) -> None:
     if find_spec(kind) is None:
         pytest.skip(f"needs {kind}")
     settings = {"device": device, "dtype": "bfloat16", "attention": kind, "max_running": 1}

@@ -29,7 +29,7 @@ from .vectors import rounded_bits
 ROWS, BYTES = 16, 64  # of a tile
 DEPTH = BYTES // 2  # bfloat16 numbers in its row
 TERMS = 3
-_ASK, _TILES = 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
+_REQUEST, _TILES = 0x1023, 18  # Linux: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)
 _ARCH_PRCTL = 158
 _BYTE, _INT, _LONG = (ir.IntType(bits) for bits in (8, 32, 64))
 _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
@@ -50,7 +50,7 @@ def can_multiply() -> bool:
 
 
 def _is_allowed() -> bool:
-    refusal: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _ASK, _TILES)
+    refusal: int = ctypes.CDLL(None).syscall(_ARCH_PRCTL, _REQUEST, _TILES)
     return refusal == 0
 
 

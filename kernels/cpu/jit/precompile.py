@@ -137,7 +137,7 @@ class _Worker:
         )
         assert self._process.stdin is not None and self._process.stdout is not None
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
-        self._said = b""
+        self._rest_of_output = b""
         self._loop: Loop | None = None
         self._families: set[str] = set()
 
@@ -149,7 +149,7 @@ class _Worker:
         """Read its answer and send it the next loop; False: no loop is left for it, or it cannot
         compile any."""
         data = os.read(self._out, 1 << 16)
-        *answers, self._said = (self._said + data).split(b"\n")
+        *answers, self._rest_of_output = (self._rest_of_output + data).split(b"\n")
         for answer in answers:
             self._take(answer.decode(), remaining)
         if not data or not remaining:

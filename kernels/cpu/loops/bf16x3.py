@@ -117,8 +117,8 @@ def add_up(num, of_rows, weights, of_panel, sums, total):
                     load_sums(sums, to)
                 else:
                     clear_sums()
-                there = soon + pair * lines * _LINE, lines
-                _multiply_side(of_pair, row, row + stride, count, weights, at, there)
+                of_prefetch = soon + pair * lines * _LINE, lines
+                _multiply_side(of_pair, row, row + stride, count, weights, at, of_prefetch)
                 store_sums(sums, to)
     if tiles % 2:
         clear_sums()
@@ -174,15 +174,15 @@ def num_sums(used):
 
 
 @_compiled
-def _multiply_side(of_pair, upper, lower, count, weights, at, there):
-    """Two tiles of rows by some steps of a side. there: an index to prefetch from, and how many
+def _multiply_side(of_pair, upper, lower, count, weights, at, of_prefetch):
+    """Two tiles of rows by some steps of a side. of_prefetch: an index to prefetch from, and the
     lines each step prefetches.
 
     The processor powers its vector units down where it multiplies only tiles for long. Tiles are
     stored through these units, and powering them up takes 800 cycles each time. One vector sum a
     step, whose result is not used, keeps them powered.
     """
-    (num, row_terms, words), (soon, lines) = of_pair, there
+    (num, row_terms, words), (soon, lines) = of_pair, of_prefetch
     row_size, size = row_terms * TILE, num * TILE
     awake = load(weights, at, few())
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""Names that nobody knows are told with what was meant, and where it goes."""
+"""Errors of unknown names have a suggestion, and where the name belongs."""
 
 from __future__ import annotations
 

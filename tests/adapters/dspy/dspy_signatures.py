@@ -20,7 +20,7 @@ class Colour(enum.Enum):
 
 
 class Level(enum.Enum):
-    """Values that are no texts: DSPy reads their names."""
+    """Values that are not texts: DSPy reads their names."""
 
     LOW = 1
     HIGH = 2.5

@@ -100,13 +100,13 @@ def test_a_tool_is_named_with_arguments_that_it_takes(
     assert (found is not None) == is_allowed
 
 
-def test_a_tool_whose_arguments_cannot_be_said_gets_any() -> None:
+def test_a_tool_whose_arguments_have_no_pattern_gets_any() -> None:
     tool = dspy.Tool(note, name="odd", args={"x": {"type": "string", "format": "unheard-of"}})
     tool.has_kwargs = False
     assert pattern(agent(tool)).fullmatch(answer("odd", {"y": 1}))
 
 
-def test_a_signature_of_other_fields_has_no_tools_though_an_agent_asks() -> None:
+def test_a_signature_of_other_fields_has_no_tools_though_an_agent_calls() -> None:
     react = agent(look_up)
     assert agent_in(react.extract.predict.signature, [react]) is None
     assert agent_in(react.react.signature, []) is None

@@ -77,7 +77,7 @@ def test_a_tool_that_takes_any_argument_is_held_to_those_that_it_declares() -> N
         tools: list[dspy.Tool] = dspy.InputField()
         calls: dspy.ToolCalls = dspy.OutputField()
 
-    told = dspy.Tool(noted, name="told", args={"place": {"type": "string"}})
-    (free, held) = tools_in(Calls, {"tools": [dspy.Tool(noted), told]})
+    declared = dspy.Tool(noted, name="told", args={"place": {"type": "string"}})
+    (free, held) = tools_in(Calls, {"tools": [dspy.Tool(noted), declared]})
     assert '"properties": {}, "additionalProperties": true' in free.schema
     assert '{"place": {"type": "string"}}, "additionalProperties": false' in held.schema

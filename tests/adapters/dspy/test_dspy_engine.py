@@ -125,7 +125,7 @@ def test_free_answers_are_not_taken_for_constrained_ones() -> None:
     assert [lm("Are free answers told apart?") for lm in lms] == [["one"], ["two"]]
 
 
-def test_a_cache_that_is_turned_off_is_not_asked() -> None:
+def test_a_cache_that_is_turned_off_is_not_used() -> None:
     backend = ScriptedBackend(["one", "two"])
     lm = LM(backend, cache=True, num_retries=0)
     assert [lm("Is this kept?", cache=False), lm("Is this kept?", cache=False)] == [
@@ -236,7 +236,7 @@ def test_parts_that_no_model_of_ours_reads_are_refused_by_name() -> None:
 # --- responses ----------------------------------------------------------------------------------
 
 
-def test_usage_tells_what_was_cached() -> None:
+def test_usage_reports_what_was_cached() -> None:
     usage = Usage(prompt_tokens=30, cached_tokens=20, completion_tokens=4)
     backend = ScriptedBackend(lambda call: Completion((written("Hi"),), usage))
     lm = lm_of(backend)

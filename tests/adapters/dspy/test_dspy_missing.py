@@ -19,7 +19,7 @@ def test_importing_the_adapter_needs_no_dspy() -> None:
     assert "'LM'" in done.stdout
 
 
-def test_using_it_tells_what_to_install() -> None:
+def test_using_it_names_what_to_install() -> None:
     done = run("adapter.LM")
     assert "ImportError" in done.stderr
     assert how_to_install("dspy") in done.stderr

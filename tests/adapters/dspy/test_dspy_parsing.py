@@ -68,7 +68,7 @@ def failure(lm: LM, style: str, name: str) -> str | None:
 
 
 def failures(lm: LM, style: str, count: int, seed: int) -> list[str]:
-    """Those of so many signatures, asked in threads."""
+    """Those of so many signatures, called in threads."""
     with ThreadPoolExecutor(16) as pool:
         found = pool.map(lambda number: failure(lm, style, f"{seed} {number}"), range(count))
         return [text for text in found if text is not None]

@@ -1,4 +1,4 @@
-"""What the adapter tells the runtime beside the request: forks, hints, constraints."""
+"""What the adapter sends the runtime beside the request: forks, hints, constraints."""
 
 # ruff: noqa: E402
 from __future__ import annotations

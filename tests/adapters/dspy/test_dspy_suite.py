@@ -35,7 +35,7 @@ class Ask(dspy.Module):  # type: ignore[misc]
 
 
 class TestDspy(AdapterSuite):
-    """An LM that is asked directly, by DSPy's own requests."""
+    """An LM that is called directly, by DSPy's own requests."""
 
     bad_settings_error = ValueError
     closed_error = LMError

@@ -102,7 +102,7 @@ def test_texts_and_captures_are_those_of_guidances_own_loop(
     assert [mine.get(name) for name in "abn"] == [other.get(name) for name in "abn"]
 
 
-def test_forced_text_between_drawn_pieces_takes_no_more_tokens_than_in_guidances_own_loop(
+def test_forced_text_between_sampled_pieces_takes_no_more_tokens_than_in_guidances_own_loop(
     lm: Any, shown: Any
 ) -> None:
     mine, other = (lm + a_list())._get_usage(), (shown + a_list())._get_usage()
@@ -136,7 +136,7 @@ def test_an_object_of_bounded_integers_is_one_call(lm: Any, calls: list[Call]) -
     assert all(0 <= age <= 20 for age in json.loads(lm["ages"]).values())
 
 
-def test_texts_alone_are_no_call(lm: Any, calls: list[Call]) -> None:
+def test_texts_alone_are_not_a_call(lm: Any, calls: list[Call]) -> None:
     with guidance.user():
         lm += "Hello" + " there"
     assert str(lm + "") == "<|im_start|>user\nHello there<|im_end|>\n"
@@ -153,7 +153,7 @@ def test_a_text_that_spells_a_special_token_stays_text(lm: Any, shown: Any) -> N
     assert str(lm + program) == str(shown + program)
 
 
-def test_who_takes_the_place_of_the_engines_logits_is_asked(
+def test_an_override_of_the_engines_logits_is_called(
     lm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[int]] = []

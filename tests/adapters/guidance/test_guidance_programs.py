@@ -98,7 +98,7 @@ def test_captures_are_appended_to_lists(lm: Any) -> None:
     assert str(lm) == "".join(f"- {item}\n" for item in lm["items"])
 
 
-def test_the_text_of_a_stop_is_saved_where_that_is_asked(lm: Any) -> None:
+def test_the_text_of_a_stop_is_saved_where_that_is_requested(lm: Any) -> None:
     lm += "1, 2, 3," + gen("rest", stop_regex="[4-9]", save_stop_text="stop", max_tokens=20)
     assert lm["stop"] == "" or lm["stop"] in "456789"
 
@@ -248,7 +248,7 @@ def test_usage_counts_what_was_cached(lm: Any) -> None:
     assert second._get_usage().cached_input_tokens >= second.used.cached_tokens
 
 
-def test_texts_that_are_forced_are_not_drawn(lm: Any) -> None:
+def test_texts_that_are_forced_are_not_sampled(lm: Any) -> None:
     lm += "My record: " + gen_json("record", schema=SCHEMA)
     usage = lm._get_usage()
     assert usage.ff_tokens > 0
@@ -305,7 +305,7 @@ def test_a_call_that_would_never_end_is_ended_and_answered(lm: Any, room: int | 
     assert found[3] == str(tool(**arguments))
 
 
-def test_a_model_that_may_choose_is_called_back_with_what_it_asks(lm: Any) -> None:
+def test_a_model_that_may_choose_gets_the_results_of_its_calls(lm: Any) -> None:
     written = '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>\n'
     lm += written * 4 + gen(tools=[weather, add], regex="ψ{3}")
     assert re.search(r"</tool_call>\n<tool_result=(add>-?[0-9]+|weather>[0-9]+ [0-9]+)</", str(lm))

@@ -69,7 +69,7 @@ def test_a_text_without_blanks_is_cut_where_it_is_shared() -> None:
     assert outline.cut(300) == 300
 
 
-def test_a_hint_tells_of_whole_messages_and_the_opening_of_the_next() -> None:
+def test_a_hint_covers_whole_messages_and_the_opening_of_the_next() -> None:
     chat = Chat((Message("system", (Text("Be brief."),)), Message("user", (Text("Hello"),))))
     other = Chat((chat.messages[0], Message("user", (Text("Bye"),))))
     outline = Outline.of(chat)
@@ -93,14 +93,14 @@ def test_messages_of_another_role_share_what_is_before_them() -> None:
 
 
 def test_a_chat_that_goes_on_begins_as_the_one_before_it() -> None:
-    asked = Chat((Message("user", (Text("Hello"),)),))
+    chat = Chat((Message("user", (Text("Hello"),)),))
     more = (Message("assistant", (Text("Hi"),)), Message("user", (Text("Why?"),)))
-    later = Outline.of(Chat((*asked.messages, *more)))
-    assert later.text.startswith(Outline.of(asked).text)
-    assert later.num_whole(len(Outline.of(asked).text)) == 1
+    later = Outline.of(Chat((*chat.messages, *more)))
+    assert later.text.startswith(Outline.of(chat).text)
+    assert later.num_whole(len(Outline.of(chat).text)) == 1
 
 
-def test_tools_kinds_and_data_tell_prompts_apart() -> None:
+def test_tools_kinds_and_data_distinguish_prompts() -> None:
     message = (Message("user", (Text("a"),)),)
     tools = ({"name": "look"},)
     different = [

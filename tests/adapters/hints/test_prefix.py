@@ -225,7 +225,7 @@ def test_a_beginning_that_is_short_or_not_shared_is_not_sent(scripted: ScriptedB
     assert scripted.calls == calls
 
 
-def test_a_root_that_is_cached_and_that_a_hint_can_tell_is_not_sent(
+def test_a_root_that_is_cached_and_that_a_hint_can_express_is_not_sent(
     scripted: ScriptedBackend,
 ) -> None:
     prefixes = Prefixes(scripted)

@@ -156,7 +156,7 @@ def test_answers_are_those_of_the_backend_that_is_served(remote, backend, call) 
         assert text == (two.outputs[index].text if call.stream else "")
 
 
-def test_it_is_a_backend_and_says_what_it_runs(remote, backend) -> None:
+def test_it_is_a_backend_and_reports_what_it_runs(remote, backend) -> None:
     assert isinstance(remote, Backend)
     here, from_server = backend.info(), remote.info()
     assert from_server.model == "tiny"

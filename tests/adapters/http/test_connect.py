@@ -119,7 +119,7 @@ def test_http_where_nothing_is_said_may_be_https() -> None:
             forkroot.connect(f"http://127.0.0.1:{port}")
 
 
-def test_check_tells_what_a_server_says_of_itself(
+def test_check_shows_what_a_server_reports(
     runtime: Runtime, server: str, keyed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["check", server]) == 0
@@ -148,7 +148,7 @@ def test_check_of_a_url_without_a_server_says_what_to_start(
     assert "`forkroot serve` starts it" in message
 
 
-def test_a_server_may_tell_more_than_this_client_knows() -> None:
+def test_a_server_may_report_more_than_this_client_knows() -> None:
     message = {"type": "BackendInfo", "model": "m", "context_len": 8, "colour": "red"}
     assert value_of(message) == BackendInfo("m", 8)
 

@@ -213,7 +213,7 @@ def test_every_input_of_a_batch_has_its_own_run() -> None:
     assert set(recorder.started) == set(recorder.ended) == set(ids)
 
 
-def test_errors_of_a_batch_are_returned_or_raised_as_asked() -> None:
+def test_errors_of_a_batch_are_returned_or_raised_as_requested() -> None:
     def answer(call: Call) -> Any:
         return CallFailed("broken") if "bad" in prompt_text(call.prompt) else "good"
 
@@ -268,7 +268,7 @@ def test_a_batch_runs_no_more_at_once_than_its_config_allows() -> None:
     assert most <= 3
 
 
-def test_inputs_that_a_cache_answers_are_not_asked() -> None:
+def test_inputs_that_a_cache_answers_are_not_sent() -> None:
     backend = ScriptedBackend(echo)
     model = ChatForkroot(model=backend, cache=InMemoryCache())
     model.invoke("one")
@@ -305,7 +305,7 @@ def test_namespaces_of_a_batch_are_kept_apart() -> None:
         assert seen == {"one": "a", "two": "b"}
 
 
-def test_a_model_that_a_callback_asks_is_not_of_the_batch() -> None:
+def test_a_model_that_a_callback_calls_is_not_of_the_batch() -> None:
     backend = ScriptedBackend("yes")
     inner = ChatForkroot(model=backend)
 
@@ -318,7 +318,7 @@ def test_a_model_that_a_callback_asks_is_not_of_the_batch() -> None:
     assert len(questions(backend)) == 4
 
 
-def test_an_overloaded_runtime_is_asked_again() -> None:
+def test_an_overloaded_runtime_is_called_again() -> None:
     answers = [Overloaded("full"), "yes", Overloaded("full"), Overloaded("full")]
     model = ChatForkroot(model=ScriptedBackend(answers), max_retries=1)
     assert model.invoke("Hello").content == "yes"

@@ -1,4 +1,4 @@
-"""The runtime is told what is shared before it could see it, and only then."""
+"""The runtime gets hints of what is shared before it could see it, and only then."""
 
 import pytest
 

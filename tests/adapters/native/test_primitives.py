@@ -221,7 +221,7 @@ def test_a_misspelled_keyword_is_refused_with_a_suggestion() -> None:
     assert "did you mean" not in str(caught.value)
 
 
-def test_a_resampling_gen_asks_for_the_log_mass() -> None:
+def test_a_resampling_gen_requests_the_log_mass() -> None:
     node = gen("x", n=4, resample=True, regex="[ab]")
     assert node == Gen("x", {"n": 4, "log_mass": True}, Regex("[ab]"), resample=True)
 
@@ -242,7 +242,7 @@ def test_adding_leaves_its_operands_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("word", "name"), [(system, "system"), (user, "user"), (assistant, "assistant")]
 )
-def test_a_role_stands_around_its_content(word, name):
+def test_a_role_surrounds_its_content(word, name):
     expected = (RoleBegin(name), Constant("hi "), Gen("x"), RoleEnd())
     assert tuple(flatten(word("hi " + gen("x")))) == expected
     assert role(name, "hi " + gen("x")) == word("hi " + gen("x"))

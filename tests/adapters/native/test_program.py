@@ -1,4 +1,4 @@
-"""Programs: how they are made, run, bound, nested, and told which backend to use."""
+"""Programs: how they are made, run, bound, nested, and which backend they use."""
 
 import copy
 import pickle
@@ -107,7 +107,7 @@ def test_a_misspelled_keyword_is_refused_before_anything_runs(use, suggested):
     assert isinstance(caught.value, TypeError)
 
 
-def test_the_keywords_of_a_batch_are_among_those_that_may_have_been_meant() -> None:
+def test_the_keywords_of_a_batch_are_among_those_suggested() -> None:
     with pytest.raises(InvalidCall, match="did you mean raise_errors"):
         ask.run_batch([], raise_error=True)
 
@@ -293,7 +293,7 @@ def test_a_setting_whose_value_is_not_allowed_is_refused_before_the_program_runs
 
 
 @pytest.mark.parametrize("items", [3, "ab", {"a": 1}, [3]])
-def test_items_that_are_no_list_of_arguments_are_refused(items) -> None:
+def test_items_that_are_not_a_list_of_arguments_are_refused(items) -> None:
     @function
     def body(s, a):
         pass

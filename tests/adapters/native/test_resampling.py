@@ -1,4 +1,4 @@
-"""Answers drawn again by their log-masses: in the right proportions, and told in full."""
+"""Answers resampled by their log-masses: in the right proportions, with all meta information."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def weighed(*pairs: tuple[str, float]) -> Completion:
     return Completion(tuple(outputs), Usage(5, 2, 7))
 
 
-def test_the_drawn_follow_the_weights_of_the_candidates() -> None:
+def test_samples_follow_the_weights_of_the_candidates() -> None:
     completion = weighed(("a", math.log(0.6)), ("b", math.log(0.3)), ("c", math.log(0.1)))
     found: Counter[str] = Counter()
     for seed in range(2000):
@@ -52,14 +52,14 @@ def test_resampling_undoes_what_masking_distorts() -> None:
         assert found[text] / found.total() == pytest.approx(share / sum(true.values()), abs=0.02)
 
 
-def test_the_same_seed_draws_the_same_and_others_do_not() -> None:
+def test_the_same_seed_samples_the_same_and_others_do_not() -> None:
     completion = weighed(*((f"{index}", 0.0) for index in range(8)))
     chosen = [resampled(completion, seed)[1]["chosen"] for seed in (7, 7, 8)]
     assert chosen[0] == chosen[1] != chosen[2]
     assert len({tuple(resampled(completion, None)[1]["chosen"]) for _ in range(20)}) > 1
 
 
-def test_hopeless_answers_are_drawn_only_where_there_are_no_others() -> None:
+def test_hopeless_answers_are_sampled_only_where_there_are_no_others() -> None:
     some, result = resampled(weighed(("a", -math.inf), ("b", -2000.0)), 0)
     assert [output.text for output in some.outputs] == ["b", "b"]
     assert result["effective_sample_size"] == 1.0

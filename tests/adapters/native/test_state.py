@@ -114,7 +114,7 @@ def test_unconditional_select_scores_the_options_without_a_prompt_too() -> None:
     assert meta["prompt_tokens"] == 20
 
 
-def test_meta_information_tells_usage_end_and_log_probabilities() -> None:
+def test_meta_information_has_usage_end_and_log_probabilities() -> None:
     logprobs = (TokenLogprob(4, -0.5, ((4, -0.5), (5, -1.5))),)
     output = Output("yes", (4,), "length", None, (Text("yes"),), logprobs, ((1, 3),), -0.25)
 
@@ -205,7 +205,7 @@ def test_a_scope_collects_the_text_inside() -> None:
     assert state["x"] == "ok"
 
 
-def test_in_tells_what_is_set_and_waits_for_what_will_be() -> None:
+def test_in_checks_what_is_set_and_waits_for_what_will_be() -> None:
     seen = []
 
     def body(s):
@@ -257,7 +257,7 @@ def test_an_image_is_shown_to_a_backend_that_can_see() -> None:
     assert backend.calls[0].prompt == (Image(b"png"), Text("what?"))
 
 
-def test_an_image_is_refused_before_a_backend_that_cannot_see_is_asked() -> None:
+def test_an_image_is_refused_before_a_backend_that_cannot_see_is_called() -> None:
     def body(s):
         s += image(b"png") + "what?" + gen("x")
 

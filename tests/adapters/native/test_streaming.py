@@ -102,7 +102,7 @@ def test_what_the_program_raises_ends_every_wait() -> None:
     assert isinstance(state.error(), LookupError)
 
 
-def test_only_a_streaming_run_or_gen_asks_for_chunks() -> None:
+def test_only_a_streaming_run_or_gen_requests_chunks() -> None:
     @function
     def mixed(s):
         s += gen("x") + gen("y", stream=True) + select("z", ["a"])

@@ -214,7 +214,7 @@ def test_streams_are_read_by_the_name_of_a_variable() -> None:
     assert asyncio.run(read()) == state["answer"]
 
 
-def test_streams_tell_the_log_probabilities_of_each_piece() -> None:
+def test_streams_have_the_log_probabilities_of_each_piece() -> None:
     async def read() -> tuple[list[Any], int]:
         state = few_shot.run(
             *("What is the capital of Japan?",),

@@ -1,4 +1,4 @@
-"""Values of the door as bytes and back, with everything that they may hold."""
+"""Values of the protocol as bytes and back, with everything that they may hold."""
 
 from __future__ import annotations
 
@@ -56,6 +56,6 @@ def test_what_cannot_cross_is_refused(value: object) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81\xa1@\xa5Popen", b"\x01\x02"])
-def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError):
         unpack(data)

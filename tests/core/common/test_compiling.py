@@ -60,7 +60,7 @@ def connected(folder: Path, process: bool) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(900)  # a loaded machine that has compiled nothing yet
-def test_a_start_says_once_that_it_compiles_and_says_nothing_where_all_is_kept(
+def test_a_start_reports_compiling_once_and_nothing_where_all_is_cached(
     tmp_path: Path,
 ) -> None:
     message = re.compile(r"forkroot: compiling \d+ loops? for this processor, once: about \d+ s\n")
@@ -82,13 +82,13 @@ from forkroot import connect
 from forkroot.core.model.checkpoint import loops as ahead
 from forkroot.kernels.cpu.jit import loops
 
-planned, told = [], []
+planned, reported = [], []
 required = ahead.required_loops
 ahead.required_loops = lambda model: planned.extend(required(model)) or required(model)
-loops.listen(lambda name, event: told.append((name, event)))
+loops.listen(lambda name, event: reported.append((name, event)))
 with connect("tiny", process=False, num_slots=512, dtype=sys.argv[1]) as backend:
     pass
-print(json.dumps([sorted(loop.name for loop in planned), told]))
+print(json.dumps([sorted(loop.name for loop in planned), reported]))
 """
 
 

@@ -27,7 +27,7 @@ from forkroot.core.api.protocol import (
         {"type": "object", "minProperties": 2},
     ],
 )
-def test_a_schema_that_no_grammar_says_either_is_refused_by_place_each_time(
+def test_a_schema_that_no_grammar_expresses_is_refused_by_pointer_each_time(
     bench, call, schema
 ) -> None:
     made = bench()

@@ -164,7 +164,7 @@ def test_options_that_are_prefixes_of_others_are_distinguished(machine: Machine)
     assert sum(shares) == pytest.approx(alone, rel=1e-9)
 
 
-def test_a_bounded_search_says_what_it_does_not_know() -> None:
+def test_a_bounded_search_reports_what_it_does_not_know() -> None:
     narrow, wide = Machine(), Machine(exact_nodes=6)
     option = "the man in the oven"
     exact = narrow.ask([option]).scores[0].bounds

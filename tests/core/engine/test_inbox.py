@@ -104,7 +104,7 @@ def test_a_call_that_came_late_ends_the_waiting() -> None:
     assert harness.done == ["late"]
 
 
-def test_what_is_no_call_says_nothing_of_callers() -> None:
+def test_what_is_not_a_call_is_not_counted_for_callers() -> None:
     harness = Harness()
     harness.end_calls()
     harness.inbox.post(lambda: None)

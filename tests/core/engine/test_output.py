@@ -272,7 +272,7 @@ def test_chunks_of_any_tokens_add_up_to_the_output_that_the_rules_say(
 
 @given(st.lists(st.integers(0, 4095), min_size=1, max_size=12), st.data())
 @settings(max_examples=60)
-def test_what_is_appended_to_a_prompt_says_the_answer_again(tokens, data):
+def test_what_is_appended_to_a_prompt_repeats_the_answer(tokens, data):
     text = TINY.decode(tokens)
     place = data.draw(st.integers(0, len(text)))
     stop = text[place : place + data.draw(st.integers(1, 3))]

@@ -73,7 +73,7 @@ def test_memory_is_bounded_but_the_last_guide_stays() -> None:
         assert len(cache) == 1
 
 
-def test_what_is_no_constraint_error_is_not_kept() -> None:
+def test_an_error_that_is_not_of_a_constraint_is_not_cached() -> None:
     outcomes: list[BaseException | None] = [MemoryError("full"), None]
 
     def compile(constraint: Constraint) -> RegularGuide:
@@ -100,7 +100,7 @@ def test_constraints_are_distinguished() -> None:
     assert cache_key(JsonSchema({"a": [1]})) == cache_key(JsonSchema({"a": [1]}))
 
 
-def test_a_schema_that_is_no_json_is_refused() -> None:
+def test_a_schema_that_is_not_json_is_refused() -> None:
     with pytest.raises(InvalidCall, match="json_schema"):
         cache_key(JsonSchema({"a": {1, 2}}))
 

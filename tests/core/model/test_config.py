@@ -143,7 +143,7 @@ def test_what_is_not_allowed_is_named_with_file_key_and_value(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\xff"])
-def test_a_config_that_is_no_json_object_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_config_that_is_not_a_json_object_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text, encoding="latin-1")
     with pytest.raises(InvalidModel, match=r"config\.json"):
         ModelConfig.from_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""Hanging and slow processes are told apart by processor time and by the heartbeats of ranks."""
+"""Hanging and slow processes are distinguished by processor time and by the heartbeats of ranks."""
 
 from __future__ import annotations
 

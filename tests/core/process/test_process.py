@@ -77,7 +77,7 @@ def test_answers_are_those_of_a_runtime_in_this_process(
         assert "".join(chunk.text for chunk in here) == "".join(chunk.text for chunk in remote)
 
 
-def test_it_is_a_backend_and_says_what_it_runs(backend: ProcessBackend, local: Backend) -> None:
+def test_it_is_a_backend_and_reports_what_it_runs(backend: ProcessBackend, local: Backend) -> None:
     assert isinstance(backend, Backend)
     here, remote = local.info(), backend.info()
     assert (here.model, here.context_len, here.features) == (

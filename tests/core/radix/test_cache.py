@@ -115,7 +115,7 @@ def test_a_lease_covers_the_match_and_its_slots() -> None:
     assert cache.match("", _ints("ab"), 2) == Match(2, lease.node)
 
 
-def test_an_empty_lease_stands_at_the_root() -> None:
+def test_an_empty_lease_is_at_the_root() -> None:
     cache = RadixCache(16)
     lease = cache.acquire("", _ints("abc"), 3)
     assert (lease.length, lease.slots.tolist()) == (0, [])

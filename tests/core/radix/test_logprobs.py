@@ -1,4 +1,4 @@
-"""Rows of log-probabilities: what is known, taken over and told."""
+"""Rows of log-probabilities: what is known, taken over and reported."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_small_vocabulary_gives_fewer_alternatives_than_requested():
     assert [len(top) for top in joined.pairs(9)] == [3, 3, 3]
 
 
-def test_a_row_that_is_no_number_is_not_known():
+def test_a_row_that_is_not_finite_is_not_known():
     found = Logprobs.of([-1.0, NAN, -np.inf], [(), (), ()], 0)
     assert found.counts.tolist() == [0, -1, 0]
     assert found.num_known(0, 3, 0) == 1

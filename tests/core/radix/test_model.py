@@ -247,7 +247,7 @@ def _random_step(world: World, random: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("logprob_bytes", [0, 700, 3000])
-def test_a_small_budget_forgets_log_probabilities_and_tells_no_wrong_one(
+def test_a_small_budget_forgets_log_probabilities_and_reports_no_wrong_one(
     logprob_bytes: int,
 ) -> None:
     world, random = World(64, logprob_bytes), np.random.default_rng(logprob_bytes)

@@ -157,7 +157,7 @@ def test_a_model_of_text_refuses_images_by_name(tiny):
 # --- a vocabulary of the other kind ------------------------------------------------------------
 
 
-def test_a_blank_stands_before_a_text_but_not_before_what_goes_on(metaspace):
+def test_a_blank_precedes_a_text_but_not_its_continuation(metaspace):
     whole = metaspace.encode_prompt((Text("hello world"),))
     assert whole[0] == 1
     assert metaspace.decode(whole) == " hello world"

@@ -19,5 +19,5 @@ def is_close(found: Tensor, wanted: Tensor, dtype: torch.dtype) -> bool:
 
 
 def poisoned(*shape: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Memory in which everything that is not written can be told."""
+    """Memory in which everything that is not written is visible."""
     return torch.full(shape, torch.nan, dtype=dtype, device=device)

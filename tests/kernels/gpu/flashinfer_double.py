@@ -1,4 +1,4 @@
-"""Stands in for FlashInfer where there is no GPU: its calls, checked as it checks them, in plain
+"""Replaces FlashInfer where there is no GPU: its calls, checked as it checks them, in plain
 torch. It proves what we hand over, not what the library makes of it."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Draws by FlashInfer: what it is asked for, on a double where there is no GPU and by itself where
-there is."""
+"""Sampling by FlashInfer: which calls it gets, on a double where there is no GPU and by itself
+where there is."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 class Stub:
-    """A server whose answers have three words. It keeps what it was asked; `answer` says how the
+    """A server whose answers have three words. It keeps its requests; `answer` sets how the
     load's own requests (not the probes) are answered, by their number; None: well."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The page to look at: its files, what it is told, and whom."""
+"""The page: its files, its data, and who may read them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATHS = ["/", "/page.css", "/page.js", "/docs", "/docs.css", "/docs.js"]
 
 
 class Planted(ScriptedBackend):
-    """A backend with a tree of its own; it counts the looks at it, and may refuse some."""
+    """A backend with a tree of its own; it counts snapshots, and may refuse some."""
 
     def __init__(self, *views: NodeView, refuses: int = 0) -> None:
         super().__init__("")
@@ -98,7 +98,7 @@ def test_the_page_has_no_code_in_its_markup_and_makes_no_markup_of_texts(server:
     assert not re.search(makes_markup, code)
 
 
-# --- what it is told ---------------------------------------------------------------------------
+# --- its data ----------------------------------------------------------------------------------
 
 
 def test_the_page_of_routes_draws_the_description_that_the_server_gives(server: str) -> None:
@@ -254,7 +254,7 @@ def test_how_long_ago_a_use_was_is_reported_only_where_it_was_watched() -> None:
     }
 
 
-def test_with_keys_the_page_opens_but_tells_nothing_without_an_admin_key(runtime: Runtime) -> None:
+def test_with_keys_the_page_opens_but_shows_nothing_without_an_admin_key(runtime: Runtime) -> None:
     settings = Settings(keys=("one",), admin_keys=("boss",))
     with serving(runtime, settings) as url, httpx.Client(base_url=url) as client:
         assert all(client.get(path).status_code == 200 for path in (*PATHS, "/openapi.json"))

@@ -1,4 +1,4 @@
-"""The page in headless Chromium: it draws, goes on drawing, tells what is wrong, runs no prompt."""
+"""The page in headless Chromium: it draws, goes on drawing, shows what is wrong, runs no prompt."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_an_empty_cache_says_what_to_do(tab: Tab) -> None:
 
 
 class Mortal(Planted):
-    """A backend that has ended while it is told so."""
+    """A backend that ends while it is reported."""
 
     has_ended = False
 

@@ -211,7 +211,7 @@ def dspy(server: str, key: str) -> Iterator[Any]:
 
 @pytest.fixture
 def stated(dspy: Any, server: str) -> Iterator[Any]:
-    """The same, and the package is told that this server takes schemas: it sends none otherwise."""
+    """The same, and the package is set to send schemas to this server: it sends none otherwise."""
     lm15 = pytest.importorskip("dspy.lm15")
     access = lm15.AccessPolicy(provider="forkroot", env_keys=(), base_url=f"{server}/v1")
     compat = lm15.OpenAIChatCompat()
@@ -436,7 +436,7 @@ def test_guidance_holds_a_grammar_and_reads_its_captures(
 
 @pytest.fixture
 def tokenizer_server(runtime: Runtime) -> Iterator[str]:
-    """A server that tells of its tokenizer, as `forkroot serve` does."""
+    """A server that reports its tokenizer, as `forkroot serve` does."""
     settings = Settings(tokenizer_info=tokenizer_info(model_folder("tiny")))
     with serving(runtime, settings) as url:
         yield url

@@ -43,7 +43,7 @@ def test_a_field_of_the_request_counts_more() -> None:
 
 
 @pytest.mark.parametrize("source", [TWO_RULES, "start: /a/", ""])
-def test_what_is_said_of_parts_stays(source: str) -> None:
+def test_settings_of_parts_stay(source: str) -> None:
     assert settled(request(ebnf=source)) == request(ebnf=source)
 
 

@@ -58,7 +58,7 @@ def test_a_chat_is_answered_as_the_backend_answers_it(
     assert response.choices[0].finish_reason == "stop"
 
 
-def test_usage_tells_what_was_cached(client: openai.OpenAI) -> None:
+def test_usage_reports_what_was_cached(client: openai.OpenAI) -> None:
     chat(client)
     usage = chat(client).usage
     assert usage.prompt_tokens == 16
@@ -93,7 +93,7 @@ def test_several_answers_come_with_their_index(client: openai.OpenAI) -> None:
     assert [*texts.values()] == [choice.message.content for choice in response.choices]
 
 
-def test_the_same_seed_draws_the_same_answer(client: openai.OpenAI) -> None:
+def test_the_same_seed_samples_the_same_answer(client: openai.OpenAI) -> None:
     fields_sent = {"temperature": 1.5, "seed": -7, "max_tokens": 20}
     first, again, other = (chat(client, **{**fields_sent, "seed": seed}) for seed in (-7, -7, 8))
     assert first.choices[0].message.content == again.choices[0].message.content

@@ -96,7 +96,7 @@ def test_the_blanks_of_a_structured_answer_are_those_requested(
     assert answer.output_parsed == Capital.model_validate_json(answer.output_text)
 
 
-def test_a_stream_tells_the_same_as_the_whole_answer(client: openai.OpenAI) -> None:
+def test_a_stream_has_the_same_content_as_the_whole_answer(client: openai.OpenAI) -> None:
     with client.responses.stream(model="tiny", input=CAPITAL, temperature=0) as stream:
         events = list(stream)
         final = stream.get_final_response()
@@ -138,7 +138,7 @@ def test_a_forced_call_needs_no_answer_by_the_schema_beside_it(client: openai.Op
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_an_answer_has_as_many_tokens_as_a_load_generator_asks_for(
+def test_an_answer_has_as_many_tokens_as_a_load_generator_requests(
     client: openai.OpenAI, is_streamed: bool
 ) -> None:
     """As guidellm and vLLM's load generator send ignore_eos."""

@@ -97,7 +97,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     raise AssertionError("nothing was logged")
 
 
-def test_the_log_tells_how_a_stream_ended(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_how_a_stream_ended(url: str, caplog: pytest.LogCaptureFixture) -> None:
     body = {"model": "tiny", "stream": True, "prompt": "Hello"}
     with caplog.at_level(logging.INFO, "forkroot.http"):
         httpx.post(f"{url}/v1/completions", json=body)
@@ -105,7 +105,7 @@ def test_the_log_tells_how_a_stream_ended(url: str, caplog: pytest.LogCaptureFix
     assert (line["status"], line["error"]) == (200, "engine_dead")
 
 
-def test_the_log_tells_of_a_client_that_left_and_of_no_error_where_all_is_well(
+def test_the_log_has_a_client_that_left_and_no_error_where_all_is_well(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     backend = ScriptedBackend("Hello", is_held=True)

@@ -56,7 +56,7 @@ def test_top_logprobs_are_listed_best_first(backend: Any) -> None:
 
 @pytest.mark.parametrize("max_tokens", [0, 1])
 @pytest.mark.parametrize("stream", [False, True])
-def test_echo_takes_one_call_a_prompt_and_tells_each_ones_own(
+def test_echo_takes_one_call_a_prompt_and_returns_each_ones_own(
     server: str, backend: Any, max_tokens: int, stream: bool
 ) -> None:
     texts = ["The capital of France is Paris", "Of Italy it is Rome", "x"]

@@ -1,4 +1,4 @@
-"""Parameters of tools that the model may call or not: refused where they are no schema."""
+"""Parameters of tools that the model may call or not: refused where they are not a schema."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_is_not_a_schema_is_refused_with_its_place_value_and_tool(
     assert error.allowed.endswith("(of the tool 'second')")
 
 
-def test_parameters_that_are_no_object_are_refused() -> None:
+def test_parameters_that_are_not_an_object_are_refused() -> None:
     with pytest.raises(InvalidCall) as caught:
         check({"type": "string"})
     assert caught.value.field == "tools[1].function.parameters#/type"

@@ -1,4 +1,5 @@
-"""Fields that a route does not know: refused where they were misspelled, else ignored and told."""
+"""Fields that a route does not know: refused where they were misspelled, else ignored and
+logged."""
 
 from __future__ import annotations
 

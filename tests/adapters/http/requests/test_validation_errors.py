@@ -139,7 +139,7 @@ def test_a_body_without_a_json_content_type_is_reported(server: str) -> None:
 
 @pytest.mark.parametrize("route", [CHAT, "/tokenize", "/v1/prefixes"])
 @pytest.mark.parametrize("role", ["system", "developer", "user", "assistant", "tool"])
-def test_a_message_that_says_nothing_is_refused(server: str, route: str, role: str) -> None:
+def test_an_empty_message_is_refused(server: str, route: str, role: str) -> None:
     for content in ({}, {"content": None}, {"content": []}):
         hello = {"role": "user", "content": "Hello"}
         body = {"messages": [hello, {"role": role, **content}]}
@@ -182,7 +182,7 @@ def test_a_route_that_is_none_gets_a_suggestion(server: str, path: str, suggesti
     )
 
 
-def test_a_route_of_another_method_was_not_meant(server: str) -> None:
+def test_a_route_of_another_method_is_not_suggested(server: str) -> None:
     answer = httpx.get(f"{server}/v1/responses/x")
     assert answer.json()["error"]["message"] == "GET /v1/responses/x is not a route of this server"
 
@@ -208,7 +208,9 @@ def test_all_methods_of_a_path_are_reported_whichever_routes_have_them(
 
 @pytest.mark.parametrize("path", ["/generat", "/Generate"])
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_a_route_of_two_methods_is_meant_by_either(server: str, path: str, method: str) -> None:
+def test_a_route_of_two_methods_is_suggested_for_either(
+    server: str, path: str, method: str
+) -> None:
     answer = httpx.request(method, server + path)
     assert answer.json()["error"]["message"].endswith("; did you mean /generate?")
 

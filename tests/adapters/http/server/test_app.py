@@ -1,4 +1,4 @@
-"""The gate of the server: who may pass, how errors are told, and what is counted."""
+"""Admission to the server: which requests pass, how errors are reported, what is counted."""
 
 from __future__ import annotations
 

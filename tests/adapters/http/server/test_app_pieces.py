@@ -129,7 +129,7 @@ def test_an_error_after_the_first_piece_is_the_end_of_the_stream() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "a", 'quote " \\ \n', "\x00", "\ud800", "ß 😀", "</script>"])
-def test_a_frame_says_what_the_whole_event_says(text: str) -> None:
+def test_a_frame_equals_the_whole_event(text: str) -> None:
     def shape(text: str) -> Event:
         return {"id": "x", "choices": [{"delta": {"content": text}, "logprobs": None}], "n": 1}
 
@@ -159,7 +159,7 @@ def test_all_events_of_a_stream_have_one_shape(path: str, more: dict[str, Any]) 
 
 
 class Afar(ScriptedBackend):
-    """A backend in another process, for all that can be told from here."""
+    """A backend in another process, as far as can be seen from here."""
 
     pid = 1
 

@@ -1,4 +1,4 @@
-"""`/metrics` under load: what it tells of an engine in a child process is what clients saw."""
+"""`/metrics` under load: what it reports of an engine in a child process is what clients saw."""
 
 from __future__ import annotations
 

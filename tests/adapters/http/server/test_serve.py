@@ -36,7 +36,7 @@ SLOTS = ("--set", "num_slots=4000")
 
 @contextmanager
 def forkroot_serve(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The process, and the URL that it tells."""
+    """The process, and the URL that it prints."""
     command = [sys.executable, "-m", "forkroot", "serve", "--port", "0", *SLOTS, *options]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     environment = {**os.environ, "FORKROOT_API_KEYS": "k1 k2"}

@@ -64,7 +64,7 @@ def test_a_lone_surrogate_is_refused_by_its_field_and_position(
     assert "Text(" not in error["message"]
 
 
-def test_of_a_long_text_only_what_stands_around_it_is_shown() -> None:
+def test_of_a_long_text_only_what_surrounds_it_is_shown() -> None:
     body = json.dumps({"prompt": "x" * 5000 + "\udfff" + "y" * 5000}).encode()
     with pytest.raises(InvalidCall) as caught:
         check_body(body)

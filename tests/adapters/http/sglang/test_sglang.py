@@ -1,4 +1,4 @@
-"""SGLang's surface, asked with the bodies that its clients send."""
+"""SGLang's surface, called with the bodies that its clients send."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_n_answers_are_a_list_with_an_id_each(client) -> None:
 # --- streams -----------------------------------------------------------------------------------
 
 
-def test_a_stream_tells_all_of_the_text_each_time(client) -> None:
+def test_a_stream_sends_all_of_the_text_each_time(client) -> None:
     whole = generate(client, text=PROMPT, sampling_params=FRONTEND)
     answer = events(client, text=PROMPT, sampling_params=FRONTEND)
     texts = [one["text"] for one in answer]
@@ -195,7 +195,7 @@ def test_a_stream_of_several_answers_says_which_is_which(client) -> None:
     assert last == {index: one["text"] for index, one in enumerate(whole)}
 
 
-def test_a_stream_tells_log_probabilities_as_they_come(client) -> None:
+def test_a_stream_sends_log_probabilities_as_they_come(client) -> None:
     body = {"text": PROMPT, "sampling_params": GREEDY, "return_logprob": True}
     answer = events(client, **body, logprob_start_len=0)
     whole = generate(client, **body, logprob_start_len=0)
@@ -208,7 +208,7 @@ def test_a_stream_tells_log_probabilities_as_they_come(client) -> None:
 # --- log-probabilities, and what select asks -------------------------------------------------
 
 
-def test_what_select_asks_is_answered_by_each_choice_and_its_log_probability(
+def test_a_request_of_select_is_answered_by_each_choice_and_its_log_probability(
     client, backend
 ) -> None:
     choices = [" Paris", " London", " Rome is", "xyz"]
@@ -283,7 +283,7 @@ def test_the_first_token_of_a_prompt_has_no_log_probability(client, backend) -> 
         assert all(logprob <= 0 for logprob, _, _ in found[1:])
 
 
-def test_a_generation_tells_its_own_log_probabilities_and_rivals(client, backend) -> None:
+def test_a_generation_returns_its_own_log_probabilities_and_the_top_ones(client, backend) -> None:
     body = {
         "text": PROMPT,
         "sampling_params": GREEDY,

@@ -79,7 +79,7 @@ def run(program: Any, **arguments: Any) -> Any:
     return state
 
 
-def test_gen_writes_and_tells_its_meta_info() -> None:
+def test_gen_writes_and_returns_its_meta_info() -> None:
     state = run(capital, country="France")
     assert state["city"] == " Paris."
     assert state.text() == "The capital of France is Paris."

@@ -280,7 +280,7 @@ def test_where_nothing_fits_the_tokens_that_come_closest_are_left() -> None:
 
 
 def fitting(cursor: GrammarCursor, budget: int) -> list[int]:
-    """The tokens that are left once all that do not fit were told of."""
+    """The tokens that are left once all that do not fit were reported."""
     while True:
         allowed = tokens.tokens_of(cursor.mask_within(budget), BYTES)
         fits = [cursor.fits(token, budget) for token in allowed]
@@ -361,7 +361,7 @@ def test_a_schema_inside_a_grammar_is_read_as_every_schema() -> None:
     )
 
 
-def test_a_schema_inside_a_grammar_has_the_separators_that_guidance_asks_for() -> None:
+def test_a_schema_inside_a_grammar_has_the_separators_that_guidance_sets() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "array", "items": {}}, "b": {"const": {"c": [1, 2]}}},

@@ -1,4 +1,4 @@
-"""Keywords and formats that nobody knows: annotations, logged once and refused where asked."""
+"""Keywords and formats that nobody knows: annotations, logged once and refused where strict."""
 
 from __future__ import annotations
 

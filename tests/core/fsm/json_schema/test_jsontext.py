@@ -17,7 +17,7 @@ NAMES = ("name", 'a "name"', "", 1, 2.5, None, True)
 
 
 class Counted(dict[str, Any]):
-    """Counts how many of its names are asked for."""
+    """Counts how many of its names are read."""
 
     num_seen = 0
 

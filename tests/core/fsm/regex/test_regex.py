@@ -289,7 +289,7 @@ def test_bytes_lead_through_the_inside_of_a_character() -> None:
         *(b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x28\xa1", b"\xc3", b"\xff", b"\xf0\x9f"),
     ],
 )
-def test_what_is_no_utf8_is_never_accepted(broken: bytes) -> None:
+def test_what_is_not_utf8_is_never_accepted(broken: bytes) -> None:
     dfa = compile_regex(r"[\s\S]*")
     assert not dfa.is_accepting(dfa.run(dfa.start, broken))
 

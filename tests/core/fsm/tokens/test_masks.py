@@ -41,7 +41,7 @@ def check_walk(guide: RegularGuide, random: Random, num_steps: int) -> None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_masks_hold_what_each_token_says_alone(pattern: str) -> None:
+def test_masks_agree_with_each_token_alone(pattern: str) -> None:
     vocabulary = tokens.vocabulary(seed=1)
     random = Random(2)
     guide = RegularGuide(compile_regex(pattern), vocabulary)
@@ -49,7 +49,7 @@ def test_masks_hold_what_each_token_says_alone(pattern: str) -> None:
         check_walk(guide, random, num_steps=12)
 
 
-def test_masks_of_random_patterns_hold_what_each_token_says_alone() -> None:
+def test_masks_of_random_patterns_agree_with_each_token_alone() -> None:
     vocabulary = tokens.vocabulary(seed=3)
     random = Random(4)
     for _ in range(60):

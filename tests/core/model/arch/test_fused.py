@@ -245,7 +245,7 @@ class Known(NamedTuple):
 
 
 @torch.inference_mode()
-def test_a_row_at_a_place_that_is_not_known_is_no_number_and_harms_no_other() -> None:
+def test_a_row_at_an_unknown_position_is_not_finite_and_harms_no_other() -> None:
     decoder, placement = Decoder(PLAIN), Placement()
     batch = placement.batch({placement.add([1]): 1 for _ in range(3)})
     inputs = Inputs.of(batch, decoder.windows, decoder.attention, CPU)

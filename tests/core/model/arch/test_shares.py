@@ -95,7 +95,7 @@ def check_logits(folder: Path, theirs: Any, size: int) -> None:
 
 
 @pytest.mark.parametrize("name", list(KINDS))
-def test_two_ranks_say_what_one_says(make_checkpoint: MakeCheckpoint, name: str) -> None:
+def test_two_ranks_compute_what_one_computes(make_checkpoint: MakeCheckpoint, name: str) -> None:
     check_logits(*make_checkpoint(**KINDS[name]), size=2)
 
 

@@ -46,7 +46,7 @@ def small(name: str) -> ModelConfig:
 
 
 @pytest.mark.parametrize("name", list(SHAPES))
-def test_a_dummy_runs_and_says_the_same_in_every_run(
+def test_a_dummy_runs_and_writes_the_same_in_every_run(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("forkroot.core.model.checkpoint.load.dummy_config", small)

@@ -1,6 +1,6 @@
 """A small hub on 127.0.0.1 for tests: the routes of the real one that its library asks.
 
-It serves folders as repositories, counts what is asked, and can be gated, slow, or cut
+It serves folders as repositories, records requests, and can be gated, slow, or cut
 connections short.
 """
 
@@ -72,7 +72,7 @@ class Hub:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def downloads(self) -> list[str]:
-        """The files whose contents were asked for, in order of names."""
+        """The files whose contents were requested, in order of names."""
         found = [
             path for method, path, _ in self.requests if method == "GET" and "/resolve/" in path
         ]
@@ -218,7 +218,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            with suppress(ConnectionError):  # who asked may have gone
+            with suppress(ConnectionError):  # the client may have gone
                 self.wfile.write(data)
 
 

@@ -312,7 +312,7 @@ def fails_at(name: str) -> Callable[..., Path]:
     return failing
 
 
-def test_the_page_of_a_model_is_no_server(hub: Hub) -> None:
+def test_the_page_of_a_model_is_not_a_server(hub: Hub) -> None:
     with pytest.raises(InvalidModel, match=f"not a server; did you mean '{NAME}'"):
         connect(f"{hub.url}/{NAME}")
     with pytest.raises(InvalidModel, match="did you mean 'Qwen/Qwen3-4B'"):

@@ -13,7 +13,7 @@ from forkroot.core.model.checkpoint.speed import Machine, estimate
 from forkroot.core.model.hub.headers import Tensors, counted, joined, read_header
 
 ROOT = Path(__file__).resolve().parents[4]
-PUBLISHED = {  # parameters, as the hub tells them of each model's safetensors
+PUBLISHED = {  # parameters, as the hub reports them of each model's safetensors
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
     "meta-llama/Llama-3.2-1B-Instruct": 1_235_814_400,
     "Qwen/Qwen2.5-1.5B-Instruct": 1_543_714_304,
@@ -72,7 +72,7 @@ def test_headers_of_several_files_add_up() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\x08\0\0\0\0\0\0\0not JSON", b"\xff" * 9])
-def test_a_file_that_is_no_safetensors_is_refused(data: bytes, tmp_path: Path) -> None:
+def test_a_file_that_is_not_safetensors_is_refused(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(data)
     with pytest.raises(InvalidModel, match="cannot be read as safetensors"):
         read_header(tmp_path / "model.safetensors")

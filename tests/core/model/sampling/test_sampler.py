@@ -136,7 +136,7 @@ def test_bias_moves_and_bans_exclude() -> None:
     assert 1 not in sample(row.expand(200, 3).contiguous(), params).tokens
 
 
-def test_log_probabilities_are_the_models_own_with_rivals_best_first() -> None:
+def test_log_probabilities_are_the_models_own_with_top_logprobs_best_first() -> None:
     probs = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
     params = [SamplingParams(logit_bias=((2, 50.0),), logprobs=2), SamplingParams()]
     samples = sample(probs.log(), params)
