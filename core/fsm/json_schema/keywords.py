@@ -144,8 +144,9 @@ def read(node: Node) -> Facts:
 
 def applied(node: Node, keyword: str) -> list[Node]:
     """The schemas that allOf, anyOf or oneOf lists; none where it is absent."""
-    assert isinstance(node.schema, Mapping)
-    return Subschema(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
+    if isinstance(node.schema, bool) or keyword not in node.schema:
+        return []
+    return Subschema(node.schema, node.path).nodes(keyword)
 
 
 def excluded(node: Node) -> list[Node]:
