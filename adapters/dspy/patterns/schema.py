@@ -16,6 +16,7 @@ from typing import Any
 from ....core.api.protocol import InvalidCall
 from ....core.fsm.json_schema.facts import All, Arrays, Facts, Node, Numbers, Objects, Strings
 from ....core.fsm.json_schema.keywords import applied, read
+from ....core.fsm.json_schema.patterns.formats import FREE
 from ....core.fsm.json_schema.references import References
 from ....core.fsm.regex.errors import InvalidSchema
 from .numbers import FREE_NUMBER, integers, multiples, numbers
@@ -168,7 +169,7 @@ class Writer:
             return self._spelling.quoted(_decoded(node.schema["pattern"]))
         if (name := node.schema.get("format")) in FORMATS:
             return self._spelling.quoted(FORMATS[name])
-        if name is not None and name not in ("password", "binary"):
+        if name is not None and name not in FREE:
             raise UnsupportedSchema(f"the format {name!r}")
         strings = facts.strings or Strings()
         return self._spelling.text(strings.low, strings.high)

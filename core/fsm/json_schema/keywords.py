@@ -34,10 +34,6 @@ from .patterns.lookaround import Parts, check_pattern, parts_of
 from .patterns.spelling import kind_of, value_text
 
 UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
-APPLIED = UNEVALUATED | {
-    *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
-    *("if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"),
-}
 NUMBER_WORDS = frozenset(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 )
@@ -54,7 +50,6 @@ OBJECT_WORDS = frozenset(
         *("minProperties", "maxProperties"),
     )
 )
-OTHERS = frozenset(("type", "enum", "const", "format"))
 MAX_COUNT = 10**9
 
 
