@@ -36,8 +36,7 @@ from .texts import (
 )
 
 TRUTH = "(?:True|False)"
-_LINE = Json(JSON_CHAR, LEAN_CHAR)
-_INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
+_INDENTED = Json(indent=2)
 _LINE_IN_XML = Json(XML_JSON_CHAR, XML_LEAN_CHAR)
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -60,7 +59,7 @@ def section(annotation: Any) -> str:
         return _names(annotation, str)
     if annotation is bool:
         return TRUTH
-    return Writer(schema_of(annotation), _LINE).pattern()
+    return Writer(schema_of(annotation)).pattern()
 
 
 def property_value(annotation: Any) -> str:

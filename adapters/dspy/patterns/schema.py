@@ -20,19 +20,23 @@ from ....core.fsm.json_schema.patterns.formats import FREE
 from ....core.fsm.json_schema.references import References
 from ....core.fsm.regex.errors import InvalidSchema
 from .numbers import FREE_NUMBER, integers, multiples, numbers
-from .spelling import MOST_ITEMS, Spelling, UnsupportedSchema
+from .spelling import MOST_ITEMS, Json, Spelling, UnsupportedSchema
 from .texts import FORMATS
 
 MOST_UNFOLDED = 2  # times that a definition is written inside of itself
 ANY_DEPTH = 2
+_LINE = Json()
 _SAFE = re.compile(r"(?:[A-Za-z0-9 _@:;,/#%=~-]|\\[dw.+*?()|^$-]|[()|?*+]|\{\d+(?:,\d*)?\}|"
                    r"\[(?:[A-Za-z0-9 _@:;,./#%=~+*-]|\\[dw.-])+\])*")  # fmt: skip
 
 
 class Writer:
-    """Writes the schemas of one document. Methods give None where no value can be written."""
+    """Writes the schemas of one document. Methods give None where no value can be written.
 
-    def __init__(self, document: Mapping[str, Any], spelling: Spelling) -> None:
+    spelling: JSON on one line unless another one is given.
+    """
+
+    def __init__(self, document: Mapping[str, Any], spelling: Spelling = _LINE) -> None:
         self.root = Node(document, "#")
         self._references = References(self.root)
         self._spelling = spelling
