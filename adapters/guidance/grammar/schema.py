@@ -15,9 +15,12 @@ from typing import Any
 
 from guidance._ast import JsonNode
 
+from ....core.api.protocol import InvalidCall
 from ....core.fsm.json_schema.facts import Node
+from ....core.fsm.json_schema.keywords import read
 from ....core.fsm.json_schema.patterns.intervals import Interval
 from ....core.fsm.json_schema.patterns.multiples import multiple_pattern
+from ....core.fsm.json_schema.patterns.numbers import LARGEST
 from ....core.fsm.json_schema.references import References
 from ....core.fsm.regex.errors import InvalidSchema, UnsupportedSchema
 
@@ -70,17 +73,18 @@ def json_lark(node: JsonNode) -> JsonLark | None:
     try:
         writer = _Writer(schema, separators)
         return JsonLark(tuple(writer.bodies), writer.is_closed)
-    except (InvalidSchema, UnsupportedSchema, RecursionError):
+    except (InvalidCall, InvalidSchema, UnsupportedSchema, RecursionError):
         return None
 
 
-def _bounded(low: float, high: float) -> str:
-    """Integers between the bounds; -0 is one where numbers on both sides of it are."""
-    interval = Interval(Decimal(repr(low)), Decimal(repr(high)))
-    found = multiple_pattern(interval, Fraction(1))
-    if found is None:
+def _bounded(schema: Mapping[str, Any]) -> str:
+    """Integers between two bounds; -0 is one where numbers on both sides of it are."""
+    said = read(Node(schema, "#")).numbers
+    low, high = said.interval.integers() if said is not None else (None, None)
+    if low is None or high is None or not -LARGEST <= low <= high <= LARGEST:
         raise UnsupportedSchema
-    return f"/-0|{found}/" if low < 0 <= high else f"/{found}/"
+    pattern = multiple_pattern(Interval(Decimal(low), Decimal(high)), Fraction(1))
+    return f"/-0|{pattern}/" if low < 0 <= high else f"/{pattern}/"
 
 
 class _Writer:
@@ -127,7 +131,7 @@ class _Writer:
             case {"type": "string", **rest} if not rest and "maxLength" in schema:
                 return f'/"{_CHAR}{{{schema.get("minLength", 0)},{schema["maxLength"]}}}"/'
             case {"type": "integer", **rest} if not rest and {"minimum", "maximum"} <= set(schema):
-                return _bounded(schema["minimum"], schema["maximum"])
+                return _bounded(schema)
             case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
                 return _PLAIN[kind]
             case {"type": "array", **rest} if set(rest) <= {"items"}:
