@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -31,6 +31,7 @@ from ..core.api.protocol import (
     Reply,
 )
 from ..core.common.exits import close_at_exit
+from ..core.common.harmless import hint_errors
 from ..core.model.hub.folders import (
     EMBEDDED,
     cached_folder,
@@ -256,8 +257,9 @@ class Lent(NonCopyable):
         self._backend.cancel(reply)
 
     def info(self) -> BackendInfo:
-        """As the backend's own."""
-        return self._backend.info()
+        """As the backend's own. hint_errors: errors in hints of this process, which cost time."""
+        info = self._backend.info()
+        return replace(info, counters={**info.counters, "hint_errors": hint_errors.total})
 
     def close(self) -> None:
         """Close it for all its users; its name gives a new backend afterwards."""

@@ -39,25 +39,25 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ),
     (
         *("core/fsm/tokens/", "core/fsm/json_schema/patterns/", "kernels/cpu/attention/"),
-        "kernels/cpu/linear/",
-        *("adapters/", "adapters/dspy/patterns/", "adapters/guidance/grammar/"),
-        "adapters/http/server/",
+        *("kernels/cpu/linear/", "adapters/", "adapters/http/server/"),
     ),
     (
         *("core/fsm/json_schema/", "kernels/cpu/decoder/", "adapters/native/language/"),
-        *("adapters/dspy/hints/", "adapters/langchain/", "adapters/guidance/"),
-        *("adapters/http/requests/", "adapters/http/bench/"),
+        *("adapters/langchain/", "adapters/http/requests/", "adapters/http/bench/"),
     ),
     (
-        *("core/fsm/grammar/", "kernels/devices.py"),
-        *("adapters/native/interpreter/", "adapters/dspy/"),
+        *("core/fsm/grammar/", "kernels/devices.py", "adapters/native/interpreter/"),
+        *("adapters/dspy/patterns/", "adapters/guidance/grammar/"),
         *("adapters/http/openai/", "adapters/http/sglang/"),
     ),
-    ("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
+    (
+        *("core/fsm/", "core/model/", "adapters/native/", "adapters/http/forkroot/"),
+        *("adapters/dspy/hints/", "adapters/guidance/"),
+    ),
     (
         *("core/engine/", "core/process/"),
         *("core/model/arch/", "core/model/transformers/", "core/model/sampling/"),
-        *("adapters/sglang/", "adapters/http/", "__init__.py"),
+        *("adapters/sglang/", "adapters/dspy/", "adapters/http/", "__init__.py"),
     ),
     ("core/model/runner/", "core/model/checkpoint/", "examples/"),
     ("core/", "models/training/world/"),
@@ -67,6 +67,7 @@ FLOORS: tuple[tuple[str, ...], ...] = (
 )
 
 BASE = ("core/api/", "core/common/")
+SCHEMAS = ("core/fsm/regex/", "core/fsm/json_schema/", "core/fsm/json_schema/patterns/")
 ROUTES = ("core/api/", "adapters/common/", "adapters/http/wire/", "adapters/http/server/")
 
 # What each package may import. `*` stands for the package and all that is in it.
@@ -110,19 +111,19 @@ KNOWS: dict[str, tuple[str, ...]] = {
     "kernels/gpu/": ("kernels/",),
     "kernels/gpu/attention/": ("kernels/", "kernels/gpu/"),
     "kernels/devices.py": ("core/api/", "kernels/*"),
-    "adapters/hints/": ("core/api/",),
+    "adapters/hints/": BASE,
     "adapters/common/": BASE,
     "adapters/": (*BASE, "core/model/hub/", "adapters/hints/", "adapters/common/"),
     "adapters/native/language/": (*BASE, "adapters/", "adapters/common/"),
     "adapters/native/interpreter/": (*BASE, "adapters/native/language/"),
     "adapters/native/": (*BASE, "adapters/", "adapters/common/", "adapters/native/*"),
     "adapters/sglang/": (*BASE, "adapters/", "adapters/native/*"),
-    "adapters/dspy/patterns/": ("adapters/common/",),
-    "adapters/dspy/hints/": ("core/api/", "adapters/hints/", "adapters/dspy/patterns/"),
+    "adapters/dspy/patterns/": ("core/api/", *SCHEMAS),
+    "adapters/dspy/hints/": (*BASE, "adapters/hints/", "adapters/dspy/patterns/"),
     "adapters/dspy/": (*BASE, "adapters/", "adapters/common/", "adapters/dspy/*"),
     "adapters/langchain/hints/": ("core/api/",),
     "adapters/langchain/": (*BASE, "adapters/", "adapters/common/", "adapters/langchain/*"),
-    "adapters/guidance/grammar/": ("core/api/", "adapters/common/"),
+    "adapters/guidance/grammar/": ("core/api/", *SCHEMAS),
     "adapters/guidance/": (*BASE, "adapters/", "adapters/common/", "adapters/guidance/*"),
     "adapters/http/wire/": BASE,
     "adapters/http/server/": ("core/api/", "adapters/common/", "adapters/http/wire/"),

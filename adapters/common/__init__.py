@@ -1,4 +1,4 @@
-"""What several adapters need: tool calls, schemas of classes, patterns of integers, JSON spelling.
+"""What several adapters need: tool calls, schemas of classes, JSON spelling.
 
 Entry: `tools.ToolFormat` and `toolreader`.
 May import `core.api` and `core.common`.

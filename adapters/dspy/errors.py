@@ -40,12 +40,12 @@ _CLASSES: tuple[tuple[type[Exception], type[lm15.LM15Error]], ...] = (
 
 
 @contextmanager
-def translate_errors(call: Call | None = None) -> Iterator[None]:
-    """Raise our errors from within as DSPy's. call: the one that is answered."""
+def translate_errors() -> Iterator[None]:
+    """Raise our errors from within as DSPy's."""
     try:
         yield
     except ForkrootError as error:
-        raise as_dspy_error(error, call) from error
+        raise as_dspy_error(error) from error
 
 
 @contextmanager

@@ -29,13 +29,11 @@ from ...core.api.protocol import (
 from ..common.tools import ToolFormat
 from .options import found
 from .patterns.schema import Writer
-from .patterns.spelling import Json, UnsupportedSchema
-from .patterns.texts import JSON_CHAR, LEAN_CHAR
+from .patterns.spelling import UnsupportedSchema
 from .request import chat_of, sampling_of
 from .runtime import Runtime
 
 METHOD = "candidate_sequence_likelihood"
-_LINE = Json(JSON_CHAR, LEAN_CHAR)
 
 
 @dataclass(slots=True)
@@ -97,7 +95,7 @@ class Judging:
         """The generated value of a property that is not a judgment."""
         document = {**self.schema, "properties": {}, **schema}
         try:
-            pattern = Writer(document, _LINE).pattern()
+            pattern = Writer(document).pattern()
         except UnsupportedSchema as error:
             allowed = "a schema that constrained generation supports"
             raise UnsupportedCall("response_format", str(error), allowed) from error

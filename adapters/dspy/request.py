@@ -29,12 +29,10 @@ from ...core.api.protocol import (
 from ..common.tools import Invocation, ToolFormat, ToolSpec, check_tools
 from .options import Options
 from .patterns.schema import Writer
-from .patterns.spelling import Json, UnsupportedSchema
-from .patterns.texts import JSON_CHAR, LEAN_CHAR
+from .patterns.spelling import UnsupportedSchema
 
 MOST_CALLS = 8  # tool calls of one answer
 _ROLES = {"developer": "system"}
-_LINE = Json(JSON_CHAR, LEAN_CHAR)
 
 
 def chat_of(request: lm15.Request, tool_format: ToolFormat) -> Chat:
@@ -139,14 +137,14 @@ def _format_pattern(request: lm15.Request) -> str | None:
     if given is None:
         return None
     try:
-        return Writer(given.get("schema", {"type": "object"}), _LINE).pattern()
+        return Writer(given.get("schema", {"type": "object"})).pattern()
     except UnsupportedSchema:
         return None
 
 
 def _tool_call(tool: ToolSpec, form: ToolFormat) -> str:
     opening, closing = (re.escape(text) for text in (form.opening(tool.name), form.closing()))
-    return opening + Writer(tool.schema(), _LINE).pattern() + closing
+    return opening + Writer(tool.schema()).pattern() + closing
 
 
 def _messages(message: lm15.Message, tool_format: ToolFormat) -> Iterator[Message]:

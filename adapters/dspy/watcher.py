@@ -7,9 +7,9 @@ DSPy keeps callbacks in its settings; `watch` puts this one there.
 from __future__ import annotations
 
 import functools
+import logging
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
@@ -18,12 +18,14 @@ import dspy
 from dspy.utils.callback import BaseCallback
 
 from ...core.api.protocol import Chat, Message, Text
+from ...core.common.harmless import hint_errors
 from .engine import Engine
 from .hints.ahead import Step
 from .hints.returning import current_run, run_begins, run_ends
 from .hints.running import Formatted, format_begins, format_ends, last_formatted
 from .patterns.agents import agent_in, chosen, tools_in
 
+_log = logging.getLogger(__name__)
 _choice: ContextVar[Any] = ContextVar("forkroot_dspy_tool_choice", default=None)
 
 
@@ -111,7 +113,7 @@ def _watch_threads() -> None:
     @functools.wraps(theirs)
     def forward(self: Any, exec_pairs: Any, *args: Any, **keywords: Any) -> Any:
         if any(isinstance(callback, Watcher) for callback in dspy.settings.callbacks):
-            with suppress(Exception):  # it would only have saved time
+            with hint_errors.suppress(_log, "planting the prompts of dspy.Parallel"):
                 plant_all([pair[0] for pair in exec_pairs])
         return theirs(self, exec_pairs, *args, **keywords)
 

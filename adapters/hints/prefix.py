@@ -6,10 +6,10 @@ wrong here, the call itself goes out as it came. It knows the protocol and no fr
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...core.api.protocol import (
@@ -23,6 +23,7 @@ from ...core.api.protocol import (
     Sampling,
     Text,
 )
+from ...core.common.harmless import hint_errors
 from .grouping import Group, groups
 from .outline import Outline
 from .savings import Saving, Savings, Traced
@@ -35,6 +36,7 @@ KEPT_SHARE = 0.5  # of a pool: what programs come back to holds no more
 AMPLE = 0.5  # of that: what may as well be kept holds no more, all that is kept counted
 
 _PLANT = Sampling(max_tokens=0)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -66,7 +68,7 @@ class Prefixes:
 
     def submit(self, call: Call) -> Reply:
         """Take a call. Unless it has a hint, it gets one from the calls seen before."""
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "adding a hint to a call"):
             if _is_bare(call):
                 call = self._hinted(call)
             else:
@@ -76,7 +78,7 @@ class Prefixes:
     def submit_all(self, calls: Sequence[Call]) -> list[Reply]:
         """Take calls that are to run at the same time. What several of them share is sent first."""
         found: dict[int, ForkHint] = {}
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "planting what calls share"):
             bare = [index for index, call in enumerate(calls) if _is_bare(call)]
             for group in groups([calls[index] for index in bare], LEAST):
                 members = [bare[index] for index in group.members]
@@ -97,7 +99,7 @@ class Prefixes:
         share the prefix. Never raises: a prefix that cannot be planted costs time only.
         """
         hint = ForkHint("", branches)
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "planting a prefix"):
             outline = Outline.of(_opened(prompt))
             with self._lock:
                 self._seen.add(namespace, outline.text)
@@ -113,7 +115,9 @@ class Prefixes:
         place, until `release`. False where it is not kept: where all that is to be kept is more
         than a share of the runtime's pool, pins would only let fewer calls run. Never raises.
         """
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "keeping a prompt"):
+            if reply.error() is not None:
+                return False
             call, size = reply.call, reply.result(0).usage.prompt_tokens
             if self._accepts_hints() and self._can_keep((call.namespace, root), size):
                 hint = ForkHint(root)
@@ -126,7 +130,7 @@ class Prefixes:
         place of what is kept there. beside: where nothing need be, the root of a prompt that is
         kept and about as long; this one is, too, if there is ample room for both. Whether it was
         sent. Never raises."""
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "sending a prompt ahead"):
             if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
                 hint = ForkHint(root)
                 self._send_ahead(prompt, hint, namespace)
@@ -135,7 +139,7 @@ class Prefixes:
 
     def release(self, hint: ForkHint, namespace: str = "") -> None:
         """Unpin a planted or kept prefix; it stays cached while there is room. Never raises."""
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "releasing a prefix"):
             if self._is_only_wanted((namespace, hint.root)):
                 return
             ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
@@ -272,7 +276,7 @@ class Prefixes:
         return True
 
     def _ask_backend(self) -> None:
-        with suppress(Exception):
+        with hint_errors.suppress(_log, "asking the backend for its features"):
             info = self._backend.info()
             self._follows_hints = "hints" in info.features
             if "slots" in info.load:

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -31,7 +30,7 @@ from forkroot.kernels.gpu.activation import silu_mul
 from forkroot.kernels.gpu.attention.kv_write import write
 from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
 from forkroot.kernels.gpu.masks import mask
-from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+from forkroot.kernels.gpu.norms import rms_norm
 from forkroot.kernels.gpu.rotary import apply_rotary
 from forkroot.kernels.gpu.sampler import sample_tokens
 
@@ -124,20 +123,6 @@ def _norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     return Job(lambda: rms_norm(x, weight, EPS, out), error, 2 * x.nbytes)
 
 
-def _add_norm(bench: Bench, sizes: ModelConfig, count: int) -> Job:
-    residual, x = (bench.normal(count, sizes.hidden_size) for _ in range(2))
-    weight = bench.normal(sizes.hidden_size)
-
-    def error() -> float:
-        copy = residual.clone()
-        poison(x.shape, dtype=x.dtype, device=bench.device)
-        found = add_rms_norm(copy, x, weight, EPS)
-        sums = distance(copy, residual.double() + x.double())
-        return float(np.maximum(sums, distance(found, _normed(copy, weight))))
-
-    return Job(lambda: add_rms_norm(residual, x, weight, EPS), error, 4 * x.nbytes)
-
-
 def _rotary(bench: Bench, sizes: ModelConfig, count: int) -> Job:
     heads, dim = sizes.num_heads + sizes.num_kv_heads, sizes.head_dim
     whole = bench.normal(count, heads + sizes.num_kv_heads, dim)
@@ -186,7 +171,6 @@ def _kv_write(bench: Bench, sizes: ModelConfig, count: int) -> Job:
 
 KERNELS: dict[str, Make] = {
     "norm": _norm,
-    "add and norm": _add_norm,
     "turn": _rotary,
     "gate": _silu_mul,
     "write": _kv_write,

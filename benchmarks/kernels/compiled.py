@@ -32,7 +32,7 @@ with needs("triton"):
     from forkroot.kernels.gpu.experts import SortedPairs, gathered_gemm, weighted_gemm
     from forkroot.kernels.gpu.launch import only_compiling
     from forkroot.kernels.gpu.masks import mask
-    from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+    from forkroot.kernels.gpu.norms import rms_norm
     from forkroot.kernels.gpu.rotary import apply_rotary
     from forkroot.kernels.gpu.sampler import sample_tokens
 
@@ -95,7 +95,6 @@ def rows(shape: Shape, dtype: torch.dtype) -> None:
     """Norms, turns, gates and writes."""
     x, weight = (torch.empty(*n, shape.hidden, dtype=dtype) for n in ((TOKENS,), ()))
     rms_norm(x, weight, 1e-5)
-    add_rms_norm(x, x.clone(), weight, 1e-5)
     qkv = torch.empty(TOKENS, shape.heads + 2 * shape.kv_heads, shape.dim, dtype=dtype)
     apply_rotary(qkv, torch.empty(TOKENS, 1, shape.dim // 2, dtype=torch.complex64))
     kv, pool = qkv[:, shape.heads :], torch.empty(2, shape.kv_heads, 64, shape.dim, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Root mean square norms of rows, with and without adding a residual first."""
+"""Root mean square norms of rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,17 @@ from .launch import Launch, power_of_two
 @triton.jit
 def _norm(
     x,
-    added,
     weight,
     out,
     eps,
     x_row,
     x_head,
-    added_row,
     out_row,
     out_head,
     heads,
     weight_head,
     SIZE: tl.constexpr,
     WIDTH: tl.constexpr,
-    IS_ADDED: tl.constexpr,
 ):
     program = tl.program_id(0).to(tl.int64)
     row, head = program // heads, program % heads
@@ -34,13 +31,6 @@ def _norm(
     is_column = columns < SIZE
     address = x + row * x_row + head * x_head + columns
     values = tl.load(address, mask=is_column, other=0.0).to(tl.float32)
-    if IS_ADDED:
-        values += tl.load(added + row * added_row + columns, mask=is_column, other=0.0).to(
-            tl.float32
-        )
-        kept = values.to(x.dtype.element_ty)
-        tl.store(address, kept, mask=is_column)
-        values = kept.to(tl.float32)
     scale = tl.rsqrt(tl.sum(values * values, 0) / SIZE + eps)
     scaled = (values * scale).to(x.dtype.element_ty).to(tl.float32)
     scale_weight = tl.load(weight + head * weight_head + columns, mask=is_column, other=0.0)
@@ -59,33 +49,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, out: Tensor | None = None) -
     out_rows = out[:, None] if out.ndim == 2 else out
     num_tokens, heads, size = rows.shape
     weight_head = weight.stride(0) if weight.ndim == 2 else 0
-    _launch(size)(
+    launch = Launch(num_warps=1 if size <= 256 else 4 if size <= 2048 else 8, num_stages=1)
+    launch(
         _norm,
         (num_tokens * heads,),
-        *(rows, rows, weight, out_rows, eps, rows.stride(0), rows.stride(1), 0),
+        *(rows, weight, out_rows, eps, rows.stride(0), rows.stride(1)),
         *(out_rows.stride(0), out_rows.stride(1), heads, weight_head),
         SIZE=size,
         WIDTH=power_of_two(size),
-        IS_ADDED=False,
     )
     return out
-
-
-def add_rms_norm(residual: Tensor, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """residual += x, both [tokens, size]; a new tensor with the norm of its rows."""
-    out = torch.empty_like(residual)
-    num_tokens, size = residual.shape
-    _launch(size)(
-        _norm,
-        (num_tokens,),
-        *(residual, x, weight, out, eps, residual.stride(0), 0, x.stride(0)),
-        *(out.stride(0), 0, 1, 0),
-        SIZE=size,
-        WIDTH=power_of_two(size),
-        IS_ADDED=True,
-    )
-    return out
-
-
-def _launch(size: int) -> Launch:
-    return Launch(num_warps=1 if size <= 256 else 4 if size <= 2048 else 8, num_stages=1)

@@ -7,19 +7,21 @@ tool works, the known part of the agent's next prompt is computed.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from contextlib import suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ....core.api.protocol import Call, Chat, ForkHint, Message, Reply, Text
+from ....core.common.harmless import hint_errors
 from ...hints.prefix import LEAST, PINNED_FOR, Prefixes
 from ...hints.seen import common_len
 from .ahead import Step
 
 FINAL = "dspy-final"
+_log = logging.getLogger(__name__)
 AHEAD_AFTER = 0.05  # seconds for which a tool has worked when something is sent ahead
 
 
@@ -84,7 +86,7 @@ class Run:
             timer.cancel()
 
     def _send_ahead(self, step: Step, key: tuple[str, str]) -> None:
-        with suppress(Exception):  # it would only have saved time
+        with hint_errors.suppress(_log, "computing an agent's next prompt"):
             (namespace, root), prefixes = key, self._pinned[key].prefixes
             following, final = step.next_chats()
             if following is not None:

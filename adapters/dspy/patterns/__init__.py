@@ -1,6 +1,6 @@
 """From a signature and its adapter's format to the pattern of the answer.
 
 Entry: `formats.Formats`.
-May import `adapters.common`.
+May import `core.api`, and `core.fsm` up to `core.fsm.json_schema`, which reads schemas.
 Never knows calls or backends.
 """

@@ -21,6 +21,8 @@ from dspy.adapters.utils import parse_value
 from dspy.adapters.xml_adapter import XMLAdapter
 from pydantic import TypeAdapter
 
+from ....core.fsm.json_schema.facts import Arrays, Node
+from ....core.fsm.json_schema.keywords import applied
 from .schema import Writer
 from .spelling import Json, UnsupportedSchema, Xml
 from .texts import (
@@ -34,8 +36,7 @@ from .texts import (
 )
 
 TRUTH = "(?:True|False)"
-_LINE = Json(JSON_CHAR, LEAN_CHAR)
-_INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
+_INDENTED = Json(indent=2)
 _LINE_IN_XML = Json(XML_JSON_CHAR, XML_LEAN_CHAR)
 _XML_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -58,7 +59,7 @@ def section(annotation: Any) -> str:
         return _names(annotation, str)
     if annotation is bool:
         return TRUTH
-    return Writer(schema_of(annotation), _LINE).pattern()
+    return Writer(schema_of(annotation)).pattern()
 
 
 def property_value(annotation: Any) -> str:
@@ -83,9 +84,9 @@ def element(annotation: Any) -> str:
     if annotation is bool:
         return f"\n{TRUTH}\n"
     if not isinstance(annotation, Arguments) and XMLAdapter._uses_nested_xml(annotation):
-        schema = TypeAdapter(annotation).json_schema(by_alias=False)
-        if _is_plain(schema, schema.get("$defs", {}), ()):
-            return Writer(schema, Xml()).pattern()
+        writer = Writer(TypeAdapter(annotation).json_schema(by_alias=False), Xml())
+        if _is_plain(writer, writer.root):
+            return writer.pattern()
     return f"\n{Writer(schema_of(annotation), _LINE_IN_XML).pattern()}\n"
 
 
@@ -122,7 +123,7 @@ class _Twice(Writer):
     def pattern(self, depth: int = 0) -> str:
         """As `Writer`."""
         ways = list[str]()
-        for branch in self._branches(self._document):
+        for branch in self._branches(self.root):
             found = self._string_twice(branch) or self.write(branch, depth)
             if found is not None:
                 ways.append(found)
@@ -130,25 +131,24 @@ class _Twice(Writer):
             raise UnsupportedSchema("a schema that no value of bounded depth meets")
         return f"(?:{'|'.join(dict.fromkeys(ways))})"
 
-    def _branches(self, schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        if "$ref" in schema:
-            name = schema["$ref"].rsplit("/", 1)[-1]
-            target = self._document.get("$defs", {}).get(name, {})
-            is_leaf = "enum" in target or target.get("type") == "string"
-            yield target if is_leaf else schema
-        elif "anyOf" in schema:
-            for branch in schema["anyOf"]:
+    def _branches(self, node: Node) -> Iterator[Node]:
+        target, facts = self.target(node), self.facts(self.target(node))
+        if target is not node:
+            is_leaf = facts.values is not None or facts.types == ("string",)
+            yield target if is_leaf else node
+        elif branches := applied(node, "anyOf"):
+            for branch in branches:
                 yield from self._branches(branch)
         else:
-            yield schema
+            yield node
 
-    def _string_twice(self, schema: Mapping[str, Any]) -> str | None:
-        if "enum" in schema or "const" in schema:
-            values = schema.get("enum", [schema.get("const")])
-            return f"(?:{'|'.join(re.escape(_encoded(value)) for value in values)})"
-        if schema.get("type") != "string":
+    def _string_twice(self, node: Node) -> str | None:
+        facts = self.facts(node)
+        if facts.values is not None:
+            return f"(?:{'|'.join(re.escape(_encoded(it.value)) for it in facts.values)})"
+        if facts.types != ("string",):
             return None
-        inner = self._string(schema).removeprefix('"').removesuffix('"')
+        inner = self.string(node, facts).removeprefix('"').removesuffix('"')
         return f'"\\\\"(?:{inner.replace(JSON_CHAR, LEAN_CHAR)})\\\\""'
 
 
@@ -204,34 +204,29 @@ def _is_line(form: Any) -> bool:
     return not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
 
 
-def _is_plain(schema: Any, definitions: Mapping[str, Any], open_: tuple[str, ...]) -> bool:
+def _is_plain(writer: Writer, node: Node, open_: tuple[str, ...] = ()) -> bool:
     """Whether nested XML, as DSPy reads it, tells these values apart: fields with plain names,
     lists, numbers, texts that need not be there, and what may be missing."""
-    if not isinstance(schema, Mapping):
-        return False
-    if "$ref" in schema:
-        name = schema["$ref"].rsplit("/", 1)[-1]
-        is_known = name in open_
-        return is_known or _is_plain(definitions.get(name), definitions, (*open_, name))
-    if "anyOf" in schema:
-        rest = [branch for branch in schema["anyOf"] if branch != {"type": "null"}]
-        return len(rest) == 1 and _is_plain(rest[0], definitions, open_)
-    if "enum" in schema or "const" in schema:
-        values = schema.get("enum", [schema.get("const")])
+    target, facts = writer.target(node), writer.facts(node)
+    if target is not node:
+        return target.path in open_ or _is_plain(writer, target, (*open_, target.path))
+    if branches := applied(node, "anyOf"):
+        others = [branch for branch in branches if branch.schema != {"type": "null"}]
+        return len(others) == 1 and _is_plain(writer, others[0], open_)
+    if facts.values is not None:
+        values = [it.value for it in facts.values]
         return all(isinstance(value, str) and value and value == value.strip() for value in values)
-    match schema.get("type"):
-        case "object":
-            fields = schema.get("properties") or {}
+    match facts.types:
+        case ("object",):
+            fields = facts.objects.properties if facts.objects else {}
             return bool(fields) and all(
-                _XML_NAME.fullmatch(name) and _is_plain(value, definitions, open_)
-                for name, value in fields.items()
+                _XML_NAME.fullmatch(name) and _is_plain(writer, nodes[0], open_)
+                for name, nodes in fields.items()
             )
-        case "array":
-            return "prefixItems" not in schema and _is_plain(
-                schema.get("items"), definitions, open_
-            )
-        case "string":
-            return "minLength" not in schema
-        case "integer" | "number" | "boolean":
-            return True
-    return False
+        case ("array",):
+            arrays = facts.arrays or Arrays()
+            rest = () if arrays.prefix else arrays.rest or ()
+            return bool(rest) and _is_plain(writer, rest[0], open_)
+        case ("string",):
+            return facts.strings is None or facts.strings.low == 0
+    return facts.types in (("integer",), ("number",), ("boolean",))

@@ -19,11 +19,10 @@ from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
 from .agents import Named, calls_of, with_calls
 from .fields import element, property_value, section
 from .spelling import Json, UnsupportedSchema
-from .texts import JSON_CHAR, LEAN_CHAR
 
 Style: TypeAlias = Literal["chat", "json", "xml"]
 MOST_KEPT = 512
-_OBJECT = Json(JSON_CHAR, LEAN_CHAR, indent=2)
+_OBJECT = Json(indent=2)
 _log = logging.getLogger(__name__)
 
 

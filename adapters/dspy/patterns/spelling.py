@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from xml.sax.saxutils import escape
 
-from .texts import XML_LEAN_CHAR, XML_TEXT
+from .texts import JSON_CHAR, LEAN_CHAR, XML_LEAN_CHAR, XML_TEXT
 
 MOST_ITEMS = 32  # of a list with an upper bound
 MOST_CHARS = 1000
@@ -62,8 +62,8 @@ class Json:
     """char, lean_char: of a string; the lean one where characters are counted. indent: blanks for
     each level; None: all on one line."""
 
-    char: str
-    lean_char: str
+    char: str = JSON_CHAR
+    lean_char: str = LEAN_CHAR
     indent: int | None = None
     null: str = "null"
     true: str = "true"

@@ -26,14 +26,17 @@ from guidance._ast import (
     SubgrammarNode,
 )
 
-from ....core.api.protocol import Choices, Constraint, Grammar, Regex
+from ....core.api.protocol import Choices, Constraint, Grammar, InvalidCall, Regex
+from ....core.fsm.regex.dfa import DEAD
+from ....core.fsm.regex.limits import Limits
+from ....core.fsm.regex.regex import compile_regex
 from .patterns import pattern_of
 from .schema import json_lark
-from .widths import has_one_width
 
 MAX_NODES = 10_000
 SLACK = 64  # within so many tokens of the end of its budget, a runtime hurries towards it
 _LARK_TEXT = re.compile(r'/(?:[^/\\\n]|\\.)+/|"(?:[^"\\\n]|\\.)*"|//[^\n]*')
+_LIMITS = Limits(states=2_000, seconds=0.5)
 RESERVE = 8  # one of so many tokens: the parser may count them otherwise than the runtime
 
 
@@ -261,11 +264,23 @@ def _is_closed(node: GrammarNode) -> bool:
             sorted(part.value for part in node.alternatives if isinstance(part, LiteralNode))
         )
     if isinstance(node, RegexNode):
-        return node.regex is not None and has_one_width(node.regex)
+        return node.regex is not None and _has_one_length(node.regex)
     if isinstance(node, JsonNode):
         lark = json_lark(node)
         return lark is not None and lark.is_closed
     return isinstance(node, LiteralNode)
+
+
+def _has_one_length(pattern: str) -> bool:
+    """Whether all texts of a pattern have one length; False where that takes long to tell."""
+    try:
+        automaton = compile_regex(pattern, _LIMITS)
+    except InvalidCall:
+        return False
+    states = [automaton.start]
+    while not automaton.accepting[states].any():
+        states = [*{*automaton.table[states].flat} - {DEAD}]
+    return bool(automaton.accepting[states].all() and not automaton.table[states].any())
 
 
 def _is_prefix_free(texts: Sequence[str]) -> bool:

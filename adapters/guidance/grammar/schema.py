@@ -9,12 +9,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, floor
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 from guidance._ast import JsonNode
 
-from ...common.integers import between
+from ....core.api.protocol import InvalidCall
+from ....core.fsm.json_schema.facts import Node
+from ....core.fsm.json_schema.keywords import read
+from ....core.fsm.json_schema.patterns.intervals import Interval
+from ....core.fsm.json_schema.patterns.multiples import multiple_pattern
+from ....core.fsm.json_schema.patterns.numbers import LARGEST
+from ....core.fsm.json_schema.references import References
+from ....core.fsm.regex.errors import InvalidSchema, UnsupportedSchema
 
 MAX_RULES = 500
 _CHAR = r'([^"\\\x00-\x1f\x7f]|\\(["\\\/bfnrt]|u[0-9a-fA-F]{4}))'
@@ -41,10 +49,6 @@ _ANY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class UnsupportedSchema(Exception):
-    """A schema that is not said in Lark here."""
-
-
 @dataclass(frozen=True, slots=True)
 class JsonLark:
     """Rules of a schema. bodies: of the rules v0, v1, ..., with `{p}` where their prefix stands.
@@ -69,23 +73,25 @@ def json_lark(node: JsonNode) -> JsonLark | None:
     try:
         writer = _Writer(schema, separators)
         return JsonLark(tuple(writer.bodies), writer.is_closed)
-    except (UnsupportedSchema, RecursionError):
+    except (InvalidCall, InvalidSchema, UnsupportedSchema, RecursionError):
         return None
 
 
-def _bounded(low: float, high: float) -> str:
-    """Integers between the bounds."""
-    least, most = ceil(low), floor(high)
-    if least > most:
+def _bounded(schema: Mapping[str, Any]) -> str:
+    """Integers between two bounds; -0 is one where numbers on both sides of it are."""
+    said = read(Node(schema, "#")).numbers
+    low, high = said.interval.integers() if said is not None else (None, None)
+    if low is None or high is None or not -LARGEST <= low <= high <= LARGEST:
         raise UnsupportedSchema
-    return f"/{between(least, most)}/"
+    pattern = multiple_pattern(Interval(Decimal(low), Decimal(high)), Fraction(1))
+    return f"/-0|{pattern}/" if low < 0 <= high else f"/{pattern}/"
 
 
 class _Writer:
     """Writes rules; a rule's name begins with `\\0`, where its prefix will stand."""
 
     def __init__(self, root: Mapping[str, Any], separators: tuple[str, str]) -> None:
-        self._root = root
+        self._references = References(Node(root, "#"))
         self._comma, self._colon = (json.dumps(text) for text in separators)
         self._names: dict[int, str] = {}
         self._kept: list[object] = []
@@ -112,8 +118,8 @@ class _Writer:
             raise UnsupportedSchema
         known = {name: value for name, value in schema.items() if name not in _IGNORED}
         match known:
-            case {"$ref": str(index), **rest} if not rest:
-                return self.name(self._target(index))
+            case {"$ref": str(), **rest} if not rest:
+                return self.name(self._references.target(Node(known, "#"), "$ref").schema)
             case {"const": value, **rest} if set(rest) <= {"type"}:
                 return self._value(value)
             case {"enum": [*values], **rest} if values and set(rest) <= {"type"}:
@@ -125,7 +131,7 @@ class _Writer:
             case {"type": "string", **rest} if not rest and "maxLength" in schema:
                 return f'/"{_CHAR}{{{schema.get("minLength", 0)},{schema["maxLength"]}}}"/'
             case {"type": "integer", **rest} if not rest and {"minimum", "maximum"} <= set(schema):
-                return _bounded(schema["minimum"], schema["maximum"])
+                return _bounded(schema)
             case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
                 return _PLAIN[kind]
             case {"type": "array", **rest} if set(rest) <= {"items"}:
@@ -177,13 +183,3 @@ class _Writer:
         if isinstance(value, Mapping | list):
             raise UnsupportedSchema
         return json.dumps(json.dumps(value, ensure_ascii=False), ensure_ascii=False)
-
-    def _target(self, index: str) -> object:
-        found: Any = self._root
-        if not index.startswith("#"):
-            raise UnsupportedSchema
-        for part in index[1:].split("/")[1:]:
-            if not isinstance(found, Mapping) or part not in found:
-                raise UnsupportedSchema
-            found = found[part]
-        return found

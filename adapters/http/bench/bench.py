@@ -69,13 +69,11 @@ def load_of(options: argparse.Namespace) -> Load:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of the command. Mutable. target: None until the server is known. is_guess: the
-    lengths of prompts are guessed."""
+    """One run of the command. Mutable. target: None until the server is known."""
 
     load: Load
     record: Record = field(default_factory=Record)
     target: Target | None = None
-    is_estimate: bool = False
     out: Console = field(default_factory=lambda: Console(highlight=False))
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
@@ -137,7 +135,6 @@ class _Session:
         try:
             return await client.scale()
         except BackendClosed as error:
-            self.is_estimate = True
             self.err.print(Text(f"prompts are as long as a guess makes them: {error}", "dim"))
             return Scale()
 

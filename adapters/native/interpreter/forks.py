@@ -6,15 +6,17 @@ come to the fork.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 from ....core.api.protocol import ForkHint, InvalidCall, Sampling
+from ....core.common.harmless import hint_errors
 from .context import new_root
 from .interpreter import Feed, Interpreter
 from .stream import countdown
 
+_log = logging.getLogger(__name__)
 JoinMode: TypeAlias = Literal["gather_variable", "concate_and_append"]
 
 
@@ -70,9 +72,9 @@ def fork(parent: Interpreter, num: int) -> list[Branch]:
 def plant(parent: Interpreter, hint: ForkHint) -> None:
     """Send the prefix ahead of the branches, where the backend can use it.
 
-    An error is of no consequence: a hint changes no answer.
+    An error is logged and counted, not raised: a hint changes no answer.
     """
-    with suppress(Exception):
+    with hint_errors.suppress(_log, "planting the prefix of a fork"):
         backend = parent.context.backend(None)
         prompt = parent.prompt(backend)
         if len(parent.transcript) and "hints" in backend.info().features:

@@ -25,10 +25,10 @@ WALK = 4_096  # parts that are looked at between two pauses
 PAUSE = 0.001
 
 
-def schema_text(schema: object, most: int = MAX_SCHEMA) -> str:
+def schema_text(schema: object) -> str:
     """The JSON of a schema; two that are told apart by it may mean the same. Raises InvalidCall for
-    what is no JSON, has more than about `most` characters, or more than MAX_LEVELS levels."""
-    check_size(schema, most)
+    what is no JSON, and as `check_size`."""
+    check_size(schema)
     written: list[str] = []
     try:
         _write(schema, written)
@@ -37,11 +37,11 @@ def schema_text(schema: object, most: int = MAX_SCHEMA) -> str:
     return "".join(written)
 
 
-def check_size(schema: object, most: int = MAX_SCHEMA) -> None:
-    """Raises InvalidCall for a schema of more than about `most` characters, or of more than
+def check_size(schema: object) -> None:
+    """Raises InvalidCall for a schema of more than about MAX_SCHEMA characters, or of more than
     MAX_LEVELS levels."""
-    if room_left(schema, most) < 0:
-        allowed = f"at most {most} characters of JSON, in at most {MAX_LEVELS} levels"
+    if room_left(schema, MAX_SCHEMA) < 0:
+        allowed = f"at most {MAX_SCHEMA} characters of JSON, in at most {MAX_LEVELS} levels"
         raise InvalidCall(FIELD, _shown(schema), allowed)
 
 

@@ -34,10 +34,6 @@ from .patterns.lookaround import Parts, check_pattern, parts_of
 from .patterns.spelling import kind_of, value_text
 
 UNEVALUATED = frozenset(("unevaluatedProperties", "unevaluatedItems"))
-APPLIED = UNEVALUATED | {
-    *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not"),
-    *("if", "then", "else", "dependencies", "dependentRequired", "dependentSchemas"),
-}
 NUMBER_WORDS = frozenset(
     ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 )
@@ -54,7 +50,6 @@ OBJECT_WORDS = frozenset(
         *("minProperties", "maxProperties"),
     )
 )
-OTHERS = frozenset(("type", "enum", "const", "format"))
 MAX_COUNT = 10**9
 
 
@@ -144,8 +139,9 @@ def read(node: Node) -> Facts:
 
 def applied(node: Node, keyword: str) -> list[Node]:
     """The schemas that allOf, anyOf or oneOf lists; none where it is absent."""
-    assert isinstance(node.schema, Mapping)
-    return Subschema(node.schema, node.path).nodes(keyword) if keyword in node.schema else []
+    if isinstance(node.schema, bool) or keyword not in node.schema:
+        return []
+    return Subschema(node.schema, node.path).nodes(keyword)
 
 
 def excluded(node: Node) -> list[Node]:

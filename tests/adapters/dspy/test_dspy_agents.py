@@ -17,11 +17,13 @@ dspy = pytest.importorskip("dspy")
 import forkroot
 from forkroot.adapters.dspy import LM
 from forkroot.adapters.dspy.hints import returning
+from forkroot.adapters.dspy.hints.ahead import Step
 from forkroot.adapters.dspy.patterns.agents import ARGUMENTS, NAME, agent_in, tools_in, tools_of
 from forkroot.adapters.dspy.patterns.formats import Formats
 from forkroot.adapters.hints.prefix import Prefixes
 from forkroot.adapters.testing import ScriptedBackend
 from forkroot.core.api.protocol import Backend, Call, Chat, Message, Text
+from forkroot.core.common.harmless import hint_errors
 
 from .dspy_requests import lm_of
 
@@ -244,6 +246,28 @@ def test_the_same_is_done_for_an_agent_that_is_awaited(monkeypatch: pytest.Monke
     prompts = last_texts([call for call in backend.calls if call.sampling.max_tokens != 0])
     assert prompts[2].startswith(following)
     assert prompts[3].startswith(final)
+
+
+def test_an_agent_goes_on_though_its_next_prompt_cannot_be_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(step: Any) -> Any:
+        raise LookupError("no chats")
+
+    monkeypatch.setattr(returning, "AHEAD_AFTER", 0.0)
+    monkeypatch.setattr(Step, "next_chats", broken)
+    backend, before = ScriptedBackend(steps("look_up", "look_up", "finish")), hint_errors.total
+    waits = iter([0, 1])
+
+    def look_up(word: str, times: int) -> str:
+        """Look up a word."""
+        goal = before + next(waits)
+        wait_until(lambda: hint_errors.total >= goal)
+        return "a word"
+
+    with dspy.context(lm=lm_of(backend)):
+        assert agent(look_up)(question=LONG).answer == "tree"
+    assert hint_errors.total > before
 
 
 def test_nothing_is_sent_ahead_for_tools_that_are_done_at_once(

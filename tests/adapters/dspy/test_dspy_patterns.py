@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("dspy")
 
-from forkroot.adapters.common.integers import naturals
-from forkroot.adapters.dspy.patterns.numbers import Interval, integers, multiples, numbers
+from forkroot.adapters.dspy.patterns.numbers import integers, multiples, numbers
 from forkroot.adapters.dspy.patterns.schema import Writer
 from forkroot.adapters.dspy.patterns.spelling import Json, UnsupportedSchema, Xml
 from forkroot.adapters.dspy.patterns.texts import CHAT_TEXT, JSON_CHAR, LEAN_CHAR, XML_TEXT
+from forkroot.core.fsm.json_schema.patterns.intervals import Interval
 
 LINE = Json(JSON_CHAR, LEAN_CHAR)
 INDENTED = Json(JSON_CHAR, LEAN_CHAR, indent=2)
@@ -30,8 +30,8 @@ def test_integers_between_two_bounds_are_these_and_no_others() -> None:
     for _ in range(200):
         low = rng.randrange(1000)
         high = low + rng.randrange(1500)
-        pattern = re.compile(naturals(low, high))
-        result = [n for n in range(3000) if pattern.fullmatch(str(n))]
+        pattern = integers(Interval(Decimal(low), Decimal(high)))
+        result = [n for n in range(3000) if allows(pattern, str(n))]
         assert result == list(range(low, high + 1))
 
 
@@ -69,6 +69,15 @@ def test_numbers_keep_to_their_interval(interval: Interval) -> None:
     result = [text for text in values if allows(pattern, text)]
     assert result
     assert all(interval.holds(Decimal(text)) for text in result)
+
+
+def test_numbers_reach_to_the_bounds_of_a_long_interval() -> None:
+    assert allows(numbers(Interval(Decimal(0), None, True)), "0.5")
+    assert allows(numbers(Interval(None, Decimal("-1.25"))), "-1.3")
+    pattern = numbers(Interval(Decimal("0.5"), Decimal("1000.5"), False, True))
+    inside, outside = ("0.5", "0.75", "1000", "1000.4"), ("0.4", "1000.5", "1000.6")
+    assert all(allows(pattern, text) for text in inside)
+    assert not any(allows(pattern, text) for text in outside)
 
 
 def test_an_empty_interval_has_no_pattern() -> None:

@@ -14,10 +14,11 @@ dspy = pytest.importorskip("dspy")
 
 from dspy import lm15
 
-from forkroot.adapters.dspy import Engine
+from forkroot.adapters.dspy import Engine, watcher
 from forkroot.adapters.dspy.hints import returning
 from forkroot.adapters.testing import ScriptedBackend, written
 from forkroot.core.api.protocol import Call, Completion, InvalidCall, Overloaded, Regex, Usage
+from forkroot.core.common.harmless import hint_errors
 
 from .dspy_requests import lm_of
 
@@ -142,6 +143,21 @@ def test_what_runs_in_threads_sends_its_prefix_ahead(way: str) -> None:
     assert planted.hint is not None
     assert planted.hint.branches == 6
     assert {call.hint.root for call in calls if call.hint is not None} == {planted.hint.root}
+
+
+def test_programs_run_though_their_prefix_cannot_be_sent_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def broken(modules: Any) -> None:
+        raise LookupError("no predictors")
+
+    monkeypatch.setattr(watcher, "plant_all", broken)
+    backend = ScriptedBackend("[[ ## answer ## ]]\nx\n\n[[ ## completed ## ]]")
+    program, before = dspy.Predict("question -> answer"), hint_errors.total
+    with dspy.context(lm=lm_of(backend)):
+        found = dspy.Parallel(num_threads=2)([(program, {"question": f"{n}"}) for n in range(2)])
+    assert [it.answer for it in found] == ["x"] * 2
+    assert hint_errors.total == before + 1
 
 
 def test_programs_that_run_once_each_send_nothing_ahead() -> None:

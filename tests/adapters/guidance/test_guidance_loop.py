@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from copy import copy
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -19,8 +21,9 @@ guidance = pytest.importorskip("guidance")
 from guidance import gen, regex, select  # noqa: E402
 from guidance import json as gen_json  # noqa: E402
 
-from forkroot.adapters.common.integers import between  # noqa: E402
 from forkroot.adapters.guidance.grammar.patterns import pattern_of, pattern_until  # noqa: E402
+from forkroot.core.fsm.json_schema.patterns.intervals import Interval  # noqa: E402
+from forkroot.core.fsm.json_schema.patterns.multiples import multiple_pattern  # noqa: E402
 
 PAIR = {
     "type": "object",
@@ -177,7 +180,9 @@ def test_a_copy_does_not_change_what_was_captured(lm: Any) -> None:
 
 @pytest.mark.parametrize(("low", "high"), [(0, 0), (0, 20), (-5, 5), (7, 1234), (-120, -9)])
 def test_integers_between_bounds_are_all_that_match(low: int, high: int) -> None:
-    pattern = re.compile(between(low, high))
+    found = multiple_pattern(Interval(Decimal(low), Decimal(high)), Fraction(1))
+    assert found is not None
+    pattern = re.compile(found)
     found = [number for number in range(-2000, 2000) if pattern.fullmatch(str(number))]
     assert found == list(range(low, high + 1))
     assert not pattern.fullmatch("007")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import threading
 import time
@@ -38,6 +39,7 @@ from forkroot.core.api.protocol import (
     Tokens,
     Usage,
 )
+from forkroot.core.common.harmless import hint_errors
 from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend
 
@@ -422,6 +424,32 @@ def test_planting_never_raises(scripted: ScriptedBackend) -> None:
     scripted.close()
     assert prefixes.plant((Text("a"),)).root != ""
     prefixes.release(ForkHint("nobody knows it"))
+
+
+def test_a_broken_hint_is_logged_and_counted_and_the_call_is_answered(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        @staticmethod
+        def of(prompt: object) -> object:
+            raise LookupError("no outline")
+
+    caplog.set_level(logging.DEBUG, "forkroot.adapters.hints")
+    monkeypatch.setattr(prefix, "Outline", Broken)
+    backend = Lent(ScriptedBackend(["a", "b"]))
+    prefixes, before = Prefixes(backend), hint_errors.total
+    replies = [prefixes.submit(text_call("a prompt")) for _ in range(2)]
+    assert [reply.result(5).text for reply in replies] == ["a", "b"]
+    assert backend.info().counters["hint_errors"] == hint_errors.total == before + 2
+    (record,) = caplog.records
+    assert record.message.startswith("adding a hint to a call failed")
+    assert record.exc_info is not None and "no outline" in str(record.exc_info[1])
+
+
+def test_a_call_that_failed_is_not_kept_and_is_no_error_of_a_hint() -> None:
+    prefixes, before = Prefixes(ScriptedBackend([CallFailed("no")])), hint_errors.total
+    assert not prefixes.keep(prefixes.submit(text_call("a")), "mine")
+    assert hint_errors.total == before
 
 
 def test_a_planted_prefix_stays_until_it_is_released() -> None:

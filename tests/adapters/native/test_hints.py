@@ -5,6 +5,7 @@ import pytest
 from forkroot.adapters.native import function, gen, image, select
 from forkroot.adapters.testing import ALL_FEATURES, ScriptedBackend, prompt_text
 from forkroot.core.api.protocol import CallFailed
+from forkroot.core.common.harmless import hint_errors
 
 pytestmark = pytest.mark.timeout(20)
 
@@ -120,8 +121,9 @@ def test_an_error_of_the_planted_prefix_is_of_no_consequence() -> None:
                 raise CallFailed("no plants here")
             return reply
 
-    backend = NoPlants("ok")
+    backend, before = NoPlants("ok"), hint_errors.total
     assert function(forking).run(backend=backend)["x"] == ["ok"] * 3
+    assert hint_errors.total == before + 1
 
 
 def test_a_prefix_that_the_backend_cannot_see_is_not_planted() -> None:

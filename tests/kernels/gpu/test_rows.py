@@ -10,7 +10,7 @@ pytest.importorskip("triton")
 
 from forkroot.kernels.gpu.activation import silu_mul
 from forkroot.kernels.gpu.attention.kv_write import write
-from forkroot.kernels.gpu.norms import add_rms_norm, rms_norm
+from forkroot.kernels.gpu.norms import rms_norm
 from forkroot.kernels.gpu.rotary import apply_rotary
 
 from .closeness import is_close, poisoned
@@ -36,15 +36,6 @@ def test_a_norm_of_heads_may_write_where_it_read(dtype, device) -> None:
     rms_norm(on_device[:, 1:4], weight.to(device), 1e-5, on_device[:, 1:4])
     assert is_close(on_device[:, 1:4], wanted, dtype)
     assert torch.equal(on_device[:, 4:].cpu(), x[:, 4:])
-
-
-def test_a_residual_is_added_before_its_norm(dtype, device) -> None:
-    torch.manual_seed(2)
-    residual, x, weight = (torch.randn(*n).to(dtype) for n in ((4, 96), (4, 96), (96,)))
-    on_device = residual.clone().to(device)
-    found = add_rms_norm(on_device, x.to(device), weight.to(device), 1e-5)
-    assert is_close(on_device, residual.double() + x.double(), dtype)
-    assert is_close(found, normed(on_device.cpu(), weight), dtype)
 
 
 def test_pairs_are_rotated_in_place_and_nothing_else(dtype, device) -> None:

@@ -25,6 +25,12 @@ class Interval:
         )
         return Interval(low, high, low_open, high_open)
 
+    def mirrored(self) -> Interval:
+        """The negated numbers."""
+        low = None if self.high is None else self.high.copy_negate()
+        high = None if self.low is None else self.low.copy_negate()
+        return Interval(low, high, self.is_high_open, self.is_low_open)
+
     def holds(self, number: Decimal) -> bool:
         """Whether the number lies in it."""
         is_above = (

@@ -7,7 +7,7 @@ away those follow whose doubles are exact. Knows nothing of schemas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain, count, takewhile
@@ -15,7 +15,7 @@ from math import floor, lcm
 
 from ...regex.errors import UnsupportedSchema
 from .intervals import Interval
-from .numbers import LARGEST, NUM_DIGITS, NUM_EXACT, integers, number_pattern
+from .numbers import LARGEST, NUM_DIGITS, NUM_EXACT, both_signs, integers, number_pattern
 from .spelling import alternatives
 from .strings import repeated
 
@@ -32,42 +32,26 @@ def multiple_pattern(interval: Interval, multiple: Fraction) -> str | None:
     if multiple == 1 and interval.low is None and interval.high is None:
         return f"(?:0|-?[1-9][0-9]{{0,{NUM_DIGITS - 1}}})"
     if multiple.denominator == 1:
-        return _both_signs(interval, lambda part: _whole(part, int(multiple)))
-    return _both_signs(interval, lambda part: _fractions(part, multiple))
+        return both_signs(interval, lambda part: _whole(part, int(multiple)))
+    return both_signs(interval, lambda part: _fractions(part, multiple))
 
 
 def other_numbers(
     kind: str, interval: Interval, multiple: Fraction | None, unlike: Sequence[Fraction]
 ) -> str | None:
     """Numbers of an interval that are multiples of none in `unlike`; None: there are none."""
-    whole = _both_signs(interval, lambda part: _other_integers(part, multiple, unlike))
+    whole = both_signs(interval, lambda part: _other_integers(part, multiple, unlike))
     if kind == "integer":
         return whole
     if multiple is not None:
         raise UnsupportedSchema("multipleOf beside `not` multipleOf for integers only")
-    parts = [whole, _both_signs(interval, lambda part: _uneven(part, unlike))]
+    parts = [whole, both_signs(interval, lambda part: _uneven(part, unlike))]
     if interval.low is not None and interval.high is not None:
         is_narrow = floor(interval.low) == floor(interval.high) and min(unlike) >= 1
         if is_narrow and interval.integers()[0] != floor(interval.low):
             parts = [number_pattern(interval)]
     found = [part for part in parts if part is not None]
     return alternatives(found) if found else None
-
-
-def _both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -> str | None:
-    """Numbers of both signs. positive: gives those of an interval that are not below zero."""
-    mirror = Interval(
-        None if interval.high is None else -interval.high,
-        None if interval.low is None else -interval.low,
-        interval.is_high_open,
-        interval.is_low_open,
-    )
-    zero = Interval(low=Decimal(0))
-    above = Interval(low=Decimal(0), is_low_open=True)
-    options = positive(interval.intersect(zero))
-    negative = positive(mirror.intersect(above))
-    options += [f"-{alternatives(negative)}"] if negative else []
-    return alternatives(options) if options else None
 
 
 def _range(interval: Interval) -> tuple[int, int]:
@@ -99,7 +83,7 @@ def _periodic(low: int, high: int, period: int, residues: Sequence[int]) -> list
     if power is not None:
         return _tails(low, high, power, [t for t in range(power) if t % period in residues])
     listed.pop()
-    return [_trie(map(str, listed)), *_blocks(listed[-1], high, period, residues)]
+    return [digit_trie(map(str, listed)), *_blocks(listed[-1], high, period, residues)]
 
 
 def _tails(low: int, high: int, power: int, tails: Sequence[int]) -> list[str]:
@@ -114,7 +98,7 @@ def _tails(low: int, high: int, power: int, tails: Sequence[int]) -> list[str]:
         if n % power in tails
     ]
     heads = alternatives(integers(start, end - 1)) if start < end else None
-    last = _trie(f"{tail:0{width}}" for tail in tails)
+    last = digit_trie(f"{tail:0{width}}" for tail in tails)
     return [*map(str, edges), *([f"{heads}{last}"] if heads else [])]
 
 
@@ -127,9 +111,9 @@ def _blocks(low: int, high: int, period: int, residues: Sequence[int]) -> list[s
     least, most = -(-start // width), (end - width) // width
     if least > most:
         return []
-    first = _trie(str(n) for n in range(10 ** (width - 1), 10**width) if n % period == 0)
-    block = _trie(f"{n:0{width}}" for n in range(0, 10**width, period))
-    last = _trie(f"{n:0{width}}" for n in range(10**width) if n % period in residues)
+    first = digit_trie(str(n) for n in range(10 ** (width - 1), 10**width) if n % period == 0)
+    block = digit_trie(f"{n:0{width}}" for n in range(0, 10**width, period))
+    last = digit_trie(f"{n:0{width}}" for n in range(10**width) if n % period in residues)
     return [first + repeated(block, least - 1, most - 1) + last]
 
 
@@ -144,11 +128,11 @@ def _fractions(interval: Interval, multiple: Fraction) -> list[str]:
     for step in range(MAX_FRACTIONS):
         value = (first + step) * multiple
         if value > LARGEST or not _is_below(interval, value):
-            return [_trie(listed)] if listed else []
+            return [digit_trie(listed)] if listed else []
         if interval.holds(_decimal(value, decimals)) and _agree(value, multiple):
             listed += _spellings(value, decimals)
     far = _far_fractions(int(value) + 1, interval, multiple, decimals)
-    return [*([_trie(listed)] if listed else []), *far]
+    return [*([digit_trie(listed)] if listed else []), *far]
 
 
 def _is_below(interval: Interval, value: Fraction) -> bool:
@@ -174,7 +158,7 @@ def _far_fractions(start: int, interval: Interval, multiple: Fraction, decimals:
     ]
     texts = [text[1:] for part in exact for text in _spellings(part, decimals)]
     heads = alternatives(integers(start, end - 1)) if start < end else str(start)
-    return [heads + (f"{_trie(texts)}?" if texts else "")]
+    return [heads + (f"{digit_trie(texts)}?" if texts else "")]
 
 
 def _agree(value: Fraction, multiple: Fraction) -> bool:
@@ -232,8 +216,8 @@ def _spellings(value: Fraction, decimals: int) -> Iterator[str]:
         yield f"{whole}.{digits:0<{size}}"
 
 
-def _trie(texts: Iterable[str]) -> str:
-    """A pattern of these texts of digits and points, as short as their tree."""
+def digit_trie(texts: Iterable[str]) -> str:
+    """A pattern of these texts of digits, points and signs, as short as their tree."""
     tree: dict[str, dict] = {}  # type: ignore[type-arg]
     for text in texts:
         node = tree
@@ -257,5 +241,5 @@ def _branches(tree: dict[str, dict]) -> str:  # type: ignore[type-arg]
 
 
 def _class(chars: str) -> str:
-    escaped = [f"\\{char}" if char == "." else char for char in chars]
+    escaped = [f"\\{char}" if char in ".-" else char for char in chars]
     return escaped[0] if len(escaped) == 1 else f"[{''.join(escaped)}]"

@@ -7,6 +7,7 @@ rounds to a bound that it must not touch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import Decimal
 
 from ...regex.errors import UnsupportedSchema
@@ -28,27 +29,32 @@ LARGEST = 10**NUM_DIGITS - 1
 FREE_NUMBER = r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,20})?(?:[Ee][+\-]?[0-9]{1,2})?"
 
 
-def number_pattern(interval: Interval) -> str | None:
-    """The numbers of an interval, with decimals where they fit; None: there are none."""
+def number_pattern(
+    interval: Interval, num_digits: int = NUM_DIGITS, num_decimals: int = NUM_EXACT
+) -> str | None:
+    """The numbers of an interval, with decimals where they fit; None: there are none.
+
+    num_digits, num_decimals: at most so many before and after the point of a bounded number.
+    """
     if interval.is_empty():
         return None
     if interval.low is None and interval.high is None:
         return FREE_NUMBER
-    room = _room(interval)
-    options = _decimals(_clipped(interval, Decimal(0), is_open=False), room)
-    mirror = Interval(
-        None if interval.high is None else interval.high.copy_negate(),
-        None if interval.low is None else interval.low.copy_negate(),
-        interval.is_high_open,
-        interval.is_low_open,
+    room = min(_room(interval), num_decimals)
+    end = Decimal(10**num_digits)
+    return both_signs(
+        interval,
+        lambda part: _decimals(part.intersect(Interval(high=end, is_high_open=True)), room),
     )
-    negative = _decimals(_clipped(mirror, Decimal(0), is_open=True), room)
+
+
+def both_signs(interval: Interval, positive: Callable[[Interval], list[str]]) -> str | None:
+    """Numbers of both signs. positive: gives those of an interval that are not below zero."""
+    options = positive(interval.intersect(Interval(low=Decimal(0))))
+    above = Interval(low=Decimal(0), is_low_open=True)
+    negative = positive(interval.mirrored().intersect(above))
     options += [f"-{alternatives(negative)}"] if negative else []
     return alternatives(options) if options else None
-
-
-def _clipped(interval: Interval, low: Decimal, is_open: bool) -> Interval:
-    return interval.intersect(Interval(low, Decimal(LARGEST + 1), is_open, True))
 
 
 def _room(interval: Interval) -> int:
