@@ -48,11 +48,11 @@ class FusedMoE(Protocol):
     """A mixture of experts whose weights lie in one tensor."""
 
     def __call__(
-        self, x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor
+        self, x: Tensor, w1: Tensor, w2: Tensor, topk_ids: Tensor, topk_weights: Tensor
     ) -> Tensor:
-        """For x [tokens, hidden] the sum of back(silu(gate) * up) over the experts chosen [tokens,
-        k], by shares [tokens, k] (float32): a new [tokens, hidden] in float32. into: [experts, gate
-        then up, hidden]. back: [experts, hidden, ffn]."""
+        """For x [tokens, hidden] the sum of w2(silu(gate) * up) over the experts topk_ids [tokens,
+        k], by topk_weights [tokens, k] (float32): a new [tokens, hidden] in float32. w1: [experts,
+        gate then up, hidden]. w2: [experts, hidden, ffn]."""
 
 
 class Rows(Protocol):

@@ -20,7 +20,7 @@ AUTO = "auto"
 
 
 class Pool(NamedTuple):
-    """What attention must know of a pool: its place, numbers, and slots; and of the queries: how
+    """What attention must know of a pool: device, dtype and slots; and of the queries: how
     many heads of them each head of keys serves."""
 
     device: torch.device
@@ -170,13 +170,13 @@ def has_triton(device: torch.device) -> bool:
     return _is_here("triton", device)
 
 
-def _from_factory(field: str, place: str, *given: Any) -> Any:
+def _from_factory(field: str, path: str, *given: Any) -> Any:
     """What the factory at this import path makes. Raises InvalidCall for the field."""
     try:
-        return EntryPoint(field, place, "").load()(*given)
+        return EntryPoint(field, path, "").load()(*given)
     except Exception as error:
         allowed = f"a factory of {field} that works here ({error!r})"
-        raise InvalidCall(field, place, allowed) from error
+        raise InvalidCall(field, path, allowed) from error
 
 
 def _best(device: torch.device) -> str:

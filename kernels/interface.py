@@ -41,20 +41,20 @@ class Attention(Protocol):
 
 
 class Static(Protocol):
-    """The plan of steps of one new token for each of up to so many sequences, whose numbers always
-    stand in the same memory: `num_numbers` int32, and lists of slots elsewhere."""
+    """Plans decode steps of up to so many sequences, with numbers at fixed addresses: `num_numbers`
+    int32, and lists of slots elsewhere."""
 
     @property
     def num_numbers(self) -> int:
         """How many numbers a plan has beside its lists of slots."""
 
-    def cut(self, past: Past, window: int | None) -> Any:
-        """What a step reads; `has_roots` of it says whether sequences share any."""
+    def items(self, past: Past, window: int | None) -> Any:
+        """The work items of a step; `has_roots` of it says whether sequences share any."""
 
-    def fill(self, cut: Any, numbers: Ints, at: int) -> Ints | None:
-        """Write a step into `numbers`, which are zeros, and give its lists of slots, which are to
-        stand from place `at` on; None where there is no room for what is shared. The first of all
-        slots is read for sequences that are not there."""
+    def write(self, items: Any, numbers: Ints, at: int) -> Ints | None:
+        """Write a step into `numbers`, which are zeros, and return its lists of slots, which the
+        caller stores from index `at` on; None where there is no room for what is shared. Unused
+        sequences read slot 0."""
 
     def plan(self, numbers: Tensor, slots: Tensor) -> Any:
         """The plan that reads these: numbers [num_numbers], and all lists of slots."""

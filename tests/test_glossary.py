@@ -22,11 +22,6 @@ CHECKED = (
     "kernels",
     ".",
 )  # ".": its own modules only
-PENDING = {  # interfaces that are being replaced
-    "kernels/cpu/decoder/stack.py": ("place", "places"),
-    "kernels/gpu/attention/static.py": ("cut",),
-    "kernels/interface.py": ("cut",),
-}
 WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 METRIC = re.compile(r"forkroot[:_][a-z][a-z0-9_]*\Z")
 
@@ -88,7 +83,6 @@ def faults(path: str, source: str, words: Words) -> list[str]:
         f"{path}: {name} has the private word {word!r}; see docs/glossary.md"
         for name in names(path, ast.parse(source))
         for word in words.in_name(name)
-        if word not in PENDING.get(path, ())
     ]
 
 

@@ -179,7 +179,7 @@ class Ranks:
             return partial
         return self.all_reduce(partial)
 
-    def spread(self, tensor: Tensor) -> None:
+    def broadcast_from_first(self, tensor: Tensor) -> None:
         """Overwrite `tensor` with rank 0's, on every rank at once; nothing where there is but one.
         Raises RuntimeError where a rank is gone."""
         if self.broadcast is not None:

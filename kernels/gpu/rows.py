@@ -27,12 +27,14 @@ class GpuRows:
         return activation.silu_mul(gate_up)
 
     @staticmethod
-    def fused_moe(x: Tensor, into: Tensor, back: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
+    def fused_moe(
+        x: Tensor, w1: Tensor, w2: Tensor, topk_ids: Tensor, topk_weights: Tensor
+    ) -> Tensor:
         """As `Mix`: pairs of token and expert are sorted by expert on the device."""
-        num_tokens, per_token = chosen.shape
-        pairs = SortedPairs.of(chosen, len(into))
-        middle = activation.silu_mul(gathered_gemm(x, into, pairs, per_token))
-        made = weighted_gemm(middle, back, pairs, shares.flatten())
+        num_tokens, per_token = topk_ids.shape
+        pairs = SortedPairs.of(topk_ids, len(w1))
+        middle = activation.silu_mul(gathered_gemm(x, w1, pairs, per_token))
+        made = weighted_gemm(middle, w2, pairs, topk_weights.flatten())
         return made.view(num_tokens, per_token, -1).sum(1)
 
 

@@ -15,9 +15,9 @@ from .parts import Parts
 class Experts(Protocol):
     """What experts make of tokens, each rank its part."""
 
-    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        """The sum of what the experts chosen [tokens, k] make of x [tokens, hidden], by shares
-        [tokens, k]: [tokens, hidden] in float32 or x's dtype."""
+    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
+        """The sum of what the experts topk_ids [tokens, k] make of x [tokens, hidden], by
+        topk_weights [tokens, k]: [tokens, hidden] in float32 or x's dtype."""
 
 
 class Expert:
@@ -38,20 +38,20 @@ class SortedExperts:
     def __init__(self, parts: Parts, names: list[str]) -> None:
         self._experts = [Expert(parts, name) for name in names]
 
-    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        return (self._grouped(x, chosen) * shares.unsqueeze(-1)).sum(1)
+    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
+        return (self._grouped(x, topk_ids) * topk_weights.unsqueeze(-1)).sum(1)
 
-    def _grouped(self, x: Tensor, chosen: Tensor) -> Tensor:
+    def _grouped(self, x: Tensor, topk_ids: Tensor) -> Tensor:
         """[tokens, k, hidden]."""
-        order = chosen.flatten().argsort(stable=True)
-        counts = chosen.flatten().bincount(minlength=len(self._experts)).tolist()
-        groups = x.index_select(0, order // chosen.shape[1]).split(counts)
+        order = topk_ids.flatten().argsort(stable=True)
+        counts = topk_ids.flatten().bincount(minlength=len(self._experts)).tolist()
+        groups = x.index_select(0, order // topk_ids.shape[1]).split(counts)
         made = [
             expert(group) for expert, group in zip(self._experts, groups, strict=True) if len(group)
         ]
         results = torch.empty(len(order), x.shape[-1], dtype=x.dtype, device=x.device)
         results.index_copy_(0, order, torch.cat(made))
-        return results.view(*chosen.shape, -1)
+        return results.view(*topk_ids.shape, -1)
 
 
 class StackedExperts:
@@ -59,11 +59,11 @@ class StackedExperts:
 
     def __init__(self, parts: Parts, names: list[str], fused_moe: FusedMoE) -> None:
         self._fused_moe = fused_moe
-        self._into = parts.stacked_rows([(f"{name}.w1", f"{name}.w3") for name in names])
-        self._back = parts.stacked_columns([f"{name}.w2" for name in names])
+        self._w1 = parts.stacked_rows([(f"{name}.w1", f"{name}.w3") for name in names])
+        self._w2 = parts.stacked_columns([f"{name}.w2" for name in names])
 
-    def __call__(self, x: Tensor, chosen: Tensor, shares: Tensor) -> Tensor:
-        return self._fused_moe(x, self._into, self._back, chosen, shares)
+    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
+        return self._fused_moe(x, self._w1, self._w2, topk_ids, topk_weights)
 
 
 class Mixture:
@@ -76,7 +76,7 @@ class Mixture:
         names = [f"{name}.experts.{expert}" for expert in range(config.num_experts)]
         fused_moe = parts.rows.fused_moe
         self._ranks = parts.ranks
-        self._num_chosen = config.experts_per_token
+        self._top_k = config.experts_per_token
         self._router = parts.linear(f"{name}.gate")
         self._experts: Experts = (
             SortedExperts(parts, names)
@@ -94,9 +94,9 @@ class Mixture:
         if not len(x):  # no row of the last layer is wanted
             return
         likelihoods = self._router(x).float().softmax(-1)  # [tokens, experts]
-        shares, chosen = likelihoods.topk(self._num_chosen, dim=-1)
-        shares /= shares.sum(-1, keepdim=True)
-        residual += self._ranks.sum(self._experts(x, chosen, shares).to(x.dtype))
+        topk_weights, topk_ids = likelihoods.topk(self._top_k, dim=-1)
+        topk_weights /= topk_weights.sum(-1, keepdim=True)
+        residual += self._ranks.sum(self._experts(x, topk_ids, topk_weights).to(x.dtype))
 
 
 class Mixtral(Llama):

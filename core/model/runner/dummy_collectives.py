@@ -48,7 +48,7 @@ def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[
 
     num_references = -int(batch.ids.min(initial=0))
     if num_references:
-        yield lambda: ranks.spread(zeros(num_references, dtype=torch.int64))
+        yield lambda: ranks.broadcast_from_first(zeros(num_references, dtype=torch.int64))
     wanted, num_tokens = wanted_of(batch), len(batch.ids)
     num_wanted = num_tokens if wanted is None else len(wanted)
     for count in model.sum_rows(num_tokens, num_wanted):

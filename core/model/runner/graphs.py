@@ -136,7 +136,7 @@ class Graphs:
             return None
         size = self._sizes[bisect_left(self._sizes, count)]
         past = Past(batch.table, batch.rows, batch.starts, batch.lens)
-        step_items = [self._planners[size].cut(past, window) for window in self._model.windows]
+        step_items = [self._planners[size].items(past, window) for window in self._model.windows]
         step = self._step(size, any(items.has_roots for items in step_items))
         numbers = step.numbers(batch, step_items, len(self._memory))
         if numbers is None:
@@ -194,7 +194,7 @@ class _Step:
         """The numbers of a step without sequences."""
         none = np.empty(0, np.int32)
         past = Past(np.empty((0, 1), np.int32), none, none, none)
-        numbers = self._filled([plan.cut(past, None) for plan in self._plans], [none] * 3)
+        numbers = self._filled([plan.items(past, None) for plan in self._plans], [none] * 3)
         assert numbers is not None
         return numbers
 
@@ -210,7 +210,7 @@ class _Step:
             fixed[start : start + len(array)] = array
         listed, at = [np.array([self._spare], np.int32)], 1
         for plan, items, (start, end) in zip(self._plans, step_items, self._spans(), strict=True):
-            slots = plan.fill(items, fixed[start:end], at)
+            slots = plan.write(items, fixed[start:end], at)
             if slots is None:
                 return None
             listed.append(slots)

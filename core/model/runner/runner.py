@@ -123,7 +123,7 @@ class ModelRunner:
         model = self.model
         num_references = -int(batch.ids.min(initial=0))
         if num_references:
-            self._ranks.spread(self._sampled_ids[:num_references])
+            self._ranks.broadcast_from_first(self._sampled_ids[:num_references])
         if self._graphs is not None:
             made = self._graphs.run(batch)
             if made is not None:

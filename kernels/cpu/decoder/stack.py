@@ -99,7 +99,7 @@ class Stack:
                 if of_last is not None:
                     x, attn_out = x.index_select(0, of_last), attn_out.index_select(0, of_last)
                     shares = _shares(len(x), len(shares))
-                self._place(x, attn_out, shares)
+                self._set_rows(x, attn_out, shares)
                 self._run(i, i + 1, blocks.LEAVE, len(shares))
             return x
 
@@ -148,7 +148,7 @@ class Stack:
                 storage.data_ptr(),
                 storage.stride(0) * storage.itemsize,
                 storage.shape[3],
-                *self._workspace.places(first, i),
+                *self._workspace.pointers(first, i),
                 self._addresses[2],
             )
         for i, (tokens, slot_table, spans) in enumerate(arrays):
@@ -157,7 +157,7 @@ class Stack:
             read = tokens.data_ptr(), slot_table.data_ptr(), *slot_table.shape, *pointers
             _READ.pack_into(self._reads.data, i * _READ.size, *read)
 
-    def _place(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
+    def _set_rows(self, x: Tensor, attn_out: Tensor, shares: Sequence[tuple[int, int]]) -> None:
         """Write the addresses of rows and of attention's output into the record."""
         for record, (first, last) in zip(self._steps, shares, strict=False):
             pointers = _row(x, first), _row(attn_out, first)
@@ -212,7 +212,7 @@ class FusedHead:
         self._memory, self._record = _Memory(), np.zeros(1, blocks.END)
         place = self._memory.matrix(matrix, kernel.depth, kernel.width)
         self._record[0] = (self._memory.norm(norm), place, kernel.depth, norm.eps)
-        self._place = address(self._record)
+        self._address = address(self._record)
 
     def fits(self, x: Tensor) -> bool:
         """Whether x [rows, hidden] has so few rows that this is faster: a second thread would not
@@ -224,7 +224,7 @@ class FusedHead:
     def __call__(self, x: Tensor) -> Tensor:
         """A new [rows, width]."""
         out, normed = _floats(len(x) * self._width), _floats(x.numel())
-        self._enter(self._place, x.data_ptr(), len(x), out.data_ptr(), normed.data_ptr())
+        self._enter(self._address, x.data_ptr(), len(x), out.data_ptr(), normed.data_ptr())
         return out.view(len(x), self._width)
 
 
@@ -304,7 +304,7 @@ class _Workspace:
         self._sizes, self._qkv = (num_rows, num_shares), parts[1]
         self._starts = [item.data_ptr() for item in parts]
 
-    def places(self, first: int, share: int) -> list[int]:
+    def pointers(self, first: int, share: int) -> list[int]:
         """The addresses of cos_sin, qkv, attn_out and lse from a row on, and of normed, gate_up and
         gated, which hold some rows of a share at a time."""
         if first == share == 0:

@@ -60,19 +60,19 @@ class StaticPlan:
         """As `Static.num_numbers`."""
         return int(self._starts[-1])
 
-    def cut(self, past: Past, window: int | None) -> StepItems:
-        """As `Static.cut`."""
+    def items(self, past: Past, window: int | None) -> StepItems:
+        """As `Static.items`."""
         all_rows, offsets = np.arange(len(past.rows), dtype=np.int32), first_visible(past, window)
         roots = self._planner.roots(past, all_rows, all_rows, offsets, self._splits)
         return StepItems(past, offsets, roots)
 
-    def fill(self, cut: StepItems, numbers: Ints, at: int) -> Ints | None:
-        """As `Static.fill`."""
-        roots = extend_arrays(cut.roots, self._tile, at)
-        if not self._fits(cut, roots):
+    def write(self, items: StepItems, numbers: Ints, at: int) -> Ints | None:
+        """As `Static.write`."""
+        roots = extend_arrays(items.roots, self._tile, at)
+        if not self._fits(items, roots):
             return None
-        all_rows = np.arange(len(cut.past.rows), dtype=np.int32)
-        own = decode_arrays(cut.past, all_rows, all_rows, cut.offsets, at + len(roots[1]))
+        all_rows = np.arange(len(items.past.rows), dtype=np.int32)
+        own = decode_arrays(items.past, all_rows, all_rows, items.offsets, at + len(roots[1]))
         arrays = [*own[:4], roots[0], *roots[2:]]
         if self._has_roots:  # unused tiles belong to an item that is always empty
             work = self._starts[11]
@@ -97,11 +97,11 @@ class StaticPlan:
         roots = ExtendItems(self._tile, 0, rest[0], slots, *rest[1:])
         return Plan(decodes, None, roots, self._splits + ROOT_LEVELS)
 
-    def _fits(self, cut: StepItems, roots: list[Ints]) -> bool:
-        if not cut.roots:
+    def _fits(self, step: StepItems, roots: list[Ints]) -> bool:
+        if not step.roots:
             return True
-        levels = 1 + max(item.level for item in cut.roots) - self._splits
-        tokens, items, tiles = len(roots[0]), len(cut.roots), len(roots[-1])
+        levels = 1 + max(item.level for item in step.roots) - self._splits
+        tokens, items, tiles = len(roots[0]), len(step.roots), len(roots[-1])
         return self._has_roots and (
             tokens <= ROOT_READS * self._size
             and items <= ROOT_ITEMS
