@@ -306,7 +306,7 @@ def _trial(backend: Backend) -> _Row:
     sampling = Sampling(max_tokens=8, temperature=0, ignore_eos=True)
     usage = backend.submit(Call((Words("Hello"),), sampling)).result().usage
     seconds = time.perf_counter() - start
-    text = f"{usage.completion_tokens} tokens written in {seconds:.2f} s"
+    text = f"{usage.completion_tokens} tokens generated in {seconds:.2f} s"
     return "trial run", text, {"trial_tokens": usage.completion_tokens, "trial_s": seconds}
 
 
@@ -341,7 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     talking.add_argument("--system", default="", metavar="TEXT", help="the system message")
     text, heat = "the sampling temperature; 0 (the default) is greedy", number(float, 0.0)
     talking.add_argument("--temperature", type=heat, default=0.0, metavar="T", help=text)
-    text, count = "the most tokens of an answer (default 512)", number(int, 1)
+    text, count = "the maximum tokens of an answer (default 512)", number(int, 1)
     talking.add_argument("--max-tokens", type=count, default=512, metavar="N", help=text)
 
     serving = commands.add_parser(

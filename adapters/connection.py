@@ -54,7 +54,7 @@ _OF_SERVERS = KeywordOwner(
 )
 _EMBEDDED_NOTE = (
     "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
-    " fields out of short texts, and little else; for real work give a checkpoint folder or a hub"
+    " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
     " model in place of %r, such as Qwen/Qwen2.5-0.5B-Instruct"
 )
 REMOTE_SETTINGS = ("api_key", "connect_timeout", "silence")

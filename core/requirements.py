@@ -150,7 +150,7 @@ def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
         yield Fact(f"GPU {index}", text, values)
     size = (fit.num_slots or 0) * model.kv_bytes_per_token(fit.dtype)
     needed = weight_bytes(model, fit.dtype, fit.device)
-    text = f"{fit.num_slots:,}, for all that runs and is cached: {in_bytes(size)}"
+    text = f"{fit.num_slots:,}, for running and cached sequences: {in_bytes(size)}"
     yield Fact("KV tokens here", text, {"num_slots": fit.num_slots, "kv_pool_bytes": size})
     text = f"{in_bytes(needed)} of weights and {in_bytes(size)} of KV"
     yield Fact("takes here", text, {"loaded_weight_bytes": needed})
@@ -164,7 +164,7 @@ def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
 def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
     machine = measure(fit.dtype, fit.device)
     found = estimate(model, fit.dtype, fit.device, machine, *_experts(source))
-    text = f"{_about(found.decode)} tokens/s written, {_about(found.prefill)} of a prompt"
+    text = f"{_about(found.decode)} tokens/s decode, {_about(found.prefill)} prefill"
     values = {"decode_tokens_per_s": found.decode, "prefill_tokens_per_s": found.prefill}
     return Fact("speed, estimated", f"{text} ({_of_machine(machine)})", values | machine._asdict())
 

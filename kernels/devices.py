@@ -198,5 +198,5 @@ def why_no_gpu() -> str:
     """Why torch sees none, for who asked for one."""
     version = f"torch {torch.__version__}"
     if torch.version.cuda is None:
-        return f"{version} was built without CUDA: for a GPU install a build that has it"
+        return f"{version} was built without CUDA; install a CUDA build to use a GPU"
     return f"{version} has CUDA {torch.version.cuda} and sees no GPU (nvidia-smi shows those here)"

@@ -101,7 +101,7 @@ def test_check_describes_the_embedded_model(capsys: pytest.CaptureFixture[str]) 
     out = capsys.readouterr().out
     assert "LlamaForCausalLM" in out
     assert "2,048 tokens" in out
-    assert "8,192, for all that runs and is cached" in out
+    assert "8,192, for running and cached sequences" in out
     assert out.endswith("It can be run.\n")
 
 
@@ -128,7 +128,7 @@ def test_check_describes_a_dummy_without_making_it(
     out = capsys.readouterr().out
     assert "6,738,415,616" in out
     assert "25.1 GiB (float32), 12.6 GiB (bfloat16, float16)" in out
-    assert "2,000, for all that runs and is cached: " in out
+    assert "2,000, for running and cached sequences: " in out
     assert "trial run" not in out
 
 
@@ -138,7 +138,7 @@ def test_check_reports_over_how_many_ranks_a_model_can_be_split(
     dummy = ["check", "--dummy", "llama-2-7b", "--set", "num_slots=2000", "--set"]
     assert main([*dummy, "ranks=3"]) == 1
     out = capsys.readouterr().out
-    assert "num_attention_heads is 32, on 3 ranks; expected 1, 2, 4, 8, 16, 32" in out
+    assert "ranks=3 does not divide num_attention_heads=32; expected 1, 2, 4, 8, 16, 32" in out
     main([*dummy, "ranks=2"])
     assert "weights of 2 ranks" in capsys.readouterr().out
 

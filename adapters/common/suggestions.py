@@ -21,5 +21,5 @@ def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
     """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
     where the name is accepted; "" without a suggestion. owners: other places that accept names."""
     if name in _URLS:
-        return "; the URL of a server is given in the place of the model"
+        return "; pass the URL of a server as the model"
     return suggestion_for(name, known, *owners, _ENGINE)

@@ -149,7 +149,7 @@ def unreachable(url: httpx.URL, error: httpx.HTTPError) -> BackendClosed:
     if "[SSL" in str(error) and "CERTIFICATE" not in str(error):
         what_to_do = f"; did you mean {shown(url, 'http')}?"
     elif isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        what_to_do = "; expected one that runs, as `forkroot serve` starts it"
+        what_to_do = "; expected a running server (start one with `forkroot serve`)"
     failure = BackendClosed(
         f"the server at {shown(url)} cannot be reached: {error!r:.200}{what_to_do}"
     )

@@ -30,13 +30,17 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     more("--served-name", "NAME", text)
     text = "clients with different keys share the cache; otherwise each has its own"
     parser.add_argument("--share-cache", action="store_true", help=text)
-    text = f"the most requests to run at a time (default {defaults.max_streams})"
+    text = f"the maximum number of requests at a time (default {defaults.max_streams})"
     parser.add_argument(
-        "--max-streams", type=number(int, 1), default=defaults.max_streams, help=text
+        "--max-streams",
+        type=number(int, 1),
+        default=defaults.max_streams,
+        metavar="N",
+        help=text,
     )
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
-    parser.add_argument("--drain", type=seconds, default=defaults.drain, help=text)
+    parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)
     text = "what the server does when its engine has died; exit (the default) ends it with code 1"
     choices = ("exit", "restart")
     parser.add_argument("--on-engine-death", choices=choices, default="exit", help=text)

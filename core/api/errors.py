@@ -91,7 +91,7 @@ class BackendClosed(ForkrootError, RuntimeError):
     @classmethod
     def before(cls) -> BackendClosed:
         """Of a call, or a question, that came when the backend had been closed."""
-        return cls("the backend had been closed before it was called; expected one that is open")
+        return cls("the backend was already closed when it was called; expected an open backend")
 
 
 class EngineDied(BackendClosed):

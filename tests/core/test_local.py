@@ -361,10 +361,10 @@ def test_after_closing_every_call_is_answered_by_the_reason():
     backend.close()
     reply = backend.submit(ask("late"))
     assert isinstance(reply.error(), BackendClosed)
-    assert "had been closed before it was called" in str(reply.error())
+    assert "already closed when it was called" in str(reply.error())
     assert isinstance(backend.submit(ask("")).error(), InvalidCall)
     for question in (backend.check, backend.snapshot, backend.clear_cache, backend.reset_counters):
-        with pytest.raises(BackendClosed, match="had been closed before it was called"):
+        with pytest.raises(BackendClosed, match="already closed when it was called"):
             question()
     assert backend.info().counters["calls"] == 1
     done.cancel()
@@ -484,7 +484,10 @@ def test_a_bad_setting_is_named_before_anything_is_loaded():
 
 @pytest.mark.parametrize(
     ("cuda", "why"),
-    [(None, "was built without CUDA: for a GPU"), ("12.8", "has CUDA 12.8 and sees no GPU")],
+    [
+        (None, "without CUDA; install a CUDA build"),
+        ("12.8", "has CUDA 12.8 and sees no GPU"),
+    ],
 )
 def test_a_missing_gpu_is_reported_with_the_reason(
     cuda: str | None, why: str, monkeypatch: pytest.MonkeyPatch

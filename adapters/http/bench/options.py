@@ -31,7 +31,7 @@ def add_bench_options(parser: argparse.ArgumentParser, file: Callable[[str], Pat
         help="the number of requests (default 100, without --duration)",
     )
     add("--duration", type=real, metavar="S", help="send no more requests after S seconds")
-    text = "the most requests at a time (default 8; no limit with --rate)"
+    text = "the maximum number of requests at a time (default 8; no limit with --rate)"
     add("--concurrency", type=whole, metavar="N", help=text)
     text = "send R requests per second at random times, instead of a new one when one has ended"
     add("--rate", type=real, metavar="R", help=text)
@@ -47,7 +47,7 @@ def add_bench_options(parser: argparse.ArgumentParser, file: Callable[[str], Pat
         type=whole,
         default=64,
         metavar="N",
-        help="the most tokens of an answer (default 64)",
+        help="the maximum tokens of an answer (default 64)",
     )
     text = "tokens at the start of each prompt that prompts share (default 0)"
     add("--shared-prefix", type=whole, default=0, metavar="N", help=text)

@@ -17,4 +17,4 @@ def log_ignored(schema: object, field: str) -> None:
         return
     more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
     shown = ", ".join(f"{it.pointer:.200}{it.hint}" for it in found[:MAX_LOGGED])
-    _log.warning("%s: ignored, as JSON Schema does not know them: %s%s", field, shown, more)
+    _log.warning("%s: ignored unknown keywords and formats: %s%s", field, shown, more)

@@ -146,7 +146,7 @@ class References:
             return _pointed(resource.node, fragment), ""
         found = self._anchors.get((resource.uri, fragment))
         if found is None:
-            raise InvalidSchema(f"an anchor that is there, or {LOCAL}")
+            raise InvalidSchema(f"an anchor that the schema defines, or {LOCAL}")
         return found, fragment
 
     def _document(self, uri: str) -> Resource:
@@ -157,8 +157,8 @@ class References:
             resource = self._by_uri[uri]
         if resource is None:
             raise InvalidSchema(
-                f"{LOCAL}; the document {uri!r} is not here: put it under $defs, as a schema whose"
-                " $id it is"
+                f"{LOCAL}; the document {uri!r} is not available: put it under $defs, with"
+                " this URI as its $id"
             )
         return resource
 
@@ -192,7 +192,7 @@ def _pointed(node: Node, pointer: str) -> Node:
         elif isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
-            raise InvalidSchema("a pointer to a place that is there")
+            raise InvalidSchema("a JSON pointer that resolves within the schema")
     if not isinstance(value, Mapping | bool):
         raise InvalidSchema("a pointer to a schema")
     return Node(value, at(node.path, *keys))

@@ -193,7 +193,7 @@ class Document:
                 if i != j and chosen[i]:
                     chosen[i] = self._without(chosen[i], group.options[j], other, inside)
         if not any(chosen):
-            allowed = "options of which some value meets one and can be kept from meeting another"
+            allowed = "options that can be made to exclude each other"
             raise refuse(group.key, f"{allowed}; or anyOf")
         return chosen
 

@@ -79,7 +79,7 @@ def refuse_empty(pointers: Iterable[str]) -> InvalidCall:
     for pointer in reversed([*map(shown, pointers)]):
         if pointer.startswith(f"{found}/"):
             found = pointer
-    return refuse(found, "a schema that some value meets")
+    return refuse(found, "a schema that at least one value satisfies")
 
 
 def refuse(pointer: str, allowed: str) -> InvalidCall:

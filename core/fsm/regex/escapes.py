@@ -107,7 +107,7 @@ class Reader:
             raise self.meter.refuse(f"counts of at most {cap}; one has {longest} digits")
         self.meter.check_limit(max(int(low), int(high or 0)), cap, "repeats in a count")
         if high and int(low) > int(high):
-            raise self.fault(opened_at, "a count that ends before it begins")
+            raise self.fault(opened_at, "a minimum count above the maximum")
         return int(low), int(high) if high else None
 
     def group_number(self) -> int:
@@ -188,7 +188,7 @@ def _range(reader: Reader, low: Escape, start: int, is_ascii: bool) -> tuple[int
     reader.take()
     high = _member(reader, is_ascii)
     if low.is_category or high.is_category or low.ranges[0][0] > high.ranges[0][0]:
-        raise reader.fault(start, "a bad range in a class")
+        raise reader.fault(start, "a bad character range")
     return low.ranges[0][0], high.ranges[0][1]
 
 

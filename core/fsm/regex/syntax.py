@@ -161,7 +161,7 @@ class _Scanner:
 
     def _back(self, number: int, position: int) -> None:
         if number not in self.closed:
-            raise self.reader.fault(position, "a backreference to no group before it")
+            raise self.reader.fault(position, "a backreference to an undefined group")
         self.ignores_case |= self.groups[-1].flags.ignore_case
         self._add(Back(number, position))
 
@@ -292,7 +292,7 @@ class _Scanner:
 
     def _number_of(self, name: str, position: int) -> int:
         if name not in self.numbers:
-            raise self.reader.fault(position, "a backreference to no group before it")
+            raise self.reader.fault(position, "a backreference to an undefined group")
         return self.numbers[name]
 
     def _flags(self, position: int, flags: Flags) -> Flags | None:

@@ -84,4 +84,5 @@ def check_shares(described: Described, num_ranks: int) -> None:
     allowed = ", ".join(str(size) for size in range(1, common + 1) if common % size == 0)
     for key, count in shared.items():
         if count % num_ranks:
-            raise InvalidModel(f"{key} is {count}, on {num_ranks} ranks; expected {allowed} ranks")
+            message = f"ranks={num_ranks} does not divide {key}={count}; expected {allowed}"
+            raise InvalidModel(message)

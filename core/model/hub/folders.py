@@ -81,7 +81,7 @@ def pinned(model: str | Path, revision: str | None) -> str | Path:
         return model
     if not isinstance(revision, str) or not is_hub_model(model) or "@" in str(model):
         raise InvalidCall(
-            "revision", revision, "a branch, tag or commit, of a hub model 'org/name'"
+            "revision", revision, "a branch, tag or commit, for a hub model 'org/name'"
         )
     if hub_name(named := f"{model}@{revision}") is None:
         raise InvalidCall("revision", revision, "the name of a branch, a tag, or a commit")

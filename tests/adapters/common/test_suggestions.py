@@ -24,7 +24,7 @@ def test_settings_of_the_engine_are_those_of_its_config_and_of_connect() -> None
     [
         ("temprature", "; did you mean temperature?"),
         ("max_new_tokens", "; did you mean max_tokens?"),
-        ("base_url", "; the URL of a server is given in the place of the model"),
+        ("base_url", "; pass the URL of a server as the model"),
         ("colour", ""),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_setting_of_the_engine_is_refused_with_where_it_goes() -> None:
         LM("no-such-model", num_slots=4096)  # before a model is looked for
     with pytest.raises(LMInvalidRequestError, match=r"settings=\{'device': \.\.\.\}"):
         LM(ScriptedBackend("a")).copy(device="cuda")
-    with pytest.raises(LMInvalidRequestError, match="the URL of a server is given in the place"):
+    with pytest.raises(LMInvalidRequestError, match="pass the URL of a server as the model"):
         LM("tiny", api_base="http://127.0.0.1:30000/v1")
 
 

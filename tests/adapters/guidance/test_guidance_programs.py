@@ -357,7 +357,7 @@ def test_a_model_without_a_tokenizer_at_hand_is_refused(local: LocalBackend) -> 
         ("temprature", r"; temperature is given in a program: gen\(\.\.\., temperature=\.\.\.\)$"),
         ("num_slot", r"did you mean num_slots\?"),
         ("tokeniser", r"did you mean tokenizer\?"),
-        ("base_url", "the URL of a server is given in the place of the model$"),
+        ("base_url", "pass the URL of a server as the model$"),
         ("zzz", "one of the settings dtype, "),
         ("tokenizer", "the folder of a checkpoint's tokenizer, or None$"),
         ("sampling_params", "a mapping, or None$"),

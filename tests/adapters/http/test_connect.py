@@ -129,7 +129,7 @@ def test_check_shows_what_a_server_reports(
     )
     assert "KV cache 20,000 tokens, " in message
     assert (
-        "requests running 0, waiting 0 trial run 8 tokens written in " in message
+        "requests running 0, waiting 0 trial run 8 tokens generated in " in message
     )  # no version: no command
     assert message.endswith("It answers.")
     assert main(["check", keyed, "--set", "api_key=right"]) == 0

@@ -293,7 +293,7 @@ def test_a_misspelled_option_gets_a_suggestion(kind: Any) -> None:
         ("temprature", "did you mean temperature?"),
         ("num_slots", "settings={'num_slots': ...}"),
         ("model_name", "did you mean model?"),
-        ("base_url", "in the place of the model"),
+        ("base_url", "pass the URL of a server as the model"),
         ("choices", "it is given to a call, or to bind"),
         ("colour", "colour is not a field of"),
     ],

@@ -254,8 +254,8 @@ def test_closing_ends_open_calls_and_the_child() -> None:
         reply.result(5)
     assert type(caught.value) is BackendClosed
     assert "closed before the call ended" in str(caught.value)
-    assert "had been closed before it was called" in str(backend.submit(CALLS[0]).error())
-    with pytest.raises(BackendClosed, match="had been closed before it was called"):
+    assert "already closed when it was called" in str(backend.submit(CALLS[0]).error())
+    with pytest.raises(BackendClosed, match="already closed when it was called"):
         backend.info()
     assert not is_alive(backend.pid)
 

@@ -75,7 +75,7 @@ class Scanner:
                 self.take()
                 high = self._member(start, is_negated)
                 if not (_is_single(low) and _is_single(high)) or low[0][0] > high[0][0]:
-                    raise self.fault(start, "a bad range in a class")
+                    raise self.fault(start, "a bad character range")
                 low = ((low[0][0], high[0][1]),)
             parts.extend(low)
         ranges = self._folded(chars.union(parts))
@@ -173,7 +173,7 @@ class Scanner:
         if max(counts[0], counts[1] or 0) > MAX_COUNT:
             raise self.unsupported(start, f"counts over {MAX_COUNT}")
         if counts[1] is not None and counts[0] > counts[1]:
-            raise self.fault(start, "a count that ends before it begins")
+            raise self.fault(start, "a minimum count above the maximum")
         return counts
 
     def peek(self) -> str:

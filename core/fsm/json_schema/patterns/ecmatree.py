@@ -237,7 +237,7 @@ class _TreeReader(Scanner):
         if self.source.startswith("k<", self.position):
             name, found, _ = self.source[self.position + 2 :].partition(">")
             if not found or name not in self._groups.names:
-                raise self.fault(self.position - 1, "a backreference to no group before it")
+                raise self.fault(self.position - 1, "a backreference to an undefined group")
             self.position += len(name) + 3
             return self._groups.names[name]
         digits = ""
@@ -251,11 +251,11 @@ class _TreeReader(Scanner):
     def _named_back(self, start: int) -> Tree:
         name, found, _ = self.source[self.position + 2 :].partition(")")
         if not found or name not in self._groups.names:
-            raise self.fault(start, "a backreference to no group before it")
+            raise self.fault(start, "a backreference to an undefined group")
         self.position += len(name) + 3
         return self._back(self._groups.names[name], start)
 
     def _back(self, number: int, start: int) -> Tree:
         if number not in self._groups.closed:
-            raise self.fault(start, "a backreference to no group before it")
+            raise self.fault(start, "a backreference to an undefined group")
         return Back(number, start)

@@ -73,7 +73,7 @@ def test_what_check_says_can_be_read_as_a_table(
     printed = " ".join(capsys.readouterr().out.split())
     assert f"hub model {NAME}, main is " in printed
     assert "190.4 KiB in 2 files" in printed
-    assert "tokens/s written" in printed
+    assert "tokens/s decode" in printed
     assert printed.endswith(
         f"It can be run. To get it and ask it: forkroot chat {NAME} 'Who are you?'"
     )
