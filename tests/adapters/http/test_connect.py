@@ -53,7 +53,9 @@ def test_what_a_url_does_not_take_is_refused_by_name() -> None:
 def test_no_server_is_reported_at_once_or_by_the_first_call(
     connect: Callable[..., forkroot.Backend],
 ) -> None:
-    message = r"the server at http://127.0.0.1:1 cannot be reached: .* `forkroot serve` starts it"
+    message = (
+        r"the server at http://127.0.0.1:1 cannot be reached: .* start one with `forkroot serve`"
+    )
     with pytest.raises(forkroot.BackendClosed, match=message):
         backend = connect("http://127.0.0.1:1", connect_timeout=1.0)
         with closing(backend):
@@ -145,7 +147,7 @@ def test_check_of_a_url_without_a_server_says_what_to_start(
 ) -> None:
     assert main(["check", "http://127.0.0.1:1"]) == 2
     assert "cannot be reached" in (message := capsys.readouterr().err)
-    assert "`forkroot serve` starts it" in message
+    assert "start one with `forkroot serve`" in message
 
 
 def test_a_server_may_report_more_than_this_client_knows() -> None:
