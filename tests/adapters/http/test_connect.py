@@ -54,7 +54,7 @@ def test_no_server_is_reported_at_once_or_by_the_first_call(
     connect: Callable[..., forkroot.Backend],
 ) -> None:
     message = (
-        r"the server at http://127.0.0.1:1 cannot be reached: .* start one with `forkroot serve`"
+        r"the server at http://127.0.0.1:1 cannot be reached: .*start one with `forkroot serve`"
     )
     with pytest.raises(forkroot.BackendClosed, match=message):
         backend = connect("http://127.0.0.1:1", connect_timeout=1.0)
