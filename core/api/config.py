@@ -44,9 +44,10 @@ PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 class EngineConfig:
     """How an engine runs. Sizes that are None are filled in by `resolve`.
 
-    dtype: what the model is computed in; "auto": float32 for small models and those stored in it;
-      others what they are stored in, on a CPU bfloat16 if it has instructions for it, else float32.
-    device: what it runs on, such as "cpu" or "cuda:0".
+    dtype: the number type of the model; "auto": float32 for small models and for those stored in
+      float32; for others the stored type, or on a CPU bfloat16 if it has instructions for it, else
+      float32.
+    device: the device of the model, such as "cpu" or "cuda:0".
     attention: the attention kernels: "triton" and "flashinfer" on a GPU, "cpu" on a CPU, "plain"
       (torch's own) anywhere; "auto": the fastest that the device has; "module:Factory": what this
       factory returns, as a plugin's (see `adapters.hookspecs.register_backends`).
@@ -60,33 +61,36 @@ class EngineConfig:
       they are used again.
     host_policy: when tokens are copied to the host tier: "back" when they are evicted, "through" as
       soon as they are cached.
-    host_file: a new file in which the host tier lies, instead of in memory.
+    host_file: a new file that holds the host tier, instead of memory.
     logprob_bytes: host memory for log-probabilities of cached prompt tokens, so that `echo` with
       `logprobs`, `scored_from` and options compute only new tokens. A token takes 6 bytes and 8 for
-      each alternative; 0: none are kept.
+      each alternative; 0: none are cached.
     ranks: processes that hold the model together (tensor parallelism), this one included.
-    max_running: sequences in one batch at most.
-    max_waiting: calls that may wait; one more ends in Overloaded.
-    chunk_tokens: prompt tokens computed in one step at most (chunked prefill).
-    context_len: tokens of one sequence at most, no more than the model was trained for; None: as
-      many.
-    order: of the waiting calls: "lpm" (longest matched prefix first), "dfs" (of the radix tree that
-      the waiting calls form), "fcfs", or "random" (for ablation).
-    ageing: matched tokens that a waiting call's rank gains with each call admitted before it.
+    max_running: maximum number of sequences in one batch.
+    max_waiting: maximum number of waiting calls; one more ends in Overloaded.
+    chunk_tokens: maximum prompt tokens computed in one step (chunked prefill).
+    context_len: maximum tokens of one sequence, at most the context length of the model; None: that
+      length.
+    order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs" (depth-first
+      in the radix tree of the waiting calls), "fcfs", or "random" (for ablation).
+    ageing: matched tokens that are added to a waiting call's priority for each call admitted before
+      it.
     cache: whether the KV of finished calls is kept for later ones.
     hints: whether fork hints are followed.
     jumps: whether text that a constraint forces is computed in one pass (jump-forward); the answer
       is the same.
     overlap: whether a step is prepared while the device computes the one before; "auto": where the
       device is not the CPU. The answer is the same.
-    exact_nodes: distributions that one call for exact option probabilities may compute.
+    exact_nodes: maximum number of distributions that one call for exact option probabilities
+      computes.
     root_timeout: seconds after its last use that an unfinished hinted root stays pinned.
     hang_timeout: seconds without a heartbeat after which another rank, or the engine's process
-      where it is a child, is ended as hanging; None: never.
+      if it is a child, is killed as hanging; None: never.
     plain_content: whether special tokens in message content stay plain text, so that no role can be
       forged; otherwise they become special tokens, as in transformers.
-    hold_min: shared uncomputed tokens for which a call waits on another one that computes them.
-    seed: calls without a seed derive theirs from this one.
+    hold_min: minimum number of shared tokens for which a call waits while another call computes
+      them.
+    seed: the seed from which calls without a seed derive theirs.
     """
 
     dtype: str = "auto"

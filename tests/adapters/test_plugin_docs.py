@@ -66,7 +66,7 @@ def test_the_first_plugin_gives_its_model_and_its_route(environment: Mapping[str
 def test_the_commands_take_its_name_for_a_model(environment: Mapping[str, str]) -> None:
     settings = ["--set", "num_slots=2000", "--set", "dtype=float32"]
     checked = run(environment, "-m", "forkroot", "check", "judge", *settings)
-    assert "8 tokens written" in checked
+    assert "8 tokens generated" in checked
     assert checked.endswith("It can be run.\n")
     question = "What is the capital of France?\n"
     assert "Paris" in run(environment, "-m", "forkroot", "chat", "judge", *settings, stdin=question)
