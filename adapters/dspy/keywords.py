@@ -65,7 +65,8 @@ def check_values(keywords: Mapping[str, Any]) -> None:
         except (TypeError, ValueError) as error:
             reason = str(error)
             if not reason.startswith(f"{name} requires"):  # another keyword, which may be there
-                raise InvalidCall(name, value, _ALLOWED.get(name, reason)) from error
+                allowed = _ALLOWED.get(name, f"a value that DSPy accepts ({reason})")
+                raise InvalidCall(name, value, allowed) from error
 
 
 def _check_with_dspy(name: str, value: Any) -> None:

@@ -71,8 +71,8 @@ class EngineConfig:
     chunk_tokens: maximum prompt tokens computed in one step (chunked prefill).
     context_len: maximum tokens of one sequence, at most the context length of the model; None: that
       length.
-    order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs" (depth-first
-      in the radix tree of the waiting calls), "fcfs", or "random" (for ablation).
+    order: scheduling policy of waiting calls: "lpm" (longest prefix match first), "dfs"
+      (depth-first in the radix tree of the waiting calls), "fcfs", or "random" (for ablation).
     ageing: matched tokens that are added to a waiting call's priority for each call admitted before
       it.
     cache: whether the KV of finished calls is kept for later ones.

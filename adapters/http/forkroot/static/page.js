@@ -369,7 +369,7 @@ async function ask() {
     response = await fetch("live", { headers, signal: AbortSignal.timeout(PATIENCE * 1000) });
     told = await response.json();
   } catch {
-    return showState("gone", "the server does not answer; looking again");
+    return showState("gone", "the server does not answer; retrying");
   }
   if (response.status === 401 || response.status === 403) return askForKey(key !== null);
   if (!response.ok) return showState("gone", told.error?.message ?? `status ${response.status}`);
