@@ -182,7 +182,7 @@ class InputProcessor:
         guide = self.constraints.guide(call.constraint)
         shortest = guide.cursor().shortest_finish()
         if shortest > max_new:
-            allowed = f"at least {shortest}, the length of the shortest answer that is valid"
+            allowed = f">= {shortest}, the tokens of the shortest valid answer"
             raise InvalidCall("max_tokens", max_new, allowed)
         return guide
 
