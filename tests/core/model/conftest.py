@@ -15,7 +15,7 @@ import torch
 
 from forkroot.core.api.batch import GREEDY, Batch, SamplingParams
 from forkroot.core.model.checkpoint.load import describe, load_model
-from forkroot.core.model.config import ModelConfig
+from forkroot.core.model.config import ModelConfig, RopeConfig
 from forkroot.core.model.inputs import Inputs
 from forkroot.core.model.model import Model
 from forkroot.core.model.parallel import Ranks
@@ -39,6 +39,24 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 2,
     "pad_token_id": 0,
 }
+PLAIN = ModelConfig(
+    architecture="LlamaForCausalLM",
+    vocabulary_size=97,
+    num_layers=3,
+    num_kv_heads=2,
+    head_dim=12,
+    context_len=256,
+    dtype="float32",
+    bos_id=1,
+    eos_ids=(2,),
+    hidden_size=48,
+    ffn_size=80,
+    num_heads=4,
+    norm_eps=1e-5,
+    rope=RopeConfig(),
+    is_tied=True,
+    windows=(None, None, None),
+)
 MakeCheckpoint: TypeAlias = Callable[..., tuple[Path, Any]]
 
 

@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 from forkroot.core.model.arch.llama import MLP, Layer, Llama
 from forkroot.core.model.arch.parts import Parts
 from forkroot.core.model.arch.rotary import RotaryEmbedding
-from forkroot.core.model.config import ModelConfig, RopeConfig
+from forkroot.core.model.config import ModelConfig
 from forkroot.core.model.inputs import Inputs
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
@@ -27,26 +27,8 @@ from forkroot.kernels.cpu.jit import amx
 from forkroot.kernels.cpu.linear.linear import LinearFactory, TorchLinear
 from forkroot.kernels.cpu.linear.rows import PlainNorm, PlainRows
 
-from ..conftest import NUM_SLOTS, Placement
+from ..conftest import NUM_SLOTS, PLAIN, Placement
 
-PLAIN = ModelConfig(
-    architecture="LlamaForCausalLM",
-    vocabulary_size=97,
-    num_layers=3,
-    num_kv_heads=2,
-    head_dim=12,
-    context_len=256,
-    dtype="float32",
-    bos_id=1,
-    eos_ids=(2,),
-    hidden_size=48,
-    ffn_size=80,
-    num_heads=4,
-    norm_eps=1e-5,
-    rope=RopeConfig(),
-    is_tied=True,
-    windows=(None, None, None),
-)
 BIASED = replace(PLAIN, has_qkv_bias=True, has_output_bias=True, has_mlp_bias=True)
 NORMED = replace(PLAIN, head_dim=34, num_heads=3, num_kv_heads=1, has_head_norms=True)
 WINDOWED = replace(PLAIN, windows=(None, 24, 24), hidden_size=70)

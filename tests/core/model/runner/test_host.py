@@ -8,32 +8,15 @@ import pytest
 import torch
 
 from forkroot.core.api.errors import InvalidCall
-from forkroot.core.model.config import ModelConfig, RopeConfig
 from forkroot.core.model.parallel import Ranks
 from forkroot.core.model.pool import KVPool
 from forkroot.core.model.runner.host import Host, HostStore
 
+from ..conftest import PLAIN
+
 LAYERS = torch.zeros(1, 2, 1, 8, 4)
 HUGE = 1 << 46
 CPU = torch.device("cpu")
-SIZES = ModelConfig(
-    architecture="LlamaForCausalLM",
-    vocabulary_size=8,
-    num_layers=1,
-    num_kv_heads=1,
-    head_dim=4,
-    context_len=8,
-    dtype="float32",
-    bos_id=1,
-    eos_ids=(2,),
-    hidden_size=4,
-    ffn_size=4,
-    num_heads=1,
-    norm_eps=1e-5,
-    rope=RopeConfig(),
-    is_tied=True,
-    windows=(None,),
-)
 
 
 def test_a_file_in_a_folder_that_does_not_exist_is_refused(tmp_path: Path) -> None:
@@ -55,4 +38,4 @@ def test_host_memory_that_cannot_be_allocated_is_refused() -> None:
 @pytest.mark.parametrize("is_by_slot", [False, True])
 def test_a_pool_that_cannot_be_allocated_is_refused(is_by_slot: bool) -> None:
     with pytest.raises(InvalidCall, match="invalid num_slots="):
-        KVPool(SIZES, HUGE, torch.float32, CPU, Ranks(), is_by_slot)
+        KVPool(PLAIN, HUGE, torch.float32, CPU, Ranks(), is_by_slot)
