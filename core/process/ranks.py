@@ -15,9 +15,11 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ..api.config import EngineConfig
 from ..api.owner import Owner
 from ..api.protocol import BackendClosed
 from .heartbeat import Heartbeat, RankMonitor, RankStatus
@@ -38,17 +40,15 @@ class Other(NamedTuple):
 
 
 class OtherRanks:
-    """Ranks 1 to `size` - 1 of a model on this machine.
+    """Ranks 1 to `config.ranks` - 1 of a model on this machine.
 
-    described: what `core.rank` loads: folder or dummy, dtype, device, context length, slots.
-    hang_timeout: seconds without a sign of life after which a rank hangs, see
-      `core.process.liveness` and `core.process.heartbeat`; None: hangs are not looked for.
+    source: of the model: a folder, or a dummy's name. config: with every size set. Its
+      `hang_timeout` is that of `core.process.liveness` and `core.process.heartbeat`.
     """
 
-    def __init__(self, size: int, *described: Any, hang_timeout: float | None = TIMEOUT) -> None:
+    def __init__(self, source: str, config: EngineConfig) -> None:
         self._owner = Owner()
-        self._hang_timeout = hang_timeout
-        self._has_device = str(described[2]).startswith("cuda")
+        self._config = config
         self._folder = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -60,11 +60,9 @@ class OtherRanks:
         self._has_ended = threading.Event()
         self._report: Report | None = None
         self._others: list[Other] = []
-        interval = None if hang_timeout is None else hang_timeout / CHECKS_PER_TIMEOUT
         started: Future[None] = Future()
-        arguments = (size, (*described, self.store_path, interval), started)
         threading.Thread(
-            target=self._run, args=arguments, name="forkroot-ranks", daemon=True
+            target=self._run, args=(source, started), name="forkroot-ranks", daemon=True
         ).start()
         started.result()
 
@@ -129,26 +127,27 @@ class OtherRanks:
 
     # --- in threads of their own -----------------------------------------------------------------
 
-    def _run(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
+    def _run(self, source: str, started: Future[None]) -> None:
         """Start the ranks and monitor them. The kernel kills them when this thread ends, and so
         with this process, however that ends."""
+        config, timeout = self._config, self._config.hang_timeout
         try:
-            for rank in range(1, size):
+            for rank in range(1, config.ranks):
                 child = spawn(f"{(__package__ or '').rpartition('.')[0]}.rank")
-                liveness = LivenessMonitor(child.process.pid, self._hang_timeout or TIMEOUT)
+                liveness = LivenessMonitor(child.process.pid, timeout or TIMEOUT)
                 other = Other(child, RankStatus(rank, liveness))
                 self._others.append(other)
-                child.connection.send(rank, size, *described)
+                child.connection.send(rank, source, asdict(config), self.store_path)
                 threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         except BaseException as error:
             started.set_exception(error)
             self.close()
             return
         started.set_result(None)
-        if self._hang_timeout is not None:
+        if timeout is not None:
             statuses = [other.status for other in self._others]
-            monitor = RankMonitor(statuses, self._hang_timeout, self._has_device)
-            self._watch(monitor, self._hang_timeout / CHECKS_PER_TIMEOUT)
+            monitor = RankMonitor(statuses, timeout, config.device.startswith("cuda"))
+            self._watch(monitor, timeout / CHECKS_PER_TIMEOUT)
         self._has_ended.wait()
 
     def _watch(self, monitor: RankMonitor, interval: float) -> None:
