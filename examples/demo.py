@@ -1,6 +1,6 @@
 """The demo behind `forkroot demo`: the essay judge on one essay, then on many, with figures.
 
-Runs on any engine that it is given; `demo_text` and `demo_tables` print what comes out.
+Runs on any engine that it is given; `demo_report` prints what comes out.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from rich.console import Console
@@ -129,9 +130,7 @@ def example(options: Options, console: Console) -> None:
     console.print(lm.runtime.connection().prefixes.report(), markup=False)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run it from a command line; its exit code."""
-    return run_example(__doc__, example, argv, (LMError, dspy.lm15.LM15Error, OSError))
+main = partial(run_example, __doc__, example, refusals=(LMError, dspy.lm15.LM15Error, OSError))
 
 
 def _row(essay: Essay, verdict: Verdict) -> tuple[str, ...]:
