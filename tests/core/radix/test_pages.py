@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forkroot.core.radix import Ints, SlotPool
+from forkroot.core.radix.pages import Ints, SlotPool
 
 
 def _taken(pool: SlotPool, count: int) -> Ints:
