@@ -206,12 +206,6 @@ class LocalBackend(ProcessLocal):
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def __enter__(self) -> LocalBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def _run_in_engine(self, action: Callable[[], T]) -> T:
         """Run the action in the engine's thread, and return its result."""
         if threading.current_thread() is self._thread:

@@ -171,12 +171,6 @@ class ProcessBackend(ProcessLocal):
         if threading.current_thread() is not self._reader:
             self._reader.join()
 
-    def __enter__(self) -> ProcessBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def _request(self, kind: str, *details: Any) -> Any:
         return self._send_request(kind, *details).result()
 

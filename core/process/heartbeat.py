@@ -1,12 +1,14 @@
 """Heartbeats of tensor-parallel ranks: how far each rank is, and which of them hangs.
 
-Knows nothing of processes: their liveness is given (`core.process.liveness.LivenessMonitor`).
+Knows nothing of processes: a monitor of each is given.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
+
+from .liveness import LivenessMonitor
 
 _MAX_MISSED = 3  # checks without a heartbeat, after which a rank counts as silent
 _DEVICE_FACTOR = 10
@@ -22,25 +24,10 @@ class Heartbeat(NamedTuple):
     is_waiting: bool = False
 
 
-class Liveness(Protocol):
-    """As `core.process.liveness.LivenessMonitor`."""
-
-    silent_seconds: float
-
-    def update(
-        self,
-        seconds: float,
-        progress: object,
-        is_excused: bool = False,
-        has_reported: bool = False,
-    ) -> None:
-        """As `LivenessMonitor.update`."""
-
-
 class RankStatus:
     """What is known of one of the ranks after the first. `receive` may be called in any thread."""
 
-    def __init__(self, rank: int, liveness: Liveness) -> None:
+    def __init__(self, rank: int, liveness: LivenessMonitor) -> None:
         self.rank = rank
         self.liveness = liveness
         self.heartbeat = Heartbeat()
