@@ -17,11 +17,10 @@ from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootE
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
 from ..radix.cache import RadixCache
-from .batch import Part, read_log_mass, read_logprob
-from .forks import Roots
+from .batch import Part, read_logprob
+from .forks import RootPinning, Roots
 from .output import OutputProcessor
 from .overlap import Launcher, PendingStep, Runner, attempt
-from .pinning import RootPinning
 from .scheduler import Scheduler
 from .sequence import Ending, Job, Sequence
 
@@ -234,7 +233,8 @@ class Engine:
             return
         try:
             if sequence.job.call.sampling.log_mass:
-                sequence.log_masses.append(read_log_mass(outcome, num_sampled))
+                masses = outcome.log_masses
+                sequence.log_masses.append(float(masses[num_sampled]) if len(masses) else 0.0)
             self._output_processor.advance(
                 sequence, token, read_logprob(sequence, outcome, num_sampled)
             )

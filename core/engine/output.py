@@ -249,14 +249,9 @@ def _num_held_back(sequence: Sequence) -> int:
     """Number of last bytes that may be the beginning of a stop."""
     if not sequence.rules.stops:
         return 0
-    longest = 0
     tail = bytes(sequence.text[-sequence.rules.longest_stop :])
-    for stop in sequence.rules.stops:
-        for size in range(min(len(stop) - 1, len(tail)), longest, -1):
-            if tail.endswith(stop[:size]):
-                longest = size
-                break
-    return longest
+    starts = (stop[:size] for stop in sequence.rules.stops for size in range(1, len(stop)))
+    return max((len(start) for start in starts if tail.endswith(start)), default=0)
 
 
 def _is_text(data: bytes) -> bool:
