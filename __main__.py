@@ -196,8 +196,7 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
         from .core.requirements import facts, find
     source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
     config = EngineConfig.from_settings(plugins.resolved(settings))
-    for it in chain(of_hub, facts(source, config)):
-        yield it.label, it.text, it.values
+    yield from chain(of_hub, facts(source, config))
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
         with closing(load(options)) as backend:
             yield _trial(backend)

@@ -17,13 +17,12 @@ from typing import Any
 import torch
 
 from .api.config import EngineConfig
-from .api.protocol import CallFailed, ForkrootError
 from .model.checkpoint.load import Described, describe, load_model
 from .model.parallel import Progress, Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import follow, join
 from .model.runner.runner import ModelRunner
-from .process.ipc import Connection, serve_parent
+from .process.ipc import Connection, sendable, serve_parent
 from .process.liveness import CHECKS_PER_TIMEOUT
 
 _PR_SET_PDEATHSIG = 1
@@ -42,12 +41,8 @@ def serve(connection: Connection) -> None:
     messages = connection.messages()
     try:
         runner, ranks = _start(connection, *next(messages))
-    except ForkrootError as error:
-        connection.send("failed", error)
-        connection.close()
-        return
     except Exception as error:
-        connection.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
+        connection.send("failed", sendable(error))
         connection.close()
         return
     inbox = MessageQueue(connection, messages)

@@ -74,7 +74,8 @@ class FakeRunner:
             ((int(token), float(logprob)),) * (it.logprobs or 0)
             for token, logprob, it in zip(tokens, logprobs, batch.sampling_params, strict=True)
         )
-        scores = _scores(hashes[batch.scored], batch.targets)
+        scored = _next_hash(hashes[batch.scored], batch.targets)
+        scores = _thousandths(scored % np.uint64(5000))
         answers = tuple(
             self._answer(state, query)
             for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
@@ -256,10 +257,6 @@ def _next_hash(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) ->
     with np.errstate(over="ignore"):
         mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MULTIPLIER
         return mixed ^ (mixed >> np.uint64(29))
-
-
-def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
-    return _thousandths(_next_hash(hashes, targets) % np.uint64(5000))
 
 
 def _thousandths(values: np.ndarray) -> Floats:

@@ -139,13 +139,11 @@ class ProcessBackend(ProcessLocal):
     ) -> tuple[NodeView, ...]:
         """The radix tree now, for pictures: its most active nodes, and the first tokens of each
         edge. None: all, which may be much to send."""
-        found: tuple[NodeView, ...] = self._request("snapshot", max_nodes, max_tokens)
-        return found
+        return tuple(self._request("snapshot", max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
-        count: int = self._request("clear_cache")
-        return count
+        return int(self._request("clear_cache"))
 
     def reset_counters(self) -> None:
         """Start the counters anew."""

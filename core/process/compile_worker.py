@@ -38,12 +38,10 @@ def serve(connection: Connection) -> None:
             connection.send("made", compiled(kind, source, field, library))
         except NotRegular as error:
             connection.send("not regular", str(error.value), error.allowed)
-        except ForkrootError as error:
-            connection.send("refused", error)
         except Exception as error:
-            connection.send(
-                "refused", CallFailed(f"the constraint could not be compiled: {error!r}")
-            )
+            text = f"the constraint could not be compiled: {error!r}"
+            known = error if isinstance(error, ForkrootError) else CallFailed(text)
+            connection.send("refused", known)
 
 
 def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Vocabulary:
