@@ -20,8 +20,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from forkroot.core.api.batch import Ints
 from forkroot.core.radix.cache import Lease, RadixCache
-from forkroot.core.radix.pages import Ints
 
 CALL_LEN, SHARED_LEN, ANSWER_LEN = 4096, 2048, 300
 NUM_NODES, CAPACITY = 10_000, 900_000

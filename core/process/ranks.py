@@ -12,7 +12,6 @@ import queue
 import subprocess
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -24,7 +23,7 @@ from ..api.owner import Owner
 from ..api.protocol import BackendClosed
 from .heartbeat import Heartbeat, RankMonitor, RankStatus
 from .ipc import Child, spawn
-from .liveness import CHECKS_PER_TIMEOUT, TIMEOUT, LivenessMonitor
+from .liveness import TIMEOUT, LivenessMonitor, checks
 
 SECONDS_TO_START = 600.0
 _SECONDS_TO_CLOSE = 5.0
@@ -147,19 +146,14 @@ class OtherRanks:
         if timeout is not None:
             statuses = [other.status for other in self._others]
             monitor = RankMonitor(statuses, timeout, config.device.startswith("cuda"))
-            self._watch(monitor, timeout / CHECKS_PER_TIMEOUT)
+            for seconds in checks(self._has_ended, timeout):
+                if self._error is not None:
+                    break
+                report = self._report
+                fault = report and monitor.check(seconds, Heartbeat(*report()))
+                if fault:
+                    self._fail(BackendClosed(fault))
         self._has_ended.wait()
-
-    def _watch(self, monitor: RankMonitor, interval: float) -> None:
-        """Check the ranks every `interval` seconds, until one is gone."""
-        before = time.monotonic()
-        while not self._has_ended.wait(interval) and self._error is None:
-            now = time.monotonic()
-            report = self._report
-            fault = report and monitor.check(min(now - before, 2 * interval), Heartbeat(*report()))
-            if fault:
-                self._fail(BackendClosed(fault))
-            before = now
 
     def _listen(self, other: Other) -> None:
         with contextlib.suppress(ValueError):  # invalid messages: treated as a dead rank

@@ -16,11 +16,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
 from .node import Node
-from .pages import Ints, SlotPool
+from .pages import SlotPool
 from .tree import Tree
 
 

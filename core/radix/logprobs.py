@@ -8,8 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..api.batch import Floats
-from .pages import Ints
+from ..api.batch import Floats, Ints
 
 Counts: TypeAlias = npt.NDArray[np.int16]
 Top: TypeAlias = tuple[tuple[int, float], ...]

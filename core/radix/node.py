@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .logprobs import Logprobs
-from .pages import Ints
 
 WIDTH = 4  # bytes of one token in a key
 NO_SLOTS: Ints = np.empty(0, np.int32)

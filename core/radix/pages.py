@@ -5,12 +5,9 @@ It knows nothing of tokens, trees or sequences: it only hands slots out and take
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int32]
+from ..api.batch import Ints
 
 
 class SlotPool:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprob_store import LogprobStore
@@ -32,7 +33,6 @@ from .node import (
     path_up,
     view,
 )
-from .pages import Ints
 
 
 class Insertion(NamedTuple):

@@ -13,9 +13,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from forkroot.core.api.batch import Ints
 from forkroot.core.radix.cache import Lease, RadixCache
 from forkroot.core.radix.logprobs import Logprobs
-from forkroot.core.radix.pages import Ints
 
 NAMESPACES = ("", "tenant")
 
