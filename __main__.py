@@ -158,7 +158,9 @@ def check(options: argparse.Namespace) -> int:
     a hub model are downloaded."""
     from .adapters.registry import registry
 
-    out, table, report = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
+    out, report = Console(highlight=False), dict[str, Any](model=options.model)
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="cyan", no_wrap=True)
     try:
         for label, text, values in _checked(options, registry()):
             table.add_row(label, text)
@@ -200,12 +202,6 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
         with closing(load(options)) as backend:
             yield _trial(backend)
-
-
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="cyan", no_wrap=True)
-    return table
 
 
 def serve(options: argparse.Namespace) -> int:
