@@ -108,7 +108,9 @@ class Judged:
 
 def load_essays() -> list[Essay]:
     """The essays in the box."""
-    return [Essay.read(path) for path in sorted((Path(__file__).parent / "essays").glob("*.txt"))]
+    return [
+        Essay.read(path) for path in sorted((Path(__file__).parent / "essays").glob("essay_*.txt"))
+    ]
 
 
 def judge(engine: Backend, essay: Essay) -> Verdict:

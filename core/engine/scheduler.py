@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..api.batch import Batch, Ints
+from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
-from .batch import Part, write_batch
+from .batch import Part
 from .forks import Roots
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .sequence import Sequence
@@ -102,11 +102,6 @@ class Scheduler:
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
-
-    def build(self, parts: list[Part], has_params: bool = True) -> Batch:
-        """The forward pass over these parts, whose slots are in the table already. has_params:
-        the sampling parameters are known already."""
-        return write_batch(parts, self.table, self._cache.host, has_params)
 
     def computed(self, parts: list[Part]) -> None:
         """These parts' KV is in the pool now: prompt tokens are committed, so that others share
