@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import accumulate, repeat
 
 from ..api.protocol import Chunk, Completion, OptionScore, Output, Segment, Text, TokenLogprob
 from ..fsm.constraints import Constraints
@@ -192,11 +192,8 @@ class OutputProcessor:
         """Tokens that lie wholly within the text keep their ids; a cut token's rest is text."""
         if not ids:
             return (Text(text),) if text else ()
-        ends, size = [0], 0
-        for token in ids:
-            size += len(self._bytes_of(token))
-            ends.append(size)
-        if size <= text_len:
+        ends = [*accumulate((len(self._bytes_of(token)) for token in ids), initial=0)]
+        if ends[-1] <= text_len:
             return (Text(text, ids),)
         data = b"".join([self._bytes_of(token) for token in ids])[:text_len]
         for count in range(len(ids), -1, -1):
