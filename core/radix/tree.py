@@ -108,6 +108,8 @@ class Tree:
 
     def offloaded(self, node: Node) -> list[Node]:
         """The nodes up to the end of `node` that are not in the pool, the uppermost first."""
+        if self._host is None:
+            return []
         return list(takewhile(lambda it: not it.is_in_pool, path_up(node)))[::-1]
 
     def assign_slots(self, node: Node, slots: Ints) -> None:
