@@ -190,12 +190,6 @@ def judge_all(context: RunContext, essays: Sequence[Essay]) -> Done[list[Verdict
     )
 
 
-def deserved(essay: Essay) -> tuple[tuple[bool, ...], str]:
-    """The marks and the grade that the rubric gives; as in `Verdict`, of another subject's none."""
-    marks = essay.deserves() or ()
-    return marks, GRADES[marks.count(False)] if marks else ""
-
-
 def example(options: Options, console: Console) -> None:
     """Judge the essays with the cache and without, and print verdicts and savings."""
     essays = load_essays()[: options.limit]
@@ -216,7 +210,9 @@ main = partial(run_example, __doc__, example, refusals=(LMError, dspy.lm15.LM15E
 
 def _row(essay: Essay, verdict: Verdict) -> tuple[str, ...]:
     marks = ["good" if mark else "poor" for mark in verdict.marks] or ["–"] * len(DIMENSIONS)
-    is_right = (verdict.marks, verdict.grade) == deserved(essay)
+    earned = essay.deserves() or ()
+    is_right = verdict.marks == earned
+    is_right &= verdict.grade == (GRADES[earned.count(False)] if earned else "")
     return (essay.topic, *marks, verdict.grade or "unrelated", "" if is_right else "wrong")
 
 

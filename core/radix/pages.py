@@ -37,7 +37,8 @@ class SlotPool:
         if count > self._num_free:
             return None
         if self._num_returned * 2 > self.capacity:
-            self._tidy()
+            self._stack[: self._num_free] = np.flatnonzero(self._is_free)[::-1]
+            self._num_returned = 0
         rest = self._num_free - count
         slots = self._stack[rest : self._num_free][::-1].copy()
         self._is_free[slots.astype(np.intp)] = False
@@ -67,7 +68,3 @@ class SlotPool:
         marked = np.count_nonzero(self._is_free)
         assert marked == self._num_free, f"{self._num_free} slots listed as free, {marked} marked"
         assert self._is_free[self._stack[: self._num_free]].all(), "a free slot is not marked"
-
-    def _tidy(self) -> None:
-        self._stack[: self._num_free] = np.flatnonzero(self._is_free)[::-1]
-        self._num_returned = 0
