@@ -60,52 +60,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_PROTOCOL = "core.api.protocol"
-_NATIVE = "adapters.native"
-_CONNECTION = "adapters.connection"
-_MODULE_OF = {
-    "Backend": _PROTOCOL,
-    "BackendClosed": _PROTOCOL,
-    "Call": _PROTOCOL,
-    "CallFailed": _PROTOCOL,
-    "CallTooLarge": _PROTOCOL,
-    "Chat": _PROTOCOL,
-    "Choices": _PROTOCOL,
-    "Completion": _PROTOCOL,
-    "DeadlineExceeded": _PROTOCOL,
-    "ForkHint": _PROTOCOL,
-    "ForkrootError": _PROTOCOL,
-    "Grammar": _PROTOCOL,
-    "InvalidCall": _PROTOCOL,
-    "InvalidModel": _PROTOCOL,
-    "JsonSchema": _PROTOCOL,
-    "Message": _PROTOCOL,
-    "NotPicklable": _PROTOCOL,
-    "Overloaded": _PROTOCOL,
-    "Program": _NATIVE,
-    "ProgramState": _NATIVE,
-    "Regex": _PROTOCOL,
-    "Sampling": _PROTOCOL,
-    "Text": _PROTOCOL,
-    "Tokens": _PROTOCOL,
-    "UnsetVariable": _NATIVE,
-    "UnsupportedCall": _PROTOCOL,
-    "assistant": _NATIVE,
-    "connect": _CONNECTION,
-    "function": _NATIVE,
-    "gen": _NATIVE,
-    "gen_int": _NATIVE,
-    "gen_string": _NATIVE,
-    "get_default_backend": _NATIVE,
-    "image": _NATIVE,
-    "role": _NATIVE,
-    "select": _NATIVE,
-    "set_default_backend": _NATIVE,
-    "system": _NATIVE,
-    "user": _NATIVE,
-    "video": _NATIVE,
-}
-
 __all__ = [
     "Backend",
     "BackendClosed",
@@ -148,6 +102,17 @@ __all__ = [
     "user",
     "video",
 ]
+
+_NATIVE = (  # of the names above; most others are of the protocol
+    *("Program", "ProgramState", "UnsetVariable", "assistant", "function", "gen", "gen_int"),
+    *("gen_string", "get_default_backend", "image", "role", "select", "set_default_backend"),
+    *("system", "user", "video"),
+)
+_MODULE_OF = {
+    **dict.fromkeys(__all__, "core.api.protocol"),
+    **dict.fromkeys(_NATIVE, "adapters.native"),
+    "connect": "adapters.connection",
+}
 
 
 class _Alias(ModuleType):

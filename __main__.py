@@ -89,8 +89,7 @@ def main(argv: list[str] | None = None) -> int:
 def demo(options: argparse.Namespace) -> int:
     """Judge essays with and without cache, hints and jump-forward; 1 if any answer changed."""
     from .examples import demo as tour
-    from .examples.demo_tables import HINTS_NOTE, figures_table, grades_table, passes_table
-    from .examples.demo_text import show_verdict
+    from .examples import demo_report as report
 
     out, err = Console(highlight=False), Console(stderr=True)
     essays = tour.load_essays()
@@ -101,13 +100,13 @@ def demo(options: argparse.Namespace) -> int:
     essays = essays[: options.essays]
     many = f"{len(essays)} essays at once"
     with load(options) as engine:
-        show_verdict(out, essays[0], tour.judge(engine, essays[0]))
+        report.show_verdict(out, essays[0], tour.judge(engine, essays[0]))
         jumping = tour.judge_alone(engine, essays[0])
         batches = [tour.judge_all(engine, essays, "cache and hints", err)]
         views, label = engine.snapshot(), engine.tokenizer.decode
         batches.append(tour.judge_all(engine, essays, "cache only", err, hints=False))
     out.print(f"\n[bold]{many}[/bold]")
-    out.print(grades_table(essays, batches[0].verdicts))
+    out.print(report.grades_table(essays, batches[0].verdicts))
     out.print("(✗: not what the rubric asks for; –: not about the topic)\n", style="dim")
     with load(options, cache=False) as engine:
         batches.append(tour.judge_all(engine, essays, "neither", err, hints=False))
@@ -119,10 +118,10 @@ def demo(options: argparse.Namespace) -> int:
     is_same = all(batch.verdicts == batches[0].verdicts for batch in batches)
     is_same = is_same and [it.verdicts for it in jumping] == [it.verdicts for it in plain]
     out.print("[bold]What the cache saves[/bold]")
-    out.print(figures_table(batches))
-    out.print(HINTS_NOTE, style="dim", width=min(out.width, _LINE))
+    out.print(report.figures_table(batches))
+    out.print(report.HINTS_NOTE, style="dim", width=min(out.width, _LINE))
     out.print("\n[bold]What jumps over forced text save[/bold]")
-    out.print(passes_table(pairs))
+    out.print(report.passes_table(pairs))
     if tour.is_computed_here(engine):
         out.print("(CPU seconds, best of several runs)", style="dim")
     out.print("\nAll answers are the same." if is_same else "[bold red]Answers differ![/bold red]")
@@ -159,7 +158,9 @@ def check(options: argparse.Namespace) -> int:
     a hub model are downloaded."""
     from .adapters.registry import registry
 
-    out, table, report = Console(highlight=False), _grid(), dict[str, Any](model=options.model)
+    out, report = Console(highlight=False), dict[str, Any](model=options.model)
+    table = Table.grid(padding=(0, 3))
+    table.add_column(style="cyan", no_wrap=True)
     try:
         for label, text, values in _checked(options, registry()):
             table.add_row(label, text)
@@ -197,17 +198,10 @@ def _checked(options: argparse.Namespace, plugins: Registry) -> Iterator[_Row]:
         from .core.requirements import facts, find
     source, of_hub = find(str(pinned(model, settings.pop("revision", None))))
     config = EngineConfig.from_settings(plugins.resolved(settings))
-    for it in chain(of_hub, facts(source, config)):
-        yield it.label, it.text, it.values
+    yield from chain(of_hub, facts(source, config))
     if source.is_whole and not is_dummy(model):  # a dummy would say nothing of a model
         with closing(load(options)) as backend:
             yield _trial(backend)
-
-
-def _grid() -> Table:
-    table = Table.grid(padding=(0, 3))
-    table.add_column(style="cyan", no_wrap=True)
-    return table
 
 
 def serve(options: argparse.Namespace) -> int:

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError, NodeView
+from .api.protocol import Call, CallFailed, Chunk, Completion, ForkrootError
 from .api.reply import Mailbox
 from .common import compiling
 from .local import LocalBackend
-from .process.ipc import Connection, serve_parent
+from .process.ipc import Connection, sendable, serve_parent
 
 _PREPARERS = 8
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc
@@ -69,27 +69,20 @@ class RequestHandler:
             if outbox is not None:
                 outbox.is_cancelled = True
                 outbox.cancel()
-        elif kind == "start":
-            self._answer(number, lambda: self._start(*details))
         elif kind == "snapshot":  # may take a while: other requests are still handled
-            self._preparers.submit(self._answer, number, lambda: self._snapshot(*details))
+            self._preparers.submit(self._answer, kind, number, *details)
         else:
-            self._answer(number, lambda: getattr(self._backend, kind)())
+            self._answer(kind, number, *details)
 
     def _start(self, model: str, settings: str) -> None:
         self._backend = LocalBackend.from_folder(model, **json.loads(settings))
 
-    def _snapshot(self, *limits: int | None) -> tuple[NodeView, ...]:
-        assert self._backend is not None
-        return self._backend.snapshot(*limits)
-
-    def _answer(self, number: int, request: Callable[[], Any]) -> None:
+    def _answer(self, kind: str, number: int, *details: Any) -> None:
         try:
-            self._connection.send("result", number, request())
-        except ForkrootError as error:
-            self._connection.send("refused", number, error)
+            action = self._start if kind == "start" else getattr(self._backend, kind)
+            self._connection.send("result", number, action(*details))
         except Exception as error:
-            self._connection.send("refused", number, CallFailed(f"{type(error).__name__}: {error}"))
+            self._connection.send("refused", number, sendable(error))
 
     def _submit(self, number: int, call: Call) -> None:
         assert self._backend is not None

@@ -46,19 +46,18 @@ from .engine.scheduler import Scheduler
 from .engine.sequence import Job
 from .fsm.constraints import Constraints
 from .model.checkpoint.dtypes import auto_dtype
-from .model.checkpoint.load import Described, check_shares, describe, load_model
+from .model.checkpoint.load import Described, check_shares, describe
 from .model.checkpoint.loops import precompiled
 from .model.checkpoint.memory import Load, working_bytes
 from .model.config import DTYPE_BYTES
 from .model.hub.folders import EMBEDDED, is_dummy, model_folder, model_name
 from .model.parallel import Ranks
-from .model.runner.host import Host
 from .model.runner.ranks import RankedRunner, join
-from .model.runner.runner import ModelRunner
 from .process.compile_pool import CompilePool
 from .process.ranks import OtherRanks
 from .radix.cache import RadixCache
 from .radix.host import HostTier
+from .rank import load_runner
 from .text.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -207,12 +206,6 @@ class LocalBackend(ProcessLocal):
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def __enter__(self) -> LocalBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def _run_in_engine(self, action: Callable[[], T]) -> T:
         """Run the action in the engine's thread, and return its result."""
         if threading.current_thread() is self._thread:
@@ -343,25 +336,15 @@ def _load(
     source: str, described: Described, config: EngineConfig
 ) -> tuple[Runner, Callable[[], None]]:
     """The runner of a checkpoint, with all its ranks, and what stops it."""
-    dtype, device = config.dtype, _device(config.device)
-    size, num_slots = config.ranks, config.num_slots
-    assert num_slots is not None
-    host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
-    kernels: dict[str, Any] = {
-        name: getattr(config, name) for name in ("attention", "sampling", "max_running", "graphs")
-    }
-    if size == 1:
-        model = load_model(source, described, getattr(torch, dtype), device, Ranks())
-        return ModelRunner(model, num_slots, host=host, **kernels), _nothing
-    sizes = described.context_len, num_slots, config.host_slots, config.host_file, kernels
-    loaded = source, dtype, config.device, *sizes
-    others = OtherRanks(size, *loaded, hang_timeout=config.hang_timeout)
+    device = _device(config.device)
+    if config.ranks == 1:
+        return load_runner(source, described, config, device, Ranks()), _nothing
+    others = OtherRanks(source, config)
     try:
         others.wait("loading")
-        ranks = join(0, size, others.store_path, device)
-        model = load_model(source, described, getattr(torch, dtype), device, ranks)
+        ranks = join(0, config.ranks, others.store_path, device)
+        runner = load_runner(source, described, config, device, ranks)
         others.wait("ready")
-        runner = ModelRunner(model, num_slots, ranks, host=host, **kernels)
         return RankedRunner(runner, ranks, others), others.close
     except BaseException:
         others.close()

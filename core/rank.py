@@ -16,13 +16,14 @@ from typing import Any
 
 import torch
 
-from .api.protocol import CallFailed, ForkrootError
-from .model.checkpoint.load import describe, load_model
+from .api.config import EngineConfig
+from .model.checkpoint.load import Described, describe, load_model
 from .model.parallel import Progress, Ranks
 from .model.runner.host import Host
 from .model.runner.ranks import follow, join
 from .model.runner.runner import ModelRunner
-from .process.ipc import Connection, serve_parent
+from .process.ipc import Connection, sendable, serve_parent
+from .process.liveness import CHECKS_PER_TIMEOUT
 
 _PR_SET_PDEATHSIG = 1
 
@@ -40,12 +41,8 @@ def serve(connection: Connection) -> None:
     messages = connection.messages()
     try:
         runner, ranks = _start(connection, *next(messages))
-    except ForkrootError as error:
-        connection.send("failed", error)
-        connection.close()
-        return
     except Exception as error:
-        connection.send("failed", CallFailed(f"{type(error).__name__}: {error}"))
+        connection.send("failed", sendable(error))
         connection.close()
         return
     inbox = MessageQueue(connection, messages)
@@ -89,30 +86,32 @@ def _send_heartbeats(connection: Connection, progress: Progress, seconds: float)
 
 
 def _start(
-    connection: Connection,
-    rank: int,
-    size: int,
-    source: str,
-    dtype: str,
-    device: str,
-    context_len: int,
-    num_slots: int,
-    host_slots: int,
-    host_file: str | None,
-    kernels: dict[str, Any],
-    store_path: str,
-    heartbeat_seconds: float | None,
+    connection: Connection, rank: int, source: str, settings: dict[str, Any], store_path: str
 ) -> tuple[ModelRunner, Ranks]:
-    torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
-    target = torch.device("cuda", rank) if device.startswith("cuda") else torch.device(device)
-    described = replace(describe(source), context_len=context_len)
+    config = EngineConfig(**settings)
+    assert config.context_len is not None
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // config.ranks))
+    is_cuda = config.device.startswith("cuda")
+    device = torch.device("cuda", rank) if is_cuda else torch.device(config.device)
+    described = replace(describe(source), context_len=config.context_len)
     connection.send("loading")
-    ranks = join(rank, size, store_path, target)
-    model = load_model(source, described, getattr(torch, dtype), target, ranks)
-    file = None if host_file is None else Path(f"{host_file}.{rank}")
-    runner = ModelRunner(model, num_slots, ranks, host=Host(host_slots, file), **kernels)
-    if heartbeat_seconds is not None:
-        arguments = connection, ranks.progress, heartbeat_seconds
+    ranks = join(rank, config.ranks, store_path, device)
+    if config.host_file is not None:
+        config = replace(config, host_file=f"{config.host_file}.{rank}")
+    runner = load_runner(source, described, config, device, ranks)
+    if config.hang_timeout is not None:
+        arguments = connection, ranks.progress, config.hang_timeout / CHECKS_PER_TIMEOUT
         threading.Thread(target=_send_heartbeats, args=arguments, daemon=True).start()
     connection.send("ready")
     return runner, ranks
+
+
+def load_runner(
+    source: str, described: Described, config: EngineConfig, device: torch.device, ranks: Ranks
+) -> ModelRunner:
+    """The runner of one rank's part of a checkpoint. config: with every size set."""
+    assert config.num_slots is not None
+    model = load_model(source, described, getattr(torch, config.dtype), device, ranks)
+    host = Host(config.host_slots, None if config.host_file is None else Path(config.host_file))
+    options = config.attention, host, config.max_running, config.graphs, config.sampling
+    return ModelRunner(model, config.num_slots, ranks, *options)

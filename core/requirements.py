@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,7 +21,7 @@ from .api.protocol import InvalidModel
 from .local import available_memory, fitted
 from .model.checkpoint.load import Described, describe
 from .model.checkpoint.needs import weight_bytes
-from .model.checkpoint.speed import CONTEXT, Machine, estimate, measure
+from .model.checkpoint.speed import CONTEXT, estimate, measure
 from .model.hub.client import Hub
 from .model.hub.fetch import Preview, explained, preview
 from .model.hub.files import INDEX, SINGLE, weight_names
@@ -35,8 +35,7 @@ _NUM_ACTIVE_KEYS = ("num_experts_per_tok", "moe_topk", "moe_k")
 _NUM_EXPERTS_KEYS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """One thing that is known of a model. text: for people. values: the same for programs, by
     names of their own."""
 
@@ -92,7 +91,10 @@ def facts(source: Source, config: EngineConfig) -> Iterator[Fact]:
     thousand = 1000 * kv[fit.dtype]
     text = f"{by_dtype(kv)}; of 1,000 tokens {in_bytes(thousand)}"
     yield Fact("KV of one token", text, {"kv_bytes_per_token": kv, "kv_bytes_per_1000": thousand})
-    yield _context_length(model)
+    is_stated = not model.is_length_assumed
+    note = "" if is_stated else " (assumed: config.json does not say max_position_embeddings)"
+    values = {"context_len": model.context_len, "is_context_len_assumed": not is_stated}
+    yield Fact("context length", f"{model.context_len:,} tokens{note}", values)
     has_template = ChatTemplate.from_folder(folder) is not None
     yield Fact(
         "chat template", "yes" if has_template else "no", {"has_chat_template": has_template}
@@ -129,13 +131,6 @@ def _sizes(source: Source, model: Described, config: EngineConfig) -> Iterator[F
     yield Fact(label, by_dtype(weights), {"weight_bytes": weights})
 
 
-def _context_length(model: Described) -> Fact:
-    is_stated = not model.is_length_assumed
-    note = "" if is_stated else " (assumed: config.json does not say max_position_embeddings)"
-    values = {"context_len": model.context_len, "is_context_len_assumed": not is_stated}
-    return Fact("context length", f"{model.context_len:,} tokens{note}", values)
-
-
 def _on_this_machine(model: Described, fit: EngineConfig) -> Iterator[Fact]:
     """Memory, of this machine and of the device where that is another."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -166,13 +161,9 @@ def _speed(source: Source, model: Described, fit: EngineConfig) -> Fact:
     found = estimate(model, fit.dtype, fit.device, machine, *_experts(source))
     text = f"{_about(found.decode)} tokens/s decode, {_about(found.prefill)} prefill"
     values = {"decode_tokens_per_s": found.decode, "prefill_tokens_per_s": found.prefill}
-    return Fact("speed, estimated", f"{text} ({_of_machine(machine)})", values | machine._asdict())
-
-
-def _of_machine(machine: Machine) -> str:
-    read, multiplied = machine.bandwidth / 1e9, machine.flops / 1e9
-    speed = f"{_about(read)} GB/s, {_about(multiplied)} GFLOP/s now"
-    return f"one sequence of {CONTEXT:,} tokens; {speed}"
+    read, multiplied = _about(machine.bandwidth / 1e9), _about(machine.flops / 1e9)
+    text += f" (one sequence of {CONTEXT:,} tokens; {read} GB/s, {multiplied} GFLOP/s now)"
+    return Fact("speed, estimated", text, values | machine._asdict())
 
 
 def _about(number: float) -> str:

@@ -14,6 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -133,9 +134,7 @@ def example(options: Options, console: Console) -> None:
     show_savings(console, compared)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run it from a command line; its exit code."""
-    return run_example(__doc__, example, argv)
+main = partial(run_example, __doc__, example)
 
 
 if __name__ == "__main__":

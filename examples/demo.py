@@ -1,6 +1,6 @@
 """The demo behind `forkroot demo`: the essay judge on one essay, then on many, with figures.
 
-Runs on any engine that it is given; `demo_text` and `demo_tables` print what comes out.
+Runs on any engine that it is given; `demo_report` prints what comes out.
 """
 
 from __future__ import annotations
@@ -108,7 +108,9 @@ class Judged:
 
 def load_essays() -> list[Essay]:
     """The essays in the box."""
-    return [Essay.read(path) for path in sorted((Path(__file__).parent / "essays").glob("*.txt"))]
+    return [
+        Essay.read(path) for path in sorted((Path(__file__).parent / "essays").glob("essay_*.txt"))
+    ]
 
 
 def judge(engine: Backend, essay: Essay) -> Verdict:

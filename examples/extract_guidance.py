@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -117,9 +118,7 @@ def example(options: Options, console: Console) -> None:
     show_savings(console, compared)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run it from a command line; its exit code."""
-    return run_example(__doc__, example, argv)
+main = partial(run_example, __doc__, example)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -42,32 +43,7 @@ PROMPT = PromptTemplate.from_template(
     " Frost.\nQuestion: How old is Anna?\nAnswer: 31\n\n"
     "{passage}\nQuestion: {question}\nAnswer:"
 )
-QUESTIONS = {
-    "How old is Bontun?": "86",
-    "What does Bontun do?": "dentist",
-    "Where does Bozdob live?": "Vuvposburg",
-    "Which house does Bozdob belong to?": "Frost",
-    "What is the job of Busnuk?": "librarian",
-    "In which city does Busnuk live?": "Padjolmere",
-    "What is the age of Dazsil?": "58",
-    "What does Dazsil work as?": "chemist",
-    "How old is Fivsav?": "45",
-    "What is the city of Fivsav?": "Ruthimton",
-    "What is the house of Hogfep?": "Gale",
-    "What is the job of Hogfep?": "lawyer",
-    "Where does Jaltol live?": "Repveston",
-    "What does Jaltol do?": "jeweller",
-    "Which house does Manpex belong to?": "Thorn",
-    "What is the age of Manpex?": "40",
-    "What does Namken work as?": "musician",
-    "Where does Namken live?": "Lelvasdale",
-    "What is the age of Pefsav?": "47",
-    "What does Pefsav do?": "cook",
-    "In which city does Sittan live?": "Begtetdale",
-    "How old is Sittan?": "31",
-    "What is the house of Tevran?": "Stone",
-    "What does Tevran work as?": "gardener",
-}
+QUESTIONS = dict(item for passage in load_passages() for item in passage.questions.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +112,7 @@ def example(options: Options, console: Console) -> None:
     show_savings(console, compared)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run it from a command line; its exit code."""
-    return run_example(__doc__, example, argv)
+main = partial(run_example, __doc__, example)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 SATURATION, LENGTH_WEIGHT = 1.5, 0.75  # k1 and b of the formula, at their usual values
@@ -16,10 +16,18 @@ SATURATION, LENGTH_WEIGHT = 1.5, 0.75  # k1 and b of the formula, at their usual
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A text, and the name of its file."""
+    """A text, the name of its file, and questions that it answers, with the answers."""
 
     name: str
     text: str
+    questions: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> Passage:
+        """From a file: the text, a blank line, and in each other line a question and its answer."""
+        text, _, rest = path.read_text("utf-8").partition("\n\n")
+        pairs = (line.split("? ") for line in rest.splitlines())
+        return cls(path.stem, text, {f"{question}?": answer for question, answer in pairs})
 
 
 class Ranking:
@@ -54,6 +62,4 @@ def words(text: str) -> list[str]:
 def load_passages() -> list[Passage]:
     """All of them, in the order of their names."""
     folder = Path(__file__).parent / "passages"
-    return [
-        Passage(path.stem, path.read_text("utf-8").strip()) for path in sorted(folder.glob("*.txt"))
-    ]
+    return [Passage.read(path) for path in sorted(folder.glob("*.txt"))]

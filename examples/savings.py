@@ -58,29 +58,22 @@ class Done(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Saving:
-    """What a mode took: tokens of one run, and the median of the runs' times."""
-
-    name: str
-    calls: int
-    prompt_tokens: int
-    cached_tokens: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class Compared(Generic[T]):
-    """answers: those with the cache. is_same: whether there were others without."""
+    """What each mode gave, the one with the cache first, and the median of its runs' seconds."""
 
-    answers: T
-    savings: tuple[Saving, ...]
-    is_same: bool
+    runs: dict[str, Done[T]]
+    seconds: dict[str, float]
+
+    @property
+    def answers(self) -> T:
+        """Those with the cache."""
+        return next(iter(self.runs.values())).answers
 
 
 def run_example(
     about: str | None,
     example: Callable[[Options, Console], None],
-    argv: Sequence[str] | None,
+    argv: Sequence[str] | None = None,
     refusals: tuple[type[Exception], ...] = (ForkrootError, OSError),
 ) -> int:
     """Read a command line (the process's own if None), run an example, and give its exit code: 2
@@ -130,12 +123,7 @@ def compare(options: Options, run: Callable[[RunContext], Done[T]]) -> Compared[
         for name, settings in modes.items():  # in turn, so that other work slows both alike
             done[name], seconds = _timed(options, settings, run)
             times[name].append(seconds)
-    first, *others = (it.answers for it in done.values())
-    savings = (
-        Saving(name, it.calls, it.prompt_tokens, it.cached_tokens, median(times[name]))
-        for name, it in done.items()
-    )
-    return Compared(first, tuple(savings), all(it == first for it in others))
+    return Compared(done, {name: median(seconds) for name, seconds in times.items()})
 
 
 def _timed(
@@ -152,19 +140,19 @@ def show_savings(console: Console, compared: Compared[T]) -> None:
     names = ("", "calls", "prompt tokens", "of these cached", "share", "seconds")
     rows = [
         (
-            it.name,
+            name,
             f"{it.calls:,}",
             f"{it.prompt_tokens:,}",
             f"{it.cached_tokens:,}",
             f"{it.cached_tokens / it.prompt_tokens:.0%}",
-            f"{it.seconds:.2f}",
+            f"{compared.seconds[name]:.2f}",
         )
-        for it in compared.savings
+        for name, it in compared.runs.items()
     ]
     show_table(console, "What sharing saved", names, rows)
     if len(rows) == 1:
         console.print("A server's cache is not ours to turn off: no second run.")
-    elif compared.is_same:
+    elif all(it.answers == compared.answers for it in compared.runs.values()):
         console.print("All answers are the same.")
     else:
         console.print("Answers differ!", style="bold red")
@@ -181,12 +169,17 @@ def show_table(
             cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
             console.print("  ".join(cells).rstrip(), markup=False)
         return
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table = plain_table()
     for name in names:
         table.add_column(name)
     for row in rows:
         table.add_row(*row)
     console.print(table)
+
+
+def plain_table() -> Table:
+    """A table without a frame."""
+    return Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
 
 
 def _count(text: str) -> int:

@@ -123,7 +123,7 @@ def test_check_reports_an_assumed_context_length(
 def test_check_describes_a_dummy_without_making_it(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forkroot.core.local.load_model", None)
+    monkeypatch.setattr("forkroot.core.rank.load_model", None)
     main(["check", "--dummy", "llama-2-7b", "--set", "num_slots=2000"])
     out = capsys.readouterr().out
     assert "6,738,415,616" in out

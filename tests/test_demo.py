@@ -25,8 +25,7 @@ from forkroot.examples.demo import (
     judge,
     judge_all,
 )
-from forkroot.examples.demo_tables import grades_table, passes_table
-from forkroot.examples.demo_text import show_verdict
+from forkroot.examples.demo_report import grades_table, passes_table, show_verdict
 from forkroot.examples.essay_judge import GRADES, QUESTION, RUBRIC, VERDICT
 
 ESSAY = Essay("night trains in Oakham", "First, night trains help 12 nurses of Oakham.")

@@ -110,8 +110,7 @@ def names(passages: Sequence[Passage]) -> list[str]:
 
 def test_the_lines_of_an_answer_are_parsed_into_the_types_of_their_fields() -> None:
     dspy = pytest.importorskip("dspy")
-    from forkroot.examples.judge_dspy import MERGE, RELATION
-    from forkroot.examples.lines_dspy import Lines, pattern
+    from forkroot.examples.judge_dspy import MERGE, RELATION, Lines, pattern
 
     lines = Lines()
     assert lines.parse(RELATION, "Related: yes") == {"related": True}

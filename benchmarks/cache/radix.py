@@ -20,7 +20,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from forkroot.core.radix import Ints, Lease, RadixCache
+from forkroot.core.api.batch import Ints
+from forkroot.core.radix.cache import Lease, RadixCache
 
 CALL_LEN, SHARED_LEN, ANSWER_LEN = 4096, 2048, 300
 NUM_NODES, CAPACITY = 10_000, 900_000

@@ -22,7 +22,7 @@ from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Sequence
 from forkroot.core.engine.testing import LateRunner, byte_tokenizer
-from forkroot.core.radix import RadixCache
+from forkroot.core.radix.cache import RadixCache
 from forkroot.core.radix.host import HostTier
 
 VOCABULARY = 32_000

@@ -18,7 +18,7 @@ from forkroot.core.api.batch import Batch
 from forkroot.core.engine.engine import Engine
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.runner.runner import ModelRunner
-from forkroot.core.radix import RadixCache
+from forkroot.core.radix.cache import RadixCache
 
 TREE = ("match", "acquire", "commit", "share", "release")
 SLOTS = ("allocate", "free")

@@ -122,9 +122,8 @@ class Sampling:
         """Raise InvalidCall for the first field whose value is not allowed."""
         for name, (kind, allowed, is_allowed) in _SAMPLING_RULES.items():
             value = getattr(self, name)
-            if isinstance(value, bool) is not (kind is bool) or not isinstance(value, kind):
-                raise InvalidCall(name, value, allowed)
-            if not is_allowed(value):
+            is_kind = isinstance(value, bool) is (kind is bool) and isinstance(value, kind)
+            if not is_kind or not is_allowed(value):
                 raise InvalidCall(name, value, allowed)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise InvalidCall("min_tokens", self.min_tokens, f"0 to max_tokens={self.max_tokens}")
@@ -296,11 +295,10 @@ def _is_constraint(value: object) -> bool:
 def _are_separators(value: object) -> bool:
     if not isinstance(value, tuple) or len(value) != 2:
         return False
-    return all(map(_is_separator, value, COMPACT))
-
-
-def _is_separator(value: object, mark: str) -> bool:
-    return isinstance(value, str) and len(value) <= 17 and value.strip(" \t\r\n") == mark
+    return all(
+        isinstance(text, str) and len(text) <= 17 and text.strip(" \t\r\n") == mark
+        for text, mark in zip(value, COMPACT, strict=True)
+    )
 
 
 def _are_texts(value: object) -> bool:

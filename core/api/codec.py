@@ -81,11 +81,7 @@ def _plain(value: Any) -> Any:
             if type(found) is not type(default) or found != default:
                 plain_value[name] = _plain(found)
         return plain_value
-    return _plain_other(value)
-
-
-def _plain_other(value: Any) -> Any:
-    match value:
+    match value:  # other types of these kinds
         case int() | float() | str() | bytes():
             return value
         case list() | tuple():

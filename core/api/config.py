@@ -208,12 +208,8 @@ def _is_factory_path(value: object) -> bool:
     return bool(module and attribute)
 
 
-def _is_integer(value: object, low: int, high: int) -> bool:
-    return type(value) is int and low <= value <= high
-
-
 def _integer(low: int, high: int = 2**31 - 1, high_text: str = "2**31-1") -> _Rule:
-    return f"an integer from {low} to {high_text}", lambda v: _is_integer(v, low, high)
+    return f"an integer from {low} to {high_text}", lambda v: type(v) is int and low <= v <= high
 
 
 def _optional_size(low: int) -> _Rule:

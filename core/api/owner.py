@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any, NoReturn, TypeVar
+from abc import abstractmethod
+from typing import Any, NoReturn, Self
 
 from .protocol import BackendClosed, NotPicklable
-
-T = TypeVar("T")
 
 
 class Owner:
@@ -47,20 +46,30 @@ class NonCopyable:
 
     __slots__ = ()
 
-    def __copy__(self: T) -> T:
+    def __copy__(self) -> Self:
         return self
 
-    def __deepcopy__(self: T, memo: dict[int, Any]) -> T:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
 
 class ProcessLocal(NonCopyable):
-    """The same, and it stays in its process: pickling it raises NotPicklable."""
+    """The same, and it stays in its process: pickling it raises NotPicklable. `with` closes it."""
 
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise not_picklable(self, "connect() in the other process, to a model or to a server's URL")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop; may be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
 
 
 def not_picklable(thing: object, allowed: str) -> NotPicklable:

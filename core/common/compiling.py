@@ -37,7 +37,8 @@ class Shown:
 
     def __call__(self, done: int, total: int, seconds: float) -> None:
         """So many loops are compiled of those that will be, and the rest takes about so long."""
-        if self._bar is None and not _is_terminal():
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        if self._bar is None and not is_terminal:
             if done == 0:
                 log.warning(line(total, seconds))
             return
@@ -115,10 +116,6 @@ class Progress:
         ]
         seconds = max(sum(left) / self._num_workers, max(left, default=0.0))
         show(self._done, self._done + len(left), seconds)
-
-
-def _is_terminal() -> bool:
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def _bar(total: int) -> Any:

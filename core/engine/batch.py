@@ -11,7 +11,6 @@ import numpy as np
 
 from ..api.batch import Batch, Ints, Longs, Outcome, Query
 from ..api.protocol import TokenLogprob
-from ..fsm.tokens.tokenizations import Node
 from ..radix.host import HostTier
 from .sequence import Sequence
 
@@ -73,7 +72,11 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_param
     for index, i in enumerate(sampling):
         parts[i].sequence.sample_index = index
     scored, targets, num_top_logprobs = _score_plan(parts, ends - lens)
-    queried = [(i, node) for i, part in enumerate(parts) if (node := _query_node(part)) is not None]
+    queried = [
+        (i, node)
+        for i, part in enumerate(parts)
+        if part.is_last and (node := part.sequence.node) is not None
+    ]
     return Batch(
         ids=ids,
         positions=positions.astype(np.int64),
@@ -90,7 +93,7 @@ def write_batch(parts: list[Part], table: Ints, host: HostTier | None, has_param
         targets=targets,
         num_top_logprobs=num_top_logprobs,
         queried=ends[[i for i, _ in queried]] - 1,
-        queries=tuple([_query(node) for _, node in queried]),
+        queries=tuple([Query(np.array(it.tokens, np.int64), it.sets) for _, it in queried]),
         copies=() if host is None else host.take_copies(),
     )
 
@@ -101,11 +104,6 @@ def read_logprob(sequence: Sequence, outcome: Outcome, index: int) -> TokenLogpr
         return None
     top = outcome.tops[index] if outcome.tops else ()
     return TokenLogprob(int(outcome.tokens[index]), float(outcome.logprobs[index]), top)
-
-
-def read_log_mass(outcome: Outcome, index: int) -> float:
-    """The log of the share of the distribution that a sampled token's mask allowed."""
-    return float(outcome.log_masses[index]) if len(outcome.log_masses) else 0.0
 
 
 def _decodes(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
@@ -124,15 +122,6 @@ def _chunks(parts: list[Part]) -> tuple[Longs, Ints, Ints, Ints]:
         np.array([start for _, start, _ in spans], np.int32),
         np.array([part.count for part in parts], np.int32),
     )
-
-
-def _query_node(part: Part) -> Node | None:
-    """The node whose query follows this part; None for none."""
-    return part.sequence.node if part.is_last else None
-
-
-def _query(node: Node) -> Query:
-    return Query(np.array(node.tokens, np.int64), node.sets)
 
 
 def _score_plan(parts: list[Part], offsets: Ints) -> tuple[Ints, Longs, int]:

@@ -17,11 +17,10 @@ from ..api.protocol import CallFailed, CallTooLarge, DeadlineExceeded, ForkrootE
 from ..common.counters import Counters
 from ..fsm.tokens.tokenizations import Tokenizations
 from ..radix.cache import RadixCache
-from .batch import Part, read_log_mass, read_logprob
-from .forks import Roots
+from .batch import Part, read_logprob, write_batch
+from .forks import RootPinning, Roots
 from .output import OutputProcessor
 from .overlap import Launcher, PendingStep, Runner, attempt
-from .pinning import RootPinning
 from .scheduler import Scheduler
 from .sequence import Ending, Job, Sequence
 
@@ -175,7 +174,8 @@ class Engine:
         raise."""
         if not parts:
             return
-        outcome = self._timed(lambda: self._runner.run(self._scheduler.build(parts)))
+        table, host = self._scheduler.table, self._cache.host
+        outcome = self._timed(lambda: self._runner.run(write_batch(parts, table, host, True)))
         if isinstance(outcome, Outcome):
             self._advance(parts, outcome)
         elif len(parts) == 1:
@@ -234,7 +234,8 @@ class Engine:
             return
         try:
             if sequence.job.call.sampling.log_mass:
-                sequence.log_masses.append(read_log_mass(outcome, num_sampled))
+                masses = outcome.log_masses
+                sequence.log_masses.append(float(masses[num_sampled]) if len(masses) else 0.0)
             self._output_processor.advance(
                 sequence, token, read_logprob(sequence, outcome, num_sampled)
             )
@@ -266,7 +267,7 @@ class Engine:
 
     def _launch(self, launcher: Launcher, parts: list[Part]) -> PendingStep:
         started = self._clock()
-        batch = self._scheduler.build(parts, has_params=False)
+        batch = write_batch(parts, self._scheduler.table, self._cache.host, has_params=False)
         pending = PendingStep(parts, lambda: launcher.launch(batch))
         self.counters.run_seconds += self._clock() - started
         return pending

@@ -19,7 +19,6 @@ from ..api.protocol import (
     InvalidCall,
     Prompt,
     Sampling,
-    Segment,
     Shown,
     Text,
     Tokens,
@@ -32,6 +31,7 @@ from ..fsm.guide import Cursor, Guide
 from ..text.tokenizer import Tokenizer
 from .sequence import Job, Sequence, StopRules
 
+_EMPTY = Text(""), Tokens(())
 _NO_TOKENS = StopRules(frozenset(), (), 0, 0)
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 / golden ratio: spreads consecutive numbers
 
@@ -63,7 +63,7 @@ class InputProcessor:
         self._check_ids("logit_bias", call.sampling.logit_bias)
         self._check_ids("stop_token_ids", call.sampling.stop_token_ids)
         prompt = self.tokenizer.encode_prompt(call.prompt)
-        if not isinstance(call.prompt, Chat) and not any(map(_has_content, call.prompt)):
+        if not isinstance(call.prompt, Chat) and not any(it not in _EMPTY for it in call.prompt):
             prompt = []
         self._check_ids("prompt", prompt)
         job = Job(call, mailbox)
@@ -102,7 +102,7 @@ class InputProcessor:
         """One sequence for each option; all are scored from the first token that any of them, or
         the bare prompt, does not share with the others."""
         encoded = [self._encode_option(job.call.prompt, text) for text in job.call.options]
-        start = min(_common_prefix_len(prompt, ids) for ids in encoded) if prompt else 0
+        start = min(_common_prefix_len(prompt, ids) for ids in encoded)
         if start == 0:
             start_token = self._start_token()
             if any(ids[:1] != start_token for ids in encoded):
@@ -236,10 +236,6 @@ class InputProcessor:
 
     def _seed(self, seed: int | None) -> int:
         return _splitmix64(_splitmix64(self.seed) + next(self._num_seeds)) if seed is None else seed
-
-
-def _has_content(segment: Segment) -> bool:
-    return segment not in (Text(""), Tokens(()))
 
 
 def _splitmix64(number: int) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from itertools import repeat
+from itertools import accumulate, repeat
 
 from ..api.protocol import Chunk, Completion, OptionScore, Output, Segment, Text, TokenLogprob
 from ..fsm.constraints import Constraints
@@ -192,11 +192,8 @@ class OutputProcessor:
         """Tokens that lie wholly within the text keep their ids; a cut token's rest is text."""
         if not ids:
             return (Text(text),) if text else ()
-        ends, size = [0], 0
-        for token in ids:
-            size += len(self._bytes_of(token))
-            ends.append(size)
-        if size <= text_len:
+        ends = [*accumulate((len(self._bytes_of(token)) for token in ids), initial=0)]
+        if ends[-1] <= text_len:
             return (Text(text, ids),)
         data = b"".join([self._bytes_of(token) for token in ids])[:text_len]
         for count in range(len(ids), -1, -1):
@@ -249,14 +246,9 @@ def _num_held_back(sequence: Sequence) -> int:
     """Number of last bytes that may be the beginning of a stop."""
     if not sequence.rules.stops:
         return 0
-    longest = 0
     tail = bytes(sequence.text[-sequence.rules.longest_stop :])
-    for stop in sequence.rules.stops:
-        for size in range(min(len(stop) - 1, len(tail)), longest, -1):
-            if tail.endswith(stop[:size]):
-                longest = size
-                break
-    return longest
+    starts = (stop[:size] for stop in sequence.rules.stops for size in range(1, len(stop)))
+    return max((len(start) for start in starts if tail.endswith(start)), default=0)
 
 
 def _is_text(data: bytes) -> bool:

@@ -75,19 +75,14 @@ class WaitingQueue:
 
     def is_overdue(self, sequence: Sequence) -> bool:
         """Whether it has waited so long that no other may be admitted before it."""
-        return self._age(sequence) >= self.bound
+        return self._num_admitted - sequence.arrival >= self.bound
 
     def match(self, sequence: Sequence, cache: RadixCache) -> None:
         """Note how much of the sequence is cached now, and of its scores."""
         namespace = sequence.job.call.namespace
         sequence.num_cached_scores = 0
         if sequence.needs_scores:
-            wanted = (
-                sequence.ids[: sequence.prompt_len],
-                sequence.scored_end,
-                sequence.num_top_logprobs,
-            )
-            sequence.num_cached_scores = cache.count_logprobs(namespace, *wanted)
+            sequence.num_cached_scores = cache.count_logprobs(namespace, *sequence.scores_wanted)
         match = cache.match(namespace, sequence.tokens, sequence.match_limit)
         sequence.match_len, sequence.match_node = match.length, match.node
 
@@ -105,14 +100,14 @@ class WaitingQueue:
         return iter(sorted(overdue, key=lambda sequence: sequence.arrival) + rest)
 
     def _sorted(self, waiting: list[Sequence]) -> list[Sequence]:
-        waiting.sort(key=self._arrival_rank)
+        waiting.sort(key=self._waiting.__getitem__)
         if self._order == "random":
             self._random.shuffle(waiting)
         elif self._order == "dfs":
             waiting.sort(key=_dfs_key)
             start = bisect_left(waiting, self._last_key, key=_dfs_key)
             waiting = waiting[start:] + waiting[:start]
-        waiting.sort(key=lambda sequence: -self._bonus(sequence))
+        waiting.sort(key=lambda sequence: -sequence.job.call.priority)
         return waiting
 
     def _match_some(self, waiting: list[Sequence], cache: RadixCache) -> None:
@@ -125,20 +120,11 @@ class WaitingQueue:
             self.match(sequence, cache)
 
     def _rank(self, sequence: Sequence) -> tuple[int, int]:
-        """Sorts by rank, less the admissions so far, which all have in common."""
+        """Sorts by rank, less the admissions so far, which all have in common. A level of priority
+        is worth one context."""
         gained = sequence.match_len - self._ageing * sequence.arrival
         bonus = self._context_len * sequence.job.call.priority
         return -gained - bonus, self._waiting[sequence]
-
-    def _bonus(self, sequence: Sequence) -> int:
-        """One context for each level of priority."""
-        return self._context_len * sequence.job.call.priority
-
-    def _age(self, sequence: Sequence) -> int:
-        return self._num_admitted - sequence.arrival
-
-    def _arrival_rank(self, sequence: Sequence) -> int:
-        return self._waiting[sequence]
 
 
 def _dfs_key(sequence: Sequence) -> bytes:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..api.batch import Batch, Ints
+from ..api.batch import Ints
 from ..radix.cache import Lease, RadixCache
-from .batch import Part, write_batch
+from .batch import Part
 from .forks import Roots
 from .queue import MATCHES_PER_STEP, WaitingQueue
 from .sequence import Sequence
@@ -102,11 +102,6 @@ class Scheduler:
         decodes = self._allocate_decodes(self._ready_ahead())
         self._new_token_ratio.decay()
         return [] if decodes is None else decodes + self._allocate_prefills(self._chunk_tokens)
-
-    def build(self, parts: list[Part], has_params: bool = True) -> Batch:
-        """The forward pass over these parts, whose slots are in the table already. has_params:
-        the sampling parameters are known already."""
-        return write_batch(parts, self.table, self._cache.host, has_params)
 
     def computed(self, parts: list[Part]) -> None:
         """These parts' KV is in the pool now: prompt tokens are committed, so that others share
@@ -200,13 +195,19 @@ class Scheduler:
         if self.running and not self._is_changed and len(self._roots) >= self._num_roots:
             return
         self._is_changed, self._num_roots = False, len(self._roots)
-        available = self._cache.num_available - sum(map(self._num_expected_slots, self.running))
-        self._index_prefills()
+        expected = self._new_token_ratio.expected
+        reserved = sum(s.num_unallocated + expected(s) for s in self.running)
+        available = self._cache.num_available - reserved
+        self._prefilling.clear()
+        self._scoring.clear()
+        for sequence in self.running:
+            self._index_prefill(sequence)
         too_large: list[Lease] = []
         for sequence in self._queue.ranked(self._cache):
             if not self._rows or budget <= 0:
                 self._is_changed = True  # for those that were not looked at
-                self._prefetch(sequence)
+                namespace = sequence.job.call.namespace  # its tokens on the host come back
+                self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
                 break
             if self._waits_for_prefix(sequence):
                 continue
@@ -225,20 +226,11 @@ class Scheduler:
         for lease in reversed(too_large):  # what is wanted first is evicted last
             self._cache.release(lease)
 
-    def _prefetch(self, sequence: Sequence) -> None:
-        """Let what the next in turn has on the host come back while others run."""
-        namespace = sequence.job.call.namespace
-        self._cache.fetch(namespace, sequence.tokens, sequence.match_limit)
-
     def _acquire(self, sequence: Sequence) -> Lease:
         namespace = sequence.job.call.namespace
         if sequence.needs_scores or sequence.num_cached_scores:
-            wanted = (
-                sequence.ids[: sequence.prompt_len],
-                sequence.scored_end,
-                sequence.num_top_logprobs,
-            )
-            sequence.add_cached_scores(self._cache.read_logprobs(namespace, *wanted))
+            found = self._cache.read_logprobs(namespace, *sequence.scores_wanted)
+            sequence.add_cached_scores(found)
         return self._cache.acquire(namespace, sequence.tokens, sequence.match_limit)
 
     def _fits(self, needed: int, available: int) -> bool:
@@ -261,16 +253,7 @@ class Scheduler:
         self.running.append(sequence)
         self._index_prefill(sequence)
 
-    def _num_expected_slots(self, sequence: Sequence) -> int:
-        return sequence.num_unallocated + self._new_token_ratio.expected(sequence)
-
     # --- in-batch sharing ------------------------------------------------------------------
-
-    def _index_prefills(self) -> None:
-        self._prefilling.clear()
-        self._scoring.clear()
-        for sequence in self.running:
-            self._index_prefill(sequence)
 
     def _index_prefill(self, sequence: Sequence) -> None:
         """Note the node of the tree to which this sequence's uncommitted prompt tokens belong."""
@@ -361,14 +344,11 @@ class Scheduler:
         return parts
 
     def _free_memory(self) -> None:
-        """Release the pinned root that matters least, or else retract a sequence."""
+        """Release the pinned root that matters least, or else retract a sequence: the least urgent,
+        of these the least progressed, the newest."""
         if not self._roots.release_one():
-            self.retract(self._victim())
-
-    def _victim(self) -> Sequence:
-        """Who is retracted first: the least urgent, of these the least progressed, the newest."""
-        newest_first = reversed(self.running)
-        return min(newest_first, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival))
+            newest = reversed(self.running)
+            self.retract(min(newest, key=lambda s: (s.job.call.priority, s.num_new, -s.arrival)))
 
     def _free(self, sequence: Sequence, start: int) -> None:
         """Free the slots of a running sequence from position `start` on."""

@@ -7,12 +7,10 @@ holds them together. It knows nothing of batches, trees or tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from ..api.batch import GREEDY, SamplingParams
+from ..api.batch import GREEDY, Ints, SamplingParams
 from ..api.protocol import Call, FinishReason, TokenLogprob, Usage
 from ..api.reply import Mailbox
 from ..fsm.guide import Cursor, Guide
@@ -20,8 +18,6 @@ from ..fsm.tokens.tokenizations import Node, Tokenizations
 from ..radix.cache import Lease
 from ..radix.logprobs import Logprobs
 from ..text.tokenizer import StreamDecoder
-
-Ints: TypeAlias = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +151,11 @@ class Sequence:
         """Whether requested scores are missing both here and in the cache."""
         end = self.scored_end + self.num_cached_scores
         return self.score_start is not None and end < self.prompt_len
+
+    @property
+    def scores_wanted(self) -> tuple[Ints, int, int]:
+        """What the cache is asked for: tokens, the first without a score, and how many top ones."""
+        return self.ids[: self.prompt_len], self.scored_end, self.num_top_logprobs
 
     @property
     def next_scored(self) -> int:

@@ -7,7 +7,7 @@ real model, and at once.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import tokenizers
@@ -74,7 +74,8 @@ class FakeRunner:
             ((int(token), float(logprob)),) * (it.logprobs or 0)
             for token, logprob, it in zip(tokens, logprobs, batch.sampling_params, strict=True)
         )
-        scores = _scores(hashes[batch.scored], batch.targets)
+        scored = _next_hash(hashes[batch.scored], batch.targets)
+        scores = _thousandths(scored % np.uint64(5000))
         answers = tuple(
             self._answer(state, query)
             for state, query in zip(hashes[batch.queried], batch.queries, strict=True)
@@ -215,28 +216,29 @@ class LateRunner:
         launched.is_over = launched.is_computed = True
 
 
+@dataclass(eq=False)
 class LateBatch:
     """A batch of a `LateRunner`. params: its sampling parameters, once set. outcome: its results or
     error, once computed. is_over: its result was read, or never will be."""
 
-    def __init__(self, device: LateRunner, batch: Batch) -> None:
-        self._device = device
-        self.batch = batch
-        self.sampling_params: tuple[SamplingParams, ...] | None = None
-        self.outcome: Outcome | RuntimeError | None = None
-        self.is_over = self.is_computed = False
+    device: LateRunner
+    batch: Batch
+    sampling_params: tuple[SamplingParams, ...] | None = None
+    outcome: Outcome | RuntimeError | None = None
+    is_over: bool = False
+    is_computed: bool = False
 
     def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """Set the sampling parameters."""
         assert self.sampling_params is None, "sample() is called twice"
         assert len(params) == len(self.batch.sampled), "not one entry for each sampled token"
-        self._device.begin_sampling(self)
+        self.device.begin_sampling(self)
         self.sampling_params = params
 
     def result(self) -> Outcome:
         """Compute everything up to this batch."""
         assert self.sampling_params is not None, "result() before sample()"
-        self._device.compute_until(self)
+        self.device.compute_until(self)
         if isinstance(self.outcome, Outcome):
             return self.outcome
         assert self.outcome is not None
@@ -256,10 +258,6 @@ def _next_hash(state: np.ndarray | np.uint64, value: np.ndarray | np.integer) ->
     with np.errstate(over="ignore"):
         mixed = (np.asarray(state) ^ np.asarray(value).astype(np.uint64)) * _MULTIPLIER
         return mixed ^ (mixed >> np.uint64(29))
-
-
-def _scores(hashes: np.ndarray, targets: np.ndarray) -> Floats:
-    return _thousandths(_next_hash(hashes, targets) % np.uint64(5000))
 
 
 def _thousandths(values: np.ndarray) -> Floats:

@@ -14,7 +14,6 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
@@ -42,7 +41,7 @@ from ..fsm.json_schema.jsontext import check_size
 from ..model.hub.folders import is_dummy, model_folder
 from ..text.tokenizer import Tokenizer
 from .ipc import spawn
-from .liveness import CHECKS_PER_TIMEOUT, LivenessMonitor, descendants
+from .liveness import LivenessMonitor, checks, descendants
 
 _SECONDS_TO_CLOSE = 10.0
 _DEVICE_FACTOR = 10
@@ -139,13 +138,11 @@ class ProcessBackend(ProcessLocal):
     ) -> tuple[NodeView, ...]:
         """The radix tree now, for pictures: its most active nodes, and the first tokens of each
         edge. None: all, which may be much to send."""
-        found: tuple[NodeView, ...] = self._request("snapshot", max_nodes, max_tokens)
-        return found
+        return tuple(self._request("snapshot", max_nodes, max_tokens))
 
     def clear_cache(self) -> int:
         """Forget what no open call uses; returns how many tokens."""
-        count: int = self._request("clear_cache")
-        return count
+        return int(self._request("clear_cache"))
 
     def reset_counters(self) -> None:
         """Start the counters anew."""
@@ -170,12 +167,6 @@ class ProcessBackend(ProcessLocal):
             self._process.wait()
         if threading.current_thread() is not self._reader:
             self._reader.join()
-
-    def __enter__(self) -> ProcessBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def _request(self, kind: str, *details: Any) -> Any:
         return self._send_request(kind, *details).result()
@@ -249,12 +240,10 @@ class ProcessBackend(ProcessLocal):
     def _monitor(self, timeout: float) -> None:
         """Kill the child and its descendants once it hangs. Its counters serve as heartbeats; an
         engine without work, whose calls are still being prepared, need not make steps."""
-        monitor, interval = LivenessMonitor(self.pid, timeout), timeout / CHECKS_PER_TIMEOUT
+        monitor = LivenessMonitor(self.pid, timeout)
         heartbeat: Future[Any] | None = None
         steps, is_idle = 0.0, True
-        before = time.monotonic()
-        while not self._has_ended.wait(interval):
-            now = time.monotonic()
+        for seconds in checks(self._has_ended, timeout):
             has_reported = (
                 heartbeat is not None and heartbeat.done() and heartbeat.exception() is None
             )
@@ -264,7 +253,7 @@ class ProcessBackend(ProcessLocal):
                 is_idle = not info.load["running"] + info.load["waiting"]
             has_work = bool(self._open) or len(self._requests) > (heartbeat is not None)
             is_excused = not has_work or (has_reported and is_idle)
-            monitor.update(min(now - before, 2 * interval), steps, is_excused, has_reported)
+            monitor.update(seconds, steps, is_excused, has_reported)
             has_device = has_reported and self._config.device.startswith("cuda")
             if monitor.silent_seconds >= timeout * (_DEVICE_FACTOR if has_device else 1):
                 self._kill_child(f"hung (no sign of life for {monitor.silent_seconds:.1f} s)")
@@ -272,7 +261,6 @@ class ProcessBackend(ProcessLocal):
             if heartbeat is None and has_work:
                 with contextlib.suppress(BackendClosed):
                     heartbeat = self._send_request("info")
-            before = now
 
     def _kill_child(self, fault: str) -> None:
         self._fault = fault

@@ -38,12 +38,10 @@ def serve(connection: Connection) -> None:
             connection.send("made", compiled(kind, source, field, library))
         except NotRegular as error:
             connection.send("not regular", str(error.value), error.allowed)
-        except ForkrootError as error:
-            connection.send("refused", error)
         except Exception as error:
-            connection.send(
-                "refused", CallFailed(f"the constraint could not be compiled: {error!r}")
-            )
+            text = f"the constraint could not be compiled: {error!r}"
+            known = error if isinstance(error, ForkrootError) else CallFailed(text)
+            connection.send("refused", known)
 
 
 def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Vocabulary:
@@ -55,31 +53,25 @@ def read_vocabulary(sizes: bytes, data: bytes, end_ids: tuple[int, ...]) -> Voca
 def compiled(kind: str, source: Any, field: str, library: Library) -> Any:
     """A serialized automaton; for a schema or grammar, the kind and data of its plan, and the
     shapes of its distinct lists. Raises as the compilers do."""
-    if kind in ("schema", "grammar"):
-        plan = plan_of(read_constraint(kind, source), lambda: library)
-        if isinstance(plan, Distinct):
-            return *serialized_plan(plan.plan, library), tuple(map(tuple, plan.shapes))
-        return *serialized_plan(plan, library), ()
-    dfa = automaton(Regex(source) if kind == "regex" else Choices(source), field)
-    return serialized(dfa, ShortestFinish(dfa, library.vocabulary))
-
-
-def serialized_plan(plan: Dfa | Known, library: Library) -> tuple[str, Any]:
-    """Which of these a plan is, and its plain data."""
+    constraint: JsonSchema | Grammar
+    match kind:
+        case "regex" | "choices":
+            made = Regex(source) if kind == "regex" else Choices(source)
+            return serialized(automaton(made, field), library)
+        case "grammar":
+            constraint = Grammar(*source)
+        case _:
+            text, *separators = source
+            constraint = JsonSchema(json.loads(text), tuple(separators))
+    found = plan_of(constraint, lambda: library)
+    plan, shapes = found if isinstance(found, Distinct) else (found, ())
+    rows = tuple(map(tuple, shapes))
     if isinstance(plan, Known):
-        return "known", tuple(plan)
-    return "automaton", serialized(plan, ShortestFinish(plan, library.vocabulary))
+        return "known", tuple(plan), rows
+    return "automaton", serialized(plan, library), rows
 
 
-def read_constraint(kind: str, source: Any) -> JsonSchema | Grammar:
-    """A schema or grammar that the parent sent."""
-    if kind == "grammar":
-        return Grammar(*source)
-    text, *separators = source
-    return JsonSchema(json.loads(text), tuple(separators))
-
-
-def serialized(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:
+def serialized(dfa: Dfa, library: Library) -> tuple[Any, ...]:
     """An automaton and its shortest ends as plain data."""
     starts, kinds = dfa.partition
     return (
@@ -90,5 +82,5 @@ def serialized(dfa: Dfa, finish: ShortestFinish) -> tuple[Any, ...]:
         int(dfa.start),
         starts.astype(np.int32).tobytes(),
         kinds.astype(np.intp).tobytes(),
-        finish.num_tokens.tobytes(),
+        ShortestFinish(dfa, library.vocabulary).num_tokens.tobytes(),
     )

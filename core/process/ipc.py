@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from ..api.codec import pack, unpack
+from ..api.errors import CallFailed, ForkrootError
 
 _LENGTH = struct.Struct("<Q")
 _MAX_BYTES = 2**31
@@ -64,6 +65,13 @@ def serve_parent(fd: int, serve: Callable[[Connection], None]) -> NoReturn:
     threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     serve(Connection(socket.socket(fileno=fd)))
     os._exit(0)  # nothing needs the threads that still run
+
+
+def sendable(error: Exception) -> ForkrootError:
+    """The error itself if it is one of the protocol, else a CallFailed that says what it was."""
+    if isinstance(error, ForkrootError):
+        return error
+    return CallFailed(f"{type(error).__name__}: {error}")
 
 
 class Connection:

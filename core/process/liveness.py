@@ -22,6 +22,8 @@ noticed: it looks like one that is about to finish.
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +82,16 @@ class LivenessMonitor:
 
     def _has_worked(self, seconds: float) -> bool:
         return seconds >= max(_MIN_SECONDS, _MIN_SHARE * self.silent_seconds)
+
+
+def checks(has_ended: threading.Event, timeout: float) -> Iterator[float]:
+    """Until the event is set, ten times in a timeout: the seconds since the last check, without
+    those in which this process did not run."""
+    interval, before = timeout / CHECKS_PER_TIMEOUT, time.monotonic()
+    while not has_ended.wait(interval):
+        now = time.monotonic()
+        yield min(now - before, 2 * interval)
+        before = now
 
 
 def cpu_seconds(pid: int) -> float | None:

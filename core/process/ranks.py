@@ -12,22 +12,108 @@ import queue
 import subprocess
 import tempfile
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+from ..api.config import EngineConfig
 from ..api.owner import Owner
 from ..api.protocol import BackendClosed
-from .heartbeat import Heartbeat, RankMonitor, RankStatus
 from .ipc import Child, spawn
-from .liveness import CHECKS_PER_TIMEOUT, TIMEOUT, LivenessMonitor
+from .liveness import TIMEOUT, LivenessMonitor, checks
 
 SECONDS_TO_START = 600.0
 _SECONDS_TO_CLOSE = 5.0
+_MAX_MISSED = 3  # checks without a heartbeat, after which a rank counts as silent
+_DEVICE_FACTOR = 10
 
 Report: TypeAlias = Callable[[], tuple[int, int, int, bool]]
+
+
+class Heartbeat(NamedTuple):
+    """Progress of a rank: batches started and done, collectives that have ended, and whether it
+    waits for other ranks now (rank 0: or for the device)."""
+
+    num_started: int = 0
+    num_done: int = 0
+    num_collectives: int = 0
+    is_waiting: bool = False
+
+
+class RankStatus:
+    """What is known of one of the ranks after the first. `receive` may be called in any thread."""
+
+    def __init__(self, rank: int, liveness: LivenessMonitor) -> None:
+        self.rank = rank
+        self.liveness = liveness
+        self.heartbeat = Heartbeat()
+        self.has_reported = False  # since the last check
+        self._num_received = self._num_seen = self._num_missed = 0
+
+    def receive(self, heartbeat: Heartbeat) -> None:
+        """Take a heartbeat of this rank."""
+        self.heartbeat = heartbeat
+        self._num_received += 1
+
+    def check(self) -> None:
+        """Note whether a heartbeat came since the last check."""
+        self.has_reported = self._num_received > self._num_seen
+        self._num_seen = self._num_received
+        self._num_missed = 0 if self.has_reported else self._num_missed + 1
+
+    @property
+    def is_reporting(self) -> bool:
+        """Whether heartbeats still come."""
+        return self._num_missed < _MAX_MISSED
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for other ranks, and heartbeats still come."""
+        return self.heartbeat.is_waiting and self.is_reporting
+
+
+class RankMonitor:
+    """Finds ranks that hang. timeout: seconds without a sign of life after which a rank hangs.
+    has_device: the ranks compute on devices, which cannot be observed: the timeout is ten times as
+    long for a rank whose heartbeats still come."""
+
+    def __init__(self, ranks: Sequence[RankStatus], timeout: float, has_device: bool) -> None:
+        self._ranks = ranks
+        self._timeout = timeout
+        self._has_device = has_device
+        self._first = Heartbeat()  # of rank 0, at the last check
+        self._stuck = 0.0  # seconds for which rank 0 has waited although all others are done
+
+    def check(self, seconds: float, first: Heartbeat) -> str | None:
+        """After `seconds` since the last check: which rank hangs, in words, or None. first: the
+        progress of rank 0.
+
+        A rank that has done all batches has nothing to do. One that waits for others is excused
+        while one of these does not wait: that one is slow, or hangs itself.
+        """
+        for rank in self._ranks:
+            rank.check()
+        busy = [rank for rank in self._ranks if rank.heartbeat.num_done < first.num_started]
+        is_first_busy = first.num_done < first.num_started
+        is_one_at_work = is_first_busy and not first.is_waiting
+        is_one_at_work |= any(not rank.is_waiting for rank in busy)
+        for rank in self._ranks:
+            is_excused = rank not in busy or (rank.is_waiting and is_one_at_work)
+            rank.liveness.update(seconds, rank.heartbeat, is_excused, rank.has_reported)
+            if rank.liveness.silent_seconds >= self._limit(rank.is_reporting):
+                cause = f"no sign of life for {rank.liveness.silent_seconds:.1f} s"
+                return f"rank {rank.rank} of the model hangs: {cause}"
+        is_stuck = is_first_busy and first.is_waiting and not busy and first == self._first
+        self._stuck = self._stuck + seconds if is_stuck else 0.0
+        self._first = first
+        if self._stuck >= self._limit(is_reporting=True):
+            return f"rank 0 of the model has waited {self._stuck:.1f} s for what no rank does"
+        return None
+
+    def _limit(self, is_reporting: bool) -> float:
+        return self._timeout * (_DEVICE_FACTOR if self._has_device and is_reporting else 1)
 
 
 class Other(NamedTuple):
@@ -38,17 +124,15 @@ class Other(NamedTuple):
 
 
 class OtherRanks:
-    """Ranks 1 to `size` - 1 of a model on this machine.
+    """Ranks 1 to `config.ranks` - 1 of a model on this machine.
 
-    described: what `core.rank` loads: folder or dummy, dtype, device, context length, slots.
-    hang_timeout: seconds without a sign of life after which a rank hangs, see
-      `core.process.liveness` and `core.process.heartbeat`; None: hangs are not looked for.
+    source: of the model: a folder, or a dummy's name. config: with every size set. Its
+      `hang_timeout` is that of `RankMonitor`.
     """
 
-    def __init__(self, size: int, *described: Any, hang_timeout: float | None = TIMEOUT) -> None:
+    def __init__(self, source: str, config: EngineConfig) -> None:
         self._owner = Owner()
-        self._hang_timeout = hang_timeout
-        self._has_device = str(described[2]).startswith("cuda")
+        self._config = config
         self._folder = tempfile.TemporaryDirectory(prefix="forkroot-ranks-")
         self.store_path = str(Path(self._folder.name) / "store")
         self._reports: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -60,11 +144,9 @@ class OtherRanks:
         self._has_ended = threading.Event()
         self._report: Report | None = None
         self._others: list[Other] = []
-        interval = None if hang_timeout is None else hang_timeout / CHECKS_PER_TIMEOUT
         started: Future[None] = Future()
-        arguments = (size, (*described, self.store_path, interval), started)
         threading.Thread(
-            target=self._run, args=arguments, name="forkroot-ranks", daemon=True
+            target=self._run, args=(source, started), name="forkroot-ranks", daemon=True
         ).start()
         started.result()
 
@@ -129,38 +211,34 @@ class OtherRanks:
 
     # --- in threads of their own -----------------------------------------------------------------
 
-    def _run(self, size: int, described: tuple[Any, ...], started: Future[None]) -> None:
+    def _run(self, source: str, started: Future[None]) -> None:
         """Start the ranks and monitor them. The kernel kills them when this thread ends, and so
         with this process, however that ends."""
+        config, timeout = self._config, self._config.hang_timeout
         try:
-            for rank in range(1, size):
+            for rank in range(1, config.ranks):
                 child = spawn(f"{(__package__ or '').rpartition('.')[0]}.rank")
-                liveness = LivenessMonitor(child.process.pid, self._hang_timeout or TIMEOUT)
+                liveness = LivenessMonitor(child.process.pid, timeout or TIMEOUT)
                 other = Other(child, RankStatus(rank, liveness))
                 self._others.append(other)
-                child.connection.send(rank, size, *described)
+                child.connection.send(rank, source, asdict(config), self.store_path)
                 threading.Thread(target=self._listen, args=(other,), daemon=True).start()
         except BaseException as error:
             started.set_exception(error)
             self.close()
             return
         started.set_result(None)
-        if self._hang_timeout is not None:
+        if timeout is not None:
             statuses = [other.status for other in self._others]
-            monitor = RankMonitor(statuses, self._hang_timeout, self._has_device)
-            self._watch(monitor, self._hang_timeout / CHECKS_PER_TIMEOUT)
+            monitor = RankMonitor(statuses, timeout, config.device.startswith("cuda"))
+            for seconds in checks(self._has_ended, timeout):
+                if self._error is not None:
+                    break
+                report = self._report
+                fault = report and monitor.check(seconds, Heartbeat(*report()))
+                if fault:
+                    self._fail(BackendClosed(fault))
         self._has_ended.wait()
-
-    def _watch(self, monitor: RankMonitor, interval: float) -> None:
-        """Check the ranks every `interval` seconds, until one is gone."""
-        before = time.monotonic()
-        while not self._has_ended.wait(interval) and self._error is None:
-            now = time.monotonic()
-            report = self._report
-            fault = report and monitor.check(min(now - before, 2 * interval), Heartbeat(*report()))
-            if fault:
-                self._fail(BackendClosed(fault))
-            before = now
 
     def _listen(self, other: Other) -> None:
         with contextlib.suppress(ValueError):  # invalid messages: treated as a dead rank

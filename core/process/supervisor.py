@@ -1,7 +1,6 @@
 """Restarts a runtime whose engine has died: another, with empty caches, takes its place.
 
-Open calls end in their typed errors, and later ones too until the new engine is ready. It knows
-nothing of processes: it makes backends, and checks whether they are alive.
+Open calls end in their typed errors, and later ones too until the new engine is ready.
 """
 
 from __future__ import annotations
@@ -11,32 +10,15 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from ..api.owner import ProcessLocal
-from ..api.protocol import Backend, BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
+from ..api.protocol import BackendClosed, BackendInfo, Call, ForkrootError, NodeView, Reply
 from ..common.exits import close_at_exit
+from ..text.tokenizer import Tokenizer
+from .client import ProcessBackend
 
 _log = logging.getLogger(__name__)
 _CHECK_INTERVAL = 1.0  # seconds
-
-
-class Engine(Backend, Protocol):
-    """A backend that can be restarted. is_replaced: set here, for the error of its death."""
-
-    is_replaced: bool
-
-    @property
-    def tokenizer(self) -> Any:
-        """That of its model."""
-
-    def clear_cache(self) -> int:
-        """Forget what no open call uses; returns how many tokens."""
-
-    def snapshot(
-        self, max_nodes: int | None = 1000, max_tokens: int | None = 64
-    ) -> tuple[NodeView, ...]:
-        """The radix tree now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +43,7 @@ class RestartingBackend(ProcessLocal):
     is_over: no engine lives, and none will be tried any more.
     """
 
-    def __init__(self, make: Callable[[], Engine], backoff: Backoff = Backoff()) -> None:
+    def __init__(self, make: Callable[[], ProcessBackend], backoff: Backoff = Backoff()) -> None:
         self.is_over = False
         self._make = make
         self._backoff = backoff
@@ -75,7 +57,7 @@ class RestartingBackend(ProcessLocal):
         close_at_exit(self)
 
     @property
-    def tokenizer(self) -> Any:
+    def tokenizer(self) -> Tokenizer:
         """That of the engine's model."""
         return self._engine.tokenizer
 
@@ -118,13 +100,7 @@ class RestartingBackend(ProcessLocal):
         if threading.current_thread() is not self._watch:
             self._watch.join()
 
-    def __enter__(self) -> RestartingBackend:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def _new_engine(self) -> Engine:
+    def _new_engine(self) -> ProcessBackend:
         engine = self._make()
         engine.is_replaced = True
         return engine

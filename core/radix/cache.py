@@ -12,16 +12,16 @@ It knows nothing of models, text or scheduling, and is used by one thread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprobs import Logprobs
 from .node import Node
-from .pages import Ints, SlotPool
+from .pages import SlotPool
 from .tree import Tree
 
 
@@ -34,20 +34,21 @@ class Match:
     node: int
 
 
-class Counters(NamedTuple):
+@dataclass(slots=True)
+class Counters:
     """Totals since the start, in tokens except for acquires and splits.
 
     requested, matched: tokens given to `acquire`, and found in the cache.
     inserted, duplicated: tokens committed that the tree did not hold, and that it did.
     """
 
-    acquires: int
-    requested: int
-    matched: int
-    inserted: int
-    duplicated: int
-    evicted: int
-    splits: int
+    acquires: int = 0
+    requested: int = 0
+    matched: int = 0
+    inserted: int = 0
+    duplicated: int = 0
+    evicted: int = 0
+    splits: int = 0
 
 
 class Lease:
@@ -98,8 +99,7 @@ class RadixCache:
         self.host = host
         self._pool = SlotPool(capacity)
         self._tree = Tree(host, logprob_bytes)
-        self._acquires = self._requested = self._matched = 0
-        self._inserted = self._duplicated = self._evicted = 0
+        self._counters = Counters()
 
     @property
     def num_free(self) -> int:
@@ -119,7 +119,7 @@ class RadixCache:
     @property
     def num_evicted(self) -> int:
         """Tokens that were cached and are not any more, since the start."""
-        return self._evicted
+        return self._counters.evicted
 
     @property
     def keeps_logprobs(self) -> bool:
@@ -144,15 +144,7 @@ class RadixCache:
     @property
     def counters(self) -> Counters:
         """Totals since the start."""
-        return Counters(
-            self._acquires,
-            self._requested,
-            self._matched,
-            self._inserted,
-            self._duplicated,
-            self._evicted,
-            self._tree.num_splits,
-        )
+        return replace(self._counters, splits=self._tree.num_splits)
 
     def match(self, namespace: str, tokens: Ints, limit: int) -> Match:
         """How much of tokens[:limit] is cached, in the pool or on the host. Changes nothing, not
@@ -172,9 +164,9 @@ class RadixCache:
         offloaded = self._tree.offloaded(end)
         if offloaded and not self._load_from_host(offloaded):
             end = self._relock_above(end, offloaded[0])
-        self._acquires += 1
-        self._requested += min(limit, len(tokens))
-        self._matched += end.end
+        self._counters.acquires += 1
+        self._counters.requested += min(limit, len(tokens))
+        self._counters.matched += end.end
         return Lease(namespace, _read_only(self._tree.path_slots(end)), end)
 
     def fetch(self, namespace: str, tokens: Ints, limit: int) -> int:
@@ -209,8 +201,8 @@ class RadixCache:
             self._pool.release(slots[end.end : insertion.num_cached_before])
         lease.slots = _read_only([lease.slots, *self._tree.path_slots(insertion.node, end)])
         lease._end = insertion.node
-        self._duplicated += insertion.num_cached_before - end.end
-        self._inserted += len(slots) - insertion.num_cached_before
+        self._counters.duplicated += insertion.num_cached_before - end.end
+        self._counters.inserted += len(slots) - insertion.num_cached_before
         return lease.slots
 
     def count_logprobs(self, namespace: str, tokens: Ints, start: int, num_top: int) -> int:
@@ -316,7 +308,7 @@ class RadixCache:
 
     def _release_evicted(self, slots: Ints) -> None:
         self._pool.release(slots)
-        self._evicted += len(slots)
+        self._counters.evicted += len(slots)
 
 
 def _key(tokens: Ints, limit: int) -> bytes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import takewhile
 
 from .logprobs import Logprobs
-from .node import Node
+from .node import Node, path_up
 
 OVERHEAD = 640  # bytes of four array headers and a place in the order, for each node
 
@@ -26,16 +27,14 @@ class LogprobStore:
     def write(self, lowest: Node, start: int, found: Logprobs) -> None:
         """Keep those of the tokens from position `start` on, which are on the path to `lowest`."""
         end = start + len(found)
-        at: Node | None = lowest
-        while at is not None and at.parent is not None and at.end > start and self.capacity:
-            first = at.end - at.size
-            low, high = max(start, first), min(end, at.end)
-            if low < high:
-                if at.logprobs is None:
-                    at.logprobs = Logprobs.unknown(at.size)
-                at.logprobs.write(low - first, found[low - start : high - start])
-                self._count(at)
-            at = at.parent
+        for node in takewhile(lambda it: it.end > start, path_up(lowest)):
+            first = node.end - node.size
+            low, high = max(start, first), min(end, node.end)
+            if low < high and self.capacity:
+                if node.logprobs is None:
+                    node.logprobs = Logprobs.unknown(node.size)
+                node.logprobs.write(low - first, found[low - start : high - start])
+                self._count(node)
         self._shrink()
 
     def use(self, nodes: Iterable[Node]) -> None:

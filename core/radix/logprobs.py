@@ -8,8 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..api.batch import Floats
-from .pages import Ints
+from ..api.batch import Floats, Ints
 
 Counts: TypeAlias = npt.NDArray[np.int16]
 Top: TypeAlias = tuple[tuple[int, float], ...]
@@ -92,8 +91,9 @@ class Logprobs:
         if not len(rows):
             return
         width = other.ids.shape[1]
-        wide = self._widened(width)
-        self.ids, self.tops = wide.ids, wide.tops
+        if (missing := width - self.ids.shape[1]) > 0:  # columns, which hold nothing yet
+            self.ids = np.pad(self.ids, ((0, 0), (0, missing)))
+            self.tops = np.pad(self.tops, ((0, 0), (0, missing)), constant_values=-np.inf)
         at = start + rows
         self.values[at], self.counts[at] = other.values[rows], other.counts[rows]
         self.ids[at, :width], self.tops[at, :width] = other.ids[rows], other.tops[rows]
@@ -112,12 +112,3 @@ class Logprobs:
         assert self.ids.shape == self.tops.shape, "not one log-probability for an alternative"
         assert len(self.ids) == size, "not one row of alternatives for each token"
         assert self.counts.min(initial=0) >= UNKNOWN, "a token has fewer than no alternatives"
-
-    def _widened(self, width: int) -> Logprobs:
-        """With at least so many columns of alternatives; the new ones hold nothing."""
-        missing = width - self.ids.shape[1]
-        if missing <= 0:
-            return self
-        ids = np.pad(self.ids, ((0, 0), (0, missing)))
-        tops = np.pad(self.tops, ((0, 0), (0, missing)), constant_values=-np.inf)
-        return Logprobs(self.values, self.counts, ids, tops)

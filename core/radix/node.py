@@ -11,16 +11,19 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .logprobs import Logprobs
-from .pages import Ints
 
 WIDTH = 4  # bytes of one token in a key
+NO_SLOTS: Ints = np.empty(0, np.int32)
 
 
 class Node:
-    """One edge and the node at its lower end.
+    """One edge and the node at its lower end; a root, above all that one namespace has cached, has
+    neither parent nor edge.
 
+    namespace: whose tokens.
     key, slots: the edge's tokens (as bytes) and where their keys and values are in the pool; no
       slots if they are on the host only.
     host: where they are on the host; None: nowhere.
@@ -33,12 +36,21 @@ class Node:
     """
 
     __slots__ = (
-        *("children", "end", "hits", "host", "id"),
-        *("key", "last_used", "lock_count", "logprobs", "parent", "slots"),
+        *("children", "end", "hits", "host", "id", "key"),
+        *("last_used", "lock_count", "logprobs", "namespace", "parent", "slots"),
     )
 
-    def __init__(self, id: int, parent: Node | None, key: bytes, slots: Ints, end: int) -> None:
+    def __init__(
+        self,
+        id: int,
+        namespace: str,
+        parent: Node | None = None,
+        key: bytes = b"",
+        slots: Ints = NO_SLOTS,
+        end: int = 0,
+    ) -> None:
         self.id = id
+        self.namespace = namespace
         self.parent = parent
         self.key = key
         self.slots = slots
@@ -59,16 +71,6 @@ class Node:
     def is_in_pool(self) -> bool:
         """Whether its tokens are in the pool."""
         return len(self.slots) > 0
-
-
-class Root(Node):
-    """The node of no tokens, above everything that one namespace has cached."""
-
-    __slots__ = ("namespace",)
-
-    def __init__(self, id: int, namespace: str) -> None:
-        super().__init__(id, None, b"", np.empty(0, np.int32), 0)
-        self.namespace = namespace
 
 
 class Descent(NamedTuple):
@@ -122,37 +124,25 @@ def descendants(root: Node) -> Iterator[Node]:
         yield node
 
 
-class NamespacedNode(NamedTuple):
-    """A node and the namespace that it is in."""
+def path_up(node: Node, above: Node | None = None) -> Iterator[Node]:
+    """This node, its parent and so on, up to the child of a root, or of `above`."""
+    while node is not above and node.parent is not None:
+        yield node
+        node = node.parent
 
-    node: Node
-    namespace: str
 
-
-def most_active(roots: Iterable[Root], count: int) -> list[NamespacedNode]:
+def most_active(roots: Iterable[Node], count: int) -> list[Node]:
     """At most `count` nodes, parents before children: those in use first, then those found again
     most often, then those used last. Looks at the children of what it gives, and no further."""
     first = heapq.nlargest(count, roots, key=_activity)
-    pending = [_Rank(*_activity(root, -1), NamespacedNode(root, root.namespace)) for root in first]
+    pending = [(*_activity(root, -1), root) for root in first]  # ids differ: no node is compared
     heapq.heapify(pending)
-    found: list[NamespacedNode] = []
+    found: list[Node] = []
     while pending and len(found) < count:
-        found.append(entry := heapq.heappop(pending).entry)
-        children = entry.node.children.values()
-        for child in heapq.nlargest(count - len(found), children, key=_activity):
-            rank = _Rank(*_activity(child, -1), NamespacedNode(child, entry.namespace))
-            heapq.heappush(pending, rank)
+        found.append(node := heapq.heappop(pending)[-1])
+        for child in heapq.nlargest(count - len(found), node.children.values(), key=_activity):
+            heapq.heappush(pending, (*_activity(child, -1), child))
     return found
-
-
-class _Rank(NamedTuple):
-    """An entry of a heap of nodes, the most active first."""
-
-    in_use: int
-    hits: int
-    last_used: int
-    id: int
-    entry: NamespacedNode
 
 
 def _activity(node: Node, sign: int = 1) -> tuple[int, int, int, int]:
@@ -160,12 +150,7 @@ def _activity(node: Node, sign: int = 1) -> tuple[int, int, int, int]:
     return sign * in_use, sign * node.hits, sign * node.last_used, sign * node.id
 
 
-def view(
-    node: Node,
-    namespace: str,
-    shown: Collection[int] | None = None,
-    max_tokens: int | None = None,
-) -> NodeView:
+def view(node: Node, shown: Collection[int] | None, max_tokens: int | None) -> NodeView:
     """A node as it is now. shown: ids of the children to list; None: all."""
     key = node.key if max_tokens is None else node.key[: max_tokens * WIDTH]
     ids = [child.id for child in node.children.values()]
@@ -173,7 +158,7 @@ def view(
     return NodeView(
         id=node.id,
         parent=-1 if node.parent is None else node.parent.id,
-        namespace=namespace,
+        namespace=node.namespace,
         tokens=tuple(np.frombuffer(key, np.int32).tolist()),
         end=node.end,
         lock_count=node.lock_count,

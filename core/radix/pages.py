@@ -5,12 +5,9 @@ It knows nothing of tokens, trees or sequences: it only hands slots out and take
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import numpy as np
-import numpy.typing as npt
 
-Ints: TypeAlias = npt.NDArray[np.int32]
+from ..api.batch import Ints
 
 
 class SlotPool:
@@ -40,7 +37,8 @@ class SlotPool:
         if count > self._num_free:
             return None
         if self._num_returned * 2 > self.capacity:
-            self._tidy()
+            self._stack[: self._num_free] = np.flatnonzero(self._is_free)[::-1]
+            self._num_returned = 0
         rest = self._num_free - count
         slots = self._stack[rest : self._num_free][::-1].copy()
         self._is_free[slots.astype(np.intp)] = False
@@ -70,7 +68,3 @@ class SlotPool:
         marked = np.count_nonzero(self._is_free)
         assert marked == self._num_free, f"{self._num_free} slots listed as free, {marked} marked"
         assert self._is_free[self._stack[: self._num_free]].all(), "a free slot is not marked"
-
-    def _tidy(self) -> None:
-        self._stack[: self._num_free] = np.flatnonzero(self._is_free)[::-1]
-        self._num_returned = 0

@@ -10,16 +10,29 @@ first node is always a leaf: the least recently used one.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import count, takewhile
 from typing import NamedTuple
 
 import numpy as np
 
+from ..api.batch import Ints
 from ..api.protocol import NodeView
 from .host import HostTier
 from .logprob_store import LogprobStore
 from .logprobs import Logprobs
-from .node import WIDTH, Descent, Node, Root, check_edge, descend, descendants, most_active, view
-from .pages import Ints
+from .node import (
+    NO_SLOTS,
+    WIDTH,
+    Descent,
+    Node,
+    check_edge,
+    descend,
+    descendants,
+    most_active,
+    path_up,
+    view,
+)
 
 
 class Insertion(NamedTuple):
@@ -54,10 +67,10 @@ class Tree:
         self.num_evictable = 0
         self.num_nodes = 0
         self.num_splits = 0
-        self._roots: dict[str, Root] = {}
+        self._roots: dict[str, Node] = {}
         self._unlocked: OrderedDict[Node, None] = OrderedDict()  # least recently used first
         self._clock = 0
-        self._next_id = 0
+        self._ids = count()
 
     def find(self, namespace: str, key: bytes) -> Descent | None:
         """How far `key` is known; None in a namespace that holds nothing. Changes nothing."""
@@ -67,7 +80,9 @@ class Tree:
     def lock_prefix(self, namespace: str, key: bytes) -> Node:
         """Lock the longest known prefix of `key` and give the node at its end, which is made by a
         split where the prefix ended inside an edge."""
-        root = self._roots.get(namespace) or self._new_root(namespace)
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Node(next(self._ids), namespace)
         node = self._node_at(descend(root, key))
         self.lock(node)
         return node
@@ -93,12 +108,9 @@ class Tree:
 
     def offloaded(self, node: Node) -> list[Node]:
         """The nodes up to the end of `node` that are not in the pool, the uppermost first."""
-        found = []
-        at: Node | None = node
-        while at is not None and at.parent is not None and not at.is_in_pool:
-            found.append(at)
-            at = at.parent
-        return found[::-1]
+        if self._host is None:
+            return []
+        return list(takewhile(lambda it: not it.is_in_pool, path_up(node)))[::-1]
 
     def assign_slots(self, node: Node, slots: Ints) -> None:
         """Give a locked node slots of the pool."""
@@ -139,11 +151,7 @@ class Tree:
         found = self.find(namespace, key)
         if found is None or not self.logprob_store.num_bytes:
             return []
-        path: list[Node] = []
-        at: Node | None = found.edge or found.node
-        while at is not None and at.parent is not None and at.end > start:
-            path.append(at)
-            at = at.parent
+        path = list(takewhile(lambda it: it.end > start, path_up(found.edge or found.node)))
         known = []
         for node in reversed(path):
             first = node.end - node.size
@@ -164,19 +172,13 @@ class Tree:
 
     def path_slots(self, node: Node, above: Node | None = None) -> list[Ints]:
         """Slots of the edges from the root (or from the end of `above`) to the end of `node`."""
-        parts: list[Ints] = []
-        at: Node | None = node
-        while at is not above and at is not None:
-            parts.append(at.slots)
-            at = at.parent
-        parts.reverse()
-        return parts
+        return [it.slots for it in path_up(node, above)][::-1]
 
     def evict(self, count: int) -> Ints:
         """Give up the least recently used unlocked leaves until `count` tokens are gone (or nothing
         is left to evict), and return their slots. The last leaf only loses its tail: as much as is
         needed, and a 64th of it at least, so that shortening a long leaf bit by bit stays cheap."""
-        evicted = [np.empty(0, np.int32)]
+        evicted = [NO_SLOTS]
         while count > 0 and self._unlocked:
             leaf = next(iter(self._unlocked))
             surplus = leaf.size - max(count, leaf.size // 64)
@@ -188,7 +190,7 @@ class Tree:
         """Give up all that is not locked in one namespace, or in all, on the host too; returns the
         slots of the pool that it had."""
         names = list(self._roots) if namespace is None else [namespace]
-        evicted = [np.empty(0, np.int32)]
+        evicted = [NO_SLOTS]
         for root in (self._roots[name] for name in names if name in self._roots):
             nodes = reversed(list(descendants(root)))
             evicted += [self._remove(node) for node in nodes if node.lock_count == 0]
@@ -199,22 +201,19 @@ class Tree:
     ) -> tuple[NodeView, ...]:
         """Every node, parents before children; or the `max_nodes` most active of them, and at most
         so many tokens of each edge."""
-        if max_nodes is not None:
-            found = most_active(self._roots.values(), max_nodes)
-            shown = {node.id for node, _ in found}
-            return tuple(view(*entry, shown, max_tokens) for entry in found)
-        return tuple(
-            view(node, namespace, None, max_tokens)
-            for namespace, root in self._roots.items()
-            for node in (root, *descendants(root))
-        )
+        if max_nodes is None:
+            return tuple(view(node, None, max_tokens) for node in self._all_nodes())
+        found = most_active(self._roots.values(), max_nodes)
+        shown = {node.id for node in found}
+        return tuple(view(node, shown, max_tokens) for node in found)
 
     def check(self) -> None:
         """Assert every invariant of the tree."""
-        nodes = [node for root in self._roots.values() for node in descendants(root)]
+        everything = list(self._all_nodes())
+        nodes = [node for node in everything if node.parent is not None]
         for node in nodes:
             check_edge(node)
-        for above in (*self._roots.values(), *nodes):
+        for above in everything:
             locks = sum(child.lock_count for child in above.children.values())
             assert above.lock_count >= locks, f"node {above.id} has fewer locks than its children"
             assert above.children or above.parent or above.lock_count, f"root {above.id} is bare"
@@ -227,8 +226,7 @@ class Tree:
 
     def all_slots(self) -> Ints:
         """Slots of all cached tokens, in no promised order."""
-        nodes = (node for root in self._roots.values() for node in descendants(root))
-        return np.concatenate([np.empty(0, np.int32), *(node.slots for node in nodes)])
+        return np.concatenate([NO_SLOTS, *(node.slots for node in self._all_nodes())])
 
     def _check_unlocked(self, expected: set[Node]) -> None:
         listed = list(self._unlocked)
@@ -242,17 +240,14 @@ class Tree:
         evictable = sum(len(node.slots) for node in listed)
         assert self.num_evictable == evictable, "num_evictable is wrong"
 
-    def _new_id(self) -> int:
-        self._next_id += 1
-        return self._next_id - 1
-
-    def _new_root(self, namespace: str) -> Root:
-        root = self._roots[namespace] = Root(self._new_id(), namespace)
-        return root
+    def _all_nodes(self) -> Iterator[Node]:
+        """Every node, roots included, parents before children."""
+        return (it for root in self._roots.values() for it in (root, *descendants(root)))
 
     def _add_leaf(self, parent: Node, key: bytes, slots: Ints) -> Node:
         edge = key[parent.end * WIDTH :]
-        leaf = Node(self._new_id(), parent, edge, slots[parent.end :].copy(), len(slots))
+        rest = slots[parent.end :].copy()
+        leaf = Node(next(self._ids), parent.namespace, parent, edge, rest, len(slots))
         leaf.lock_count = 1
         leaf.last_used = self._clock
         parent.children[edge[:WIDTH]] = leaf
@@ -272,9 +267,9 @@ class Tree:
         leases refer to its end; the new upper half has the same locks."""
         above, size = lower.parent, offset // WIDTH
         assert above is not None
-        upper = Node(
-            self._new_id(), above, lower.key[:offset], lower.slots[:size].copy(), above.end + size
-        )
+        slots = lower.slots[:size].copy()
+        key, end = lower.key[:offset], above.end + size
+        upper = Node(next(self._ids), above.namespace, above, key, slots, end)
         upper.lock_count = lower.lock_count
         upper.hits = lower.hits
         upper.last_used = lower.last_used
@@ -321,7 +316,7 @@ class Tree:
 
     def _free_pool_slots(self, leaf: Node) -> Ints:
         """Take a leaf's slots of the pool."""
-        slots, leaf.slots = leaf.slots, np.empty(0, np.int32)
+        slots, leaf.slots = leaf.slots, NO_SLOTS
         if len(slots):
             del self._unlocked[leaf]
             self.num_cached -= len(slots)
@@ -341,5 +336,5 @@ class Tree:
         return slots
 
     def _drop_empty_root(self, node: Node) -> None:
-        if isinstance(node, Root) and not node.children and node.lock_count == 0:
+        if node.parent is None and not node.children and node.lock_count == 0:
             del self._roots[node.namespace]

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -134,11 +135,11 @@ class PlainNames:
 
     def with_plain_names(self, chat: Chat) -> Chat:
         """The chat with these names as segments of their own, with the ids that spell them."""
-        messages = (replace(it, content=self._parts(it.content)) for it in chat.messages)
+        messages = (
+            replace(it, content=tuple(chain.from_iterable(map(self._split, it.content))))
+            for it in chat.messages
+        )
         return replace(chat, messages=tuple(messages))
-
-    def _parts(self, content: tuple[Segment, ...]) -> tuple[Segment, ...]:
-        return tuple(part for segment in content for part in self._split(segment))
 
     def _split(self, segment: Segment) -> Iterator[Segment]:
         if not isinstance(segment, Text) or segment.ids is not None:

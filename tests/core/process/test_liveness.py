@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from forkroot.core.process import liveness
-from forkroot.core.process.heartbeat import Heartbeat, RankMonitor, RankStatus
 from forkroot.core.process.liveness import LivenessMonitor, cpu_seconds, descendants
+from forkroot.core.process.ranks import Heartbeat, RankMonitor, RankStatus
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc")
 

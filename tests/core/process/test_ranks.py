@@ -9,13 +9,11 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 import forkroot
-from forkroot.core import local
 from forkroot.core.api.protocol import (
     BackendClosed,
     Call,
@@ -29,7 +27,6 @@ from forkroot.core.api.protocol import (
     TokenLogprob,
 )
 from forkroot.core.local import LocalBackend
-from forkroot.core.process.ranks import OtherRanks
 
 from .test_process import has_ended, is_alive, numbers_printed_by
 
@@ -144,18 +141,10 @@ def test_a_dead_rank_ends_every_call_in_a_typed_error_and_leaves_no_process() ->
 ENDLESS = Call((Text("a"),), Sampling(max_tokens=400, ignore_eos=True, n=4))
 
 
-@pytest.fixture
-def watchful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ranks that hang are noticed within a second or so."""
-    monkeypatch.setattr(local, "OtherRanks", partial(OtherRanks, hang_timeout=1.0))
-
-
 @pytest.mark.parametrize("overlap", [False, True])
-def test_a_rank_that_is_stopped_ends_every_call_and_leaves_no_process(
-    watchful: None, overlap: bool
-) -> None:
+def test_a_rank_that_is_stopped_ends_every_call_and_leaves_no_process(overlap: bool) -> None:
     before = children()
-    backend = start(ranks=2, overlap=overlap)
+    backend = start(ranks=2, overlap=overlap, hang_timeout=2.0)
     (rank,) = children() - before
     replies = [backend.submit(ENDLESS) for _ in range(3)]
     backend.submit(ask("b", 1)).result(30)

@@ -7,7 +7,8 @@ from dataclasses import FrozenInstanceError
 import numpy as np
 import pytest
 
-from forkroot.core.radix import Counters, Ints, Lease, Match, RadixCache
+from forkroot.core.api.batch import Ints
+from forkroot.core.radix.cache import Counters, Lease, Match, RadixCache
 
 
 def _ints(text: str) -> Ints:

@@ -9,7 +9,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from forkroot.core.radix import Ints, NodeView, RadixCache
+from forkroot.core.api.batch import Ints
+from forkroot.core.api.protocol import NodeView
+from forkroot.core.radix.cache import RadixCache
 
 SIZES = {"system": 6, "hello": 4, "solve": 12, "write": 5, "story": 7}
 SIZES |= {"examples": 8, "q1": 3, "q2": 3, "q3": 3, "q4": 3, "more": 12}

@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forkroot.core.radix import HostTier, Ints, Lease, RadixCache
+from forkroot.core.api.batch import Ints
+from forkroot.core.radix.cache import Lease, RadixCache
+from forkroot.core.radix.host import HostTier
 
 SPACES = ("", "tenant")
 

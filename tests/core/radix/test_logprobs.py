@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from forkroot.core.radix import Logprobs
+from forkroot.core.radix.logprobs import Logprobs
 
 NAN = float("nan")
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forkroot.core.radix import Ints, SlotPool
+from forkroot.core.api.batch import Ints
+from forkroot.core.radix.pages import SlotPool
 
 
 def _taken(pool: SlotPool, count: int) -> Ints:
