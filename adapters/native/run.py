@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from inspect import unwrap
+from traceback import walk_tb
+from typing import Any, TypeVar
 
-from ...core.api.protocol import ForkHint
+from ...core.api.protocol import ForkHint, InvalidCall, Shown
 from .background import in_thread
 from .interpreter.context import Context
 from .interpreter.interpreter import Interpreter
 from .language.settings import Settings
 from .state import ProgramState
 
+E = TypeVar("E", bound=BaseException)
+_JOINED = re.compile(r'can only concatenate str \(not "(.+)"\) to str')
 _running: ContextVar[Context | None] = ContextVar("forkroot_running", default=None)
+
+
+class InvalidSum(InvalidCall, TypeError):
+    """In a program, something was added to a text that is neither text nor an expression."""
 
 
 class Run:
@@ -54,10 +63,11 @@ class Run:
             self._interpreter.ret_value = self._body(state, *args, **kwargs)
             self._context.finish(self._interpreter.stream)
         except BaseException as error:
-            self._context.abort(error)
-            if not isinstance(error, Exception):
+            explained = _explained(error, self._body)
+            self._context.abort(explained)
+            if not isinstance(explained, Exception):
                 raise
-            self._raised = error
+            self._raised = explained
         finally:
             _running.reset(token)
         return self.state
@@ -96,8 +106,11 @@ def run_part(
     try:
         interpreter.ret_value = body(state, *args, **kwargs)
     except BaseException as error:
-        interpreter.stream.fail(error)
+        explained = _explained(error, body)
+        interpreter.stream.fail(explained)
         interpreter.stream.is_error_seen = True
+        if explained is not error:
+            raise explained from error
         raise
     finally:
         interpreter.stream.close()
@@ -156,3 +169,17 @@ async def run_async(
         return state
 
     return await in_thread(work, run.abort)
+
+
+def _explained(error: E, body: Callable[..., Any]) -> E | InvalidSum:
+    """The error; for Python's own of `"text" + 5` in the program's file, one that says what may be
+    added."""
+    found = _JOINED.fullmatch(str(error)) if type(error) is TypeError else None
+    code = getattr(unwrap(body), "__code__", None)
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if found is None or code is None or frame.f_code.co_filename != code.co_filename:
+        return error
+    allowed = "text + text, or + an expression such as gen(...); str(...) makes a text of a value"
+    explained = InvalidSum("expression", Shown(f"text + {found[1]}"), allowed)
+    explained.__cause__ = error
+    return explained
