@@ -267,7 +267,8 @@ def _is_closed(node: GrammarNode) -> bool:
         return node.regex is not None and _has_one_length(node.regex)
     if isinstance(node, JsonNode):
         lark = json_lark(node)
-        return lark is not None and lark.is_closed
+        numbers = None if lark is None else lark.number_pattern()
+        return lark is not None and (numbers is None or _has_one_length(numbers))
     return isinstance(node, LiteralNode)
 
 
