@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from inspect import Signature, signature
 from typing import Any, Literal
@@ -29,31 +29,18 @@ class Batch:
         body: Callable[..., Any],
         items: Sequence[Mapping[str, Any]],
         settings: Settings,
-        num_threads: int | Literal["auto"] = "auto",
-        state_type: type[ProgramState] = ProgramState,
+        num_threads: int | Literal["auto"],
+        state_type: type[ProgramState],
     ) -> None:
         self._items = _checked_items(items)
         self._num_threads = _num_threads(num_threads, len(self._items))
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
         hint = new_root(len(self._items)) if len(self._items) > 1 else None
         parameters = signature(body)
-        self._runs = [
-            Run(
-                _checked_body(body, parameters, item, index),
-                settings,
-                self._worker,
-                hint,
-                state_type,
-            )
-            for index, item in enumerate(self._items)
-        ]
-
-    def _submitted(self, threads: ThreadPoolExecutor) -> list[Future[ProgramState]]:
-        """The runs of all items, submitted in order."""
-        return [
-            threads.submit(run.execute, (), item)
-            for run, item in zip(self._runs, self._items, strict=True)
-        ]
+        self._runs = list[Run]()
+        for index, item in enumerate(self._items):
+            checked = _checked_body(body, parameters, item, index)
+            self._runs.append(Run(checked, settings, (), item, state_type, self._worker, hint))
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items.
@@ -62,7 +49,7 @@ class Batch:
         ended, raise the first item's error; otherwise it is raised where its state is read.
         """
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = self._submitted(threads)
+            futures = [threads.submit(run.execute) for run in self._runs]
             try:
                 with _progress(progress_bar, len(futures)) as advance:
                     for _ in as_completed(futures):
@@ -79,7 +66,7 @@ class Batch:
         """The ended states, in the order of the items, each as soon as it and those before it have
         ended. If the caller stops reading, the other runs end."""
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = self._submitted(threads)
+            futures = [threads.submit(run.execute) for run in self._runs]
             try:
                 with _progress(progress_bar, len(futures)) as advance:
                     for future in futures:

@@ -12,10 +12,9 @@ from typing import Any, Literal, overload
 from ...core.api.keywords import Parameters
 from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall, NotPicklable
-from .background import in_thread
 from .batch import Batch
 from .language.settings import Settings, split_settings
-from .run import run_apart, run_async, run_here
+from .run import Run, in_thread
 from .state import ProgramState
 
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
@@ -77,8 +76,8 @@ class Program(NonCopyable):
         """Run to the end and return the state. Raises what the program raised, or the error of a
         state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
-        runner = run_apart if settings.stream else run_here
-        return runner(self.body, settings, args, arguments, self._state_type)
+        run = Run(self.body, settings, args, arguments, self._state_type)
+        return run.start() if settings.stream else run.result()
 
     def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run in the background; the state can be read meanwhile, and raises the run's error."""
@@ -87,9 +86,8 @@ class Program(NonCopyable):
     async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
         """As `run`, for asyncio. A cancelled task cancels the run."""
         settings, arguments = self._split(kwargs)
-        if settings.stream:
-            return run_apart(self.body, settings, args, arguments, self._state_type)
-        return await run_async(self.body, settings, args, arguments, self._state_type)
+        run = Run(self.body, settings, args, arguments, self._state_type)
+        return run.start() if settings.stream else await in_thread(run.result, run.abort)
 
     def run_batch(
         self,
