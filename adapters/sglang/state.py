@@ -97,7 +97,7 @@ class State(ProgramState):
                 held = []
 
     def _texts(self) -> Text:
-        return texts_of(self._interpreter.context.backend(None))
+        return texts_of(self._interpreter.context.settings.find())
 
 
 class Group(ForkGroup):

@@ -75,7 +75,7 @@ def plant(parent: Interpreter, hint: ForkHint) -> None:
     An error is logged and counted, not raised: a hint changes no answer.
     """
     with hint_errors.suppress(_log, "planting the prefix of a fork"):
-        backend = parent.context.backend(None)
+        backend = parent.context.settings.find()
         prompt = parent.prompt(backend)
         if len(parent.transcript) and "hints" in backend.info().features:
             backend.submit(parent.context.call(prompt, Sampling(max_tokens=0), hint=hint))
@@ -120,7 +120,7 @@ def gather(parent: Interpreter, branches: Sequence[Branch]) -> None:
         owners = [branch.interpreter.variables for branch in branches]
         values = [own.values.get(name) if name in own.own else None for own in owners]
         meta = [own.meta.get(name) if name in own.own else None for own in owners]
-        parent.put(name, values, meta)
+        parent.variables.put(name, values, meta)
 
 
 def append(parent: Interpreter, branches: Sequence[Branch]) -> None:

@@ -51,20 +51,10 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
 
 
 def _answer(output: Output) -> dict[str, Any]:
-    return {
-        "finish_reason": output.finish_reason,
-        "matched": output.matched,
-        "ids": output.ids,
-        "logprobs": output.logprobs,
-        "log_mass": output.log_mass,
-        "forced": output.forced,
-    }
+    names = ("finish_reason", "matched", "ids", "logprobs", "log_mass", "forced")
+    return {name: getattr(output, name) for name in names}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "root_tokens": usage.root_tokens,
-        "completion_tokens": usage.completion_tokens,
-    }
+    names = ("prompt_tokens", "cached_tokens", "root_tokens", "completion_tokens")
+    return {name: getattr(usage, name) for name in names}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from ....core.api.protocol import Chat, Image, Message, ProgramError, Prompt, Segment, Text, Video
@@ -129,23 +130,14 @@ class Transcript:
 
 def merged(pieces: Sequence[Piece]) -> tuple[Segment, ...]:
     """The segments of all pieces, adjacent texts without token ids made one."""
+    segments = (segment for piece in pieces for segment in piece.segments)
     found: list[Segment] = []
-    run: list[str] = []
-    for segment in (segment for piece in pieces for segment in piece.segments):
-        if isinstance(segment, Text) and segment.ids is None:
-            run.append(segment.text)
-            continue
-        _end_run(run, found)
-        found.append(segment)
-    _end_run(run, found)
+    for is_text, run in groupby(segments, lambda it: isinstance(it, Text) and it.ids is None):
+        if not is_text:
+            found += run
+        elif text := "".join(segment.text for segment in run if isinstance(segment, Text)):
+            found.append(Text(text))
     return tuple(found)
-
-
-def _end_run(run: list[str], found: list[Segment]) -> None:
-    text = "".join(run)
-    run.clear()
-    if text:
-        found.append(Text(text))
 
 
 def _readable(pieces: Sequence[Piece]) -> str | list[dict[str, Any]]:
