@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..common.spelling import located
@@ -55,22 +54,11 @@ class ModelRequest:
 
     def completion(self) -> tuple[Completion, list[Chunk]]:
         """The answer, and its chunks where the call streams. Raises the call's error."""
-        chunks: list[Chunk] = []
-        for item in self.answer():
-            if isinstance(item, Completion):
-                return item, chunks
-            chunks.append(item)
-        raise AssertionError("an answer has an end")
+        return _parted([*self.answer()])
 
     async def acompletion(self) -> tuple[Completion, list[Chunk]]:
         """As `completion`, for a task."""
-        chunks: list[Chunk] = []
-        async with aclosing(self.aanswer()) as answer:
-            async for item in answer:
-                if isinstance(item, Completion):
-                    return item, chunks
-                chunks.append(item)
-        raise AssertionError("an answer has an end")
+        return _parted([item async for item in self.aanswer()])
 
     def answer(self) -> Generator[Chunk | Completion, None, None]:
         """The answer as it comes in, and its end. Raises the call's error."""
@@ -118,6 +106,12 @@ class ModelRequest:
         """Seconds to wait after each failed try; None after the last."""
         yield from (FIRST_PAUSE * 2**number for number in range(self.max_retries))
         yield None
+
+
+def _parted(items: Sequence[Chunk | Completion]) -> tuple[Completion, list[Chunk]]:
+    """The end of an answer, and what came before."""
+    *chunks, end = items
+    return cast(Completion, end), cast(list[Chunk], chunks)
 
 
 def _check_retry(error: ForkrootError, pause: float | None) -> None:
