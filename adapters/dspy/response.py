@@ -45,10 +45,6 @@ class Reading:
             logprobs=_logprobs(output.logprobs) if self.has_logprobs else None,
         )
 
-    def start(self) -> lm15.StreamStartEvent:
-        """The first event of a stream."""
-        return lm15.StreamStartEvent(model=self.model)
-
     def events(self, chunk: Chunk) -> Iterator[lm15.StreamDeltaEvent]:
         """What a chunk of the answer adds; chunks of other answers add nothing."""
         if chunk.index != self.index:
