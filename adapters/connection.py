@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -51,6 +51,12 @@ _log = logging.getLogger(__name__)
 _OTHERS = ("the URL of a server", "a name that a plugin knows")
 _OF_SERVERS = KeywordOwner(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
+)
+_URLS = ("base_url", "api_base", "openai_api_base", "endpoint_url")
+_ENGINE = KeywordOwner(
+    ENGINE_SETTINGS,
+    "{name} is of the engine: settings={{'{name}': ...}},"
+    " or a backend from connect(..., {name}=...)",
 )
 _EMBEDDED_NOTE = (
     "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
@@ -205,6 +211,14 @@ def trained_len(model: str | Path) -> int | None:
 def is_url(model: str | Path) -> bool:
     """Whether this is the address of a server."""
     return str(model).lower().startswith(("http://", "https://"))
+
+
+def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
+    """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
+    where the name is accepted; "" without a suggestion. owners: other places that accept names."""
+    if name in _URLS:
+        return "; pass the URL of a server as the model"
+    return suggestion_for(name, known, *owners, _ENGINE)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -24,7 +24,7 @@ from ...core.api.protocol import (
     JsonSchema,
     Regex,
 )
-from ..common.suggestions import suggestion
+from ..connection import suggestion
 
 KEY = "forkroot"
 _TEXT = "a text"

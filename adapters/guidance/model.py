@@ -15,11 +15,9 @@ from guidance.models import Model
 
 from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner
 from ...core.api.protocol import Backend, InvalidCall, Usage
-from ..common.suggestions import suggestion
-from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
-from .engine import ForkrootEngine
+from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, suggestion, unnamed
+from .engine import ForkrootEngine, ForkrootState
 from .interpreter import ForkrootInterpreter
-from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")

@@ -29,11 +29,9 @@ from ...core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from .draft import Draft
+from .draft import Draft, after, prompt_of, sampling_of
 from .grammar.patterns import pattern_until
 from .grammar.plan import Plan, Step
-from .prompts import prompt_of
-from .sampling import after, sampling_of
 from .tokens import FolderTokenizer
 
 BIAS = 100.0  # the largest that a call may have

@@ -24,8 +24,7 @@ from ...core.api.protocol import (
     Text,
 )
 from ...core.common.harmless import hint_errors
-from .grouping import Group, groups
-from .outline import Outline
+from .outline import Group, Outline, groups
 from .savings import Saving, Savings, Traced
 from .seen import Seen
 

@@ -31,9 +31,8 @@ from .hints.call_context import CallContext, batch_of, context_of, use_context
 from .messages import chat_of, has_calls
 from .model_request import ModelRequest
 from .settings import OPTIONS, Settings, Stop, check_options, num_tokens
-from .shown import shown_tools
 from .structured import structured
-from .toolbox import CONSTRAINTS, Toolbox, choice_of, spec_of, specs_of, toolbox_of
+from .toolbox import CONSTRAINTS, Toolbox, choice_of, shown_tools, spec_of, specs_of, toolbox_of
 
 _TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "strict", "response_format")
 KNOWN = (*OPTIONS, *CONSTRAINTS, *_TOOL_OPTIONS)

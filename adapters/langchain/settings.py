@@ -33,9 +33,8 @@ from ...core.api.protocol import (
     Text,
     UnsupportedCall,
 )
-from ..common.suggestions import suggestion
 from ..common.surrogates import check_texts
-from ..connection import Connection, shared, trained_len, unnamed
+from ..connection import Connection, shared, suggestion, trained_len, unnamed
 from .errors import as_langchain
 from .hints.forks import watch
 

@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ...core.api.protocol import InvalidCall
 from ...core.common.suggestions import did_you_mean
 from ..common.classes import differs, schema_of
-from .shown import WRAPPED, reason, shown_tool
+from .toolbox import WRAPPED, reason, shown_tool
 
 METHODS = ("function_calling", "json_schema", "json_mode")
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")

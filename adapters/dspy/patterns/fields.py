@@ -23,9 +23,7 @@ from pydantic import TypeAdapter
 
 from ....core.fsm.json_schema.facts import Arrays, Node
 from ....core.fsm.json_schema.keywords import applied
-from .schema import Writer
-from .spelling import Json, UnsupportedSchema, Xml
-from .texts import (
+from .scalars import (
     CHAT_TEXT,
     JSON_CHAR,
     LEAN_CHAR,
@@ -34,6 +32,8 @@ from .texts import (
     XML_SOME_TEXT,
     XML_TEXT,
 )
+from .schema import Writer
+from .spelling import Json, UnsupportedSchema, Xml
 
 TRUTH = "(?:True|False)"
 _INDENTED = Json(indent=2)

@@ -19,9 +19,8 @@ from ....core.fsm.json_schema.keywords import applied, read
 from ....core.fsm.json_schema.patterns.formats import FREE
 from ....core.fsm.json_schema.references import References
 from ....core.fsm.regex.errors import InvalidSchema
-from .numbers import FREE_NUMBER, integers, multiples, numbers
+from .scalars import FORMATS, FREE_NUMBER, integers, multiples, numbers
 from .spelling import MOST_ITEMS, Json, UnsupportedSchema
-from .texts import FORMATS
 
 MOST_UNFOLDED = 2  # times that a definition is written inside of itself
 ANY_DEPTH = 2

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.sax.saxutils import escape
 
-from .texts import JSON_CHAR, LEAN_CHAR, XML_LEAN_CHAR, XML_TEXT
+from .scalars import JSON_CHAR, LEAN_CHAR, XML_LEAN_CHAR, XML_TEXT
 
 MOST_ITEMS = 32  # of a list with an upper bound
 MOST_CHARS = 1000
