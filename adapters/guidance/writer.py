@@ -182,7 +182,7 @@ class Writer:
         """A constraint that the runtime refuses: it is not tried again."""
         self._replies.remove(reply)
         if reply.call.constraint is not None:
-            self._plan.route.refuse(reply.call.constraint)
+            self._plan.route.refused.add(reply.call.constraint)
 
     def _begin(self, tokens: list[int], written: bytes, allowed: Allowed) -> None:
         """Start a draft that may well give the next token, if there is one."""
@@ -199,7 +199,7 @@ class Writer:
                 return
             if not step.constraints and self._patterned(tokens, written, step):
                 return
-        if allowed is None or _num_allowed(allowed) * 2 > len(allowed):
+        if allowed is None or allowed.count(0) * 2 < len(allowed):
             self._free(tokens, step, allowed)
 
     def _constrained(self, tokens: list[int], step: Step) -> bool:
@@ -263,7 +263,7 @@ class Writer:
         self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
     ) -> bool:
         """Submit a call with this constraint; False if it is refused, now or before."""
-        if self._plan.route.is_refused(constraint):
+        if constraint in self._plan.route.refused:
             return False
         reply = self._call(head, sampling, constraint, is_streamed)
         if isinstance(reply.error(), InvalidCall | UnsupportedCall):
@@ -358,7 +358,3 @@ class Writer:
         else:
             wanted = data[size:end]
         return tokens[: len(tokens) - num_back], wanted
-
-
-def _num_allowed(allowed: bytes) -> int:
-    return len(allowed) - allowed.count(0)
