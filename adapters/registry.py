@@ -189,7 +189,9 @@ class Registry:
                 self._take(entry, load())
             except (Exception, SystemExit) as error:
                 self._report(entry, error)
-                self._drop(entry)
+                entry.hooks, entry.adapters, entry.parts = (), [], []
+                if self._manager.has_plugin(entry.name):
+                    self._manager.unregister(name=entry.name)
 
     def _take(self, entry: Plugin, plugin: object) -> None:
         """Check a plugin, collect its parts, and announce the runtimes that exist already."""
@@ -202,11 +204,6 @@ class Registry:
         for known in self._started:
             if (backend := known()) is not None:
                 self._call_hook(entry, "runtime_started", runtime=backend)
-
-    def _drop(self, entry: Plugin) -> None:
-        entry.hooks, entry.adapters, entry.parts = (), [], []
-        if self._manager.has_plugin(entry.name):
-            self._manager.unregister(name=entry.name)
 
     def _adapter_of(self, entry: Plugin) -> hookspecs.RegisterAdapter:
         def register(name: str, factory: str, needs: Sequence[str] = ()) -> None:

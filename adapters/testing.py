@@ -134,7 +134,9 @@ class ScriptedBackend:
             mailbox.fail(error)
             return
         except Exception as error:
-            mailbox.fail(_failed(error))
+            failure = CallFailed(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            mailbox.fail(failure)
             return
         if call.stream:
             for index, output in enumerate(completion.outputs):
@@ -212,9 +214,3 @@ def _segment_text(segment: Segment) -> str:
 
 def _is_planting(call: Call) -> bool:
     return call.sampling.max_tokens == 0 and not call.options
-
-
-def _failed(error: Exception) -> CallFailed:
-    failure = CallFailed(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

@@ -209,9 +209,6 @@ class ForkrootEngine(Engine):
             )
             return found
         sampled = self._writer.sample(token_ids, mask, temperature, dict(sampling_params or {}))
-        return self._token(sampled, mask, k)
-
-    def _token(self, sampled: Sampled, mask: bytes | None, k: int) -> GenTokenExtra:
         top = sampled.logprob.top[:k] if sampled.logprob is not None else ()
         return GenTokenExtra(
             token_id=sampled.id,

@@ -117,7 +117,7 @@ class Seen(Generic[T]):
 
     def _shrink(self, goal: int) -> None:
         """Forget leaves, the least used first, and what becomes a leaf by that."""
-        while self.size > goal and (leaves := sorted(self._leaves(), key=_used)):
+        while self.size > goal and (leaves := sorted(self._leaves(), key=lambda leaf: leaf.used)):
             for leaf in leaves:
                 if self.size <= goal:
                     break
@@ -134,10 +134,6 @@ class Seen(Generic[T]):
             pending += node.children.values()
             if not node.children and node.parent is not None:
                 yield node
-
-
-def _used(node: Node[T]) -> int:
-    return node.used
 
 
 def common_len(first: str, second: str) -> int:

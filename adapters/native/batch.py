@@ -32,13 +32,15 @@ class Batch:
         num_threads: int | Literal["auto"],
         state_type: type[ProgramState],
     ) -> None:
-        self._items = _checked_items(items)
-        self._num_threads = _num_threads(num_threads, len(self._items))
+        for item in items:
+            if not isinstance(item, Mapping):
+                raise InvalidCall("items", item, "mappings of the program's keyword arguments")
+        self._num_threads = _num_threads(num_threads, len(items))
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
-        hint = new_root(len(self._items)) if len(self._items) > 1 else None
+        hint = new_root(len(items)) if len(items) > 1 else None
         parameters = signature(body)
         self._runs = list[Run]()
-        for index, item in enumerate(self._items):
+        for index, item in enumerate(items):
             checked = _checked_body(body, parameters, item, index)
             self._runs.append(Run(checked, settings, (), item, state_type, self._worker, hint))
 
@@ -84,14 +86,6 @@ class Batch:
         """End every run, also those that have not started; thread-safe."""
         for run in self._runs:
             run.abort(error)
-
-
-def _checked_items(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    found = list(items)
-    for item in found:
-        if not isinstance(item, Mapping):
-            raise InvalidCall("items", item, "mappings of the program's keyword arguments")
-    return found
 
 
 def _checked_body(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -55,10 +56,11 @@ class Program(NonCopyable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         where = self.__module__, str(getattr(self.body, "__qualname__", self.name))
-        if not self._is(where):
-            allowed = "a program that its module has by this name, as with functions"
-            raise NotPicklable(f"{self!r} is not {'.'.join(where)}; expected {allowed}")
-        return _found, (*where, self.bound)
+        with suppress(ImportError, AttributeError):
+            if _found(*where).body is self.body:  # but for what is bound
+                return _found, (*where, self.bound)
+        allowed = "a program that its module has by this name, as with functions"
+        raise NotPicklable(f"{self!r} is not {'.'.join(where)}; expected {allowed}")
 
     def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:
         """Run as a part of another program, on its state; returns what the function returns."""
@@ -117,13 +119,6 @@ class Program(NonCopyable):
         """As `run_batch`, for asyncio. A cancelled task cancels the runs."""
         batch = self._batch(items, num_threads, settings)
         return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
-
-    def _is(self, where: tuple[str, str]) -> bool:
-        """Whether this is, but for what is bound, the program of this module and name."""
-        try:
-            return bool(_found(*where).body is self.body)
-        except (ImportError, AttributeError):
-            return False
 
     def _batch(
         self,

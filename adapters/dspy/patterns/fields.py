@@ -11,7 +11,7 @@ import enum
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 from xml.sax.saxutils import escape
@@ -165,9 +165,10 @@ def _is_wrapped_text(annotation: Any) -> bool:
 def _names(annotation: Any, spell: Callable[[Any], str]) -> str:
     """The values of a Literal or Enum: each in the first form that DSPy reads as that value."""
     is_json = spell is json.dumps
+    values = annotation if isinstance(annotation, enum.EnumMeta) else get_args(annotation)
     found = dict.fromkeys(
         re.escape(spell(form))
-        for value in _members(annotation)
+        for value in values
         for form in [next(_read_as(value, annotation, is_json), None)]
         if form is not None
     )
@@ -182,12 +183,9 @@ def _read_as(value: Any, annotation: Any, is_json: bool) -> Iterator[Any]:
             read = parse_value(form if is_json else form.strip(), annotation)
         except Exception:  # Pydantic's, of json_repair, or of the type itself: no such form
             continue
-        if type(read) is type(value) and read == value and _is_line(form):
+        is_line = not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
+        if type(read) is type(value) and read == value and is_line:
             yield form
-
-
-def _members(annotation: Any) -> Iterable[Any]:
-    return annotation if isinstance(annotation, enum.EnumMeta) else get_args(annotation)
 
 
 def _forms(value: Any, is_json: bool) -> list[Any]:
@@ -198,10 +196,6 @@ def _forms(value: Any, is_json: bool) -> list[Any]:
     if is_json:
         return [value, str(value)]
     return [str(value), json.dumps(value, ensure_ascii=False)]
-
-
-def _is_line(form: Any) -> bool:
-    return not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
 
 
 def _is_plain(writer: Writer, node: Node, open_: tuple[str, ...] = ()) -> bool:

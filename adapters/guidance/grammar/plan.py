@@ -200,9 +200,7 @@ def _is_plain(node: GrammarNode) -> bool:
     for num_seen, part in enumerate(_parts((node,)), 1):
         if isinstance(part, SpecialToken) or _limited(part) or num_seen > MAX_NODES:
             return False
-        if isinstance(part, LarkNode) and re.search(
-            r"[<\[]", _LARK_TEXT.sub("", part.lark_grammar)
-        ):
+        if isinstance(part, LarkNode) and set("<[") & set(_LARK_TEXT.sub("", part.lark_grammar)):
             return False  # it may name special tokens, or attributes
         if isinstance(part, JsonNode) and json_lark(part) is None:
             return False
