@@ -97,24 +97,21 @@ def connect(
 def _started(
     model: str | Path, process: bool, settings: Mapping[str, Any], registry: Registry
 ) -> Backend:
-    backend: Backend | None = None
     if is_url(model):
         return _remote(str(model), process, settings)
     if not is_known(model):
-        backend = registry.load_model(str(model), {**settings, "process": process})
-        if backend is not None:
-            return backend
+        found = registry.load_model(str(model), {**settings, "process": process})
+        if found is not None:
+            return found
         if not is_hub_model(model):
             raise unknown_model(model, _OTHERS)
     settings = registry.resolved(settings)
     introduce_embedded(model)
     if process:
-        backend = import_module("..core.process.client", __package__).ProcessBackend(
-            model, **settings
-        )
+        start = import_module("..core.process.client", __package__).ProcessBackend
     else:
-        local = import_module("..core.local", __package__).LocalBackend
-        backend = local.from_folder(model, **settings)
+        start = import_module("..core.local", __package__).LocalBackend.from_folder
+    backend: Backend = start(model, **settings)
     return backend
 
 

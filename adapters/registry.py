@@ -155,11 +155,9 @@ class Registry:
 
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
         """The backend of the first plugin that knows this name. Raises a plugin's ForkrootError."""
-        for backend in self._each("load_model", (ForkrootError,), ref=ref, config=config):
-            if backend is not None:
-                found: Backend = backend
-                return found
-        return None
+        given = self._each("load_model", (ForkrootError,), ref=ref, config=config)
+        found: Backend | None = next((backend for backend in given if backend is not None), None)
+        return found
 
     def add_routes(self, app: Any, runtime: Any) -> None:
         """Let every plugin add its routes to a server."""

@@ -116,14 +116,15 @@ class ScriptedBackend:
 
     def _end_later(self, mailbox: Mailbox) -> None:
         delay = self._delay(mailbox.call) if callable(self._delay) else self._delay
+
+        def end() -> None:
+            if not self._closed.wait(delay):
+                self._end(mailbox)
+
         if delay <= 0:
             self._end(mailbox)
-            return
-        threading.Thread(target=self._end_after, args=(mailbox, delay), daemon=True).start()
-
-    def _end_after(self, mailbox: Mailbox, delay: float) -> None:
-        if not self._closed.wait(delay):
-            self._end(mailbox)
+        else:
+            threading.Thread(target=end, daemon=True).start()
 
     def _end(self, mailbox: Mailbox) -> None:
         call = mailbox.call

@@ -18,15 +18,10 @@ from ...core.api.protocol import Backend, ForkrootError
 from .errors import as_dspy_error, translate_errors
 from .hints.returning import current_run
 from .judgment import Judging
+from .options import CARRIED
 from .runtime import RequestContext, Runtime
 
-PARAMS = frozenset(
-    {
-        *("temperature", "max_tokens", "max_completion_tokens", "top_p", "stop", "stream", "seed"),
-        *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs"),
-        *("response_format", "tools", "tool_choice", "parallel_tool_calls"),
-    }
-)
+PARAMS = (CARRIED | {"temperature", "max_tokens", "stream"}) - {"reasoning_effort"}
 
 
 class _Base:

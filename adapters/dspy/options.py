@@ -102,14 +102,14 @@ class Options:
 NAMES = frozenset(_TYPES)
 CONSTRAINTS = frozenset(("regex", "choices", "grammar", "json_schema"))
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
-_CARRIED = frozenset(
+CARRIED = frozenset(
     {
         *("max_completion_tokens", "top_p", "stop", "seed", "frequency_penalty"),
         *("presence_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format"),
         *("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"),
     }
 )
-_READ = (_CARRIED | {"temperature", "max_tokens"}) - {"logit_bias"}  # which we read ourselves
+_READ = (CARRIED | {"temperature", "max_tokens"}) - {"logit_bias"}  # which we read ourselves
 _ALLOWED = {  # where DSPy's error says less
     "temperature": "a number >= 0",
     "max_tokens": "an integer > 0",
@@ -123,7 +123,7 @@ _ALLOWED = {  # where DSPy's error says less
     "top_logprobs": "an integer, with logprobs=True",
 }
 _CONSTRUCTED = frozenset(signature(dspy.LM.__init__).parameters) - {"self", "kwargs"}
-_KNOWN = NAMES | _OF_DSPY | _CARRIED | _CONSTRUCTED
+_KNOWN = NAMES | _OF_DSPY | CARRIED | _CONSTRUCTED
 
 
 def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from ...core.api.protocol import (
     Text,
     TokenLogprob,
     Tokens,
-    Usage,
 )
 
 GREEDY_BELOW = 1e-5  # temperatures that Guidance takes for 0
@@ -77,10 +76,6 @@ class Draft:
         """End the call, if it has not ended."""
         if not self.reply.done():
             self.reply.cancel()
-
-    def usage(self) -> Usage:
-        """What the call used; waits for its end."""
-        return self.reply.result().usage
 
     def _read(self) -> None:
         """Take in some more of the answer."""

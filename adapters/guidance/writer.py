@@ -214,11 +214,10 @@ class Writer:
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
         for candidate in step.constraints:
             constraint = after(candidate, pending)
-            is_streamed = self._is_watched and not step.is_open
-            if constraint is not None and self._try_constraint(
-                head, sampling, constraint, is_streamed
+            start = begin - len(pending)
+            if constraint is not None and self._drafts(
+                head, sampling, constraint, step, start, most
             ):
-                self._follow(self._replies[-1], begin - len(pending), most)
                 return True
         return False
 
@@ -244,12 +243,7 @@ class Writer:
             most += len(self._tokenizer.encode(pending))
             max_tokens = most + LONGEST_END
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        if not self._try_constraint(
-            head, sampling, constraint, self._is_watched and not step.is_open
-        ):
-            return False
-        self._follow(self._replies[-1], start, most)
-        return True
+        return self._drafts(head, sampling, constraint, step, start, most)
 
     def _pattern(self, step: Step) -> str | None:
         """What the text of a step matches; None where tokens may go on behind its stop."""
@@ -259,16 +253,23 @@ class Writer:
             return None
         return pattern_until(step.stop)
 
-    def _try_constraint(
-        self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
+    def _drafts(
+        self,
+        head: list[int],
+        sampling: Sampling,
+        constraint: Constraint,
+        step: Step,
+        start: int,
+        most: int | None,
     ) -> bool:
-        """Submit a call with this constraint; False if it is refused, now or before."""
+        """Follow a call with this constraint; False if it is refused, now or before."""
         if constraint in self._plan.route.refused:
             return False
-        reply = self._call(head, sampling, constraint, is_streamed)
+        reply = self._call(head, sampling, constraint, self._is_watched and not step.is_open)
         if isinstance(reply.error(), InvalidCall | UnsupportedCall):
             self._forget(reply)
             return False
+        self._follow(reply, start, most)
         return True
 
     def _follow(self, reply: Reply, start: int, most: int | None = None) -> None:

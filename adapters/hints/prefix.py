@@ -130,7 +130,10 @@ class Prefixes:
         kept and about as long; this one is, too, if there is ample room for both. Whether it was
         sent. Never raises."""
         with hint_errors.suppress(_log, "sending a prompt ahead"):
-            if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
+            key, source = (namespace, root), (namespace, beside or root)
+            with self._lock:
+                is_kept, size = source in self._kept, self._wanted.get(source, 0)
+            if is_kept and (not beside or self._can_keep(key, size, AMPLE)):
                 hint = ForkHint(root)
                 self._send_ahead(prompt, hint, namespace)
                 return True
@@ -139,7 +142,11 @@ class Prefixes:
     def release(self, hint: ForkHint, namespace: str = "") -> None:
         """Unpin a planted or kept prefix; it stays cached while there is room. Never raises."""
         with hint_errors.suppress(_log, "releasing a prefix"):
-            if self._is_only_wanted((namespace, hint.root)):
+            key = namespace, hint.root
+            with self._lock:
+                is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
+                self._kept.discard(key)
+            if is_wanted and not is_kept:
                 return
             ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
             self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
@@ -253,18 +260,6 @@ class Prefixes:
             if has_room:
                 self._kept.add(key)
             return has_room
-
-    def _can_send_on(self, key: tuple[str, str], beside: tuple[str, str] | None) -> bool:
-        with self._lock:
-            is_kept, size = (beside or key) in self._kept, self._wanted.get(beside or key, 0)
-        return is_kept and (beside is None or self._can_keep(key, size, AMPLE))
-
-    def _is_only_wanted(self, key: tuple[str, str]) -> bool:
-        """Forget what was to be kept; whether it never was."""
-        with self._lock:
-            is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
-            self._kept.discard(key)
-            return is_wanted and not is_kept
 
     def _accepts_hints(self) -> bool:
         """Whether the backend follows hints; True until it has answered. This is queried once,

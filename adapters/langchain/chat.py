@@ -6,7 +6,7 @@ each are its business. Here only the calls at the bottom of these runs wait for 
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
 from dataclasses import replace
@@ -207,7 +207,8 @@ class ChatForkroot(Settings, BaseChatModel):
     async def _agenerate(
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        request, toolbox = await self._arequest(messages, stop, kwargs, context_of(run_manager))
+        context = context_of(run_manager)
+        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context)
         found = await request.acompletion()
         return result_of(*found, toolbox, self._name(kwargs))
 
@@ -225,7 +226,7 @@ class ChatForkroot(Settings, BaseChatModel):
         self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         context = context_of(run_manager)
-        request, toolbox = await self._arequest(messages, stop, kwargs, context, is_streamed=True)
+        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context, True)
         message_stream = MessageStream(toolbox, self._name(kwargs))
         async with aclosing(request.aanswer()) as answer:
             async for item in answer:
@@ -243,7 +244,7 @@ class ChatForkroot(Settings, BaseChatModel):
         is_streamed: bool = False,
     ) -> tuple[ModelRequest, Toolbox]:
         """The request, with its runtime. Asks the model how it writes tool calls, where they are
-        wanted. Raises InvalidCall as LangChain's users catch it."""
+        wanted: tasks call it in a thread. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
         try:
             check_options(options, KNOWN)
@@ -266,17 +267,6 @@ class ChatForkroot(Settings, BaseChatModel):
             ), toolbox
         except ForkrootError as error:
             raise as_langchain(error) from error
-
-    async def _arequest(
-        self,
-        messages: Sequence[BaseMessage],
-        stop: Sequence[str] | None,
-        options: Mapping[str, Any],
-        context: CallContext,
-        is_streamed: bool = False,
-    ) -> tuple[ModelRequest, Toolbox]:
-        """As `_request`, for a task: what takes time at the first use is done in a thread."""
-        return await asyncio.to_thread(self._request, messages, stop, options, context, is_streamed)
 
     def _context(self, config: RunnableConfig | None) -> CallContext:
         return CallContext.of_config(config, self.metadata)
