@@ -39,7 +39,7 @@ from .context import Context
 from .meta import gen_meta, select_meta
 from .resampling import resampled
 from .stream import Step, countdown
-from .transcript import Closing, Opening, Transcript
+from .transcript import Transcript
 from .variables import Variables
 
 
@@ -110,10 +110,8 @@ class Interpreter:
                 self.feeds.append(Feed(text))
             case Media(segment):
                 self.transcript.add_media(segment)
-            case RoleBegin(role):
-                self.transcript.extend((Opening(role),))
-            case RoleEnd():
-                self.transcript.extend((Closing(),))
+            case RoleBegin() | RoleEnd():
+                self.transcript.extend((node,))
             case ScopeBegin(name):
                 self._scopes[name] = len(self.transcript)
             case ScopeEnd(name):

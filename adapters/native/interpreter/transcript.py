@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Any, TypeAlias
 
 from ....core.api.protocol import Chat, Image, Message, ProgramError, Prompt, Segment, Text, Video
+from ..language.expressions import RoleBegin, RoleEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,19 +20,7 @@ class Piece:
     is_answer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A message of this role begins."""
-
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """The open message ends."""
-
-
-Entry: TypeAlias = Piece | Opening | Closing
+Entry: TypeAlias = Piece | RoleBegin | RoleEnd
 
 
 class Transcript:
@@ -53,9 +42,9 @@ class Transcript:
     def extend(self, entries: Iterable[Entry]) -> None:
         """Add each entry. Raises ProgramError where one does not fit behind those before it."""
         for entry in entries:
-            if isinstance(entry, Opening):
+            if isinstance(entry, RoleBegin):
                 self._open(entry)
-            elif isinstance(entry, Closing):
+            elif isinstance(entry, RoleEnd):
                 self._close(entry)
             else:
                 self._add(entry)
@@ -91,7 +80,7 @@ class Transcript:
         """The chat so far, as role and content; content is a list of parts if it has media."""
         return [{"role": role, "content": _readable(pieces)} for role, pieces in self._messages()]
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: RoleBegin) -> None:
         if self._role is not None:
             raise ProgramError(f"role {opening.role!r} begins inside role {self._role!r}")
         if self._entries and not self._is_chat:
@@ -100,7 +89,7 @@ class Transcript:
         self._role = opening.role
         self._is_chat = True
 
-    def _close(self, closing: Closing) -> None:
+    def _close(self, closing: RoleEnd) -> None:
         if self._role is None:
             raise ProgramError("a role ends, but none is open")
         self._entries.append(closing)
@@ -111,7 +100,7 @@ class Transcript:
         if is_outside and not piece.is_answer:
             raise ProgramError(f"text outside of any role in a chat: {piece.text[:60]!r}")
         if is_outside:
-            self._entries += (Opening("assistant"), piece, Closing())
+            self._entries += (RoleBegin("assistant"), piece, RoleEnd())
         elif piece.text or piece.is_answer or piece.segments != (Text(""),):
             self._entries.append(piece)
 
@@ -121,7 +110,7 @@ class Transcript:
     def _messages(self) -> list[tuple[str, list[Piece]]]:
         found: list[tuple[str, list[Piece]]] = []
         for entry in self._entries:
-            if isinstance(entry, Opening):
+            if isinstance(entry, RoleBegin):
                 found.append((entry.role, []))
             elif isinstance(entry, Piece) and found:
                 found[-1][1].append(entry)
