@@ -8,7 +8,7 @@ a call with another pattern is another call. Which ones DSPy carries is found ou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from inspect import signature
 from typing import Any
 
@@ -27,21 +27,11 @@ from ...core.api.protocol import (
 from ..connection import suggestion
 
 KEY = "forkroot"
-_TEXT = "a text"
-_TYPES: dict[str, tuple[Any, str]] = {
-    "regex": (str, "a regular expression as text"),
-    "choices": (Sequence, "a list of texts"),
-    "grammar": (str, "a Lark grammar as text"),
-    "json_schema": (Mapping, "a schema in JSON form"),
-    "constrain": (bool, "True or False"),
-    "min_tokens": (int, "an integer"),
-    "top_k": (int, "an integer"),
-    "min_p": (int | float, "a number"),
-    "repetition_penalty": (int | float, "a number"),
-    "namespace": (str, _TEXT),
-    "priority": (int, "an integer"),
-    "deadline": (int | float, "a number of seconds"),
-}
+
+
+def _option(kind: Any, allowed: str, default: Any = None) -> Any:
+    """A field of `Options` whose values are of this kind."""
+    return field(default=default, metadata={"kind": kind, "allowed": allowed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +43,28 @@ class Options:
       that follows from the signature. The others are those of `Sampling` and `Call`.
     """
 
-    regex: str | None = None
-    choices: tuple[str, ...] | None = None
-    grammar: str | None = None
-    json_schema: Mapping[str, Any] | None = None
-    constrain: bool = True
-    min_tokens: int = 0
-    top_k: int | None = None
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    namespace: str = ""
-    priority: int = 0
-    deadline: float | None = None
+    regex: str | None = _option(str, "a regular expression as text")
+    choices: tuple[str, ...] | None = _option(Sequence, "a list of texts")
+    grammar: str | None = _option(str, "a Lark grammar as text")
+    json_schema: Mapping[str, Any] | None = _option(Mapping, "a schema in JSON form")
+    constrain: bool = _option(bool, "True or False", True)
+    min_tokens: int = _option(int, "an integer", 0)
+    top_k: int | None = _option(int, "an integer")
+    min_p: float = _option(int | float, "a number", 0.0)
+    repetition_penalty: float = _option(int | float, "a number", 1.0)
+    namespace: str = _option(str, "a text", "")
+    priority: int = _option(int, "an integer", 0)
+    deadline: float | None = _option(int | float, "a number of seconds")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Checked options. Raises InvalidCall for a name or value that is not allowed."""
-        known = [item.name for item in fields(cls)]
+        known = {item.name: item.metadata for item in fields(cls)}
         values = dict(given)
         for name, value in given.items():
             if name not in known:
                 raise InvalidCall(name, value, "one of " + ", ".join(known))
-            kind, allowed = _TYPES[name]
+            kind, allowed = known[name]["kind"], known[name]["allowed"]
             is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
             if not is_kind or (name == "choices" and isinstance(value, str)):
                 raise InvalidCall(name, value, allowed)
@@ -99,7 +89,7 @@ class Options:
         return next(iter(chosen.values()), None)
 
 
-NAMES = frozenset(_TYPES)
+NAMES = frozenset(item.name for item in fields(Options))
 CONSTRAINTS = frozenset(("regex", "choices", "grammar", "json_schema"))
 _OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
 CARRIED = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from inspect import Signature, signature
 from typing import Any, Literal
@@ -50,15 +50,9 @@ class Batch:
         progress_bar: None: if the standard error stream is a terminal. raise_errors: once all have
         ended, raise the first item's error; otherwise it is raised where its state is read.
         """
-        with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = [threads.submit(run.execute) for run in self._runs]
-            try:
-                with _progress(progress_bar, len(futures)) as advance:
-                    for _ in as_completed(futures):
-                        advance()
-            except BaseException as error:
-                self.abort(error)
-                raise
+        with self._submitted(progress_bar) as (futures, advance):
+            for _ in as_completed(futures):
+                advance()
         if raise_errors:
             for run in self._runs:
                 run.raise_error()
@@ -67,14 +61,23 @@ class Batch:
     def iterate(self, progress_bar: bool | None) -> Iterator[ProgramState]:
         """The ended states, in the order of the items, each as soon as it and those before it have
         ended. If the caller stops reading, the other runs end."""
+        with self._submitted(progress_bar) as (futures, advance):
+            for future in futures:
+                state = future.result()
+                advance()
+                yield state
+
+    @contextmanager
+    def _submitted(
+        self, progress_bar: bool | None
+    ) -> Iterator[tuple[list[Future[ProgramState]], Callable[[], object]]]:
+        """The runs of all items, submitted in order, and what counts an ended one. They end with
+        an error that is raised within."""
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
             futures = [threads.submit(run.execute) for run in self._runs]
             try:
                 with _progress(progress_bar, len(futures)) as advance:
-                    for future in futures:
-                        state = future.result()
-                        advance()
-                        yield state
+                    yield futures, advance
             except BaseException as error:
                 for future in futures:
                     future.cancel()

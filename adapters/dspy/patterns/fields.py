@@ -53,13 +53,7 @@ class Arguments:
 
 def section(annotation: Any) -> str:
     """What may stand below a header of the chat format. Raises Unsayable."""
-    if is_text(annotation):
-        return CHAT_TEXT
-    if is_named(annotation):
-        return _names(annotation, str)
-    if annotation is bool:
-        return TRUTH
-    return Writer(schema_of(annotation)).pattern()
+    return _simple(annotation, CHAT_TEXT, str) or Writer(schema_of(annotation)).pattern()
 
 
 def property_value(annotation: Any) -> str:
@@ -77,17 +71,22 @@ def element(annotation: Any) -> str:
     """What may stand in an element of the XML adapter. Raises Unsayable."""
     if _is_wrapped_text(annotation):
         return f"\n{XML_SOME_TEXT}\n"
-    if is_text(annotation):
-        return f"\n{XML_TEXT}\n"
-    if is_named(annotation):
-        return f"\n{_names(annotation, escape)}\n"
-    if annotation is bool:
-        return f"\n{TRUTH}\n"
+    if simple := _simple(annotation, XML_TEXT, escape):
+        return f"\n{simple}\n"
     if not isinstance(annotation, Arguments) and XMLAdapter._uses_nested_xml(annotation):
         writer = Writer(TypeAdapter(annotation).json_schema(by_alias=False), Xml())
         if _is_plain(writer, writer.root):
             return writer.pattern()
     return f"\n{Writer(schema_of(annotation), _LINE_IN_XML).pattern()}\n"
+
+
+def _simple(annotation: Any, text: str, spell: Callable[[Any], str]) -> str | None:
+    """The values of a type that needs no schema: a text, a Literal, an Enum, a bool."""
+    if is_text(annotation):
+        return text
+    if is_named(annotation):
+        return _names(annotation, spell)
+    return TRUTH if annotation is bool else None
 
 
 def is_text(annotation: Any) -> bool:
