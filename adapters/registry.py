@@ -252,26 +252,14 @@ class Registry:
         _log.warning("the plugin %s is broken: %s", entry.name, entry.fault)
 
 
-class Default:
-    """The registry of this process, filled on first use."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._registry: Registry | None = None
-
-    def get(self) -> Registry:
-        """The built-in plugins, then those that are installed. A plugin that calls this while
-        it is imported gets those so far."""
-        with self._lock:
-            if self._registry is None:
-                self._registry = Registry()
-                self._registry.load([*BUILT_IN, *entry_points(group=GROUP)])
-            return self._registry
-
-
 def registry() -> Registry:
-    """The plugins of this process."""
-    return _default.get()
+    """The plugins of this process: the built-in ones, then those that are installed, found at the
+    first use. A plugin that calls this while it is imported gets those so far."""
+    with _filling:
+        if not _filled:
+            _filled.append(Registry())
+            _filled[0].load([*BUILT_IN, *entry_points(group=GROUP)])
+        return _filled[0]
 
 
 def _check_factory_path(factory: str) -> None:
@@ -280,4 +268,5 @@ def _check_factory_path(factory: str) -> None:
         raise ValueError(f"invalid factory={factory!r}: expected 'module:attribute'")
 
 
-_default = Default()
+_filling = threading.RLock()
+_filled: list[Registry] = []

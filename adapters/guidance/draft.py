@@ -72,11 +72,6 @@ class Draft:
             return bytes(self._data[size : self._ends[index + 1]])
         return self._ids[index], self._logprobs[index] if self._logprobs else None
 
-    def close(self) -> None:
-        """End the call, if it has not ended."""
-        if not self.reply.done():
-            self.reply.cancel()
-
     def _read(self) -> None:
         """Take in some more of the answer."""
         if not self.reply.call.stream:

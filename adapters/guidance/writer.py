@@ -154,8 +154,9 @@ class Writer:
             return None
         if after is None:
             return None
-        if isinstance(after, bytes):
-            return self._part(after, allowed)
+        if isinstance(after, bytes):  # what is left of another token: one that begins it
+            begins = self._tokenizer.encode(after)[:1]
+            return next((Sampled(it) for it in begins if allowed is None or allowed[it]), None)
         token, logprob = after
         if allowed is not None:
             return Sampled(token, logprob) if allowed[token] else None
@@ -166,16 +167,9 @@ class Writer:
         best, value = logprob.top[0]
         return Sampled(best, TokenLogprob(best, value, logprob.top))
 
-    def _part(self, data: bytes, allowed: Allowed) -> Sampled | None:
-        """A token that begins what is left of another."""
-        for token in self._tokenizer.encode(data)[:1]:
-            if allowed is None or allowed[token]:
-                return Sampled(token)
-        return None
-
     def _drop(self) -> None:
         if self._draft is not None:
-            self._draft.close()
+            self._draft.reply.cancel()
         self._draft = None
 
     def _forget(self, reply: Reply) -> None:

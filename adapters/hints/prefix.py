@@ -25,7 +25,7 @@ from ...core.api.protocol import (
 )
 from ...core.common.harmless import hint_errors
 from .outline import Group, Outline, groups
-from .savings import Saving, Savings, Traced
+from .savings import Savings
 from .seen import Seen
 
 LEAST = 100  # characters from which on a beginning in common is worth a name
@@ -47,18 +47,18 @@ class _Root:
     pinned_until: float = 0.0
 
 
-class Prefixes:
-    """Finds what the calls to one backend share. Every method may be called from any thread, and
-    none waits for an answer.
+class Prefixes(Savings):
+    """Finds what the calls to one backend share, and counts what that saved. Every method may be
+    called from any thread, and none waits for an answer.
 
     most_kept: tokens that `keep` pins at most; None as long as the backend's pool is not known.
     """
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__()
         self._backend = backend
         self._lock = threading.Lock()
         self._seen: Seen[_Root] = Seen(MOST_CHARS)
-        self._savings = Savings()
         self._wanted: dict[tuple[str, str], int] = {}
         self._kept: set[tuple[str, str]] = set()
         self._follows_hints = True
@@ -152,23 +152,9 @@ class Prefixes:
             self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
 
     @property
-    def savings(self) -> tuple[Saving, ...]:
-        """What each root saved, the most recently used last."""
-        return self._savings.roots
-
-    @property
-    def trace(self) -> tuple[Traced, ...]:
-        """What the latest calls with a hint used, and what was sent ahead."""
-        return self._savings.trace
-
-    @property
     def num_chars(self) -> int:
         """Characters' worth of memory that is kept of earlier calls; bounded."""
         return self._seen.size
-
-    def report(self) -> str:
-        """The savings as a few lines of text."""
-        return self._savings.report()
 
     # --- roots -------------------------------------------------------------------------------
 
@@ -279,11 +265,11 @@ class Prefixes:
     # --- sending -----------------------------------------------------------------------------
 
     def _counted(self, call: Call) -> Reply:
-        return self._savings.follow(self._backend.submit(call))
+        return self.follow(self._backend.submit(call))
 
     def _send_ahead(self, prompt: Prompt, hint: ForkHint, namespace: str) -> None:
         call = Call(prompt, _PLANT, hint=hint, namespace=namespace)
-        self._savings.follow(self._backend.submit(call), is_ahead=True)
+        self.follow(self._backend.submit(call), is_ahead=True)
 
 
 def _is_bare(call: Call) -> bool:

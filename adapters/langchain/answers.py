@@ -132,10 +132,9 @@ class MessageStream:
 
     def read(self, item: Chunk | Completion) -> Iterator[ChatGenerationChunk]:
         """The messages of a chunk, or of the end."""
-        return self.on_end(item) if isinstance(item, Completion) else self.on_chunk(item)
+        return self._end(item) if isinstance(item, Completion) else self._chunk(item)
 
-    def on_chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
-        """The messages of a chunk."""
+    def _chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
         info = {}
         if chunk.logprobs:
             info["logprobs"] = {"content": openai_logprobs(chunk.logprobs, [chunk])}
@@ -145,7 +144,7 @@ class MessageStream:
         if info:
             yield _generation(AIMessageChunk(content=""), info)
 
-    def on_end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
+    def _end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
         """The rest of the text, why the answer ended, and its usage."""
         output = completion.outputs[0] if completion.outputs else Output("", (), "abort")
         for piece in self._pieces("", is_last=True):

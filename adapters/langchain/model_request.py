@@ -15,6 +15,7 @@ from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..common.spelling import located
 from ..connection import Connection
 from .errors import as_langchain, is_retryable
+from .hints.batcher import cancel_result
 from .hints.call_context import CallContext
 
 FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
@@ -49,7 +50,7 @@ class ModelRequest:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            work.add_done_callback(_cancel_result)
+            work.add_done_callback(cancel_result)
             raise
 
     def completion(self) -> tuple[Completion, list[Chunk]]:
@@ -118,8 +119,3 @@ def _check_retry(error: ForkrootError, pause: float | None) -> None:
     """Raise the error unless another try may help."""
     if pause is None or not is_retryable(error):
         raise as_langchain(error) from error
-
-
-def _cancel_result(work: asyncio.Future[Reply]) -> None:
-    if not work.cancelled() and work.exception() is None:
-        work.result().cancel()

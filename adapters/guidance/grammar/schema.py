@@ -148,7 +148,8 @@ class _Writer:
             case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
                 return _PLAIN[kind]
             case {"type": "array", **rest} if set(rest) <= {"items"}:
-                return self._list(self.name(rest.get("items", True)))
+                item = self.name(rest.get("items", True))
+                return f'"[" ({item} ({self._comma} {item})*)? "]"'
             case {"type": "object", **rest}:
                 return self._object(rest)
             case _ if not known:
@@ -158,9 +159,6 @@ class _Writer:
     def _anything(self) -> str:
         kinds = ("object", "array", "string", "number", "boolean", "null")
         return " | ".join([self.name(_ANY[kind]) for kind in kinds])
-
-    def _list(self, item: str) -> str:
-        return f'"[" ({item} ({self._comma} {item})*)? "]"'
 
     def _object(self, object_schema: Mapping[str, Any]) -> str:
         """Properties in their order, each optional one there or not; then others, if allowed."""

@@ -63,7 +63,7 @@ class CallBatcher:
             return await answer
         except asyncio.CancelledError:
             if not future.cancel():
-                future.add_done_callback(_cancelled)
+                future.add_done_callback(cancel_result)
             raise
 
     def _arrive(
@@ -109,6 +109,7 @@ def _settle(submit_all: Submit, calls: Sequence[Call], futures: Sequence[Future[
         future.set_result(reply)
 
 
-def _cancelled(future: Future[Reply]) -> None:
+def cancel_result(future: Future[Reply] | asyncio.Future[Reply]) -> None:
+    """End the call of a future that has a reply."""
     if not future.cancelled() and future.exception() is None:
         future.result().cancel()

@@ -96,7 +96,10 @@ def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> Non
         branch.interpreter.stream.close()
 
     def settle() -> None:
-        error = _first_error(branches)
+        streams = [branch.interpreter.stream for branch in branches]
+        for stream in streams:
+            stream.is_error_seen = True
+        error = next((stream.error for stream in streams if stream.error is not None), None)
         try:
             if error is None:
                 with parent.stream.lock:
@@ -133,10 +136,3 @@ def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
 
 def _own_names(branches: Sequence[Branch]) -> dict[str, Any]:
     return {name: None for branch in branches for name in branch.interpreter.variables.own}
-
-
-def _first_error(branches: Sequence[Branch]) -> BaseException | None:
-    streams = [branch.interpreter.stream for branch in branches]
-    for stream in streams:
-        stream.is_error_seen = True
-    return next((stream.error for stream in streams if stream.error is not None), None)

@@ -7,8 +7,10 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from ....core.api.protocol import Completion, Output, Usage
+from ....core.api.protocol import Completion, Usage
 from ..language.choices import Decision
+
+_OF_ANSWER = ("finish_reason", "matched", "ids", "logprobs", "log_mass", "forced")
 
 
 def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> dict[str, Any]:
@@ -16,7 +18,9 @@ def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> 
     its token ids, its tokens' log-probabilities and its log-mass where they were requested, and
     which ranges of its characters the constraint forced. With `is_scored`, those of the prompt's
     tokens as `prompt_logprobs`."""
-    answers = [_answer(output) for output in completion.outputs]
+    answers = [
+        {name: getattr(output, name) for name in _OF_ANSWER} for output in completion.outputs
+    ]
     found = _usage(completion.usage)
     if is_scored:
         found["prompt_logprobs"] = completion.prompt_logprobs
@@ -48,11 +52,6 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
         found["unconditional_logprobs"] = [score.logprob for score in alone]
         found["unconditional_token_logprobs"] = [list(score.logprobs) for score in alone]
     return found
-
-
-def _answer(output: Output) -> dict[str, Any]:
-    names = ("finish_reason", "matched", "ids", "logprobs", "log_mass", "forced")
-    return {name: getattr(output, name) for name in names}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
