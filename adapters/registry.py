@@ -26,7 +26,7 @@ from .hookspecs import GROUP
 _log = logging.getLogger("forkroot.plugins")
 _PACKAGE = __name__.rpartition(".")[0]
 BUILT_IN = tuple(
-    EntryPoint(name, f"{_PACKAGE}.{name}.plugin", GROUP)
+    EntryPoint(name, f"{_PACKAGE}.builtin:{name}", GROUP)
     for name in ("native", "http", "dspy", "langchain", "guidance")
 )
 OWN_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
