@@ -9,7 +9,6 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import replace
 from typing import Any, cast
 
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -22,7 +21,7 @@ from langchain_core.runnables.config import get_config_list
 from langchain_core.tools import BaseTool
 from pydantic import ConfigDict, PrivateAttr
 
-from ...core.api.protocol import Call, ForkrootError, InvalidCall
+from ...core.api.protocol import ForkrootError
 from ..common.tools import ToolFormat
 from ..connection import Connection
 from .answers import MessageStream, result_of
@@ -251,20 +250,11 @@ class ChatForkroot(Settings, BaseChatModel):
             is_needed = bool(options.get("tools")) or has_calls(messages)
             form = self._form(connection, self._name(options)) if is_needed else ToolFormat()
             toolbox = toolbox_of(options, form)
-            call = Call(
-                chat_of(messages, toolbox.tools, form),
-                self.sampling(stop, options),
-                toolbox.constraint,
-                stream=is_streamed,
-                deadline=self.deadline(options),
-            )
-            if is_streamed and call.sampling.n > 1:
-                raise InvalidCall("n", call.sampling.n, "1 in a stream")
-            call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
-            call = context.with_hint(call)
-            return ModelRequest(
-                connection, call, context, self.max_retries, schemas=toolbox.schemas
-            ), toolbox
+            chat = chat_of(messages, toolbox.tools, form)
+            call = self._new_call(chat, toolbox.constraint, stop, options, is_streamed)
+            call, retries = context.with_hint(call), self.max_retries
+            request = ModelRequest(connection, call, context, retries, schemas=toolbox.schemas)
+            return request, toolbox
         except ForkrootError as error:
             raise as_langchain(error) from error
 

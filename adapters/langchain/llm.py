@@ -18,11 +18,9 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict
 
 from ...core.api.protocol import (
-    Call,
     Chunk,
     Completion,
     ForkrootError,
-    InvalidCall,
     Reply,
     Text,
     Usage,
@@ -155,20 +153,10 @@ class Forkroot(Settings, BaseLLM):
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
-            sampling = self.sampling(stop, options)
-            if is_streamed and sampling.n > 1:
-                raise InvalidCall("n", sampling.n, "1 in a stream")
-            is_streamed = is_streamed or sampling.logprobs is not None
-            deadline = self.deadline(options)
+            call = context.with_hint(self._new_call((), constraint, stop, options, is_streamed))
             check_texts(prompts, "prompts")
-            calls = [
-                Call((Text(prompt),), sampling, constraint, stream=is_streamed, deadline=deadline)
-                for prompt in prompts
-            ]
-            return [
-                ModelRequest(connection, context.with_hint(call), context, self.max_retries)
-                for call in calls
-            ]
+            calls = [replace(call, prompt=(Text(prompt),)) for prompt in prompts]
+            return [ModelRequest(connection, it, context, self.max_retries) for it in calls]
         except ForkrootError as error:
             raise as_langchain(error) from error
 

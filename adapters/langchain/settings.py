@@ -26,6 +26,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from ...core.api.protocol import (
     Backend,
     Call,
+    Constraint,
     ForkrootError,
     InvalidCall,
     Prompt,
@@ -201,6 +202,22 @@ class Settings(BaseModel):
         found = {name: value for name, value in given.items() if value is not None}
         found["logit_bias"] = _bias(found.get("logit_bias", {}))
         return Sampling(**{"max_tokens": None, **found}, stop=stop, logprobs=self._top(options))
+
+    def _new_call(
+        self,
+        prompt: Prompt,
+        constraint: Constraint | None,
+        stop: Sequence[str] | None,
+        options: Mapping[str, Any],
+        is_streamed: bool,
+    ) -> Call:
+        """A call with these options; one with log-probabilities is always streamed, for the texts
+        of its tokens. Raises InvalidCall."""
+        sampling, deadline = self.sampling(stop, options), self.deadline(options)
+        if is_streamed and sampling.n > 1:
+            raise InvalidCall("n", sampling.n, "1 in a stream")
+        is_streamed = is_streamed or sampling.logprobs is not None
+        return Call(prompt, sampling, constraint, stream=is_streamed, deadline=deadline)
 
     def deadline(self, options: Mapping[str, Any]) -> float | None:
         """Seconds that a call may take. Raises InvalidCall."""
