@@ -52,12 +52,12 @@ class Arguments:
 
 
 def section(annotation: Any) -> str:
-    """What may stand below a header of the chat format. Raises Unsayable."""
+    """What may stand below a header of the chat format. Raises UnsupportedSchema."""
     return _simple(annotation, CHAT_TEXT, str) or Writer(schema_of(annotation)).pattern()
 
 
 def property_value(annotation: Any) -> str:
-    """The value of a property of the JSON adapter's object. Raises Unsayable."""
+    """The value of a property of the JSON adapter's object. Raises UnsupportedSchema."""
     if annotation is str or _is_wrapped_text(annotation):
         return _INDENTED.text(0, None)
     if is_text(annotation):
@@ -68,7 +68,7 @@ def property_value(annotation: Any) -> str:
 
 
 def element(annotation: Any) -> str:
-    """What may stand in an element of the XML adapter. Raises Unsayable."""
+    """What may stand in an element of the XML adapter. Raises UnsupportedSchema."""
     if _is_wrapped_text(annotation):
         return f"\n{XML_SOME_TEXT}\n"
     if simple := _simple(annotation, XML_TEXT, escape):

@@ -67,7 +67,7 @@ def style_of(adapter: Adapter) -> Style | None:
 def answer_pattern(
     style: Style, fields: Mapping[str, Any], calls: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """Of an answer with these output fields, by name and annotation. Raises Unsayable.
+    """Of an answer with these output fields, by name and annotation. Raises UnsupportedSchema.
 
     calls: what some of the fields, neighbours of one another, may be together.
     """
