@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -52,6 +52,12 @@ _OTHERS = ("the URL of a server", "a name that a plugin knows")
 _OF_SERVERS = KeywordOwner(
     ENGINE_SETTINGS, "{name} is of the engine there: forkroot serve --set {name}=..."
 )
+_URLS = ("base_url", "api_base", "openai_api_base", "endpoint_url")
+_ENGINE = KeywordOwner(
+    ENGINE_SETTINGS,
+    "{name} is of the engine: settings={{'{name}': ...}},"
+    " or a backend from connect(..., {name}=...)",
+)
 _EMBEDDED_NOTE = (
     "forkroot: %r, the embedded model, has 3.7 million parameters: it knows a few facts, copies"
     " fields out of short texts, and little else; for real work pass a checkpoint folder or a hub"
@@ -91,24 +97,21 @@ def connect(
 def _started(
     model: str | Path, process: bool, settings: Mapping[str, Any], registry: Registry
 ) -> Backend:
-    backend: Backend | None = None
     if is_url(model):
         return _remote(str(model), process, settings)
     if not is_known(model):
-        backend = registry.load_model(str(model), {**settings, "process": process})
-        if backend is not None:
-            return backend
+        found = registry.load_model(str(model), {**settings, "process": process})
+        if found is not None:
+            return found
         if not is_hub_model(model):
             raise unknown_model(model, _OTHERS)
     settings = registry.resolved(settings)
     introduce_embedded(model)
     if process:
-        backend = import_module("..core.process.client", __package__).ProcessBackend(
-            model, **settings
-        )
+        start = import_module("..core.process.client", __package__).ProcessBackend
     else:
-        local = import_module("..core.local", __package__).LocalBackend
-        backend = local.from_folder(model, **settings)
+        start = import_module("..core.local", __package__).LocalBackend.from_folder
+    backend: Backend = start(model, **settings)
     return backend
 
 
@@ -205,6 +208,14 @@ def trained_len(model: str | Path) -> int | None:
 def is_url(model: str | Path) -> bool:
     """Whether this is the address of a server."""
     return str(model).lower().startswith(("http://", "https://"))
+
+
+def suggestion(name: str, known: Iterable[str], *owners: KeywordOwner) -> str:
+    """The end of an error message for a name that is not in `known`: "; did you mean ...?", or
+    where the name is accepted; "" without a suggestion. owners: other places that accept names."""
+    if name in _URLS:
+        return "; pass the URL of a server as the model"
+    return suggestion_for(name, known, *owners, _ENGINE)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

@@ -26,7 +26,7 @@ from .hookspecs import GROUP
 _log = logging.getLogger("forkroot.plugins")
 _PACKAGE = __name__.rpartition(".")[0]
 BUILT_IN = tuple(
-    EntryPoint(name, f"{_PACKAGE}.{name}.plugin", GROUP)
+    EntryPoint(name, f"{_PACKAGE}.builtin:{name}", GROUP)
     for name in ("native", "http", "dspy", "langchain", "guidance")
 )
 OWN_PARTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -155,11 +155,9 @@ class Registry:
 
     def load_model(self, ref: str, config: Mapping[str, Any]) -> Backend | None:
         """The backend of the first plugin that knows this name. Raises a plugin's ForkrootError."""
-        for backend in self._each("load_model", (ForkrootError,), ref=ref, config=config):
-            if backend is not None:
-                found: Backend = backend
-                return found
-        return None
+        given = self._each("load_model", (ForkrootError,), ref=ref, config=config)
+        found: Backend | None = next((backend for backend in given if backend is not None), None)
+        return found
 
     def add_routes(self, app: Any, runtime: Any) -> None:
         """Let every plugin add its routes to a server."""
@@ -189,7 +187,9 @@ class Registry:
                 self._take(entry, load())
             except (Exception, SystemExit) as error:
                 self._report(entry, error)
-                self._drop(entry)
+                entry.hooks, entry.adapters, entry.parts = (), [], []
+                if self._manager.has_plugin(entry.name):
+                    self._manager.unregister(name=entry.name)
 
     def _take(self, entry: Plugin, plugin: object) -> None:
         """Check a plugin, collect its parts, and announce the runtimes that exist already."""
@@ -202,11 +202,6 @@ class Registry:
         for known in self._started:
             if (backend := known()) is not None:
                 self._call_hook(entry, "runtime_started", runtime=backend)
-
-    def _drop(self, entry: Plugin) -> None:
-        entry.hooks, entry.adapters, entry.parts = (), [], []
-        if self._manager.has_plugin(entry.name):
-            self._manager.unregister(name=entry.name)
 
     def _adapter_of(self, entry: Plugin) -> hookspecs.RegisterAdapter:
         def register(name: str, factory: str, needs: Sequence[str] = ()) -> None:
@@ -257,26 +252,14 @@ class Registry:
         _log.warning("the plugin %s is broken: %s", entry.name, entry.fault)
 
 
-class Default:
-    """The registry of this process, filled on first use."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._registry: Registry | None = None
-
-    def get(self) -> Registry:
-        """The built-in plugins, then those that are installed. A plugin that calls this while
-        it is imported gets those so far."""
-        with self._lock:
-            if self._registry is None:
-                self._registry = Registry()
-                self._registry.load([*BUILT_IN, *entry_points(group=GROUP)])
-            return self._registry
-
-
 def registry() -> Registry:
-    """The plugins of this process."""
-    return _default.get()
+    """The plugins of this process: the built-in ones, then those that are installed, found at the
+    first use. A plugin that calls this while it is imported gets those so far."""
+    with _filling:
+        if not _filled:
+            _filled.append(Registry())
+            _filled[0].load([*BUILT_IN, *entry_points(group=GROUP)])
+        return _filled[0]
 
 
 def _check_factory_path(factory: str) -> None:
@@ -285,4 +268,5 @@ def _check_factory_path(factory: str) -> None:
         raise ValueError(f"invalid factory={factory!r}: expected 'module:attribute'")
 
 
-_default = Default()
+_filling = threading.RLock()
+_filled: list[Registry] = []

@@ -151,7 +151,7 @@ class AdapterSuite(ABC):
         before = backend.info().counters["completion_tokens"]
         pieces = iter(self.stream(self.make(Endless(backend)), "Tell me a story."))
         next(pieces)
-        getattr(pieces, "close", _nothing)()
+        getattr(pieces, "close", lambda: None)()
         wait_until_idle(backend)
         assert 0 < backend.info().counters["completion_tokens"] - before < ENDLESS
 
@@ -204,7 +204,3 @@ def wait_until_idle(backend: Backend, timeout: float = 30.0) -> None:
     while any(backend.info().load[name] for name in ("running", "waiting")):
         assert time.monotonic() < end, f"a call still runs after {timeout} s"
         time.sleep(0.02)
-
-
-def _nothing() -> None:
-    """For what needs no closing."""

@@ -116,14 +116,15 @@ class ScriptedBackend:
 
     def _end_later(self, mailbox: Mailbox) -> None:
         delay = self._delay(mailbox.call) if callable(self._delay) else self._delay
+
+        def end() -> None:
+            if not self._closed.wait(delay):
+                self._end(mailbox)
+
         if delay <= 0:
             self._end(mailbox)
-            return
-        threading.Thread(target=self._end_after, args=(mailbox, delay), daemon=True).start()
-
-    def _end_after(self, mailbox: Mailbox, delay: float) -> None:
-        if not self._closed.wait(delay):
-            self._end(mailbox)
+        else:
+            threading.Thread(target=end, daemon=True).start()
 
     def _end(self, mailbox: Mailbox) -> None:
         call = mailbox.call
@@ -134,7 +135,9 @@ class ScriptedBackend:
             mailbox.fail(error)
             return
         except Exception as error:
-            mailbox.fail(_failed(error))
+            failure = CallFailed(f"{type(error).__name__}: {error}")
+            failure.__cause__ = error
+            mailbox.fail(failure)
             return
         if call.stream:
             for index, output in enumerate(completion.outputs):
@@ -212,9 +215,3 @@ def _segment_text(segment: Segment) -> str:
 
 def _is_planting(call: Call) -> bool:
     return call.sampling.max_tokens == 0 and not call.options
-
-
-def _failed(error: Exception) -> CallFailed:
-    failure = CallFailed(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
-    return failure

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ...core.api.protocol import Output
 from .tools import CLOSE, OPEN
@@ -88,7 +88,7 @@ class ToolReader:
 
     def _head(self, pieces: list[Piece]) -> bool:
         found = _HEAD.match(self._rest)
-        if found and (name := _text(found[1])) in self._names:
+        if found and (name := _loaded(found[1])) in self._names:
             self._begin(pieces, name)
             self._rest = self._rest[found.end() :]
             self._value = _Value()
@@ -120,7 +120,7 @@ class ToolReader:
 
     def _whole(self, pieces: list[Piece], inside: str, tag: str) -> None:
         """A call that was not written as calls are, read as a whole."""
-        call = _object(inside)
+        call = json_object(inside)
         name, arguments = call.get("name"), call.get("arguments", call.get("parameters", {}))
         if not isinstance(name, str) or name not in self._names:
             self._add_text(pieces, f"{OPEN}{inside}{tag}")
@@ -177,16 +177,14 @@ def _held_back(text: str) -> int:
     return next((size for size in sizes if text.endswith(OPEN[:size])), 0)
 
 
-def _text(literal: str) -> str:
-    try:
-        return str(json.loads(literal))
-    except ValueError:
-        return ""
-
-
-def _object(text: str) -> dict[str, object]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
+def json_object(text: str) -> dict[str, Any]:
+    """The object that a text is as JSON; an empty one where it is none, as when it was cut off."""
+    value = _loaded(text)
     return value if isinstance(value, dict) else {}
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None

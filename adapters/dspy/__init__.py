@@ -12,10 +12,9 @@ Never knows an engine, nor another framework.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...core.common.extras import how_to_install
+from ..common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .engine import AsyncEngine, Engine
@@ -33,16 +32,5 @@ _MODULE_OF = {
     "Watcher": "watcher",
     "plant": "watcher",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f".{_MODULE_OF[name]}", __name__)
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in ("dspy", "pydantic"):
-            raise
-        text = f"{__name__}.{name} needs DSPy: {how_to_install('dspy')}"
-        raise ImportError(text) from error
-    return getattr(module, name)
+_TEXT = f"{__name__}.{{name}} needs DSPy"
+__getattr__ = lazy_names(__name__, _MODULE_OF, "dspy", _TEXT, ("dspy", "pydantic"), ImportError)

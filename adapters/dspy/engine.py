@@ -8,24 +8,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
 from dspy import lm15
 
-from ...core.api.protocol import Backend, Completion, ForkrootError, Reply
+from ...core.api.protocol import Backend, ForkrootError
 from .errors import as_dspy_error, translate_errors
 from .hints.returning import current_run
 from .judgment import Judging
-from .runtime import Runtime
+from .options import CARRIED
+from .runtime import RequestContext, Runtime
 
-PARAMS = frozenset(
-    {
-        *("temperature", "max_tokens", "max_completion_tokens", "top_p", "stop", "stream", "seed"),
-        *("frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "top_logprobs"),
-        *("response_format", "tools", "tool_choice", "parallel_tool_calls"),
-    }
-)
+PARAMS = (CARRIED | {"temperature", "max_tokens", "stream"}) - {"reasoning_effort"}
 
 
 class _Base:
@@ -52,6 +48,18 @@ class _Base:
         """An engine like the one that was saved."""
         return cls(**state)
 
+    @contextmanager
+    def _answering(self, context: RequestContext) -> Iterator[None]:
+        """Raise our errors from within as DSPy's, none where the request is to be repeated. The
+        call ends with it, if it has not ended."""
+        try:
+            yield
+        except ForkrootError as error:
+            if not self.runtime.recover(context, error):
+                raise as_dspy_error(error, context.call) from error
+        finally:
+            context.reply.cancel()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """The engine itself: copies of a program share its runtime."""
         return self
@@ -71,13 +79,10 @@ class Engine(_Base):
                 if judging is not None:
                     return judging.response()
                 context = self.runtime.ask(request)
-            try:
-                result = _result(context.reply)
+            with self._answering(context):
+                result = context.reply.result()
                 self.runtime.note_answer(context)
                 return context.reading.response(result)
-            except ForkrootError as error:
-                if not self.runtime.recover(context, error):
-                    raise as_dspy_error(error, context.call) from error
 
     def stream(self, request: lm15.Request) -> Iterator[Any]:
         """The answer as events: a start, deltas, and an end with the usage. Closing it early ends
@@ -86,18 +91,13 @@ class Engine(_Base):
         while True:
             with translate_errors():
                 context = self.runtime.ask(request, stream=True)
-            try:
+            with self._answering(context):
                 for chunk in context.reply:
                     yield from context.reading.events(chunk)
                 result = context.reply.result()
                 self.runtime.note_answer(context)
                 yield from context.reading.end(result)
                 return
-            except ForkrootError as error:
-                if not self.runtime.recover(context, error):
-                    raise as_dspy_error(error, context.call) from error
-            finally:
-                context.reply.cancel()  # nothing, where it has ended
 
     def close(self) -> None:
         """Nothing: the runtime is the process's, and others may use it."""
@@ -114,16 +114,11 @@ class AsyncEngine(_Base):
                 if judging is not None:
                     return await asyncio.to_thread(judging.response)
                 context = await asyncio.to_thread(self.runtime.ask, request)
-            try:
+            with self._answering(context):
                 result = await context.reply
                 if current_run() is not None:
                     await asyncio.to_thread(self.runtime.note_answer, context)
                 return context.reading.response(result)
-            except ForkrootError as error:
-                if not self.runtime.recover(context, error):
-                    raise as_dspy_error(error, context.call) from error
-            finally:
-                context.reply.cancel()
 
     async def stream(self, request: lm15.Request) -> AsyncIterator[Any]:
         """As `Engine.stream`."""
@@ -131,7 +126,7 @@ class AsyncEngine(_Base):
         while True:
             with translate_errors():
                 context = await asyncio.to_thread(self.runtime.ask, request, stream=True)
-            try:
+            with self._answering(context):
                 async for chunk in context.reply:
                     for event in context.reading.events(chunk):
                         yield event
@@ -141,19 +136,6 @@ class AsyncEngine(_Base):
                 for event in context.reading.end(result):
                     yield event
                 return
-            except ForkrootError as error:
-                if not self.runtime.recover(context, error):
-                    raise as_dspy_error(error, context.call) from error
-            finally:
-                context.reply.cancel()
 
     async def aclose(self) -> None:
         """Nothing, as `Engine.close`."""
-
-
-def _result(reply: Reply) -> Completion:
-    try:
-        return reply.result()
-    except BaseException:
-        reply.cancel()
-        raise

@@ -7,6 +7,7 @@ DSPy sends such a client one question for each output of a signature, all over o
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,10 @@ from typing import Any
 
 import dspy
 from dspy.clients.base_lm import record_history
-from dspy.clients.errors import error_boundary
 from dspy.utils.callback import with_callbacks
 
 from ...core.api.protocol import Backend, Call, Chat, Completion, ForkHint, Message, Text, Usage
-from .errors import raise_as_dspy, translate_errors
+from .errors import raise_as_dspy
 from .judgment import shares
 from .runtime import Runtime
 
@@ -64,7 +64,7 @@ class Judge:
         kept = dspy.cache.get(request) if self.cache else None
         if kept is not None:
             return self._finished(request, kept, is_kept=True)
-        with error_boundary(self.model, provider="forkroot"), translate_errors():
+        with raise_as_dspy(self.model):
             answers = self._answers(state, questions)
         if self.cache:
             dspy.cache.put(request, answers)
@@ -73,8 +73,6 @@ class Judge:
     @with_callbacks  # type: ignore[untyped-decorator]
     async def acall(self, state: Mapping[str, Any], questions: Mapping[str, Any]) -> Answers:
         """The same, without holding up the event loop."""
-        import asyncio
-
         return await asyncio.to_thread(self.__call__.__wrapped__, self, state, questions)
 
     def copy(self, **changes: Any) -> Judge:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -68,8 +68,10 @@ class Judging:
             after = "}" if index + 1 == len(properties) else ","
             if name in self.judgments:
                 spelled = self.judgments[name]
-                scores = self._scores(chat, prefill, [text + after for text in spelled.values()])
-                measured = shares(dict(zip(spelled, scores, strict=True)))
+                options = tuple(text + after for text in spelled.values())
+                scores = self._complete(Call(_opened(chat, prefill), options=options)).scores
+                logprobs = (score.logprob for score in scores)
+                measured = shares(dict(zip(spelled, logprobs, strict=True)))
                 probabilities[name] = measured
                 prefill += spelled[max(measured, key=lambda key: measured[key])]
             else:
@@ -86,10 +88,6 @@ class Judging:
                 cache_read_tokens=self.usage.cached_tokens,
             ),
         )
-
-    def _scores(self, chat: Chat, prefill: str, options: Sequence[str]) -> list[float]:
-        completion = self._complete(Call(_opened(chat, prefill), options=tuple(options)))
-        return [score.logprob for score in completion.scores]
 
     def _value(self, chat: Chat, prefill: str, schema: Any, after: str) -> str:
         """The generated value of a property that is not a judgment."""

@@ -15,9 +15,8 @@ from ..connection import unnamed
 from .engine import AsyncEngine, Engine
 from .errors import PROVIDER, raise_as_dspy
 from .hints.running import running
-from .keywords import check_keywords, check_values
 from .messages import check_prompt, is_refusal, readable
-from .options import found, moved
+from .options import check_keywords, check_values, found, moved
 from .runtime import Runtime
 from .watcher import watch
 

@@ -1,14 +1,19 @@
-"""Keywords of a call that only our runtime has: `regex=` and so on.
+"""Keywords of a call: those that only our runtime has, as `regex=`, and those that nobody has.
 
-DSPy refuses keywords that it does not know. `LM` moves ours into the request's `metadata`, where
-DSPy's cache sees them too, so that a call with another pattern is another call.
+DSPy refuses keywords that it does not know, but at the first call; we do so at once, with a
+suggestion. `LM` moves ours into the request's `metadata`, where DSPy's cache sees them too, so that
+a call with another pattern is another call. Which ones DSPy carries is found out from DSPy itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from inspect import signature
 from typing import Any
+
+import dspy
+from dspy import lm15
 
 from ...core.api.protocol import (
     SPACED,
@@ -19,23 +24,14 @@ from ...core.api.protocol import (
     JsonSchema,
     Regex,
 )
+from ..connection import suggestion
 
 KEY = "forkroot"
-_TEXT = "a text"
-_TYPES: dict[str, tuple[Any, str]] = {
-    "regex": (str, "a regular expression as text"),
-    "choices": (Sequence, "a list of texts"),
-    "grammar": (str, "a Lark grammar as text"),
-    "json_schema": (Mapping, "a schema in JSON form"),
-    "constrain": (bool, "True or False"),
-    "min_tokens": (int, "an integer"),
-    "top_k": (int, "an integer"),
-    "min_p": (int | float, "a number"),
-    "repetition_penalty": (int | float, "a number"),
-    "namespace": (str, _TEXT),
-    "priority": (int, "an integer"),
-    "deadline": (int | float, "a number of seconds"),
-}
+
+
+def _option(kind: Any, allowed: str, default: Any = None) -> Any:
+    """A field of `Options` whose values are of this kind."""
+    return field(default=default, metadata={"kind": kind, "allowed": allowed})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,28 +43,28 @@ class Options:
       that follows from the signature. The others are those of `Sampling` and `Call`.
     """
 
-    regex: str | None = None
-    choices: tuple[str, ...] | None = None
-    grammar: str | None = None
-    json_schema: Mapping[str, Any] | None = None
-    constrain: bool = True
-    min_tokens: int = 0
-    top_k: int | None = None
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    namespace: str = ""
-    priority: int = 0
-    deadline: float | None = None
+    regex: str | None = _option(str, "a regular expression as text")
+    choices: tuple[str, ...] | None = _option(Sequence, "a list of texts")
+    grammar: str | None = _option(str, "a Lark grammar as text")
+    json_schema: Mapping[str, Any] | None = _option(Mapping, "a schema in JSON form")
+    constrain: bool = _option(bool, "True or False", True)
+    min_tokens: int = _option(int, "an integer", 0)
+    top_k: int | None = _option(int, "an integer")
+    min_p: float = _option(int | float, "a number", 0.0)
+    repetition_penalty: float = _option(int | float, "a number", 1.0)
+    namespace: str = _option(str, "a text", "")
+    priority: int = _option(int, "an integer", 0)
+    deadline: float | None = _option(int | float, "a number of seconds")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Options:
         """Checked options. Raises InvalidCall for a name or value that is not allowed."""
-        known = [item.name for item in fields(cls)]
+        known = {item.name: item.metadata for item in fields(cls)}
         values = dict(given)
         for name, value in given.items():
             if name not in known:
                 raise InvalidCall(name, value, "one of " + ", ".join(known))
-            kind, allowed = _TYPES[name]
+            kind, allowed = known[name]["kind"], known[name]["allowed"]
             is_kind = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
             if not is_kind or (name == "choices" and isinstance(value, str)):
                 raise InvalidCall(name, value, allowed)
@@ -93,8 +89,31 @@ class Options:
         return next(iter(chosen.values()), None)
 
 
-NAMES = frozenset(_TYPES)
+NAMES = frozenset(item.name for item in fields(Options))
 CONSTRAINTS = frozenset(("regex", "choices", "grammar", "json_schema"))
+_OF_DSPY = frozenset(("n", "num_generations", "rollout_id", "prompt_cache", "request", "metadata"))
+CARRIED = frozenset(
+    {
+        *("max_completion_tokens", "top_p", "stop", "seed", "frequency_penalty"),
+        *("presence_penalty", "logit_bias", "logprobs", "top_logprobs", "response_format"),
+        *("tools", "tool_choice", "parallel_tool_calls", "reasoning_effort"),
+    }
+)
+_READ = (CARRIED | {"temperature", "max_tokens"}) - {"logit_bias"}  # which we read ourselves
+_ALLOWED = {  # where DSPy's error says less
+    "temperature": "a number >= 0",
+    "max_tokens": "an integer > 0",
+    "max_completion_tokens": "an integer > 0",
+    "top_p": "a number from 0 to 1",
+    "frequency_penalty": "a number from -2 to 2",
+    "presence_penalty": "a number from -2 to 2",
+    "seed": "an integer",
+    "stop": "a text, or a list of texts",
+    "logprobs": "True or False",
+    "top_logprobs": "an integer, with logprobs=True",
+}
+_CONSTRUCTED = frozenset(signature(dspy.LM.__init__).parameters) - {"self", "kwargs"}
+_KNOWN = NAMES | _OF_DSPY | CARRIED | _CONSTRUCTED
 
 
 def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -105,7 +124,8 @@ def moved(keywords: Mapping[str, Any], default: Mapping[str, Any] | None = None)
     given = rest.get("metadata")
     if not ours and given is None:
         return rest
-    options = {**_section(given), **_plain(ours)}
+    plain = {name: list(it) if isinstance(it, tuple) else it for name, it in ours.items()}
+    options = {**_section(given), **plain}
     own = _section(default)
     if CONSTRAINTS & options.keys():
         own = {name: value for name, value in own.items() if name not in CONSTRAINTS}
@@ -131,5 +151,45 @@ def _section(values: Any) -> Mapping[str, Any]:
     return section
 
 
-def _plain(ours: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(it) if isinstance(it, tuple) else it for name, it in ours.items()}
+def check_keywords(keywords: Mapping[str, Any], others: Iterable[str] = ()) -> None:
+    """Raise InvalidCall for a keyword that neither is one of `others` nor reaches a request. Values
+    are not checked; None means not given."""
+    known = _KNOWN.union(others)
+    for name, value in keywords.items():
+        if value is not None and name not in known and not _is_carried(name, value):
+            allowed = f"keywords of dspy.LM and {', '.join(sorted(NAMES))}{suggestion(name, known)}"
+            raise InvalidCall(name, value, allowed)
+
+
+def check_values(keywords: Mapping[str, Any]) -> None:
+    """Raise InvalidCall for the first value that DSPy would refuse with a bare error. None means
+    not given."""
+    for name, value in keywords.items():
+        if value is None or name not in _READ:
+            continue
+        try:
+            _check_with_dspy(name, value)
+        except lm15.UnsupportedFeatureError:
+            continue
+        except (TypeError, ValueError) as error:
+            reason = str(error)
+            if not reason.startswith(f"{name} requires"):  # another keyword, which may be there
+                allowed = _ALLOWED.get(name, f"a value that DSPy accepts ({reason})")
+                raise InvalidCall(name, value, allowed) from error
+
+
+def _check_with_dspy(name: str, value: Any) -> None:
+    """Let DSPy make a request with this value."""
+    request = {"model": "m", "messages": [{"role": "user", "content": ""}], name: value}
+    lm15.request_from_openai_chat(request)
+
+
+def _is_carried(name: str, value: Any) -> bool:
+    """Whether DSPy has a place for it in a request."""
+    try:
+        _check_with_dspy(name, value)
+    except lm15.UnsupportedFeatureError:
+        return False
+    except (TypeError, ValueError):  # of its value, or of what it needs beside it
+        return True
+    return True

@@ -120,8 +120,12 @@ def _tool_pattern(
         pattern = _format_pattern(request)
     if choice.mode == "auto" and pattern is None:
         return None
+    closing = re.escape(form.closing())
     try:
-        calls = "|".join(_tool_call(tool, form) for tool in callable_)
+        calls = "|".join(
+            f"{re.escape(form.opening(tool.name))}{Writer(tool.schema()).pattern()}{closing}"
+            for tool in callable_
+        )
     except UnsupportedSchema as error:
         raise UnsupportedCall("tools", str(error), "tools with supported arguments") from error
     one = f"(?:{calls})"
@@ -140,11 +144,6 @@ def _format_pattern(request: lm15.Request) -> str | None:
         return Writer(given.get("schema", {"type": "object"})).pattern()
     except UnsupportedSchema:
         return None
-
-
-def _tool_call(tool: ToolSpec, form: ToolFormat) -> str:
-    opening, closing = (re.escape(text) for text in (form.opening(tool.name), form.closing()))
-    return opening + Writer(tool.schema()).pattern() + closing
 
 
 def _messages(message: lm15.Message, tool_format: ToolFormat) -> Iterator[Message]:

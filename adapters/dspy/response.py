@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +9,14 @@ from typing import Any
 from dspy import lm15
 
 from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob
-from ..common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader, is_calling
+from ..common.toolreader import (
+    ArgumentsPiece,
+    CallStart,
+    TextPiece,
+    ToolReader,
+    is_calling,
+    json_object,
+)
 
 _FINISHES: dict[str, lm15.FinishReason] = {"stop": "stop", "length": "length", "abort": "error"}
 
@@ -44,10 +50,6 @@ class Reading:
             usage=self._usage(completion),
             logprobs=_logprobs(output.logprobs) if self.has_logprobs else None,
         )
-
-    def start(self) -> lm15.StreamStartEvent:
-        """The first event of a stream."""
-        return lm15.StreamStartEvent(model=self.model)
 
     def events(self, chunk: Chunk) -> Iterator[lm15.StreamDeltaEvent]:
         """What a chunk of the answer adds; chunks of other answers add nothing."""
@@ -116,15 +118,7 @@ class _Part:
     def whole(self) -> Any:
         if not self.name:
             return lm15.TextPart(self.text)
-        return lm15.ToolCallPart(self.id, self.name, _arguments(self.text))
-
-
-def _arguments(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):  # the answer ended in the middle of a call
-        return {}
-    return value if isinstance(value, dict) else {}
+        return lm15.ToolCallPart(self.id, self.name, json_object(self.text))
 
 
 def _logprobs(scores: Iterable[TokenLogprob]) -> tuple[lm15.TokenLogprob, ...]:

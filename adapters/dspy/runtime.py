@@ -126,14 +126,18 @@ class Runtime:
         is_derived = bool(pattern) and call.constraint == Regex(pattern or "")
         taken = running.take(call) if running is not None and self.hints else None
         if taken is None:
-            reply, index = self.submit(_forked(call, running) if self.hints else call), 0
+            sent = call
+            if running is not None and running.n > 1 and self.hints:
+                sent = replace(call, sampling=replace(call.sampling, n=running.num_left()))
+            reply, index = self.submit(sent), 0
             if running is not None:
                 running.fork(call, reply)
         else:
             reply, index = taken
+        tools = call.prompt.tools if isinstance(call.prompt, Chat) else ()
         reading = Reading(
             request.model,
-            frozenset(tool["function"]["name"] for tool in _tools(call)),
+            frozenset(tool["function"]["name"] for tool in tools),
             index,
             call.sampling.logprobs is not None,
         )
@@ -246,16 +250,6 @@ def _check(timeout: float | None, settings: Mapping[str, Any] | None) -> None:
         raise InvalidCall("timeout", timeout, "a number of seconds > 0, or None")
     if settings is not None and not isinstance(settings, Mapping):
         raise InvalidCall("settings", settings, "a mapping of names to values, as of EngineConfig")
-
-
-def _forked(call: Call, running: Running | None) -> Call:
-    if running is None or running.n == 1:
-        return call
-    return replace(call, sampling=replace(call.sampling, n=running.num_left()))
-
-
-def _tools(call: Call) -> tuple[Mapping[str, Any], ...]:
-    return call.prompt.tools if isinstance(call.prompt, Chat) else ()
 
 
 def _shared_end(chat: Chat, request: lm15.Request) -> int:

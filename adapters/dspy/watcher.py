@@ -20,8 +20,7 @@ from dspy.utils.callback import BaseCallback
 from ...core.api.protocol import Chat, Message, Text
 from ...core.common.harmless import hint_errors
 from .engine import Engine
-from .hints.ahead import Step
-from .hints.returning import current_run, run_begins, run_ends
+from .hints.returning import Step, current_run, run_begins, run_ends
 from .hints.running import Formatted, format_begins, format_ends, last_formatted
 from .patterns.agents import agent_in, chosen, tools_in
 
@@ -41,9 +40,7 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         else:
             run_begins(call_id, is_outermost=not dspy.settings.caller_modules)
 
-    def on_module_end(
-        self, call_id: str, outputs: Any, exception: BaseException | None = None
-    ) -> None:
+    def on_module_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """What was kept for the run is kept no more."""
         run_ends(call_id)
 
@@ -59,15 +56,11 @@ class Watcher(BaseCallback):  # type: ignore[misc]
             opened = replace(opened, agent=agent, demos=demos, inputs=given)
         format_begins(opened)
 
-    def on_adapter_format_end(
-        self, call_id: str, outputs: Any, exception: BaseException | None = None
-    ) -> None:
+    def on_adapter_format_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """Remember the prompt itself, by which the call is known again."""
         format_ends(call_id, outputs)
 
-    def on_adapter_parse_end(
-        self, call_id: str, outputs: Any, exception: BaseException | None = None
-    ) -> None:
+    def on_adapter_parse_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """Remember what an agent wants done next."""
         run, formatted = current_run(), last_formatted()
         if run is not None and formatted is not None and formatted.agent and outputs is not None:
@@ -79,9 +72,7 @@ class Watcher(BaseCallback):  # type: ignore[misc]
         if run is not None:
             run.tool_begins(call_id, instance.name)
 
-    def on_tool_end(
-        self, call_id: str, outputs: Any, exception: BaseException | None = None
-    ) -> None:
+    def on_tool_end(self, call_id: str, outputs: Any, exception: Any = None) -> None:
         """It waits no more."""
         run = current_run()
         if run is not None:

@@ -63,11 +63,10 @@ def rest_of(tool: Tool, limit: int) -> GrammarNode:
         arguments: GrammarNode = json_grammar(schema=tool.tool.get_schema(), max_tokens=limit)
         return LiteralNode(" ") + arguments + "}</tool_call>"
     tool_format = tool.tool.format
-    body = (
-        RegexNode(tool_format.definition)
-        if tool_format.syntax == "regex"
-        else _lark(tool_format.definition)
-    )
+    if tool_format.syntax == "regex":
+        body: GrammarNode = RegexNode(tool_format.definition)
+    else:
+        body = subgrammar(RuleNode("tool", LarkNode(tool_format.definition)))
     return token_limit(body, limit) + "</tool>"
 
 
@@ -110,8 +109,3 @@ def _opening(name: str, tool: Tool) -> str:
     if isinstance(tool.tool, CustomTool):
         return f"<tool={name}>"
     return f'<tool_call>{{"name": {json.dumps(name)}, "arguments":'
-
-
-def _lark(definition: str) -> GrammarNode:
-    body: GrammarNode = subgrammar(RuleNode("tool", LarkNode(definition)))
-    return body

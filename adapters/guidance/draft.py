@@ -1,15 +1,33 @@
-"""One call to the runtime, read as the tokens that a parser wants next.
+"""One call to the runtime: its prompt, sampling and constraint, and its answer, read as the tokens
+that a parser wants next.
 
-It knows calls and replies, and nothing of Guidance.
+It knows calls and replies, and Guidance's terms alone.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
-from ...core.api.protocol import Chunk, Reply, TokenLogprob, Usage
+from ...core.api.protocol import (
+    Choices,
+    Chunk,
+    Constraint,
+    Grammar,
+    InvalidCall,
+    Regex,
+    Reply,
+    Sampling,
+    Segment,
+    Text,
+    TokenLogprob,
+    Tokens,
+)
 
+GREEDY_BELOW = 1e-5  # temperatures that Guidance takes for 0
 Spell = Callable[[int], bytes]
 Encode = Callable[[bytes], list[int]]
 
@@ -54,15 +72,6 @@ class Draft:
             return bytes(self._data[size : self._ends[index + 1]])
         return self._ids[index], self._logprobs[index] if self._logprobs else None
 
-    def close(self) -> None:
-        """End the call, if it has not ended."""
-        if not self.reply.done():
-            self.reply.cancel()
-
-    def usage(self) -> Usage:
-        """What the call used; waits for its end."""
-        return self.reply.result().usage
-
     def _read(self) -> None:
         """Take in some more of the answer."""
         if not self.reply.call.stream:
@@ -85,3 +94,57 @@ class Draft:
             self._data += self._spell(token)
             self._ends.append(len(self._data))
         self._logprobs += logprobs
+
+
+def prompt_of(tokens: list[int], tokenizer: Any) -> tuple[Segment, ...]:
+    """The prompt of these tokens: as text that keeps them, so that what calls share is seen; as
+    bare tokens where they end within a character.
+
+    A start token is left to the runtime, which sets its own.
+    """
+    if len(tokens) < 2:
+        return (Tokens(tuple(tokens)),)
+    ids = tokens[1:] if tokens[:1] == [tokenizer.bos_token_id] else tokens
+    data = bytes(tokenizer.decode(ids))
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return (Tokens(tuple(tokens)),)
+    return (Text(text, tuple(ids)),)
+
+
+def sampling_of(temperature: float, params: Mapping[str, Any]) -> Sampling:
+    """Guidance's sampling parameters as ours. Raises InvalidCall for values that are not
+    allowed."""
+    given = {name: value for name, value in params.items() if value is not None}
+    allowed = ("top_p", "top_k", "min_p", "repetition_penalty")
+    for name, value in given.items():
+        if name not in allowed:
+            raise InvalidCall(name, value, "the sampling parameters " + ", ".join(allowed))
+    return Sampling(temperature=0.0 if temperature < GREEDY_BELOW else temperature, **given)
+
+
+def after(constraint: Constraint | None, pending: bytes) -> Constraint | None:
+    """The constraint of the same texts, after some bytes of the prompt; None where these are no
+    text."""
+    if not pending:
+        return constraint
+    try:
+        text = pending.decode()
+    except UnicodeDecodeError:
+        return None
+    match constraint:
+        case Choices(options):
+            return Choices(tuple(text + option for option in options))
+        case Regex(pattern):
+            return Regex(f"{re.escape(text)}(?:{pattern})")
+        case Grammar(source):
+            lead = json.dumps(text, ensure_ascii=False)
+            return Grammar(led(source, lead))
+    return None
+
+
+def led(source: str, lead: str) -> str:
+    """A Lark grammar whose texts begin with one more literal."""
+    renamed = re.sub(r"(?m)^start(?=\s*[:\[])", "inner_start", source, count=1)
+    return f"start: {lead} inner_start\n{renamed}"

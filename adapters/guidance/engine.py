@@ -1,9 +1,11 @@
-"""Guidance's engine on our runtime: its own loop and parser, and tokens sampled in batches."""
+"""Guidance's engine on our runtime: its own loop and parser, and tokens sampled in batches; and the
+state of a program, with what our runtime adds to it.
+"""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from copy import copy
 from math import exp, nan
 from typing import Any
 
@@ -20,19 +22,44 @@ from guidance._schema import (
 from guidance.models._engine import Engine, LogitsOutput
 from guidance.models._engine._state import EngineState
 
-from ...core.api.protocol import Call, Sampling
+from ...core.api.protocol import Call, Sampling, Usage
 from ..connection import Connection
+from .draft import prompt_of
 from .grammar.plan import Plan, Route
 from .grammars import Grammars
 from .loop import Loop, Part
-from .prompts import prompt_of
-from .state import ForkrootState
 from .tokens import FolderTokenizer
 from .writer import Sampled, Writer
 
 TOP_K = 5
 _OVERRIDDEN = ("get_logits", "get_next_token_with_top_k")
 MAX_TOP_LOGPROBS = 64
+
+
+class ForkrootState(EngineState):
+    """As Guidance's.
+
+    node: the grammar that is running; None between grammars. used: prompt tokens of all grammars
+    so far, how many of them were cached, and the tokens that were written.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node: GrammarNode | None = None
+        self.used = Usage()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ForkrootState:
+        """A state that goes its own way. What no run changes in place is shared: captured values,
+        the grammar, and usage."""
+        other = copy(self)
+        other.captures = {
+            name: list(value) if isinstance(value, list) else value
+            for name, value in self.captures.items()
+        }
+        other.images, other.audio = list(self.images), list(self.audio)
+        other.videos = list(self.videos)
+        memo[id(self)] = other
+        return other
 
 
 class ForkrootEngine(Engine):
@@ -79,7 +106,7 @@ class ForkrootEngine(Engine):
 
         Raises the typed errors of calls.
         """
-        run = copy.copy(self)  # what belongs to one grammar is not seen by other threads
+        run = copy(self)  # what belongs to one grammar is not seen by other threads
         route = Route(state.node if isinstance(state, ForkrootState) else None)
         run._writer = writer = self._writer_of(route, state.prompt)
         try:
@@ -182,9 +209,6 @@ class ForkrootEngine(Engine):
             )
             return found
         sampled = self._writer.sample(token_ids, mask, temperature, dict(sampling_params or {}))
-        return self._token(sampled, mask, k)
-
-    def _token(self, sampled: Sampled, mask: bytes | None, k: int) -> GenTokenExtra:
         top = sampled.logprob.top[:k] if sampled.logprob is not None else ()
         return GenTokenExtra(
             token_id=sampled.id,

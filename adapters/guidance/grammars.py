@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -22,11 +22,11 @@ MOST_GRAMMARS = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
-    """A grammar that is ready. parser: llguidance's, at its start, to be copied for each run."""
+class _Source:
+    """A grammar, known by its text."""
 
-    parser: Any  # llguidance.LLInterpreter
-    route: Route
+    text: str
+    node: GrammarNode = field(compare=False)
 
 
 class Grammars:
@@ -35,29 +35,24 @@ class Grammars:
     def __init__(self, tokenizer: FolderTokenizer) -> None:
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, Grammar] = OrderedDict()
+        self._prepared = lru_cache(MOST_GRAMMARS)(self._prepare)
 
     def start(self, node: GrammarNode) -> tuple[Any, Route]:
         """A parser of its own at the start of a grammar, and the steps of it. Raises ValueError for
         a grammar that is not sound."""
-        source = node.ll_grammar()
+        parser, route = self._prepared(_Source(node.ll_grammar(), node))
         with self._lock:
-            found = self._known.get(source)
-            if found is not None:
-                self._known.move_to_end(source)
-                return found.parser.deep_copy(), found.route
+            return parser.deep_copy(), route
+
+    def _prepare(self, source: _Source) -> tuple[Any, Route]:
         parser = llguidance.LLInterpreter(
             self._tokenizer._ll_tokenizer,
-            source,
+            source.text,
             True,  # it may take tokens back
             True,  # and give forced ones
             log_level=int(os.environ.get("LLGUIDANCE_LOG_LEVEL", "1")),
         )
-        with self._lock:
-            found = self._known[source] = Grammar(parser, Route(node))
-            if len(self._known) > MOST_GRAMMARS:
-                self._known.popitem(last=False)
-            return found.parser.deep_copy(), found.route
+        return parser, Route(source.node)
 
 
 def led_by(node: GrammarNode, tokenizer: FolderTokenizer, prompt: str) -> tuple[str, GrammarNode]:

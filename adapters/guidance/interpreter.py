@@ -19,10 +19,9 @@ from guidance.trace import OutputAttr, TextOutput
 
 from ...core.api.protocol import UnsupportedCall
 from .calling import Result, called, check_whole, limit_of, opening_of, rest_of, result_of
-from .engine import ForkrootEngine
+from .engine import ForkrootEngine, ForkrootState
 from .grammars import led_by
 from .loop import Capture
-from .state import ForkrootState
 
 
 class ForkrootInterpreter(EngineInterpreter):

@@ -34,7 +34,7 @@ class Capture(NamedTuple):
 
 class Part(NamedTuple):
     """What one step of the parser gave: bytes of text, some of which may be in the middle of a
-    character, and captures. is_drawn: a token of the model led to it."""
+    character, and captures. is_sampled: a token of the model led to it."""
 
     data: bytes
     captures: list[Capture]

@@ -15,11 +15,9 @@ from guidance.models import Model
 
 from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner
 from ...core.api.protocol import Backend, InvalidCall, Usage
-from ..common.suggestions import suggestion
-from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, unnamed
-from .engine import ForkrootEngine
+from ..connection import REMOTE_SETTINGS, is_known, is_url, shared, suggestion, unnamed
+from .engine import ForkrootEngine, ForkrootState
 from .interpreter import ForkrootInterpreter
-from .state import ForkrootState
 from .tokens import FolderTokenizer, tokenizer_folder
 
 _OF_GEN = ("temperature", "max_tokens", "stop", "regex")
@@ -64,12 +62,15 @@ class Forkroot(Model):
         settings = _with_settings(settings, others)
         where = where if where is not None else unnamed() if model is None else model
         _check(where, settings)
-        folder = _folder(tokenizer)
+        if not isinstance(tokenizer, str | Path | None):
+            allowed = "the folder of a checkpoint's tokenizer, or None"
+            raise InvalidCall("tokenizer", tokenizer, allowed)
         if not isinstance(sampling_params, Mapping | None):
             raise InvalidCall("sampling_params", sampling_params, "a mapping, or None")
         connection = shared(where, **settings)
         name = connection.backend.info().model
-        folder = folder or tokenizer_folder(where, name, settings.get("revision"))
+        revision = settings.get("revision")
+        folder = Path(tokenizer) if tokenizer else tokenizer_folder(where, name, revision)
         engine = ForkrootEngine(
             connection,
             FolderTokenizer(folder, chat_template),
@@ -109,9 +110,3 @@ def _check(where: Any, settings: Mapping[str, Any]) -> None:
         near = "" if name in _KNOWN else suggestion(name, _KNOWN, *_OTHER_OWNERS)
         if near:
             raise InvalidCall(name, value, f"{_ALLOWED}{near}")
-
-
-def _folder(tokenizer: Any) -> Path | None:
-    if not isinstance(tokenizer, str | Path | None):
-        raise InvalidCall("tokenizer", tokenizer, "the folder of a checkpoint's tokenizer, or None")
-    return Path(tokenizer) if tokenizer else None

@@ -29,11 +29,9 @@ from ...core.api.protocol import (
     UnsupportedCall,
     Usage,
 )
-from .draft import Draft
+from .draft import Draft, after, prompt_of, sampling_of
 from .grammar.patterns import pattern_until
 from .grammar.plan import Plan, Step
-from .prompts import prompt_of
-from .sampling import after, sampling_of
 from .tokens import FolderTokenizer
 
 BIAS = 100.0  # the largest that a call may have
@@ -156,8 +154,9 @@ class Writer:
             return None
         if after is None:
             return None
-        if isinstance(after, bytes):
-            return self._part(after, allowed)
+        if isinstance(after, bytes):  # what is left of another token: one that begins it
+            begins = self._tokenizer.encode(after)[:1]
+            return next((Sampled(it) for it in begins if allowed is None or allowed[it]), None)
         token, logprob = after
         if allowed is not None:
             return Sampled(token, logprob) if allowed[token] else None
@@ -168,23 +167,16 @@ class Writer:
         best, value = logprob.top[0]
         return Sampled(best, TokenLogprob(best, value, logprob.top))
 
-    def _part(self, data: bytes, allowed: Allowed) -> Sampled | None:
-        """A token that begins what is left of another."""
-        for token in self._tokenizer.encode(data)[:1]:
-            if allowed is None or allowed[token]:
-                return Sampled(token)
-        return None
-
     def _drop(self) -> None:
         if self._draft is not None:
-            self._draft.close()
+            self._draft.reply.cancel()
         self._draft = None
 
     def _forget(self, reply: Reply) -> None:
         """A constraint that the runtime refuses: it is not tried again."""
         self._replies.remove(reply)
         if reply.call.constraint is not None:
-            self._plan.route.refuse(reply.call.constraint)
+            self._plan.route.refused.add(reply.call.constraint)
 
     def _begin(self, tokens: list[int], written: bytes, allowed: Allowed) -> None:
         """Start a draft that may well give the next token, if there is one."""
@@ -201,7 +193,7 @@ class Writer:
                 return
             if not step.constraints and self._patterned(tokens, written, step):
                 return
-        if allowed is None or _num_allowed(allowed) * 2 > len(allowed):
+        if allowed is None or allowed.count(0) * 2 < len(allowed):
             self._free(tokens, step, allowed)
 
     def _constrained(self, tokens: list[int], step: Step) -> bool:
@@ -216,11 +208,10 @@ class Writer:
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
         for candidate in step.constraints:
             constraint = after(candidate, pending)
-            is_streamed = self._is_watched and not step.is_open
-            if constraint is not None and self._try_constraint(
-                head, sampling, constraint, is_streamed
+            start = begin - len(pending)
+            if constraint is not None and self._drafts(
+                head, sampling, constraint, step, start, most
             ):
-                self._follow(self._replies[-1], begin - len(pending), most)
                 return True
         return False
 
@@ -246,12 +237,7 @@ class Writer:
             most += len(self._tokenizer.encode(pending))
             max_tokens = most + LONGEST_END
         sampling = replace(self._settings, max_tokens=max_tokens, logprobs=num_logprobs)
-        if not self._try_constraint(
-            head, sampling, constraint, self._is_watched and not step.is_open
-        ):
-            return False
-        self._follow(self._replies[-1], start, most)
-        return True
+        return self._drafts(head, sampling, constraint, step, start, most)
 
     def _pattern(self, step: Step) -> str | None:
         """What the text of a step matches; None where tokens may go on behind its stop."""
@@ -261,16 +247,23 @@ class Writer:
             return None
         return pattern_until(step.stop)
 
-    def _try_constraint(
-        self, head: list[int], sampling: Sampling, constraint: Constraint, is_streamed: bool
+    def _drafts(
+        self,
+        head: list[int],
+        sampling: Sampling,
+        constraint: Constraint,
+        step: Step,
+        start: int,
+        most: int | None,
     ) -> bool:
-        """Submit a call with this constraint; False if it is refused, now or before."""
-        if self._plan.route.is_refused(constraint):
+        """Follow a call with this constraint; False if it is refused, now or before."""
+        if constraint in self._plan.route.refused:
             return False
-        reply = self._call(head, sampling, constraint, is_streamed)
+        reply = self._call(head, sampling, constraint, self._is_watched and not step.is_open)
         if isinstance(reply.error(), InvalidCall | UnsupportedCall):
             self._forget(reply)
             return False
+        self._follow(reply, start, most)
         return True
 
     def _follow(self, reply: Reply, start: int, most: int | None = None) -> None:
@@ -360,7 +353,3 @@ class Writer:
         else:
             wanted = data[size:end]
         return tokens[: len(tokens) - num_back], wanted
-
-
-def _num_allowed(allowed: bytes) -> int:
-    return len(allowed) - allowed.count(0)

@@ -1,4 +1,5 @@
-"""A prompt as one text with marks, so that what two prompts share is a common prefix of texts.
+"""A prompt as one text with marks, so that what two prompts share is a common prefix of texts; and
+calls that are to run together, grouped by what they share.
 
 Two prompts whose outlines begin alike begin alike for the model. It knows nothing of tokens but
 where words end: there a text can be cut and the tokens before the cut stay what they are.
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
-from ...core.api.protocol import Chat, Image, Message, Prompt, Segment, Text, Tokens, Video
+from ...core.api.protocol import Call, Chat, Image, Message, Prompt, Segment, Text, Tokens, Video
+from .seen import common_len
 
 _CHAT, _PLAIN, _CONTENT, _END, _TOKENS, _DATA = "\ufdd0\ufdd1\ufdd2\ufdd3\ufdd4\ufdd5"
 _LAST_CHAR = 0x10FFFF
@@ -36,7 +38,9 @@ class Outline:
         """The outline of a prompt. Raises where the prompt is none."""
         if not isinstance(prompt, Chat):
             return cls(prompt, *_joined(_PLAIN, [_spelled(segment) for segment in prompt]))
-        spelled = [f"{m.role}{_CONTENT}{_content(m.content)}{_END}" for m in prompt.messages]
+        spelled = [
+            f"{m.role}{_CONTENT}{''.join(map(_spelled, m.content))}{_END}" for m in prompt.messages
+        ]
         tools = json.dumps(list(prompt.tools), default=str) if prompt.tools else ""
         text, ends = _joined(f"{_CHAT}{tools}{_END}", spelled)
         if prompt.open_last:
@@ -96,12 +100,49 @@ class Outline:
         return digest.hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Calls, by their places, that share the first `length` characters of one's outline."""
+
+    members: tuple[int, ...]
+    outline: Outline
+    length: int
+
+
+def groups(calls: Sequence[Call], least: int) -> Iterator[Group]:
+    """Every call that shares at least `least` characters with another, in the group with which it
+    shares the most; a group within a group shares as many more. Shorter beginnings come first."""
+    spaces: dict[str, list[int]] = {}
+    for index, call in enumerate(calls):
+        spaces.setdefault(call.namespace, []).append(index)
+    for indices in spaces.values():
+        found = [(Outline.of(calls[index].prompt), index) for index in indices]
+        found.sort(key=lambda item: item[0].text)
+        for ranks, length in _nested([outline.text for outline, _ in found], least):
+            members = tuple(sorted(found[rank][1] for rank in ranks))
+            yield Group(members, found[ranks[0]][0], length)
+
+
+def _nested(texts: Sequence[str], least: int) -> Iterator[tuple[list[int], int]]:
+    """Ranks of sorted texts that share a beginning, and its length, from the outside inwards."""
+    shares = [common_len(texts[rank], texts[rank + 1]) for rank in range(len(texts) - 1)]
+    found: list[tuple[list[int], int]] = [([], 0)]
+    pending = [(0, len(texts), 0)]
+    for start, end, owner in pending:  # texts[start:end] share what their owner does, or more
+        if end - start == 1:
+            found[owner][0].append(start)
+            continue
+        length = min(shares[start : end - 1])
+        if length - found[owner][1] >= least:
+            owner = len(found)
+            found.append(([], length))
+        borders = [rank + 1 for rank in range(start, end - 1) if shares[rank] == length]
+        pending += [(*part, owner) for part in pairwise((start, *borders, end))]
+    return ((ranks, length) for ranks, length in found[1:] if ranks)
+
+
 def _joined(head: str, parts: Sequence[str]) -> tuple[str, tuple[int, ...]]:
     return head + "".join(parts), tuple(accumulate(map(len, (head, *parts))))
-
-
-def _content(segments: Sequence[Segment]) -> str:
-    return "".join(map(_spelled, segments))
 
 
 def _spelled(segment: Segment) -> str:

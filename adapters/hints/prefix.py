@@ -24,9 +24,8 @@ from ...core.api.protocol import (
     Text,
 )
 from ...core.common.harmless import hint_errors
-from .grouping import Group, groups
-from .outline import Outline
-from .savings import Saving, Savings, Traced
+from .outline import Group, Outline, groups
+from .savings import Savings
 from .seen import Seen
 
 LEAST = 100  # characters from which on a beginning in common is worth a name
@@ -48,18 +47,18 @@ class _Root:
     pinned_until: float = 0.0
 
 
-class Prefixes:
-    """Finds what the calls to one backend share. Every method may be called from any thread, and
-    none waits for an answer.
+class Prefixes(Savings):
+    """Finds what the calls to one backend share, and counts what that saved. Every method may be
+    called from any thread, and none waits for an answer.
 
     most_kept: tokens that `keep` pins at most; None as long as the backend's pool is not known.
     """
 
     def __init__(self, backend: Backend) -> None:
+        super().__init__()
         self._backend = backend
         self._lock = threading.Lock()
         self._seen: Seen[_Root] = Seen(MOST_CHARS)
-        self._savings = Savings()
         self._wanted: dict[tuple[str, str], int] = {}
         self._kept: set[tuple[str, str]] = set()
         self._follows_hints = True
@@ -131,7 +130,10 @@ class Prefixes:
         kept and about as long; this one is, too, if there is ample room for both. Whether it was
         sent. Never raises."""
         with hint_errors.suppress(_log, "sending a prompt ahead"):
-            if self._can_send_on((namespace, root), (namespace, beside) if beside else None):
+            key, source = (namespace, root), (namespace, beside or root)
+            with self._lock:
+                is_kept, size = source in self._kept, self._wanted.get(source, 0)
+            if is_kept and (not beside or self._can_keep(key, size, AMPLE)):
                 hint = ForkHint(root)
                 self._send_ahead(prompt, hint, namespace)
                 return True
@@ -140,29 +142,19 @@ class Prefixes:
     def release(self, hint: ForkHint, namespace: str = "") -> None:
         """Unpin a planted or kept prefix; it stays cached while there is room. Never raises."""
         with hint_errors.suppress(_log, "releasing a prefix"):
-            if self._is_only_wanted((namespace, hint.root)):
+            key = namespace, hint.root
+            with self._lock:
+                is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
+                self._kept.discard(key)
+            if is_wanted and not is_kept:
                 return
             ended = ForkHint(hint.root, branches=0)  # a new pin ends the old, and for none is none
             self._backend.submit(Call((Text("."),), _PLANT, hint=ended, namespace=namespace))
 
     @property
-    def savings(self) -> tuple[Saving, ...]:
-        """What each root saved, the most recently used last."""
-        return self._savings.roots
-
-    @property
-    def trace(self) -> tuple[Traced, ...]:
-        """What the latest calls with a hint used, and what was sent ahead."""
-        return self._savings.trace
-
-    @property
     def num_chars(self) -> int:
         """Characters' worth of memory that is kept of earlier calls; bounded."""
         return self._seen.size
-
-    def report(self) -> str:
-        """The savings as a few lines of text."""
-        return self._savings.report()
 
     # --- roots -------------------------------------------------------------------------------
 
@@ -255,18 +247,6 @@ class Prefixes:
                 self._kept.add(key)
             return has_room
 
-    def _can_send_on(self, key: tuple[str, str], beside: tuple[str, str] | None) -> bool:
-        with self._lock:
-            is_kept, size = (beside or key) in self._kept, self._wanted.get(beside or key, 0)
-        return is_kept and (beside is None or self._can_keep(key, size, AMPLE))
-
-    def _is_only_wanted(self, key: tuple[str, str]) -> bool:
-        """Forget what was to be kept; whether it never was."""
-        with self._lock:
-            is_wanted, is_kept = self._wanted.pop(key, None) is not None, key in self._kept
-            self._kept.discard(key)
-            return is_wanted and not is_kept
-
     def _accepts_hints(self) -> bool:
         """Whether the backend follows hints; True until it has answered. This is queried once,
         in a thread, as it may be remote."""
@@ -285,11 +265,11 @@ class Prefixes:
     # --- sending -----------------------------------------------------------------------------
 
     def _counted(self, call: Call) -> Reply:
-        return self._savings.follow(self._backend.submit(call))
+        return self.follow(self._backend.submit(call))
 
     def _send_ahead(self, prompt: Prompt, hint: ForkHint, namespace: str) -> None:
         call = Call(prompt, _PLANT, hint=hint, namespace=namespace)
-        self._savings.follow(self._backend.submit(call), is_ahead=True)
+        self.follow(self._backend.submit(call), is_ahead=True)
 
 
 def _is_bare(call: Call) -> bool:

@@ -41,20 +41,20 @@ class Savings:
     """Counts what calls with hints used. Every method may be called from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._counting = threading.Lock()
         self._roots: OrderedDict[tuple[str, str], Saving] = OrderedDict()
         self._trace: deque[Traced] = deque(maxlen=MOST_TRACED)
 
     @property
-    def roots(self) -> tuple[Saving, ...]:
+    def savings(self) -> tuple[Saving, ...]:
         """What each root saved, the most recently used last."""
-        with self._lock:
+        with self._counting:
             return tuple(self._roots.values())
 
     @property
     def trace(self) -> tuple[Traced, ...]:
-        """The latest calls that bore a hint."""
-        with self._lock:
+        """What the latest calls with a hint used, and what was sent ahead."""
+        with self._counting:
             return tuple(self._trace)
 
     def follow(self, reply: Reply, is_ahead: bool = False) -> Reply:
@@ -66,7 +66,7 @@ class Savings:
 
     def report(self) -> str:
         """The savings of roots as a few lines of text."""
-        found = self.roots
+        found = self.savings
         total = Saving(
             f"{len(found)} roots",
             sum(it.calls for it in found),
@@ -81,7 +81,7 @@ class Savings:
         if reply.error() is not None:
             return
         usage, namespace = reply.result(0).usage, reply.call.namespace
-        with self._lock:
+        with self._counting:
             self._trace.append(Traced(time.time(), namespace, root, is_ahead, usage))
             if is_ahead:
                 return

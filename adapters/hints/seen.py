@@ -55,7 +55,10 @@ class Seen(Generic[T]):
         node, matched = self._walk(self._top(namespace), text)
         known = Known(matched, matched < node.end or bool(node.children))
         if matched < len(text) <= self._capacity // 4:
-            self._grow(self._split(node, matched), text, matched)
+            parent = self._split(node, matched)
+            leaf = parent.children[text[matched]] = Node(text[matched:], len(text), parent)
+            leaf.used = self._clock
+            self.size += len(leaf.text) + NODE_SIZE
         if self.size > self._capacity:
             self._shrink(self._capacity * 3 // 4)
         return known
@@ -109,15 +112,9 @@ class Seen(Generic[T]):
         self.size += NODE_SIZE
         return above
 
-    def _grow(self, node: Node[T], text: str, start: int) -> None:
-        leaf: Node[T] = Node(text[start:], len(text), node)
-        leaf.used = self._clock
-        node.children[text[start]] = leaf
-        self.size += len(leaf.text) + NODE_SIZE
-
     def _shrink(self, goal: int) -> None:
         """Forget leaves, the least used first, and what becomes a leaf by that."""
-        while self.size > goal and (leaves := sorted(self._leaves(), key=_used)):
+        while self.size > goal and (leaves := sorted(self._leaves(), key=lambda leaf: leaf.used)):
             for leaf in leaves:
                 if self.size <= goal:
                     break
@@ -134,10 +131,6 @@ class Seen(Generic[T]):
             pending += node.children.values()
             if not node.children and node.parent is not None:
                 yield node
-
-
-def _used(node: Node[T]) -> int:
-    return node.used
 
 
 def common_len(first: str, second: str) -> int:

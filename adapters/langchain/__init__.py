@@ -11,10 +11,9 @@ Never knows an engine, nor another framework.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ...core.common.extras import how_to_install
+from ..common.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .chat import ChatForkroot
@@ -23,21 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["ChatForkroot", "Forkroot"]
 
 _MODULE_OF = {"ChatForkroot": "chat", "Forkroot": "llm"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        text = f"module {__name__!r} has no attribute {name!r}; it has {', '.join(__all__)}"
-        raise AttributeError(text)
-    try:
-        value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "langchain_core":
-            raise
-        text = f"{name} needs langchain-core: {how_to_install('langchain')}"
-        raise ModuleNotFoundError(text, name=error.name) from error
-    globals()[name] = value
-    return value
+_TEXT = "{name} needs langchain-core"
+__getattr__ = lazy_names(__name__, _MODULE_OF, "langchain", _TEXT, ("langchain_core",))
 
 
 def __dir__() -> list[str]:

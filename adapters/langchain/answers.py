@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from langchain_core.messages import AIMessage, AIMessageChunk
 from langchain_core.messages.ai import InputTokenDetails, UsageMetadata
-from langchain_core.messages.tool import ToolCallChunk, invalid_tool_call, tool_call
+from langchain_core.messages.tool import invalid_tool_call, tool_call, tool_call_chunk
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
 from ...core.api.protocol import Chunk, Completion, Output, TokenLogprob, Usage
@@ -47,7 +47,8 @@ def result_of(
         message = _message(output, toolbox)
         if index == 0:
             message.usage_metadata = usage_of(completion.usage)
-        info: dict[str, Any] = {"finish_reason": finish_reason(output, _num_calls(message))}
+        num_calls = len(message.tool_calls) + len(message.invalid_tool_calls)
+        info: dict[str, Any] = {"finish_reason": finish_reason(output, num_calls)}
         if output.logprobs:
             info["logprobs"] = {"content": openai_logprobs(output.logprobs, chunks, index)}
         message.response_metadata = {"model_name": model, "model_provider": "forkroot", **info}
@@ -66,12 +67,12 @@ def openai_logprobs(
 ) -> list[dict[str, Any]]:
     """Log-probabilities of tokens in OpenAI's shape. The text of a token is given if a chunk of
     the answer held that token alone."""
-    texts = {
-        position: chunk.text
-        for position, chunk in _single_token_chunks(
-            chunk for chunk in chunks if chunk.index == index
-        )
-    }
+    texts, position = dict[int, str](), 0
+    for chunk in chunks:
+        if chunk.index == index:
+            if len(chunk.ids) == 1:
+                texts[position] = chunk.text
+            position += len(chunk.ids)
     return [
         {
             **_token(it.id, it.logprob, texts.get(position)),
@@ -84,22 +85,10 @@ def openai_logprobs(
     ]
 
 
-def _single_token_chunks(chunks: Iterator[Chunk]) -> Iterator[tuple[int, Chunk]]:
-    position = 0
-    for chunk in chunks:
-        if len(chunk.ids) == 1:
-            yield position, chunk
-        position += len(chunk.ids)
-
-
 def _token(token: int, logprob: float, text: str | None) -> dict[str, Any]:
     data = None if text is None else [*text.encode()]
     name = f"token_id:{token}" if text is None else text
     return {"token": name, "token_id": token, "bytes": data, "logprob": logprob}
-
-
-def _num_calls(message: AIMessage) -> int:
-    return len(message.tool_calls) + len(message.invalid_tool_calls)
 
 
 def _message(output: Output, toolbox: Toolbox) -> AIMessage:
@@ -143,10 +132,9 @@ class MessageStream:
 
     def read(self, item: Chunk | Completion) -> Iterator[ChatGenerationChunk]:
         """The messages of a chunk, or of the end."""
-        return self.on_end(item) if isinstance(item, Completion) else self.on_chunk(item)
+        return self._end(item) if isinstance(item, Completion) else self._chunk(item)
 
-    def on_chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
-        """The messages of a chunk."""
+    def _chunk(self, chunk: Chunk) -> Iterator[ChatGenerationChunk]:
         info = {}
         if chunk.logprobs:
             info["logprobs"] = {"content": openai_logprobs(chunk.logprobs, [chunk])}
@@ -156,7 +144,7 @@ class MessageStream:
         if info:
             yield _generation(AIMessageChunk(content=""), info)
 
-    def on_end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
+    def _end(self, completion: Completion) -> Iterator[ChatGenerationChunk]:
         """The rest of the text, why the answer ended, and its usage."""
         output = completion.outputs[0] if completion.outputs else Output("", (), "abort")
         for piece in self._pieces("", is_last=True):
@@ -182,13 +170,9 @@ def _message_chunk(piece: Piece) -> AIMessageChunk:
         case TextPiece(text):
             return AIMessageChunk(content=text)
         case CallStart(number, name):
-            call = ToolCallChunk(
-                name=name, args="", id=_call_id(), index=number, type="tool_call_chunk"
-            )
+            call = tool_call_chunk(name=name, args="", id=_call_id(), index=number)
         case ArgumentsPiece(number, text):
-            call = ToolCallChunk(
-                name=None, args=text, id=None, index=number, type="tool_call_chunk"
-            )
+            call = tool_call_chunk(args=text, index=number)
     return AIMessageChunk(content="", tool_call_chunks=[call])
 
 

@@ -1,43 +1,46 @@
-"""`ChatForkroot`: a chat model of LangChain on our runtime."""
+"""`ChatForkroot`: a chat model of LangChain on our runtime.
+
+The base class runs each input of a batch by itself: callbacks, tracing, cache, errors and limits of
+each are its business. Here only the calls at the bottom of these runs wait for each other.
+"""
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
-from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
-from langchain_core.language_models import LanguageModelInput
+from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.model_profile import ModelProfile
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
-from langchain_core.runnables import Runnable
+from langchain_core.runnables import Runnable, RunnableConfig
+from langchain_core.runnables.config import get_config_list
 from langchain_core.tools import BaseTool
 from pydantic import ConfigDict, PrivateAttr
 
-from ...core.api.protocol import Call, ForkrootError, InvalidCall
+from ...core.api.protocol import ForkrootError
 from ..common.tools import ToolFormat
 from ..connection import Connection
 from .answers import MessageStream, result_of
-from .batches import BatchedChatModel
-from .counting import num_tokens
 from .errors import as_langchain
-from .hints.call_context import CallContext, context_of
+from .hints.call_context import CallContext, batch_of, context_of, use_context
 from .messages import chat_of, has_calls
 from .model_request import ModelRequest
-from .settings import OPTIONS, Settings, check_options
-from .shown import shown_tools
+from .settings import OPTIONS, Settings, Stop, check_options, num_tokens
 from .structured import structured
-from .toolbox import CONSTRAINTS, Toolbox, choice_of, spec_of, specs_of, toolbox_of
+from .toolbox import CONSTRAINTS, Toolbox, choice_of, shown_tools, spec_of, specs_of, toolbox_of
 
 _TOOL_OPTIONS = ("tools", "tool_choice", "parallel_tool_calls", "strict", "response_format")
 KNOWN = (*OPTIONS, *CONSTRAINTS, *_TOOL_OPTIONS)
+PATIENCE = 2.0  # seconds that the calls of a batch wait for those that are to come
+MOST_THREADS = 256
+Configs = RunnableConfig | list[RunnableConfig] | None
 
 
-class ChatForkroot(Settings, BatchedChatModel):
+class ChatForkroot(Settings, BaseChatModel):
     """A chat model of LangChain whose calls share what they have in common.
 
         model = ChatForkroot(model="tiny", temperature=0)
@@ -124,34 +127,92 @@ class ChatForkroot(Settings, BatchedChatModel):
         form = self._form(connection, self.model) if is_needed else ToolFormat()
         return num_tokens(connection.backend, chat_of(messages, specs, form))
 
+    # --- calls, each of which notes where in a program it is made -----------------------------
+
+    def invoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """As the base class."""
+        with use_context(self._context(config)):
+            return super().invoke(input, config, **kwargs)
+
+    async def ainvoke(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AIMessage:
+        """As the base class."""
+        with use_context(self._context(config)):
+            return await super().ainvoke(input, config, **kwargs)
+
+    def stream(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> Iterator[AIMessageChunk]:
+        """As the base class."""
+        context = self._context(config)
+        chunks = super().stream(input, config, **kwargs)
+        try:
+            while True:
+                with use_context(context):  # not while the caller has the chunk
+                    chunk = next(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
+        finally:
+            cast(Any, chunks).close()
+
+    async def astream(
+        self, input: LanguageModelInput, config: RunnableConfig | None = None, **kwargs: Any
+    ) -> AsyncIterator[AIMessageChunk]:
+        """As the base class."""
+        context = self._context(config)
+        chunks = super().astream(input, config, **kwargs)
+        try:
+            while True:
+                with use_context(context):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
+                yield chunk
+        finally:
+            await cast(Any, chunks).aclose()
+
+    def batch(
+        self, inputs: list[LanguageModelInput], config: Configs = None, **kwargs: Any
+    ) -> list[AIMessage]:
+        """As the base class, with the calls of all inputs in one submission; where the config
+        bounds `max_concurrency`, of so many."""
+        if not inputs:
+            return []
+        configs, num_threads = _concurrent_configs(config, len(inputs), MOST_THREADS)
+        with batch_of(self._num_expected(num_threads), PATIENCE):
+            return super().batch(inputs, configs, **kwargs)
+
+    async def abatch(
+        self, inputs: list[LanguageModelInput], config: Configs = None, **kwargs: Any
+    ) -> list[AIMessage]:
+        """As `batch`, for tasks."""
+        if not inputs:
+            return []
+        configs, num_tasks = _concurrent_configs(config, len(inputs), len(inputs))
+        with batch_of(self._num_expected(num_tasks), PATIENCE):
+            return await super().abatch(inputs, configs, **kwargs)
+
     def _generate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
         request, toolbox = self._request(messages, stop, kwargs, context_of(run_manager))
         found = request.completion()
         return result_of(*found, toolbox, self._name(kwargs))
 
     async def _agenerate(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> ChatResult:
-        request, toolbox = await self._arequest(messages, stop, kwargs, context_of(run_manager))
+        context = context_of(run_manager)
+        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context)
         found = await request.acompletion()
         return result_of(*found, toolbox, self._name(kwargs))
 
     def _stream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
         context = context_of(run_manager)
         request, toolbox = self._request(messages, stop, kwargs, context, is_streamed=True)
@@ -161,14 +222,10 @@ class ChatForkroot(Settings, BatchedChatModel):
                 yield from message_stream.read(item)
 
     async def _astream(
-        self,
-        messages: list[BaseMessage],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, messages: list[BaseMessage], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[ChatGenerationChunk]:
         context = context_of(run_manager)
-        request, toolbox = await self._arequest(messages, stop, kwargs, context, is_streamed=True)
+        request, toolbox = await to_thread(self._request, messages, stop, kwargs, context, True)
         message_stream = MessageStream(toolbox, self._name(kwargs))
         async with aclosing(request.aanswer()) as answer:
             async for item in answer:
@@ -186,40 +243,27 @@ class ChatForkroot(Settings, BatchedChatModel):
         is_streamed: bool = False,
     ) -> tuple[ModelRequest, Toolbox]:
         """The request, with its runtime. Asks the model how it writes tool calls, where they are
-        wanted. Raises InvalidCall as LangChain's users catch it."""
+        wanted: tasks call it in a thread. Raises InvalidCall as LangChain's users catch it."""
         connection = self.connection(options.get("model"))
         try:
             check_options(options, KNOWN)
             is_needed = bool(options.get("tools")) or has_calls(messages)
             form = self._form(connection, self._name(options)) if is_needed else ToolFormat()
             toolbox = toolbox_of(options, form)
-            call = Call(
-                chat_of(messages, toolbox.tools, form),
-                self.sampling(stop, options),
-                toolbox.constraint,
-                stream=is_streamed,
-                deadline=self.deadline(options),
-            )
-            if is_streamed and call.sampling.n > 1:
-                raise InvalidCall("n", call.sampling.n, "1 in a stream")
-            call = replace(call, stream=is_streamed or call.sampling.logprobs is not None)
-            call = context.with_hint(call)
-            return ModelRequest(
-                connection, call, context, self.max_retries, schemas=toolbox.schemas
-            ), toolbox
+            chat = chat_of(messages, toolbox.tools, form)
+            call = self._new_call(chat, toolbox.constraint, stop, options, is_streamed)
+            call, retries = context.with_hint(call), self.max_retries
+            request = ModelRequest(connection, call, context, retries, schemas=toolbox.schemas)
+            return request, toolbox
         except ForkrootError as error:
             raise as_langchain(error) from error
 
-    async def _arequest(
-        self,
-        messages: Sequence[BaseMessage],
-        stop: Sequence[str] | None,
-        options: Mapping[str, Any],
-        context: CallContext,
-        is_streamed: bool = False,
-    ) -> tuple[ModelRequest, Toolbox]:
-        """As `_request`, for a task: what takes time at the first use is done in a thread."""
-        return await asyncio.to_thread(self._request, messages, stop, options, context, is_streamed)
+    def _context(self, config: RunnableConfig | None) -> CallContext:
+        return CallContext.of_config(config, self.metadata)
+
+    def _num_expected(self, num_concurrent: int) -> int:
+        """How many calls are batched: one with a rate limiter, which delays each call."""
+        return num_concurrent if self.rate_limiter is None else 1
 
     def _form(self, connection: Connection, name: str) -> ToolFormat:
         """How this model writes tool calls; the model is queried once."""
@@ -227,3 +271,13 @@ class ChatForkroot(Settings, BatchedChatModel):
             completion = connection.backend.submit(ToolFormat.question()).result()
             self._forms[name] = ToolFormat.of_answer(completion)
         return self._forms[name]
+
+
+def _concurrent_configs(
+    config: Configs, num_inputs: int, most: int
+) -> tuple[list[RunnableConfig], int]:
+    """The config of each input, and how many inputs run at a time."""
+    configs = get_config_list(config, num_inputs)
+    limit = configs[0].get("max_concurrency")
+    number = min(num_inputs, most if limit is None else max(1, limit))
+    return [{**configs[0], "max_concurrency": number}, *configs[1:]], number

@@ -10,7 +10,6 @@ from functools import partial, reduce
 from operator import add
 from typing import Any, TypeAlias
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import LanguageModelInput
 from langchain_core.language_models.base import LangSmithParams
 from langchain_core.language_models.llms import BaseLLM
@@ -19,11 +18,9 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from pydantic import ConfigDict
 
 from ...core.api.protocol import (
-    Call,
     Chunk,
     Completion,
     ForkrootError,
-    InvalidCall,
     Reply,
     Text,
     Usage,
@@ -34,10 +31,11 @@ from .answers import openai_logprobs, token_usage, usage_of
 from .errors import as_langchain
 from .hints.call_context import KEY, CallContext
 from .model_request import ModelRequest
-from .settings import OPTIONS, Settings, check_options
+from .settings import OPTIONS, Settings, Stop, check_options
 from .toolbox import CONSTRAINTS, toolbox_of
 
 KNOWN = (*OPTIONS, *CONSTRAINTS, "response_format")
+Configs: TypeAlias = RunnableConfig | list[RunnableConfig] | None
 _Found: TypeAlias = tuple[Completion, list[Chunk]]
 
 
@@ -65,42 +63,28 @@ class Forkroot(Settings, BaseLLM):
         return params
 
     def batch(
-        self,
-        inputs: list[LanguageModelInput],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
+        self, inputs: list[LanguageModelInput], config: Configs = None, **kwargs: Any
     ) -> list[str]:
         """As the base class: one submission, unless the configs set different options.
         Where one input fails and exceptions are wanted, each is run by itself, and has its own."""
-        alone = partial(Runnable.batch, self, inputs, config, return_exceptions=return_exceptions)
+        alone = partial(Runnable.batch, self, inputs, config, **kwargs)
         if not _have_equal_options(config):
-            return alone(**kwargs)
-        found = super().batch(inputs, config, return_exceptions=return_exceptions, **kwargs)
-        return alone(**kwargs) if _have_one_error(found) else found
+            return alone()
+        found = super().batch(inputs, config, **kwargs)
+        return alone() if _have_one_error(found) else found
 
     async def abatch(
-        self,
-        inputs: list[LanguageModelInput],
-        config: RunnableConfig | list[RunnableConfig] | None = None,
-        *,
-        return_exceptions: bool = False,
-        **kwargs: Any,
+        self, inputs: list[LanguageModelInput], config: Configs = None, **kwargs: Any
     ) -> list[str]:
         """As `batch`, for tasks."""
-        alone = partial(Runnable.abatch, self, inputs, config, return_exceptions=return_exceptions)
+        alone = partial(Runnable.abatch, self, inputs, config, **kwargs)
         if not _have_equal_options(config):
-            return await alone(**kwargs)
-        found = await super().abatch(inputs, config, return_exceptions=return_exceptions, **kwargs)
-        return await alone(**kwargs) if _have_one_error(found) else found
+            return await alone()
+        found = await super().abatch(inputs, config, **kwargs)
+        return await alone() if _have_one_error(found) else found
 
     def _generate(
-        self,
-        prompts: list[str],
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompts: list[str], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         requests = self._requests(prompts, stop, kwargs, run_manager)
         if len(requests) == 1:
@@ -116,11 +100,7 @@ class Forkroot(Settings, BaseLLM):
         return self._result(found, kwargs)
 
     async def _agenerate(
-        self,
-        prompts: list[str],
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompts: list[str], stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> LLMResult:
         requests = await asyncio.to_thread(self._requests, prompts, stop, kwargs, run_manager)
         if len(requests) == 1:
@@ -136,11 +116,7 @@ class Forkroot(Settings, BaseLLM):
         return self._result(found, kwargs)
 
     def _stream(
-        self,
-        prompt: str,
-        stop: list[str] | None = None,
-        run_manager: CallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompt: str, stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[GenerationChunk]:
         (request,) = self._requests([prompt], stop, kwargs, run_manager, is_streamed=True)
         with closing(request.answer()) as answer:
@@ -151,11 +127,7 @@ class Forkroot(Settings, BaseLLM):
                 yield chunk
 
     async def _astream(
-        self,
-        prompt: str,
-        stop: list[str] | None = None,
-        run_manager: AsyncCallbackManagerForLLMRun | None = None,
-        **kwargs: Any,
+        self, prompt: str, stop: Stop = None, run_manager: Any = None, **kwargs: Any
     ) -> AsyncIterator[GenerationChunk]:
         (request,) = await asyncio.to_thread(
             self._requests, [prompt], stop, kwargs, run_manager, is_streamed=True
@@ -181,20 +153,10 @@ class Forkroot(Settings, BaseLLM):
         try:
             check_options(options, KNOWN)
             constraint = toolbox_of(options, ToolFormat()).constraint
-            sampling = self.sampling(stop, options)
-            if is_streamed and sampling.n > 1:
-                raise InvalidCall("n", sampling.n, "1 in a stream")
-            is_streamed = is_streamed or sampling.logprobs is not None
-            deadline = self.deadline(options)
+            call = context.with_hint(self._new_call((), constraint, stop, options, is_streamed))
             check_texts(prompts, "prompts")
-            calls = [
-                Call((Text(prompt),), sampling, constraint, stream=is_streamed, deadline=deadline)
-                for prompt in prompts
-            ]
-            return [
-                ModelRequest(connection, context.with_hint(call), context, self.max_retries)
-                for call in calls
-            ]
+            calls = [replace(call, prompt=(Text(prompt),)) for prompt in prompts]
+            return [ModelRequest(connection, it, context, self.max_retries) for it in calls]
         except ForkrootError as error:
             raise as_langchain(error) from error
 
@@ -240,7 +202,7 @@ def _cancel(replies: Sequence[Reply]) -> None:
         reply.cancel()
 
 
-def _have_equal_options(config: RunnableConfig | list[RunnableConfig] | None) -> bool:
+def _have_equal_options(config: Configs) -> bool:
     """Whether one run manager may speak for all calls of a batch: LangChain hands on but one."""
     if not isinstance(config, Sequence):
         return True

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ...core.api.protocol import Call, Chunk, Completion, ForkrootError, Reply
 from ..common.spelling import located
 from ..connection import Connection
 from .errors import as_langchain, is_retryable
+from .hints.batcher import cancel_result
 from .hints.call_context import CallContext
 
 FIRST_PAUSE = 0.1  # seconds before the second try; twice as long before each further one
@@ -50,27 +50,16 @@ class ModelRequest:
         try:
             return await asyncio.shield(work)
         except asyncio.CancelledError:
-            work.add_done_callback(_cancel_result)
+            work.add_done_callback(cancel_result)
             raise
 
     def completion(self) -> tuple[Completion, list[Chunk]]:
         """The answer, and its chunks where the call streams. Raises the call's error."""
-        chunks: list[Chunk] = []
-        for item in self.answer():
-            if isinstance(item, Completion):
-                return item, chunks
-            chunks.append(item)
-        raise AssertionError("an answer has an end")
+        return _parted([*self.answer()])
 
     async def acompletion(self) -> tuple[Completion, list[Chunk]]:
         """As `completion`, for a task."""
-        chunks: list[Chunk] = []
-        async with aclosing(self.aanswer()) as answer:
-            async for item in answer:
-                if isinstance(item, Completion):
-                    return item, chunks
-                chunks.append(item)
-        raise AssertionError("an answer has an end")
+        return _parted([item async for item in self.aanswer()])
 
     def answer(self) -> Generator[Chunk | Completion, None, None]:
         """The answer as it comes in, and its end. Raises the call's error."""
@@ -120,12 +109,13 @@ class ModelRequest:
         yield None
 
 
+def _parted(items: Sequence[Chunk | Completion]) -> tuple[Completion, list[Chunk]]:
+    """The end of an answer, and what came before."""
+    *chunks, end = items
+    return cast(Completion, end), cast(list[Chunk], chunks)
+
+
 def _check_retry(error: ForkrootError, pause: float | None) -> None:
     """Raise the error unless another try may help."""
     if pause is None or not is_retryable(error):
         raise as_langchain(error) from error
-
-
-def _cancel_result(work: asyncio.Future[Reply]) -> None:
-    if not work.cancelled() and work.exception() is None:
-        work.result().cancel()

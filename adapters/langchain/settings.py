@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.utils import secret_from_env
 from pydantic import (
@@ -23,11 +23,19 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from ...core.api.protocol import Backend, ForkrootError, InvalidCall, Sampling
-from ..common.suggestions import suggestion
+from ...core.api.protocol import (
+    Backend,
+    Call,
+    Constraint,
+    ForkrootError,
+    InvalidCall,
+    Prompt,
+    Sampling,
+    Text,
+    UnsupportedCall,
+)
 from ..common.surrogates import check_texts
-from ..connection import Connection, shared, trained_len, unnamed
-from .counting import num_text_tokens, token_ids
+from ..connection import Connection, shared, suggestion, trained_len, unnamed
 from .errors import as_langchain
 from .hints.forks import watch
 
@@ -39,6 +47,7 @@ _IN_CALLS = (
     *("regex", "choices", "grammar", "response_format", "tools", "tool_choice"),
     *("parallel_tool_calls", "strict"),
 )
+Stop: TypeAlias = list[str] | None
 OPTIONS = (*SAMPLING, "model", "timeout", "logprobs", "top_logprobs", "stream")
 
 
@@ -166,16 +175,25 @@ class Settings(BaseModel):
             raise as_langchain(error) from error
 
     def get_num_tokens(self, text: str) -> int:
-        """Tokens of a text, by the model's own tokenizer."""
+        """Tokens of a text, by the model's own tokenizer; where that is elsewhere, those before
+        every text too."""
         if (own := getattr(self, "custom_get_token_ids", None)) is not None:
             return len(own(text))
-        return num_text_tokens(self.connection().backend, text)
+        backend = self.connection().backend
+        tokenizer: Any = getattr(backend, "tokenizer", None)
+        if tokenizer is not None:
+            return len(tokenizer.encode(text))
+        return num_tokens(backend, (Text(text),)) if text else 0
 
     def get_token_ids(self, text: str) -> list[int]:
         """The ids of these tokens. Raises UnsupportedCall for a runtime behind a URL."""
         if (own := getattr(self, "custom_get_token_ids", None)) is not None:
             return list(own(text))
-        return token_ids(self.connection().backend, text)
+        tokenizer: Any = getattr(self.connection().backend, "tokenizer", None)
+        if tokenizer is None:
+            allowed = "get_num_tokens: this runtime's tokenizer is elsewhere"
+            raise as_langchain(UnsupportedCall("get_token_ids", text, allowed))
+        return list(tokenizer.encode(text))
 
     def sampling(self, stop: Sequence[str] | None, options: Mapping[str, Any]) -> Sampling:
         """The sampling of a call. stop: the call's own, or None. Raises InvalidCall."""
@@ -184,6 +202,22 @@ class Settings(BaseModel):
         found = {name: value for name, value in given.items() if value is not None}
         found["logit_bias"] = _bias(found.get("logit_bias", {}))
         return Sampling(**{"max_tokens": None, **found}, stop=stop, logprobs=self._top(options))
+
+    def _new_call(
+        self,
+        prompt: Prompt,
+        constraint: Constraint | None,
+        stop: Sequence[str] | None,
+        options: Mapping[str, Any],
+        is_streamed: bool,
+    ) -> Call:
+        """A call with these options; one with log-probabilities is always streamed, for the texts
+        of its tokens. Raises InvalidCall."""
+        sampling, deadline = self.sampling(stop, options), self.deadline(options)
+        if is_streamed and sampling.n > 1:
+            raise InvalidCall("n", sampling.n, "1 in a stream")
+        is_streamed = is_streamed or sampling.logprobs is not None
+        return Call(prompt, sampling, constraint, stream=is_streamed, deadline=deadline)
 
     def deadline(self, options: Mapping[str, Any]) -> float | None:
         """Seconds that a call may take. Raises InvalidCall."""
@@ -233,6 +267,18 @@ def check_options(options: Mapping[str, Any], known: Sequence[str]) -> None:
     if unknown is not None:
         allowed = f"one of {', '.join(sorted(known))}{suggestion(unknown, known)}"
         raise InvalidCall(unknown, options[unknown], allowed)
+
+
+def num_tokens(backend: Backend, prompt: Prompt) -> int:
+    """Tokens of a prompt, its template's included: by the tokenizer where a runtime in this process
+    or a child has it; else the prompt is sent for no answer. Raises as a call that does not fit."""
+    tokenizer: Any = getattr(backend, "tokenizer", None)
+    try:
+        if tokenizer is not None:
+            return len(tokenizer.encode_prompt(prompt))
+        return backend.submit(Call(prompt, Sampling(max_tokens=0))).result().usage.prompt_tokens
+    except ForkrootError as error:
+        raise as_langchain(error) from error
 
 
 def _texts(stop: Any) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ...core.api.protocol import InvalidCall
 from ...core.common.suggestions import did_you_mean
 from ..common.classes import differs, schema_of
-from .shown import WRAPPED, reason, shown_tool
+from .toolbox import WRAPPED, reason, shown_tool
 
 METHODS = ("function_calling", "json_schema", "json_mode")
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
@@ -75,8 +75,10 @@ def _check_object(schema: dict[str, Any] | type) -> None:
     """Raise InvalidCall for a schema of anything but objects."""
     found = _json_schema(schema)
     kind = found.get("type", "object")
-    if kind not in _TYPES:
-        raise InvalidCall("schema.type", kind, f"object{did_you_mean(str(kind), _TYPES)}")
+    for given in kind if isinstance(kind, list) else [kind]:
+        if given not in _TYPES:
+            allowed = f"{' | '.join(_TYPES)}{did_you_mean(str(given), _TYPES)}"
+            raise InvalidCall("schema.type", given, allowed)
     if kind != "object" or not found.keys() & {"type", "properties", *WRAPPED}:
         raise InvalidCall("schema", schema, _OBJECTS)
 

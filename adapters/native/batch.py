@@ -29,31 +29,20 @@ class Batch:
         body: Callable[..., Any],
         items: Sequence[Mapping[str, Any]],
         settings: Settings,
-        num_threads: int | Literal["auto"] = "auto",
-        state_type: type[ProgramState] = ProgramState,
+        num_threads: int | Literal["auto"],
+        state_type: type[ProgramState],
     ) -> None:
-        self._items = _checked_items(items)
-        self._num_threads = _num_threads(num_threads, len(self._items))
+        for item in items:
+            if not isinstance(item, Mapping):
+                raise InvalidCall("items", item, "mappings of the program's keyword arguments")
+        self._num_threads = _num_threads(num_threads, len(items))
         self._worker = ThreadPoolExecutor(1, "forkroot-batch")
-        hint = new_root(len(self._items)) if len(self._items) > 1 else None
+        hint = new_root(len(items)) if len(items) > 1 else None
         parameters = signature(body)
-        self._runs = [
-            Run(
-                _checked_body(body, parameters, item, index),
-                settings,
-                self._worker,
-                hint,
-                state_type,
-            )
-            for index, item in enumerate(self._items)
-        ]
-
-    def _submitted(self, threads: ThreadPoolExecutor) -> list[Future[ProgramState]]:
-        """The runs of all items, submitted in order."""
-        return [
-            threads.submit(run.execute, (), item)
-            for run, item in zip(self._runs, self._items, strict=True)
-        ]
+        self._runs = list[Run]()
+        for index, item in enumerate(items):
+            checked = _checked_body(body, parameters, item, index)
+            self._runs.append(Run(checked, settings, (), item, state_type, self._worker, hint))
 
     def execute(self, progress_bar: bool | None, raise_errors: bool) -> list[ProgramState]:
         """The ended states, in the order of the items.
@@ -61,15 +50,9 @@ class Batch:
         progress_bar: None: if the standard error stream is a terminal. raise_errors: once all have
         ended, raise the first item's error; otherwise it is raised where its state is read.
         """
-        with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = self._submitted(threads)
-            try:
-                with _progress(progress_bar, len(futures)) as advance:
-                    for _ in as_completed(futures):
-                        advance()
-            except BaseException as error:
-                self.abort(error)
-                raise
+        with self._submitted(progress_bar) as (futures, advance):
+            for _ in as_completed(futures):
+                advance()
         if raise_errors:
             for run in self._runs:
                 run.raise_error()
@@ -78,14 +61,23 @@ class Batch:
     def iterate(self, progress_bar: bool | None) -> Iterator[ProgramState]:
         """The ended states, in the order of the items, each as soon as it and those before it have
         ended. If the caller stops reading, the other runs end."""
+        with self._submitted(progress_bar) as (futures, advance):
+            for future in futures:
+                state = future.result()
+                advance()
+                yield state
+
+    @contextmanager
+    def _submitted(
+        self, progress_bar: bool | None
+    ) -> Iterator[tuple[list[Future[ProgramState]], Callable[[], object]]]:
+        """The runs of all items, submitted in order, and what counts an ended one. They end with
+        an error that is raised within."""
         with self._worker, ThreadPoolExecutor(self._num_threads, "forkroot-program") as threads:
-            futures = self._submitted(threads)
+            futures = [threads.submit(run.execute) for run in self._runs]
             try:
                 with _progress(progress_bar, len(futures)) as advance:
-                    for future in futures:
-                        state = future.result()
-                        advance()
-                        yield state
+                    yield futures, advance
             except BaseException as error:
                 for future in futures:
                     future.cancel()
@@ -97,14 +89,6 @@ class Batch:
         """End every run, also those that have not started; thread-safe."""
         for run in self._runs:
             run.abort(error)
-
-
-def _checked_items(items: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    found = list(items)
-    for item in found:
-        if not isinstance(item, Mapping):
-            raise InvalidCall("items", item, "mappings of the program's keyword arguments")
-    return found
 
 
 def _checked_body(

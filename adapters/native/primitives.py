@@ -23,8 +23,7 @@ from .language.expressions import (
     as_expression,
     flatten,
 )
-from .language.sampling import SAMPLING_FIELDS, sampling_fields
-from .language.settings import checked_backend, checked_start
+from .language.settings import SAMPLING_FIELDS, checked_backend, checked_start, sampling_fields
 
 _OF_RUNS = KeywordOwner(
     ("backends", "deadline", "hints", "namespace", "priority"),

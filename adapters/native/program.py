@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import update_wrapper
 from importlib import import_module
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
@@ -12,10 +13,9 @@ from typing import Any, Literal, overload
 from ...core.api.keywords import Parameters
 from ...core.api.owner import NonCopyable
 from ...core.api.protocol import InvalidCall, NotPicklable
-from .background import in_thread
 from .batch import Batch
 from .language.settings import Settings, split_settings
-from .run import run_apart, run_async, run_here
+from .run import Run, in_thread
 from .state import ProgramState
 
 _BATCH_KEYWORDS = ("num_threads", "progress_bar", "raise_errors")
@@ -56,10 +56,11 @@ class Program(NonCopyable):
 
     def __reduce__(self) -> tuple[Any, ...]:
         where = self.__module__, str(getattr(self.body, "__qualname__", self.name))
-        if not self._is(where):
-            allowed = "a program that its module has by this name, as with functions"
-            raise NotPicklable(f"{self!r} is not {'.'.join(where)}; expected {allowed}")
-        return _found, (*where, self.bound)
+        with suppress(ImportError, AttributeError):
+            if _found(*where).body is self.body:  # but for what is bound
+                return _found, (*where, self.bound)
+        allowed = "a program that its module has by this name, as with functions"
+        raise NotPicklable(f"{self!r} is not {'.'.join(where)}; expected {allowed}")
 
     def __call__(self, state: ProgramState, *args: Any, **kwargs: Any) -> Any:
         """Run as a part of another program, on its state; returns what the function returns."""
@@ -77,8 +78,8 @@ class Program(NonCopyable):
         """Run to the end and return the state. Raises what the program raised, or the error of a
         state that was not read. With stream=True as `stream`."""
         settings, arguments = self._split(kwargs)
-        runner = run_apart if settings.stream else run_here
-        return runner(self.body, settings, args, arguments, self._state_type)
+        run = Run(self.body, settings, args, arguments, self._state_type)
+        return run.start() if settings.stream else run.result()
 
     def stream(self, *args: Any, **kwargs: Any) -> ProgramState:
         """Run in the background; the state can be read meanwhile, and raises the run's error."""
@@ -87,9 +88,8 @@ class Program(NonCopyable):
     async def arun(self, *args: Any, **kwargs: Any) -> ProgramState:
         """As `run`, for asyncio. A cancelled task cancels the run."""
         settings, arguments = self._split(kwargs)
-        if settings.stream:
-            return run_apart(self.body, settings, args, arguments, self._state_type)
-        return await run_async(self.body, settings, args, arguments, self._state_type)
+        run = Run(self.body, settings, args, arguments, self._state_type)
+        return run.start() if settings.stream else await in_thread(run.result, run.abort)
 
     def run_batch(
         self,
@@ -119,13 +119,6 @@ class Program(NonCopyable):
         """As `run_batch`, for asyncio. A cancelled task cancels the runs."""
         batch = self._batch(items, num_threads, settings)
         return await in_thread(lambda: batch.execute(progress_bar, raise_errors), batch.abort)
-
-    def _is(self, where: tuple[str, str]) -> bool:
-        """Whether this is, but for what is bound, the program of this module and name."""
-        try:
-            return bool(_found(*where).body is self.body)
-        except (ImportError, AttributeError):
-            return False
 
     def _batch(
         self,

@@ -2,39 +2,55 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from inspect import unwrap
+from traceback import walk_tb
+from typing import Any, TypeVar
 
-from ...core.api.protocol import ForkHint
-from .background import in_thread
+from ...core.api.protocol import ForkHint, InvalidCall, ProgramError, Shown
 from .interpreter.context import Context
 from .interpreter.interpreter import Interpreter
 from .language.settings import Settings
 from .state import ProgramState
 
+E = TypeVar("E", bound=BaseException)
+T = TypeVar("T")
+_JOINED = re.compile(r'can only concatenate str \(not "(.+)"\) to str')
 _running: ContextVar[Context | None] = ContextVar("forkroot_running", default=None)
 
 
-class Run:
-    """One run of `body`, a function whose first argument is a state.
+class InvalidSum(InvalidCall, TypeError):
+    """In a program, something was added to a text that is neither text nor an expression."""
 
-    worker: as in `Context`. hint: goes with the run's first call. state_type: what `body` gets.
-    Raises InvalidCall if no backend is known.
+
+class Run:
+    """One run of `body`, a function whose first argument is a state, with these arguments.
+
+    state_type: what `body` gets. worker: as in `Context`; None: one that ends with the run. hint:
+    goes with the run's first call. Raises InvalidCall if no backend is known.
     """
 
     def __init__(
         self,
         body: Callable[..., Any],
         settings: Settings,
-        worker: ThreadPoolExecutor,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        state_type: type[ProgramState],
+        worker: ThreadPoolExecutor | None = None,
         hint: ForkHint | None = None,
-        state_type: type[ProgramState] = ProgramState,
     ) -> None:
-        self._body = body
+        self._body, self._args, self._kwargs = body, args, kwargs
+        self._at_end = ExitStack()
+        if worker is None:
+            worker = self._at_end.enter_context(ThreadPoolExecutor(1, "forkroot-run"))
         self._context = Context(settings, worker)
         self._interpreter = Interpreter(self._context, hint)
         self._state_type = state_type
@@ -45,21 +61,34 @@ class Run:
         """The state, to be read while the program runs or after its end."""
         return self._state_type(self._interpreter, is_outside=True)
 
-    def execute(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> ProgramState:
+    def execute(self) -> ProgramState:
         """Run to the end, in this thread. An error stays with the state that is returned."""
         state = self._state_type(self._interpreter)
         token = _running.set(self._context)
-        try:
-            self._context.check_open()
-            self._interpreter.ret_value = self._body(state, *args, **kwargs)
-            self._context.finish(self._interpreter.stream)
-        except BaseException as error:
-            self._context.abort(error)
-            if not isinstance(error, Exception):
-                raise
-            self._raised = error
-        finally:
-            _running.reset(token)
+        with self._at_end:
+            try:
+                self._context.check_open()
+                self._interpreter.ret_value = self._body(state, *self._args, **self._kwargs)
+                self._context.finish(self._interpreter.stream)
+            except BaseException as error:
+                explained = _explained(error, self._body)
+                self._context.abort(explained)
+                if not isinstance(explained, Exception):
+                    raise
+                self._raised = explained
+            finally:
+                _running.reset(token)
+        return self.state
+
+    def result(self) -> ProgramState:
+        """Run to the end, in this thread. Raises the program's error."""
+        state = self.execute()
+        self.raise_error()
+        return state
+
+    def start(self) -> ProgramState:
+        """Run in a thread of its own; the state that is returned can be read meanwhile."""
+        threading.Thread(target=self.execute, name="forkroot-program", daemon=True).start()
         return self.state
 
     def raise_error(self) -> None:
@@ -78,7 +107,7 @@ def run_part(
     settings: Settings,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-    state_type: type[ProgramState] = ProgramState,
+    state_type: type[ProgramState],
 ) -> ProgramState | None:
     """Run `body` on a state of its own inside the program that runs in this thread; None where
     none does. Its calls go on when this returns; the outer run ends when they have ended.
@@ -96,63 +125,53 @@ def run_part(
     try:
         interpreter.ret_value = body(state, *args, **kwargs)
     except BaseException as error:
-        interpreter.stream.fail(error)
+        explained = _explained(error, body)
+        interpreter.stream.fail(explained)
         interpreter.stream.is_error_seen = True
+        if explained is not error:
+            raise explained from error
         raise
     finally:
         interpreter.stream.close()
     return state
 
 
-def run_here(
-    body: Callable[..., Any],
-    settings: Settings,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    state_type: type[ProgramState] = ProgramState,
-) -> ProgramState:
-    """Run to the end, in this thread. Raises the program's error."""
-    with ThreadPoolExecutor(1, "forkroot-run") as worker:
-        run = Run(body, settings, worker, state_type=state_type)
-        state = run.execute(args, kwargs)
-    run.raise_error()
-    return state
+async def in_thread(work: Callable[[], T], abort: Callable[[BaseException], object]) -> T:
+    """The result of `work()` in a thread of its own, so that no pool's size limits it. If the
+    waiting task is cancelled, calls `abort` with an error that shall end the work."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(set_outcome: Callable[[Any], None], outcome: Any) -> None:
+        if not future.done():
+            set_outcome(outcome)
+
+    def body() -> None:
+        try:
+            outcome: Any = work()
+            set_outcome: Callable[[Any], None] = future.set_result
+        except BaseException as error:
+            outcome, set_outcome = error, future.set_exception
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, set_outcome, outcome)
+
+    threading.Thread(target=body, name="forkroot-program", daemon=True).start()
+    try:
+        return await future
+    except asyncio.CancelledError:
+        abort(ProgramError("the run was cancelled"))
+        raise
 
 
-def run_apart(
-    body: Callable[..., Any],
-    settings: Settings,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    state_type: type[ProgramState] = ProgramState,
-) -> ProgramState:
-    """Run in a thread of its own; the state that is returned can be read meanwhile."""
-    worker = ThreadPoolExecutor(1, "forkroot-run")
-    run = Run(body, settings, worker, state_type=state_type)
-
-    def work() -> None:
-        with worker:
-            run.execute(args, kwargs)
-
-    threading.Thread(target=work, name="forkroot-program", daemon=True).start()
-    return run.state
-
-
-async def run_async(
-    body: Callable[..., Any],
-    settings: Settings,
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    state_type: type[ProgramState] = ProgramState,
-) -> ProgramState:
-    """As `run_here`, for asyncio: a cancelled task cancels the run."""
-    worker = ThreadPoolExecutor(1, "forkroot-run")
-    run = Run(body, settings, worker, state_type=state_type)
-
-    def work() -> ProgramState:
-        with worker:
-            state = run.execute(args, kwargs)
-        run.raise_error()
-        return state
-
-    return await in_thread(work, run.abort)
+def _explained(error: E, body: Callable[..., Any]) -> E | InvalidSum:
+    """The error; for Python's own of `"text" + 5` in the program's file, one that says what may be
+    added."""
+    found = _JOINED.fullmatch(str(error)) if type(error) is TypeError else None
+    code = getattr(unwrap(body), "__code__", None)
+    *_, (frame, _) = walk_tb(error.__traceback__)
+    if found is None or code is None or frame.f_code.co_filename != code.co_filename:
+        return error
+    allowed = "text + text, or + an expression such as gen(...); str(...) makes a text of a value"
+    explained = InvalidSum("expression", Shown(f"text + {found[1]}"), allowed)
+    explained.__cause__ = error
+    return explained

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NoReturn, Self
 
@@ -22,25 +22,15 @@ from .language.expressions import (
 from .primitives import role
 
 
-class ProgramState:
+class ProgramState(Reader):
     """A prompt that grows by `state += ...`, which never waits; `state[name]` does.
 
     An error of a primitive skips all later ones of the state, and is raised wherever the state is
     read, forked into branches that are read, or joined; nothing waits for what will not come.
     """
 
-    def __init__(self, interpreter: Interpreter, is_outside: bool = False) -> None:
-        self._interpreter = interpreter
-        self._reader = Reader(interpreter, is_outside)
-
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         raise not_picklable(self, "its text(), its messages(), and the values of its variables")
-
-    @property
-    def ret_value(self) -> Any:
-        """What the program returned, once it has."""
-        self._reader.settle()
-        return self._interpreter.ret_value
 
     def __iadd__(self, value: Expression | str) -> Self:
         self._interpreter.submit(as_expression(value))
@@ -49,49 +39,6 @@ class ProgramState:
     def extend(self, value: Expression | str) -> Self:
         """As `state += value`."""
         return self.__iadd__(value)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._reader.fetch(name)[0]
-
-    def __contains__(self, name: str) -> bool:
-        return self._reader.has(name)
-
-    def get_var(self, name: str) -> Any:
-        """As `state[name]`: waits for the variable. Raises UnsetVariable, which is a KeyError, or
-        the error that kept it from being set."""
-        return self._reader.fetch(name)[0]
-
-    async def aget_var(self, name: str) -> Any:
-        """As `get_var`, for asyncio."""
-        return (await self._reader.fetch_async(name))[0]
-
-    def get_meta_info(self, name: str) -> Any:
-        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`."""
-        return self._reader.fetch(name)[1]
-
-    def text(self) -> str:
-        """All text so far, without marks of a chat template. Waits for what was submitted."""
-        return self._reader.text()
-
-    def messages(self) -> list[dict[str, Any]]:
-        """The chat so far, as dictionaries of role and content. Waits for what was submitted."""
-        return self._reader.messages()
-
-    def text_iter(self, name: str | None = None) -> Iterator[str]:
-        """The text, or a variable's, piece by piece while it comes in."""
-        return self._reader.text_iter(name)
-
-    def text_async_iter(self, name: str | None = None) -> AsyncIterator[str]:
-        """As `text_iter`, for asyncio."""
-        return self._reader.text_async_iter(name)
-
-    def sync(self) -> None:
-        """Wait for all that was submitted. Raises the error of the state."""
-        self._reader.sync()
-
-    def error(self) -> BaseException | None:
-        """Wait for all that was submitted; the error that ended the state, or None."""
-        return self._reader.error()
 
     def fork(self, num: int = 1) -> ForkGroup:
         """Branches that go on from here, each by itself; does not wait."""

@@ -18,7 +18,7 @@ from ...core.api.protocol import (
 )
 from ..native.interpreter.meta import gen_meta
 from ..native.language.constraints import constraint_of
-from ..native.language.sampling import SAMPLING_FIELDS, sampling_fields
+from ..native.language.settings import SAMPLING_FIELDS, sampling_fields
 from .endpoints import Runtime
 from .meta import as_sglang, texts_of
 from .primitives import check_no_stop_regex, scored_from

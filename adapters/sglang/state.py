@@ -81,7 +81,7 @@ class State(ProgramState):
         return self._with_meta(var_name)
 
     async def _with_meta(self, name: str) -> AsyncIterator[tuple[str, Any]]:
-        reply = await self._reader.reply_async(name)
+        reply = await self._reply_async(name)
         if reply is None:
             raise ProgramError(f"variable {name!r} is not generated: it has no stream")
         texts = self._texts()
@@ -97,7 +97,7 @@ class State(ProgramState):
                 held = []
 
     def _texts(self) -> Text:
-        return texts_of(self._interpreter.context.backend(None))
+        return texts_of(self._interpreter.context.settings.find())
 
 
 class Group(ForkGroup):

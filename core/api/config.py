@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from ..common.suggestions import closest, did_you_mean
+from .keywords import OTHER_NAMES
 from .protocol import InvalidCall, Sampling
 
 _Rule: TypeAlias = tuple[str, Callable[[Any], bool]]  # what is allowed, and whether a value is
@@ -22,6 +23,7 @@ _ELSEWHERE = {
     **{it.name: f"; it is of a call, as in gen(..., {it.name}=...)" for it in fields(Sampling)},
     "settings": "; each is given by its own name",
     "api_key": "; it is for the URL of a server",
+    "policy": "; did you mean order or host_policy?",
 }
 _MIN_PART = 4  # characters of a name that are compared as a part of another one
 ORDERS = ("lpm", "dfs", "fcfs", "random")
@@ -182,11 +184,15 @@ class EngineConfig:
 
 
 def _suggestion(key: str, known: Sequence[str]) -> str:
-    """The end of the error for an unknown setting: where it belongs, a similar name, or the names
-    that contain it or that it contains; "" where there is none."""
-    similar = _ELSEWHERE.get(key) or did_you_mean(key, known, 0.8)
-    if similar or len(key) < _MIN_PART:
-        return similar
+    """The end of the error for an unknown setting: where it belongs, a similar name, ours for one
+    of another library, or the names that contain it or that it contains; "" where there is none."""
+    ours = {other: name for other, name in OTHER_NAMES.items() if name in known}
+    ours |= {name: name for name in known}
+    near = closest(key, (*ours, *_ELSEWHERE), 0.8)
+    if near is not None:
+        return f"; did you mean {ours[near]}?" if near in ours else _ELSEWHERE[near]
+    if len(key) < _MIN_PART:
+        return ""
     parts = [it for it in known if key.lower() in it or (len(it) >= _MIN_PART and it in key)]
     return f"; did you mean {' or '.join(parts)}?" if parts else ""
 

@@ -23,7 +23,7 @@ ENGINE_SETTINGS = (  # of `connect`, for a model that it starts: those of `Engin
     *("chunk_tokens", "context_len", "order", "ageing", "cache", "hints", "jumps", "overlap"),
     *("exact_nodes", "root_timeout", "hang_timeout", "hold_min", "plain_content", "seed"),
 )
-_OTHERS = {  # names in other libraries
+OTHER_NAMES = {  # in other libraries
     "max_new_tokens": "max_tokens",
     "max_output_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
@@ -36,6 +36,23 @@ _OTHERS = {  # names in other libraries
     "model_name": "model",
     "model_id": "model",
     "model_path": "model",
+    # of engine settings, in SGLang and vLLM
+    **dict.fromkeys(("schedule_policy", "scheduling_policy"), "order"),
+    **dict.fromkeys(("tp_size", "tensor_parallel_size"), "ranks"),
+    **dict.fromkeys(("max_running_requests", "max_num_seqs"), "max_running"),
+    "max_queued_requests": "max_waiting",
+    **dict.fromkeys(("context_length", "max_model_len"), "context_len"),
+    **dict.fromkeys(("chunked_prefill_size", "max_num_batched_tokens"), "chunk_tokens"),
+    **dict.fromkeys(("mem_fraction_static", "gpu_memory_utilization"), "num_slots"),
+    "max_total_tokens": "num_slots",
+    **dict.fromkeys(("disable_radix_cache", "enable_prefix_caching"), "cache"),
+    **dict.fromkeys(("disable_overlap_schedule", "async_scheduling"), "overlap"),
+    **dict.fromkeys(("disable_cuda_graph", "enforce_eager"), "graphs"),
+    **dict.fromkeys(("grammar_backend", "guided_decoding_backend"), "constraint"),
+    "attention_backend": "attention",
+    "sampling_backend": "sampling",
+    "hicache_size": "host_slots",
+    "hicache_write_policy": "host_policy",
 }
 _BY_NAME = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
@@ -55,7 +72,7 @@ def suggestion_for(name: str, known: Iterable[str], *owners: KeywordOwner) -> st
     """A suffix for the error that refuses a name not in `known`: "; did you mean ...?", or the
     hint of the owner that takes it; "" where no name is close."""
     known = frozenset(known)
-    match = _OTHERS.get(name)
+    match = OTHER_NAMES.get(name)
     if match is None or not any(match in names for names in (known, *(it.names for it in owners))):
         candidates = (closest(name, owner.names, 0.8) for owner in owners)
         match = closest(name, known.union(it for it in candidates if it is not None))

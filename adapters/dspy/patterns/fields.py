@@ -11,7 +11,7 @@ import enum
 import json
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Union, get_args, get_origin
 from xml.sax.saxutils import escape
@@ -23,9 +23,7 @@ from pydantic import TypeAdapter
 
 from ....core.fsm.json_schema.facts import Arrays, Node
 from ....core.fsm.json_schema.keywords import applied
-from .schema import Writer
-from .spelling import Json, UnsupportedSchema, Xml
-from .texts import (
+from .scalars import (
     CHAT_TEXT,
     JSON_CHAR,
     LEAN_CHAR,
@@ -34,6 +32,8 @@ from .texts import (
     XML_SOME_TEXT,
     XML_TEXT,
 )
+from .schema import Writer
+from .spelling import Json, UnsupportedSchema, Xml
 
 TRUTH = "(?:True|False)"
 _INDENTED = Json(indent=2)
@@ -52,18 +52,12 @@ class Arguments:
 
 
 def section(annotation: Any) -> str:
-    """What may stand below a header of the chat format. Raises Unsayable."""
-    if is_text(annotation):
-        return CHAT_TEXT
-    if is_named(annotation):
-        return _names(annotation, str)
-    if annotation is bool:
-        return TRUTH
-    return Writer(schema_of(annotation)).pattern()
+    """What may stand below a header of the chat format. Raises UnsupportedSchema."""
+    return _simple(annotation, CHAT_TEXT, str) or Writer(schema_of(annotation)).pattern()
 
 
 def property_value(annotation: Any) -> str:
-    """The value of a property of the JSON adapter's object. Raises Unsayable."""
+    """The value of a property of the JSON adapter's object. Raises UnsupportedSchema."""
     if annotation is str or _is_wrapped_text(annotation):
         return _INDENTED.text(0, None)
     if is_text(annotation):
@@ -74,20 +68,25 @@ def property_value(annotation: Any) -> str:
 
 
 def element(annotation: Any) -> str:
-    """What may stand in an element of the XML adapter. Raises Unsayable."""
+    """What may stand in an element of the XML adapter. Raises UnsupportedSchema."""
     if _is_wrapped_text(annotation):
         return f"\n{XML_SOME_TEXT}\n"
-    if is_text(annotation):
-        return f"\n{XML_TEXT}\n"
-    if is_named(annotation):
-        return f"\n{_names(annotation, escape)}\n"
-    if annotation is bool:
-        return f"\n{TRUTH}\n"
+    if simple := _simple(annotation, XML_TEXT, escape):
+        return f"\n{simple}\n"
     if not isinstance(annotation, Arguments) and XMLAdapter._uses_nested_xml(annotation):
         writer = Writer(TypeAdapter(annotation).json_schema(by_alias=False), Xml())
         if _is_plain(writer, writer.root):
             return writer.pattern()
     return f"\n{Writer(schema_of(annotation), _LINE_IN_XML).pattern()}\n"
+
+
+def _simple(annotation: Any, text: str, spell: Callable[[Any], str]) -> str | None:
+    """The values of a type that needs no schema: a text, a Literal, an Enum, a bool."""
+    if is_text(annotation):
+        return text
+    if is_named(annotation):
+        return _names(annotation, spell)
+    return TRUTH if annotation is bool else None
 
 
 def is_text(annotation: Any) -> bool:
@@ -165,9 +164,10 @@ def _is_wrapped_text(annotation: Any) -> bool:
 def _names(annotation: Any, spell: Callable[[Any], str]) -> str:
     """The values of a Literal or Enum: each in the first form that DSPy reads as that value."""
     is_json = spell is json.dumps
+    values = annotation if isinstance(annotation, enum.EnumMeta) else get_args(annotation)
     found = dict.fromkeys(
         re.escape(spell(form))
-        for value in _members(annotation)
+        for value in values
         for form in [next(_read_as(value, annotation, is_json), None)]
         if form is not None
     )
@@ -182,12 +182,9 @@ def _read_as(value: Any, annotation: Any, is_json: bool) -> Iterator[Any]:
             read = parse_value(form if is_json else form.strip(), annotation)
         except Exception:  # Pydantic's, of json_repair, or of the type itself: no such form
             continue
-        if type(read) is type(value) and read == value and _is_line(form):
+        is_line = not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
+        if type(read) is type(value) and read == value and is_line:
             yield form
-
-
-def _members(annotation: Any) -> Iterable[Any]:
-    return annotation if isinstance(annotation, enum.EnumMeta) else get_args(annotation)
 
 
 def _forms(value: Any, is_json: bool) -> list[Any]:
@@ -198,10 +195,6 @@ def _forms(value: Any, is_json: bool) -> list[Any]:
     if is_json:
         return [value, str(value)]
     return [str(value), json.dumps(value, ensure_ascii=False)]
-
-
-def _is_line(form: Any) -> bool:
-    return not isinstance(form, str) or (len(form.splitlines()) < 2 and "[[ " not in form)
 
 
 def _is_plain(writer: Writer, node: Node, open_: tuple[str, ...] = ()) -> bool:

@@ -9,9 +9,8 @@ import contextlib
 import inspect
 import logging
 import re
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from dspy import Adapter, ChatAdapter, JSONAdapter, Signature, XMLAdapter
@@ -31,8 +30,7 @@ class Formats:
     pattern says (see `schema`) leaves the whole answer free, which is logged once."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Any, ...], str | None] = OrderedDict()
+        self._written = lru_cache(MOST_KEPT)(_written)
 
     def pattern(
         self,
@@ -52,17 +50,7 @@ class Formats:
         fields = {name: info.annotation for name, info in signature.output_fields.items()}
         if style is None or not fields:
             return None if style is None else ""
-        key = (style, tools, given, is_demanded, *fields.items())
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        found = _written(style, fields, tools, given, is_demanded)
-        with self._lock:
-            self._kept[key] = found
-            if len(self._kept) > MOST_KEPT:
-                self._kept.popitem(last=False)
-        return found
+        return self._written(style, tuple(fields.items()), tools, given, is_demanded)
 
 
 def style_of(adapter: Adapter) -> Style | None:
@@ -79,7 +67,7 @@ def style_of(adapter: Adapter) -> Style | None:
 def answer_pattern(
     style: Style, fields: Mapping[str, Any], calls: Sequence[Mapping[str, Any]] = ()
 ) -> str:
-    """Of an answer with these output fields, by name and annotation. Raises Unsayable.
+    """Of an answer with these output fields, by name and annotation. Raises UnsupportedSchema.
 
     calls: what some of the fields, neighbours of one another, may be together.
     """
@@ -116,12 +104,13 @@ def _header(name: str) -> str:
 
 def _written(
     style: Style,
-    fields: Mapping[str, Any],
+    items: tuple[tuple[str, Any], ...],
     tools: tuple[Named, ...],
     given: tuple[Named, ...],
     is_demanded: bool,
 ) -> str | None:
     """The pattern; without what tools take, where that cannot be said."""
+    fields = dict(items)
     if tools or given:
         with contextlib.suppress(UnsupportedSchema):
             return answer_pattern(style, with_calls(fields, given, is_demanded), calls_of(tools))

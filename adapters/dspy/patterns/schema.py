@@ -19,9 +19,8 @@ from ....core.fsm.json_schema.keywords import applied, read
 from ....core.fsm.json_schema.patterns.formats import FREE
 from ....core.fsm.json_schema.references import References
 from ....core.fsm.regex.errors import InvalidSchema
-from .numbers import FREE_NUMBER, integers, multiples, numbers
-from .spelling import MOST_ITEMS, Json, Spelling, UnsupportedSchema
-from .texts import FORMATS
+from .scalars import FORMATS, FREE_NUMBER, integers, multiples, numbers
+from .spelling import MOST_ITEMS, Json, UnsupportedSchema
 
 MOST_UNFOLDED = 2  # times that a definition is written inside of itself
 ANY_DEPTH = 2
@@ -36,7 +35,7 @@ class Writer:
     spelling: JSON on one line unless another one is given.
     """
 
-    def __init__(self, document: Mapping[str, Any], spelling: Spelling = _LINE) -> None:
+    def __init__(self, document: Mapping[str, Any], spelling: Json = _LINE) -> None:
         self.root = Node(document, "#")
         self._references = References(self.root)
         self._spelling = spelling

@@ -10,10 +10,10 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from xml.sax.saxutils import escape
 
-from .texts import JSON_CHAR, LEAN_CHAR, XML_LEAN_CHAR, XML_TEXT
+from .scalars import JSON_CHAR, LEAN_CHAR, XML_LEAN_CHAR, XML_TEXT
 
 MOST_ITEMS = 32  # of a list with an upper bound
 MOST_CHARS = 1000
@@ -21,40 +21,6 @@ MOST_CHARS = 1000
 
 class UnsupportedSchema(Exception):
     """What has no pattern; says which part."""
-
-
-class Spelling(Protocol):
-    """The interface of a way to spell values."""
-
-    @property
-    def null(self) -> str: ...
-
-    @property
-    def true(self) -> str: ...
-
-    @property
-    def false(self) -> str: ...
-
-    def quoted(self, pattern: str) -> str:
-        """A text that matches the pattern, which allows no character to be escaped."""
-
-    def text(self, low: int, high: int | None) -> str:
-        """Any text of such a length."""
-
-    def constant(self, value: Any, depth: int) -> str:
-        """This value of JSON."""
-
-    def record(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
-        """An object of these fields, in order."""
-
-    def mapping(self, value: str, depth: int, is_empty: bool) -> str:
-        """An object of any fields with such values; is_empty: it can have none."""
-
-    def array(self, items: Sequence[str], depth: int) -> str:
-        """A list of exactly these items."""
-
-    def repeated(self, item: str, depth: int, low: int, high: int | None) -> str:
-        """A list of such items."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +36,20 @@ class Json:
     false: str = "false"
 
     def quoted(self, pattern: str) -> str:
-        """As `Spelling`."""
+        """A text that matches the pattern, which allows no character to be escaped."""
         return f'"(?:{pattern})"'
 
     def text(self, low: int, high: int | None) -> str:
-        """As `Spelling`."""
+        """Any text of such a length."""
         return f'"{counted(self.char, self.lean_char, low, high)}"'
 
     def constant(self, value: Any, depth: int) -> str:
-        """As `Spelling`."""
+        """This value of JSON."""
         text = json.dumps(value, ensure_ascii=False, indent=self.indent)
         return re.escape(text.replace("\n", "\n" + " " * (depth * (self.indent or 0))))
 
     def record(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
-        """As `Spelling`."""
+        """An object of these fields, in order."""
         return self.whole([self.members(fields, depth)] if fields else [], depth)
 
     def members(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
@@ -97,16 +63,16 @@ class Json:
         return self._enclosed("{}", self._comma(depth).join(members), depth)
 
     def mapping(self, value: str, depth: int, is_empty: bool) -> str:
-        """As `Spelling`."""
+        """An object of any fields with such values; is_empty: it can have none."""
         pair = f'"{self.lean_char}{{1,40}}": {value}'
         return self._filled("{}", f"{pair}(?:{self._comma(depth)}{pair})*", depth, is_empty)
 
     def array(self, items: Sequence[str], depth: int) -> str:
-        """As `Spelling`."""
+        """A list of exactly these items."""
         return self._enclosed("[]", self._comma(depth).join(items), depth)
 
     def repeated(self, item: str, depth: int, low: int, high: int | None) -> str:
-        """As `Spelling`."""
+        """A list of such items."""
         if high == 0:
             return r"\[\]"
         more = times(max(low - 1, 0), None if high is None else high - 1)
@@ -131,28 +97,26 @@ class Json:
 
 
 @dataclass(frozen=True, slots=True)
-class Xml:
+class Xml(Json):
     """What stands inside of an element. Fields and items are elements of their own; what XML as
     DSPy reads it cannot say, no pattern is asked for (see `fields`)."""
 
     null: str = ""
-    true: str = "true"
-    false: str = "false"
 
     def quoted(self, pattern: str) -> str:
-        """As `Spelling`."""
+        """As `Json`."""
         return f"(?:{pattern})"
 
     def text(self, low: int, high: int | None) -> str:
-        """As `Spelling`. Blanks at the ends do not count for DSPy."""
+        """As `Json`. Blanks at the ends do not count for DSPy."""
         return XML_TEXT if high is None else f"{XML_LEAN_CHAR}{{0,{min(high, MOST_CHARS)}}}"
 
     def constant(self, value: Any, depth: int) -> str:
-        """As `Spelling`."""
+        """As `Json`."""
         return re.escape(escape(value if isinstance(value, str) else json.dumps(value)))
 
     def record(self, fields: Sequence[tuple[str, str]], depth: int) -> str:
-        """As `Spelling`."""
+        """As `Json`."""
         return "".join(f"<{name}>{value}</{name}>" for name, value in fields)
 
     def mapping(self, value: str, depth: int, is_empty: bool) -> str:
@@ -160,11 +124,11 @@ class Xml:
         raise UnsupportedSchema("mappings as nested XML")
 
     def array(self, items: Sequence[str], depth: int) -> str:
-        """As `Spelling`."""
+        """As `Json`."""
         return self.record([("item", item) for item in items], depth)
 
     def repeated(self, item: str, depth: int, low: int, high: int | None) -> str:
-        """As `Spelling`."""
+        """As `Json`."""
         return f"(?:<item>{item}</item>){times(low, high)}"
 
 

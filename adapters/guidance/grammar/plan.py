@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -64,13 +65,14 @@ class Step:
 class Route:
     """All steps that a grammar may need, each found when it is first asked for. Any thread may ask.
 
-    Of any grammar, with nothing known of it, where `node` is None.
+    Of any grammar, with nothing known of it, where `node` is None. refused: constraints that the
+    runtime does not take.
     """
 
     def __init__(self, node: GrammarNode | None) -> None:
         self.nodes = tuple(_flat(node)) if node is not None else ()
         self._known: dict[int, tuple[Step | None, int]] = {}
-        self._refused: set[Constraint] = set()
+        self.refused: set[Constraint] = set()
 
     def leg(self, index: int) -> tuple[Step | None, int]:
         """The step of the nodes from here on, which begins at 0, and the place of the first node
@@ -78,14 +80,6 @@ class Route:
         if index not in self._known:
             self._known[index] = self._leg(index)
         return self._known[index]
-
-    def refuse(self, constraint: Constraint) -> None:
-        """Remember that the runtime does not take this."""
-        self._refused.add(constraint)
-
-    def is_refused(self, constraint: Constraint) -> bool:
-        """Whether the runtime did not take this."""
-        return constraint in self._refused
 
     def _leg(self, index: int) -> tuple[Step | None, int]:
         nodes = self.nodes[index:]
@@ -140,7 +134,7 @@ def _step_of_rule(
     rule: RuleNode, literals: Sequence[GrammarNode], after: Sequence[GrammarNode]
 ) -> Step | None:
     """The step of a rule with limits of its own, after some literals and before other nodes."""
-    bare = _bare(rule)
+    bare = RuleNode(name="bare", value=rule.value)
     if rule.stop is None and rule.suffix is None and _is_plain(bare):
         if _is_closed(bare):
             constraints = _constraints((*literals, bare))
@@ -201,73 +195,61 @@ def _budget(limit: int | None) -> int | None:
     return limit - limit // RESERVE if limit >= 2 * SLACK else limit + SLACK
 
 
-def _bare(rule: RuleNode) -> RuleNode:
-    return RuleNode(name="bare", value=rule.value)
-
-
 def _is_plain(node: GrammarNode) -> bool:
     """Whether nothing in it has limits of its own, nor is a token that is not text."""
-    nodes, seen = [node], set[int]()
-    while nodes:
-        node = nodes.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        if isinstance(node, SpecialToken) or _limited(node) or len(seen) > MAX_NODES:
+    for num_seen, part in enumerate(_parts((node,)), 1):
+        if isinstance(part, SpecialToken) or _limited(part) or num_seen > MAX_NODES:
             return False
-        if isinstance(node, LarkNode) and not _is_plain_lark(node.lark_grammar):
+        if isinstance(part, LarkNode) and set("<[") & set(_LARK_TEXT.sub("", part.lark_grammar)):
+            return False  # it may name special tokens, or attributes
+        if isinstance(part, JsonNode) and json_lark(part) is None:
             return False
-        if isinstance(node, JsonNode) and json_lark(node) is None:
-            return False
-        nodes += _inner(node)
     return True
-
-
-def _is_plain_lark(source: str) -> bool:
-    """Whether a grammar names no special tokens and no attributes."""
-    return re.search(r"[<\[]", _LARK_TEXT.sub("", source)) is None
 
 
 def has_limit(node: GrammarNode) -> bool:
     """Whether something in it has a limit of tokens; True where it is too large to be looked at."""
-    nodes, seen = [node], set[int]()
-    while nodes:
-        node = nodes.pop()
-        if id(node) not in seen:
-            seen.add(id(node))
-            is_limited = isinstance(node, RuleNode) and node.max_tokens is not None
-            if is_limited or isinstance(node, LarkNode) or len(seen) > MAX_NODES:
-                return True
-            nodes += _inner(node)
+    for num_seen, part in enumerate(_parts((node,)), 1):
+        is_limited = isinstance(part, RuleNode) and part.max_tokens is not None
+        if is_limited or isinstance(part, LarkNode) or num_seen > MAX_NODES:
+            return True
     return False
 
 
-def _inner(node: GrammarNode) -> Sequence[GrammarNode]:
-    if isinstance(node, SubgrammarNode):
-        return (node.body,)
-    if isinstance(node, RuleRefNode):
-        return () if node.target is None else (node.target,)
-    return node.children()
+def _parts(nodes: Sequence[GrammarNode]) -> Iterator[GrammarNode]:
+    """These nodes and all that are in them, each once."""
+    todo, seen = deque(nodes), set[int]()
+    while todo:
+        node = todo.popleft()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        if isinstance(node, SubgrammarNode):
+            todo.append(node.body)
+        elif not isinstance(node, RuleRefNode):
+            todo.extend(node.children())
+        elif node.target is not None:
+            todo.append(node.target)
 
 
 def _is_closed(node: GrammarNode) -> bool:
     """Whether no text of this node goes on as another one, as far as its end shows."""
-    if isinstance(node, RuleNode):
-        return _is_closed(node.value)
-    if isinstance(node, JoinNode):
-        last = node.nodes[-1]
-        return isinstance(last, LiteralNode) or all(map(_is_closed, node.nodes))
-    if isinstance(node, SubgrammarNode):
-        return _is_closed(node.body)
-    if isinstance(node, SelectNode):
-        return all(isinstance(part, LiteralNode) for part in node.alternatives) and _is_prefix_free(
-            sorted(part.value for part in node.alternatives if isinstance(part, LiteralNode))
-        )
-    if isinstance(node, RegexNode):
-        return node.regex is not None and _has_one_length(node.regex)
-    if isinstance(node, JsonNode):
-        lark = json_lark(node)
-        return lark is not None and lark.is_closed
+    match node:
+        case RuleNode(value=inner) | SubgrammarNode(body=inner):
+            return _is_closed(inner)
+        case JoinNode(parts):
+            return isinstance(parts[-1], LiteralNode) or all(map(_is_closed, parts))
+        case SelectNode(parts):
+            texts = sorted(part.value for part in parts if isinstance(part, LiteralNode))
+            is_prefix_free = not any(b.startswith(a) for a, b in pairwise(texts))
+            return len(texts) == len(parts) and is_prefix_free
+        case RegexNode(pattern):
+            return pattern is not None and _has_one_length(pattern)
+        case JsonNode():
+            lark = json_lark(node)
+            numbers = None if lark is None else lark.number_pattern()
+            return lark is not None and (numbers is None or _has_one_length(numbers))
     return isinstance(node, LiteralNode)
 
 
@@ -281,10 +263,6 @@ def _has_one_length(pattern: str) -> bool:
     while not automaton.accepting[states].any():
         states = [*{*automaton.table[states].flat} - {DEAD}]
     return bool(automaton.accepting[states].all() and not automaton.table[states].any())
-
-
-def _is_prefix_free(texts: Sequence[str]) -> bool:
-    return not any(b.startswith(a) for a, b in pairwise(texts))
 
 
 def _constraints(nodes: Sequence[GrammarNode]) -> tuple[Constraint, ...]:
@@ -304,27 +282,13 @@ def _grammar(nodes: Sequence[GrammarNode]) -> Grammar:
     """As llguidance's Lark. Its schemas become rules, which spell JSON as Guidance does."""
     source = JoinNode(tuple(nodes)).ll_grammar()
     rules: list[str] = []
-    for found in _json_nodes(nodes):
+    for found in _parts(nodes):
+        if not isinstance(found, JsonNode):
+            continue
         lark = json_lark(found)
         assert lark is not None, "_is_plain has looked"
-        inlined = "%json " + _dumped(found)
+        inlined = "%json " + json.dumps(found._llguidance_json, indent=2)  # as Guidance writes it
         prefix = f"j{len(rules)}_"
         source = source.replace(inlined, prefix + "v0", 1)
         rules.append(lark.rules(prefix))
     return Grammar("".join([source.removeprefix("%llguidance {}"), "\n", *rules]))
-
-
-def _json_nodes(nodes: Sequence[GrammarNode]) -> Iterator[JsonNode]:
-    todo, seen = list(nodes), set[int]()
-    while todo:
-        node = todo.pop(0)
-        if id(node) not in seen:
-            seen.add(id(node))
-            todo += _inner(node)
-            if isinstance(node, JsonNode):
-                yield node
-
-
-def _dumped(node: JsonNode) -> str:
-    """A schema as Guidance writes it."""
-    return json.dumps(node._llguidance_json, indent=2)

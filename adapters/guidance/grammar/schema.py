@@ -7,6 +7,7 @@ narrower, and gives up where it might be.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -44,6 +45,8 @@ _IGNORED = frozenset(
 )
 
 
+_NAME = re.compile(r"\0v(\d+)")
+_CONSTANT = re.compile(r'"-?\d[^"]*"')
 _ANY: Mapping[str, Mapping[str, Any]] = {
     kind: {"type": kind} for kind in ("object", "array", *_PLAIN)
 }
@@ -51,11 +54,23 @@ _ANY: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class JsonLark:
-    """Rules of a schema. bodies: of the rules v0, v1, ..., with `{p}` where their prefix stands.
-    is_closed: no text of it goes on as another one."""
+    """Rules of a schema. bodies: of the rules v0, v1, ..., with "\\0" where their prefix stands."""
 
     bodies: tuple[str, ...]
-    is_closed: bool
+
+    def number_pattern(self) -> str | None:
+        """The pattern of the numbers among the values; None where there are none. All other values
+        show where they end."""
+        names, found = [0], list[str]()
+        for name in names:
+            for part in self.bodies[name].split(" | "):
+                if reference := _NAME.fullmatch(part):
+                    names += {int(reference[1])}.difference(names)
+                elif part.startswith("/") and part[1] != '"':
+                    found.append(part[1:-1])
+                elif _CONSTANT.fullmatch(part):
+                    found.append(re.escape(part[1:-1]))
+        return "|".join(found) or None
 
     def rules(self, prefix: str) -> str:
         """All rules; the first, `v0`, is the schema."""
@@ -71,8 +86,7 @@ def json_lark(node: JsonNode) -> JsonLark | None:
     separators = (options.get("item_separator") or ",", options.get("key_separator") or ":")
     schema = node.schema if node.schema is not None else {"type": "object"}
     try:
-        writer = _Writer(schema, separators)
-        return JsonLark(tuple(writer.bodies), writer.is_closed)
+        return JsonLark(tuple(_Writer(schema, separators).bodies))
     except (InvalidCall, InvalidSchema, UnsupportedSchema, RecursionError):
         return None
 
@@ -97,7 +111,6 @@ class _Writer:
         self._kept: list[object] = []
         self.bodies: list[str] = []
         self.name(root)
-        self.is_closed = not self.bodies[0].startswith("/-?")
 
     def name(self, schema: object) -> str:
         """The rule of a schema."""
@@ -135,7 +148,8 @@ class _Writer:
             case {"type": str(kind), **rest} if kind in _PLAIN and not rest:
                 return _PLAIN[kind]
             case {"type": "array", **rest} if set(rest) <= {"items"}:
-                return self._list(self.name(rest.get("items", True)))
+                item = self.name(rest.get("items", True))
+                return f'"[" ({item} ({self._comma} {item})*)? "]"'
             case {"type": "object", **rest}:
                 return self._object(rest)
             case _ if not known:
@@ -145,9 +159,6 @@ class _Writer:
     def _anything(self) -> str:
         kinds = ("object", "array", "string", "number", "boolean", "null")
         return " | ".join([self.name(_ANY[kind]) for kind in kinds])
-
-    def _list(self, item: str) -> str:
-        return f'"[" ({item} ({self._comma} {item})*)? "]"'
 
     def _object(self, object_schema: Mapping[str, Any]) -> str:
         """Properties in their order, each optional one there or not; then others, if allowed."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 
@@ -64,7 +63,7 @@ class CallBatcher:
             return await answer
         except asyncio.CancelledError:
             if not future.cancel():
-                future.add_done_callback(_cancelled)
+                future.add_done_callback(cancel_result)
             raise
 
     def _arrive(
@@ -96,47 +95,6 @@ class CallBatcher:
             _settle(submit_all, [item[0] for item in batch], [item[1] for item in batch])
 
 
-class OpenCallBatcher(CallBatcher):
-    """A batcher whose members join as they begin. It submits once all of them have arrived or left
-    and nobody has joined for `quiet` seconds. Calls that join later are not waited for.
-
-    quiet: a single member waits for so long, too, as other threads may not have started yet.
-    """
-
-    def __init__(self, patience: float, quiet: float) -> None:
-        super().__init__(0, patience)
-        self._quiet = quiet
-        self._has_started = False
-        self._changed = time.monotonic()
-
-    def join(self) -> None:
-        """Expect one more member."""
-        with self._lock:
-            self._expected += 1
-            self._changed = time.monotonic()
-
-    def _arrive(
-        self, member: Hashable, call: Call, submit_all: Submit
-    ) -> tuple[Future[Reply], bool]:
-        with self._lock:
-            if self._expected == 1:
-                self._changed = time.monotonic()
-        return super()._arrive(member, call, submit_all)
-
-    def _pauses(self) -> Iterator[float]:
-        end = time.monotonic() + self._patience
-        while not self._is_complete() and (left := end - time.monotonic()) > 0:
-            yield self._quiet or left
-
-    def _is_complete(self) -> bool:
-        is_quiet = time.monotonic() - self._changed >= self._quiet
-        return self._has_started or (is_quiet and super()._is_complete())
-
-    def _start(self) -> None:
-        self._has_started = True
-        super()._start()
-
-
 Submit = Callable[[Sequence[Call]], list[Reply]]
 
 
@@ -151,6 +109,7 @@ def _settle(submit_all: Submit, calls: Sequence[Call], futures: Sequence[Future[
         future.set_result(reply)
 
 
-def _cancelled(future: Future[Reply]) -> None:
+def cancel_result(future: Future[Reply] | asyncio.Future[Reply]) -> None:
+    """End the call of a future that has a reply."""
     if not future.cancelled() and future.exception() is None:
         future.result().cancel()

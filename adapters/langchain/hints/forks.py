@@ -88,64 +88,42 @@ class ForkWatch(BaseCallbackHandler):
                 run, parent = parent, above.parent
         return None
 
-    def on_chain_start(
-        self,
-        serialized: dict[str, Any] | None,
-        inputs: Any,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Note the run, and whether it forks."""
         name, metadata = str(kwargs.get("name")), kwargs.get("metadata") or {}
         found = _PARALLEL.fullmatch(name)
         num_branches = found[1].count(",") + 1 if found else 0
         batcher = CallBatcher(num_branches, PATIENCE) if num_branches > 1 else None
-        run = _Run(parent_run_id, name, Thread.here(), metadata.get(_TASK), batcher)
+        parent = kwargs.get("parent_run_id")
+        run = _Run(parent, name, Thread.here(), metadata.get(_TASK), batcher)
         with self._lock:
             self._runs[run_id] = run._replace(parent_batcher=self._step(run_id, run, metadata))
             if len(self._runs) > MOST_RUNS:  # a stream that is not read to its end never ends
                 self._runs.popitem(last=False)
 
-    def on_chain_end(
-        self, outputs: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """Forget the run; a branch that ends calls no more."""
         with self._lock:
             ended = self._runs.pop(run_id, None)
             self._steps.leave(run_id)
         if ended is not None and ended.parent_batcher is not None:
             ended.parent_batcher.leave(run_id)
-        self._left(run_id, parent_run_id)
+        self.on_llm_end(outputs, run_id=run_id, **kwargs)
 
-    def on_chain_error(
-        self,
-        error: BaseException,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """As the end."""
-        self.on_chain_end(None, run_id=run_id, parent_run_id=parent_run_id)
+        self.on_chain_end(None, run_id=run_id, **kwargs)
 
-    def on_llm_end(
-        self, response: Any, *, run_id: UUID, parent_run_id: UUID | None = None, **kwargs: Any
-    ) -> None:
+    def on_llm_end(self, response: Any, *, run_id: UUID, **kwargs: Any) -> None:
         """A branch that is a model itself has called, or was answered by a cache."""
-        self._left(run_id, parent_run_id)
+        parent = kwargs.get("parent_run_id")
+        above = self._runs.get(parent) if parent is not None else None
+        if above is not None and above.batcher is not None:
+            above.batcher.leave(run_id)
 
-    def on_llm_error(
-        self,
-        error: BaseException,
-        *,
-        run_id: UUID,
-        parent_run_id: UUID | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def on_llm_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         """As the end."""
-        self._left(run_id, parent_run_id)
+        self.on_llm_end(None, run_id=run_id, **kwargs)
 
     def _step(self, run_id: UUID, run: _Run, metadata: Mapping[str, Any]) -> CallBatcher | None:
         """The batcher of the step that this run is a task of; None if it is not a task, or the only
@@ -156,11 +134,6 @@ class ForkWatch(BaseCallbackHandler):
             return None
         is_in_loop = run.started_in.task is not None
         return self._steps.enter(run.parent, run_id, metadata, graph.name, is_in_loop)
-
-    def _left(self, run: UUID, parent: UUID | None) -> None:
-        above = self._runs.get(parent) if parent is not None else None
-        if above is not None and above.batcher is not None:
-            above.batcher.leave(run)
 
 
 @cache

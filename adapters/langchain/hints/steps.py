@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from ....core.api.protocol import Call, Reply
-from .batcher import OpenCallBatcher, Submit
+from .batcher import CallBatcher, Submit
 
 PATIENCE = 0.03  # seconds: a task may do something else before it calls, or instead
 QUIET = 0.003  # seconds after which no more tasks of a step are expected to begin
@@ -25,12 +26,19 @@ MOST_MISSES = 2  # on a busy machine a task may be late once
 Node = tuple[str, str]  # the names of a graph and of one of its nodes
 
 
-class StepBatcher(OpenCallBatcher):
-    """The batcher of one step's tasks. A task that is not expected to call neither waits for others
-    nor is waited for."""
+class StepBatcher(CallBatcher):
+    """The batcher of one step's tasks, which join as they begin. It submits once all of them have
+    arrived or left and nobody has joined for `quiet` seconds. A task that joins later, or that is
+    not expected to call, neither waits for others nor is waited for.
+
+    quiet: a single task waits for so long, too, as other threads may not have started yet.
+    """
 
     def __init__(self, patience: float, quiet: float) -> None:
-        super().__init__(patience, quiet)
+        super().__init__(0, patience)
+        self._quiet = quiet
+        self._has_started = False
+        self._changed = time.monotonic()
         self._nodes: dict[Hashable, Node] = {}
         self._unexpected: set[Hashable] = set()
         self._called: dict[Hashable, float] = {}
@@ -38,10 +46,12 @@ class StepBatcher(OpenCallBatcher):
     def enter(self, task: Hashable, node: Node, is_expected: bool) -> None:
         """A task of this node has started."""
         self._nodes[task] = node
-        if is_expected:
-            self.join()
-        else:
+        if not is_expected:
             self._unexpected.add(task)
+            return
+        with self._lock:
+            self._expected += 1
+            self._changed = time.monotonic()
 
     def leave(self, member: Hashable) -> None:
         """As the base class, for expected members."""
@@ -52,18 +62,39 @@ class StepBatcher(OpenCallBatcher):
         """As the base class, for expected members."""
         if self._is_expected(member):
             return super().submit(member, call, submit_all)
-        return OpenCallBatcher(0.0, 0.0).submit(member, call, submit_all)
+        return CallBatcher(1, 0.0).submit(member, call, submit_all)
 
     async def asubmit(self, member: Hashable, call: Call, submit_all: Submit) -> Reply:
         """As `submit`, for a task."""
         if self._is_expected(member):
             return await super().asubmit(member, call, submit_all)
-        return await OpenCallBatcher(0.0, 0.0).asubmit(member, call, submit_all)
+        return await CallBatcher(1, 0.0).asubmit(member, call, submit_all)
 
     def _is_expected(self, member: Hashable) -> bool:
         """Whether this member, whose call is noted, was expected to call."""
         self._called.setdefault(member, time.monotonic())
         return member not in self._unexpected
+
+    def _arrive(
+        self, member: Hashable, call: Call, submit_all: Submit
+    ) -> tuple[Future[Reply], bool]:
+        with self._lock:
+            if self._expected == 1:
+                self._changed = time.monotonic()
+        return super()._arrive(member, call, submit_all)
+
+    def _pauses(self) -> Iterator[float]:
+        end = time.monotonic() + self._patience
+        while not self._is_complete() and (left := end - time.monotonic()) > 0:
+            yield self._quiet or left
+
+    def _is_complete(self) -> bool:
+        is_quiet = time.monotonic() - self._changed >= self._quiet
+        return self._has_started or (is_quiet and super()._is_complete())
+
+    def _start(self) -> None:
+        self._has_started = True
+        super()._start()
 
     def called(self) -> dict[Node, bool]:
         """Of each node whether it called a model while another task of the step did."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from typing import Any
 from uuid import uuid4
 
-from ....core.api.protocol import Backend, Call, Constraint, ForkHint, Prompt, Sampling, Scoring
+from ....core.api.protocol import Call, ForkHint, Prompt, Sampling
 from ..language.settings import Settings
 from .stream import Action, Stream
 
@@ -42,35 +43,19 @@ class Context:
             stream.fail(self._abort_error)
         return stream
 
-    def backend(self, chosen: Backend | str | None) -> Backend:
-        """The backend that a primitive means."""
-        return self.settings.find(chosen)
-
     def call(
-        self,
-        prompt: Prompt,
-        sampling: Sampling,
-        constraint: Constraint | None = None,
-        options: tuple[str, ...] = (),
-        scoring: Scoring = "tokens",
-        hint: ForkHint | None = None,
-        stream: bool = False,
-        scored_from: int | None = None,
+        self, prompt: Prompt, sampling: Sampling, hint: ForkHint | None = None, **fields: Any
     ) -> Call:
-        """A call under the settings of this run."""
+        """A call under the settings of this run. fields: further ones, as in `Call`."""
         settings = self.settings
         return Call(
             prompt,
             sampling,
-            constraint=constraint,
-            options=options,
-            scoring=scoring,
             hint=hint if settings.hints else None,
-            stream=stream,
             namespace=settings.namespace,
             priority=settings.priority,
             deadline=settings.deadline,
-            scored_from=scored_from,
+            **fields,
         )
 
     def finish(self, main: Stream) -> None:

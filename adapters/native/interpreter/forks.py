@@ -75,7 +75,7 @@ def plant(parent: Interpreter, hint: ForkHint) -> None:
     An error is logged and counted, not raised: a hint changes no answer.
     """
     with hint_errors.suppress(_log, "planting the prefix of a fork"):
-        backend = parent.context.backend(None)
+        backend = parent.context.settings.find()
         prompt = parent.prompt(backend)
         if len(parent.transcript) and "hints" in backend.info().features:
             backend.submit(parent.context.call(prompt, Sampling(max_tokens=0), hint=hint))
@@ -96,7 +96,10 @@ def join(parent: Interpreter, branches: Sequence[Branch], mode: JoinMode) -> Non
         branch.interpreter.stream.close()
 
     def settle() -> None:
-        error = _first_error(branches)
+        streams = [branch.interpreter.stream for branch in branches]
+        for stream in streams:
+            stream.is_error_seen = True
+        error = next((stream.error for stream in streams if stream.error is not None), None)
         try:
             if error is None:
                 with parent.stream.lock:
@@ -120,7 +123,7 @@ def gather(parent: Interpreter, branches: Sequence[Branch]) -> None:
         owners = [branch.interpreter.variables for branch in branches]
         values = [own.values.get(name) if name in own.own else None for own in owners]
         meta = [own.meta.get(name) if name in own.own else None for own in owners]
-        parent.put(name, values, meta)
+        parent.variables.put(name, values, meta)
 
 
 def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
@@ -133,10 +136,3 @@ def append(parent: Interpreter, branches: Sequence[Branch]) -> None:
 
 def _own_names(branches: Sequence[Branch]) -> dict[str, Any]:
     return {name: None for branch in branches for name in branch.interpreter.variables.own}
-
-
-def _first_error(branches: Sequence[Branch]) -> BaseException | None:
-    streams = [branch.interpreter.stream for branch in branches]
-    for stream in streams:
-        stream.is_error_seen = True
-    return next((stream.error for stream in streams if stream.error is not None), None)

@@ -39,7 +39,7 @@ from .context import Context
 from .meta import gen_meta, select_meta
 from .resampling import resampled
 from .stream import Step, countdown
-from .transcript import Closing, Opening, Transcript
+from .transcript import Transcript
 from .variables import Variables
 
 
@@ -93,11 +93,6 @@ class Interpreter:
                 self.variables.expect(name)
         self.stream.submit(Step(run, skip))
 
-    def put(self, name: str | None, value: Any, meta: Any) -> None:
-        """Set a variable that was expected; nothing happens for one without a name."""
-        if name is not None:
-            self.variables.put(name, value, meta)
-
     def _run(self, node: Expression) -> bool:
         if isinstance(node, Gen):
             return self._generate(node)
@@ -115,25 +110,23 @@ class Interpreter:
                 self.feeds.append(Feed(text))
             case Media(segment):
                 self.transcript.add_media(segment)
-            case RoleBegin(role):
-                self.transcript.extend((Opening(role),))
-            case RoleEnd():
-                self.transcript.extend((Closing(),))
+            case RoleBegin() | RoleEnd():
+                self.transcript.extend((node,))
             case ScopeBegin(name):
                 self._scopes[name] = len(self.transcript)
             case ScopeEnd(name):
-                self.put(name, self.transcript.text(self._scopes.pop(name)), {})
+                self.variables.put(name, self.transcript.text(self._scopes.pop(name)), {})
 
     def _generate(self, node: Gen) -> bool:
         settings = self.context.settings
         sampling = Sampling(**{**settings.sampling, **node.sampling})
-        backend = self.context.backend(node.backend)
+        backend = self.context.settings.find(node.backend)
         is_changed = node.resample or node.split is not None  # readers get what comes of it
         scored_from = settings.scored_from if node.scored_from is None else node.scored_from
         call = self.context.call(
             self.prompt(backend),
             sampling,
-            node.constraint,
+            constraint=node.constraint,
             hint=self._take_hint(),
             stream=(settings.stream or node.stream) and not is_changed,
             scored_from=scored_from,
@@ -167,12 +160,12 @@ class Interpreter:
         self.transcript.add_answer(text, first.segments if text == first.text else ())
         for index, name in enumerate(variables_of(node)):
             values = [part[index] for part in parts]
-            self.put(name, values if is_list else values[0], meta)
+            self.variables.put(name, values if is_list else values[0], meta)
         return text
 
     def _select(self, node: Select) -> bool:
         method = find_method(node.method)
-        backend = self.context.backend(node.backend)
+        backend = self.context.settings.find(node.backend)
         prompt, hint = self.prompt(backend), self._take_hint()
         call = self.context.call(
             prompt, Sampling(), options=node.options, scoring=method.scoring, hint=hint
@@ -187,7 +180,7 @@ class Interpreter:
             chosen = scores[decision.index]
             self.transcript.add_answer(chosen.text, chosen.segments)
             self.feeds.append(Feed(chosen.text, node.name))
-            self.put(node.name, chosen.text, select_meta(completions, decision))
+            self.variables.put(node.name, chosen.text, select_meta(completions, decision))
 
         return self._await(self._send(backend, calls), settle, f"in select({node.name!r})")
 

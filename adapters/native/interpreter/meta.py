@@ -7,8 +7,10 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from ....core.api.protocol import Completion, Output, Usage
+from ....core.api.protocol import Completion, Usage
 from ..language.choices import Decision
+
+_OF_ANSWER = ("finish_reason", "matched", "ids", "logprobs", "log_mass", "forced")
 
 
 def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> dict[str, Any]:
@@ -16,7 +18,9 @@ def gen_meta(completion: Completion, is_list: bool, is_scored: bool = False) -> 
     its token ids, its tokens' log-probabilities and its log-mass where they were requested, and
     which ranges of its characters the constraint forced. With `is_scored`, those of the prompt's
     tokens as `prompt_logprobs`."""
-    answers = [_answer(output) for output in completion.outputs]
+    answers = [
+        {name: getattr(output, name) for name in _OF_ANSWER} for output in completion.outputs
+    ]
     found = _usage(completion.usage)
     if is_scored:
         found["prompt_logprobs"] = completion.prompt_logprobs
@@ -50,21 +54,6 @@ def select_meta(completions: Sequence[Completion], decision: Decision) -> dict[s
     return found
 
 
-def _answer(output: Output) -> dict[str, Any]:
-    return {
-        "finish_reason": output.finish_reason,
-        "matched": output.matched,
-        "ids": output.ids,
-        "logprobs": output.logprobs,
-        "log_mass": output.log_mass,
-        "forced": output.forced,
-    }
-
-
 def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "cached_tokens": usage.cached_tokens,
-        "root_tokens": usage.root_tokens,
-        "completion_tokens": usage.completion_tokens,
-    }
+    names = ("prompt_tokens", "cached_tokens", "root_tokens", "completion_tokens")
+    return {name: getattr(usage, name) for name in names}

@@ -1,10 +1,10 @@
-"""Reads a state: the only place where a program waits, and where errors are raised."""
+"""What is read of a state: the only place where a program waits, and where errors are raised."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
 from ....core.api.protocol import ForkrootError, InvalidCall, ProgramError, Reply
 from ..language.constraints import error_of
@@ -13,7 +13,7 @@ from .variables import UnsetVariable
 
 
 class Reader:
-    """What is read of one state. Every method waits for what was submitted, and never longer.
+    """One state, as it is read. Every method waits for what was submitted, and never longer.
 
     is_outside: reads a program that goes on in another thread: then also wait for what the program
       may yet submit, until it ends.
@@ -25,59 +25,59 @@ class Reader:
         self._variables = interpreter.variables
         self._is_outside = is_outside
 
-    def fetch(self, name: str) -> tuple[Any, Any]:
-        """Value and meta information of a variable. Raises the error that kept it from being set,
-        or UnsetVariable."""
-        self._stream.wait(lambda: self._is_settled(name))
-        return self._found(name)
+    def get_var(self, name: str) -> Any:
+        """As `state[name]`: waits for the variable. Raises UnsetVariable, which is a KeyError, or
+        the error that kept it from being set."""
+        return self._fetch(name)[0]
 
-    async def fetch_async(self, name: str) -> tuple[Any, Any]:
-        """As `fetch`, for asyncio."""
-        await self._stream.wait_async(lambda: self._is_settled(name))
-        return self._found(name)
+    __getitem__ = get_var
 
-    def has(self, name: str) -> bool:
+    def __contains__(self, name: str) -> bool:
         """Whether a variable is set, once its primitives have ended."""
         self._stream.wait(lambda: self._is_settled(name))
         return name in self._variables.values and not self._variables.is_expected(name)
 
+    async def aget_var(self, name: str) -> Any:
+        """As `get_var`, for asyncio."""
+        await self._stream.wait_async(lambda: self._is_settled(name))
+        return self._found(name)[0]
+
+    def get_meta_info(self, name: str) -> Any:
+        """Tokens used, reason of the end, log-probabilities: see `meta.py`. Waits as `get_var`."""
+        return self._fetch(name)[1]
+
+    @property
+    def ret_value(self) -> Any:
+        """What the program returned, once it has."""
+        self._stream.wait(self._is_over)
+        return self._interpreter.ret_value
+
     def sync(self) -> None:
         """Wait for all that was submitted. Raises the error of the state."""
-        self.settle()
-        self.raise_error()
-
-    def settle(self) -> None:
-        """Wait for all that was submitted."""
         self._stream.wait(self._is_over)
+        self._raise_error()
 
-    def raise_error(self) -> None:
-        """Raise the error of the state, if it has one."""
-        error = self._stream.error
-        if error is not None:
-            self._raise(error)
+    def error(self) -> BaseException | None:
+        """Wait for all that was submitted; the error that ended the state, or None."""
+        self._stream.wait(self._is_over)
+        self._stream.is_error_seen = True
+        return self._stream.error
 
     def text(self) -> str:
-        """All text of the state. Raises its error."""
+        """All text so far, without marks of a chat template. Waits for what was submitted."""
         self.sync()
         return self._interpreter.transcript.text()
 
     def messages(self) -> list[dict[str, Any]]:
-        """The chat of the state. Raises its error."""
+        """The chat so far, as dictionaries of role and content. Waits for what was submitted."""
         self.sync()
         return self._interpreter.transcript.messages()
 
-    def error(self) -> BaseException | None:
-        """The error that ended the state, or None."""
-        self.settle()
-        self._stream.is_error_seen = True
-        return self._stream.error
-
     def text_iter(self, name: str | None = None) -> Iterator[str]:
-        """The text of the state, or of a variable's (first) answer, while it comes in. Raises as
-        `sync` or `fetch` would."""
+        """The text, or a variable's (first) answer, piece by piece while it comes in. Raises as
+        `sync` or `get_var` would."""
         for position in count():
-            is_ready = self._is_ready(name, position)
-            self._stream.wait(is_ready)
+            self._stream.wait(self._is_ready(name, position))
             feed = self._feed(name, position)
             if feed is None:
                 yield from self._remainder(name)
@@ -100,14 +100,19 @@ class Reader:
             if name is not None:
                 return
 
-    async def reply_async(self, name: str) -> Reply | None:
+    async def _reply_async(self, name: str) -> Reply | None:
         """The reply that delivers a variable's latest answer, once it is requested; None for one
-        that no reply delivers. Raises as `fetch` would."""
+        that no reply delivers. Raises as `get_var` would."""
         await self._stream.wait_async(self._is_ready(name, 0))
         feed = self._feed(name, 0)
         if feed is None:
             self._found(name)
         return feed.reply if feed is not None else None
+
+    def _fetch(self, name: str) -> tuple[Any, Any]:
+        """Value and meta information of a variable."""
+        self._stream.wait(lambda: self._is_settled(name))
+        return self._found(name)
 
     def _is_ready(self, name: str | None, position: int) -> Callable[[], bool]:
         """Whether feed `position` (of a variable: its latest) is there, or will never be."""
@@ -125,7 +130,7 @@ class Reader:
     def _remainder(self, name: str | None) -> Iterator[str]:
         """The result when there is no feed: an error, or a value without one."""
         if name is None:
-            self.raise_error()
+            self._raise_error()
             return
         value, _ = self._found(name)
         if not isinstance(value, str):
@@ -150,10 +155,14 @@ class Reader:
             if name in variables.values and not variables.is_expected(name):
                 return variables.values[name], variables.meta[name]
             known, coming = tuple(variables.values), variables.expected()
-        self.raise_error()
+        self._raise_error()
         raise UnsetVariable(name, known, coming)
 
-    def _raise(self, error: BaseException) -> NoReturn:
+    def _raise_error(self) -> None:
+        """Raise the error of the state, if it has one."""
+        error = self._stream.error
+        if error is None:
+            return
         self._stream.is_error_seen = True
         if isinstance(error, ForkrootError):
             raise error

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, TypeAlias
 
 from ....core.api.protocol import Chat, Image, Message, ProgramError, Prompt, Segment, Text, Video
+from ..language.expressions import RoleBegin, RoleEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,19 +20,7 @@ class Piece:
     is_answer: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """A message of this role begins."""
-
-    role: str
-
-
-@dataclass(frozen=True, slots=True)
-class Closing:
-    """The open message ends."""
-
-
-Entry: TypeAlias = Piece | Opening | Closing
+Entry: TypeAlias = Piece | RoleBegin | RoleEnd
 
 
 class Transcript:
@@ -52,9 +42,9 @@ class Transcript:
     def extend(self, entries: Iterable[Entry]) -> None:
         """Add each entry. Raises ProgramError where one does not fit behind those before it."""
         for entry in entries:
-            if isinstance(entry, Opening):
+            if isinstance(entry, RoleBegin):
                 self._open(entry)
-            elif isinstance(entry, Closing):
+            elif isinstance(entry, RoleEnd):
                 self._close(entry)
             else:
                 self._add(entry)
@@ -90,7 +80,7 @@ class Transcript:
         """The chat so far, as role and content; content is a list of parts if it has media."""
         return [{"role": role, "content": _readable(pieces)} for role, pieces in self._messages()]
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: RoleBegin) -> None:
         if self._role is not None:
             raise ProgramError(f"role {opening.role!r} begins inside role {self._role!r}")
         if self._entries and not self._is_chat:
@@ -99,7 +89,7 @@ class Transcript:
         self._role = opening.role
         self._is_chat = True
 
-    def _close(self, closing: Closing) -> None:
+    def _close(self, closing: RoleEnd) -> None:
         if self._role is None:
             raise ProgramError("a role ends, but none is open")
         self._entries.append(closing)
@@ -110,7 +100,7 @@ class Transcript:
         if is_outside and not piece.is_answer:
             raise ProgramError(f"text outside of any role in a chat: {piece.text[:60]!r}")
         if is_outside:
-            self._entries += (Opening("assistant"), piece, Closing())
+            self._entries += (RoleBegin("assistant"), piece, RoleEnd())
         elif piece.text or piece.is_answer or piece.segments != (Text(""),):
             self._entries.append(piece)
 
@@ -120,7 +110,7 @@ class Transcript:
     def _messages(self) -> list[tuple[str, list[Piece]]]:
         found: list[tuple[str, list[Piece]]] = []
         for entry in self._entries:
-            if isinstance(entry, Opening):
+            if isinstance(entry, RoleBegin):
                 found.append((entry.role, []))
             elif isinstance(entry, Piece) and found:
                 found[-1][1].append(entry)
@@ -129,23 +119,14 @@ class Transcript:
 
 def merged(pieces: Sequence[Piece]) -> tuple[Segment, ...]:
     """The segments of all pieces, adjacent texts without token ids made one."""
+    segments = (segment for piece in pieces for segment in piece.segments)
     found: list[Segment] = []
-    run: list[str] = []
-    for segment in (segment for piece in pieces for segment in piece.segments):
-        if isinstance(segment, Text) and segment.ids is None:
-            run.append(segment.text)
-            continue
-        _end_run(run, found)
-        found.append(segment)
-    _end_run(run, found)
+    for is_text, run in groupby(segments, lambda it: isinstance(it, Text) and it.ids is None):
+        if not is_text:
+            found += run
+        elif text := "".join(segment.text for segment in run if isinstance(segment, Text)):
+            found.append(Text(text))
     return tuple(found)
-
-
-def _end_run(run: list[str], found: list[Segment]) -> None:
-    text = "".join(run)
-    run.clear()
-    if text:
-        found.append(Text(text))
 
 
 def _readable(pieces: Sequence[Piece]) -> str | list[dict[str, Any]]:

@@ -49,8 +49,10 @@ class Variables:
         self._expected[name] += 1
         self._num_expected[name] += 1
 
-    def put(self, name: str, value: Any, meta: Any) -> None:
-        """The oldest primitive that was to set `name` has ended."""
+    def put(self, name: str | None, value: Any, meta: Any) -> None:
+        """The oldest primitive that was to set `name` has ended; None: it sets none."""
+        if name is None:
+            return
         self.values[name] = value
         self.meta[name] = meta
         self._expected[name] -= 1

@@ -46,36 +46,12 @@ class Method:
     scoring: Scoring = "tokens"
 
 
-def find_method(name: str | Method) -> Method:
-    """The method of this name, or the one given. Raises InvalidCall if there is none."""
-    if isinstance(name, Method):
-        return name
-    methods = {
-        "token_length_normalized": Method(
-            "token_length_normalized", lambda scores, _: token_length_normalized(scores)
-        ),
-        "greedy_token_selection": Method(
-            "greedy_token_selection", lambda scores, _: greedy_token_selection(scores)
-        ),
-        "unconditional_likelihood_normalized": Method(
-            "unconditional_likelihood_normalized", unconditional_likelihood_normalized, True
-        ),
-        "exact": Method("exact", lambda scores, _: most_likely(scores), scoring="exact"),
-        "canonical": Method(
-            "canonical", lambda scores, _: most_likely(scores), scoring="canonical"
-        ),
-    }
-    if name not in methods:
-        raise InvalidCall("choices_method", name, " | ".join(methods))
-    return methods[name]
-
-
-def token_length_normalized(scores: Scores) -> Decision:
+def token_length_normalized(scores: Scores, _: Scores = ()) -> Decision:
     """The option whose tokens have the highest mean log-probability; the first of equals."""
     return _best([mean_logprob(score) for score in scores])
 
 
-def greedy_token_selection(scores: Scores) -> Decision:
+def greedy_token_selection(scores: Scores, _: Scores = ()) -> Decision:
     """Token by token, keep the options that go on with the likeliest token.
 
     An option that has ended competes with its mean against the next tokens of the longer ones. Of
@@ -111,9 +87,30 @@ def unconditional_likelihood_normalized(scores: Scores, unconditional: Scores) -
     )
 
 
-def most_likely(scores: Scores) -> Decision:
+def most_likely(scores: Scores, _: Scores = ()) -> Decision:
     """The option with the highest log-probability; the first of equals."""
     return _best([score.logprob for score in scores])
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("token_length_normalized", token_length_normalized),
+        Method("greedy_token_selection", greedy_token_selection),
+        Method("unconditional_likelihood_normalized", unconditional_likelihood_normalized, True),
+        Method("exact", most_likely, scoring="exact"),
+        Method("canonical", most_likely, scoring="canonical"),
+    )
+}
+
+
+def find_method(name: str | Method) -> Method:
+    """The method of this name, or the one given. Raises InvalidCall if there is none."""
+    if isinstance(name, Method):
+        return name
+    if name not in METHODS:
+        raise InvalidCall("choices_method", name, " | ".join(METHODS))
+    return METHODS[name]
 
 
 def mean_logprob(score: OptionScore) -> float:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
 from typing import Any
 
 from ....core.api.keywords import ENGINE, Parameters
-from ....core.api.protocol import Backend, InvalidCall, InvalidModel
+from ....core.api.protocol import Backend, InvalidCall, InvalidModel, Sampling
 from ...connection import shared
-from .sampling import SAMPLING_FIELDS, sampling_fields
+
+_LISTED = {  # what programs may give as a list
+    "stop": "a non-empty text, or a list of at most 64 of them",
+    "stop_token_ids": "a list of integers >= 0",
+}
+SAMPLING_FIELDS = frozenset(field.name for field in fields(Sampling))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +63,7 @@ class Settings:
             return self.find(self.backend)
         if self.backends:
             return next(iter(self.backends.values()))
-        found = _default.backend
+        found = get_default_backend()
         if found is None:
             allowed = "a backend or a model, such as 'tiny'; pass one or call set_default_backend"
             raise InvalidCall("backend", None, allowed)
@@ -88,14 +94,7 @@ def checked_start(position: int | None) -> int | None:
     return position
 
 
-class DefaultBackend:
-    """The one thing that programs of a process share by default."""
-
-    def __init__(self) -> None:
-        self.backend: Backend | None = None
-
-
-_default = DefaultBackend()
+_default = SimpleNamespace(backend=None)  # of the programs of a process
 
 
 def set_default_backend(backend: Backend | str | None) -> None:
@@ -111,7 +110,8 @@ def set_default_backend(backend: Backend | str | None) -> None:
 
 def get_default_backend() -> Backend | None:
     """The backend given to `set_default_backend`."""
-    return _default.backend
+    found: Backend | None = _default.backend
+    return found
 
 
 def split_settings(
@@ -125,14 +125,31 @@ def split_settings(
     """
     names = {entry.name for entry in fields(Settings)} - {"sampling"}
     parameters.check(keywords, {*names, *SAMPLING_FIELDS, *others}, ENGINE)
-    chosen, sampling, arguments = {}, {}, {}
-    for name, value in keywords.items():
-        if name in parameters.names:
-            arguments[name] = value
-        elif name in names:
-            chosen[name] = value
-        elif name in SAMPLING_FIELDS:
-            sampling[name] = value
-        else:
-            arguments[name] = value
-    return Settings(sampling=sampling_fields(sampling), **chosen), arguments
+    rest = dict(keywords)
+    chosen, sampling = (
+        {name: rest.pop(name) for name in keywords if name in wanted - parameters.names}
+        for wanted in (names, SAMPLING_FIELDS)
+    )
+    return Settings(sampling=sampling_fields(sampling), **chosen), rest
+
+
+def sampling_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` in the types of `Sampling`: one stop text or a list of them becomes a tuple.
+
+    Raises InvalidCall for the first value that is not allowed, here and not only when it is used.
+    """
+    found = {name: _as_field(name, value) for name, value in given.items()}
+    try:
+        Sampling(**{"max_tokens": None, **found}).check()
+    except InvalidCall as error:
+        allowed = _LISTED.get(error.field, error.allowed)
+        raise InvalidCall(error.field, given.get(error.field, error.value), allowed) from None
+    return found
+
+
+def _as_field(name: str, value: Any) -> Any:
+    if name == "stop" and isinstance(value, str):
+        return (value,)
+    if name in ("stop", "stop_token_ids") and isinstance(value, list):
+        return tuple(value)
+    return value

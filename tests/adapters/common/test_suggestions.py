@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-from forkroot.adapters.common.suggestions import suggestion
+from forkroot.adapters.connection import suggestion
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.keywords import ENGINE_SETTINGS
 

@@ -17,7 +17,7 @@ dspy = pytest.importorskip("dspy")
 import forkroot
 from forkroot.adapters.dspy import LM
 from forkroot.adapters.dspy.hints import returning
-from forkroot.adapters.dspy.hints.ahead import Step
+from forkroot.adapters.dspy.hints.returning import Step
 from forkroot.adapters.dspy.patterns.agents import ARGUMENTS, NAME, agent_in, tools_in, tools_of
 from forkroot.adapters.dspy.patterns.formats import Formats
 from forkroot.adapters.hints.prefix import Prefixes

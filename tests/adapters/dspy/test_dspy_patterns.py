@@ -11,10 +11,17 @@ import pytest
 
 pytest.importorskip("dspy")
 
-from forkroot.adapters.dspy.patterns.numbers import integers, multiples, numbers
+from forkroot.adapters.dspy.patterns.scalars import (
+    CHAT_TEXT,
+    JSON_CHAR,
+    LEAN_CHAR,
+    XML_TEXT,
+    integers,
+    multiples,
+    numbers,
+)
 from forkroot.adapters.dspy.patterns.schema import Writer
 from forkroot.adapters.dspy.patterns.spelling import Json, UnsupportedSchema, Xml
-from forkroot.adapters.dspy.patterns.texts import CHAT_TEXT, JSON_CHAR, LEAN_CHAR, XML_TEXT
 from forkroot.core.fsm.json_schema.patterns.intervals import Interval
 
 LINE = Json(JSON_CHAR, LEAN_CHAR)

@@ -22,6 +22,7 @@ from guidance import gen, regex, select  # noqa: E402
 from guidance import json as gen_json  # noqa: E402
 
 from forkroot.adapters.guidance.grammar.patterns import pattern_of, pattern_until  # noqa: E402
+from forkroot.adapters.guidance.grammar.plan import Route  # noqa: E402
 from forkroot.core.fsm.json_schema.patterns.intervals import Interval  # noqa: E402
 from forkroot.core.fsm.json_schema.patterns.multiples import multiple_pattern  # noqa: E402
 
@@ -200,6 +201,23 @@ def test_patterns_of_nodes_match_their_texts() -> None:
         False,
         False,
     ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_open"),
+    [
+        *(({"type": "integer"}, True), ({"type": "integer", "minimum": 0, "maximum": 150}, True)),
+        *(({"type": "integer", "minimum": 3, "maximum": 7}, False), ({"enum": [1, 12]}, True)),
+        *(({"enum": [1, 2]}, False), ({"enum": ["1 | 2", "12"]}, False), (PAIR, False)),
+        *(({"type": ["integer", "null"]}, True), ({"type": ["string", "null"]}, False)),
+        *(({"$ref": "#/$defs/a", "$defs": {"a": {"type": "number"}}}, True), (LIST, False)),
+    ],
+)
+def test_a_number_that_may_go_on_is_open(schema: dict[str, Any], is_open: bool) -> None:
+    step, _ = Route(gen_json(schema=schema)).leg(0)
+    assert step is not None and step.is_open is is_open
+    followed, _ = Route(gen_json(schema=schema) + "!").leg(0)
+    assert followed is not None and not followed.is_open
 
 
 @pytest.mark.parametrize("pattern", [r"\w+", "(?i)abc", r"[a-z&&[^b]]", "x{500}", r"\p{L}"])

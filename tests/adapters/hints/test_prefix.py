@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from forkroot.adapters.connection import Lent
 from forkroot.adapters.hints import prefix
-from forkroot.adapters.hints.grouping import groups
+from forkroot.adapters.hints.outline import groups
 from forkroot.adapters.hints.prefix import KEPT_SHARE, LEAST, Prefixes
 from forkroot.adapters.hints.savings import MOST_ROOTS, MOST_TRACED, Saving
 from forkroot.adapters.testing import ScriptedBackend

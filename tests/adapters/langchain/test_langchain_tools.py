@@ -438,7 +438,14 @@ def test_a_decimal_among_the_arguments_of_a_tool_is_always_one(
 @pytest.mark.parametrize(
     ("schema", "field", "wanted_text"),
     [
-        ({"title": "A", "type": "objct"}, "schema.type", "did you mean object"),
+        (
+            {"title": "A", "type": "objct"},
+            "schema.type",
+            "schema.type='objct': expected object | array | string | number | integer | boolean"
+            " | null; did you mean object?",
+        ),
+        ({"title": "A", "type": ["object", "nul"]}, "schema.type", "'nul': expected object |"),
+        ({"title": "A", "type": ["object", "null"]}, "schema", "a schema of objects"),
         ({"title": "A", "type": "array"}, "schema", "method='json_schema' holds to any schema"),
         ({"type": "object", "properties": {}}, "schema", "a JSON schema with a title"),
         ({"title": 3, "type": "object", "properties": {}}, "tools[0].name", "a text"),

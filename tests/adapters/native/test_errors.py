@@ -1,10 +1,12 @@
 """Whatever goes wrong is raised where it is read, once and typed, and nothing ever waits."""
 
+import ntpath
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import forkroot.sglang as sgl
 from forkroot.adapters.native import function, gen, select, user
 from forkroot.adapters.native.interpreter.context import Context
 from forkroot.adapters.native.language.settings import Settings
@@ -367,3 +369,31 @@ def test_a_backend_without_an_answer_to_info_plants_nothing_and_answers_all_the_
 
     state = function(body).run(backend=Secretive("ok"))
     assert state["x"] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("run", ["run", "run_batch", "sglang"])
+def test_a_number_that_is_added_to_a_text_is_refused_with_what_may_be_added(run: str) -> None:
+    def body(s):
+        s += "a" + 5
+
+    backend = ScriptedBackend("x")
+    with pytest.raises(
+        InvalidCall, match=r"^invalid expression=text \+ int: expected text"
+    ) as error:
+        if run == "run_batch":
+            function(body).run_batch([{}], backend=backend)[0].text()
+        elif run == "sglang":
+            sgl.function(lambda s: sgl.function(body)()).run(backend=backend)
+        else:
+            function(body).run(backend=backend)
+    assert isinstance(error.value, TypeError)
+    assert "concatenate str" in str(error.value.__cause__)
+
+
+def test_a_type_error_of_another_file_stays_what_it_is() -> None:
+    def body(s):
+        s += ntpath.join("a", 5)
+
+    with pytest.raises(TypeError) as error:
+        function(body).run(backend=ScriptedBackend("x"))
+    assert not isinstance(error.value, InvalidCall)

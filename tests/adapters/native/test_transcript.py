@@ -2,7 +2,8 @@
 
 import pytest
 
-from forkroot.adapters.native.interpreter.transcript import Closing, Opening, Transcript
+from forkroot.adapters.native.interpreter.transcript import Transcript
+from forkroot.adapters.native.language.expressions import RoleBegin, RoleEnd
 from forkroot.core.api.protocol import Chat, Image, Message, ProgramError, Text
 
 ANSWER = (Text("yes", (1, 2)),)
@@ -34,15 +35,15 @@ def test_an_answer_without_segments_is_kept_as_text() -> None:
 
 def test_an_open_message_is_to_be_continued_and_a_closed_one_is_not() -> None:
     transcript = Transcript()
-    transcript.extend((Opening("user"),))
+    transcript.extend((RoleBegin("user"),))
     transcript.add_text("hi")
     assert transcript.prompt() == Chat((Message("user", (Text("hi"),)),), open_last=True)
-    transcript.extend((Closing(),))
+    transcript.extend((RoleEnd(),))
     assert transcript.prompt() == Chat((Message("user", (Text("hi"),)),), open_last=False)
 
 
 def test_an_answer_outside_of_a_message_is_one_of_the_assistant() -> None:
-    transcript = Transcript([Opening("user"), Closing()])
+    transcript = Transcript([RoleBegin("user"), RoleEnd()])
     transcript.add_answer("yes", ANSWER)
     messages = (Message("user", ()), Message("assistant", ANSWER))
     assert transcript.prompt() == Chat(messages)
@@ -53,7 +54,7 @@ def test_an_answer_outside_of_a_message_is_one_of_the_assistant() -> None:
 
 
 def test_a_message_with_an_image_is_a_list_of_parts() -> None:
-    transcript = Transcript([Opening("user")])
+    transcript = Transcript([RoleBegin("user")])
     transcript.add_media(Image(b"png"))
     transcript.add_text("what is it?")
     content = [{"type": "image", "data": b"png"}, {"type": "text", "text": "what is it?"}]
@@ -78,8 +79,8 @@ def test_what_was_written_since_a_point_can_be_added_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        ([Opening("user"), Opening("system")], "'system' begins inside role 'user'"),
-        ([Closing()], "none is open"),
+        ([RoleBegin("user"), RoleBegin("system")], "'system' begins inside role 'user'"),
+        ([RoleEnd()], "none is open"),
     ],
 )
 def test_roles_do_not_nest(entries, message):
@@ -88,10 +89,10 @@ def test_roles_do_not_nest(entries, message):
 
 
 def test_plain_text_does_not_stand_beside_messages() -> None:
-    transcript = Transcript([Opening("user"), Closing()])
+    transcript = Transcript([RoleBegin("user"), RoleEnd()])
     with pytest.raises(ProgramError, match="outside of any role in a chat: 'lost'"):
         transcript.add_text("lost")
     plain = Transcript()
     plain.add_text("intro")
     with pytest.raises(ProgramError, match="role 'user' begins after text"):
-        plain.extend([Opening("user")])
+        plain.extend([RoleBegin("user")])

@@ -128,10 +128,30 @@ def test_every_setting_is_checked(field):
 
 @pytest.mark.parametrize(
     ("name", "suggested"),
-    [("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")],
+    [
+        *(("num_slot", "num_slots"), ("proces", "process"), ("hang_timout", "hang_timeout")),
+        ("polcy", "order or host_policy"),
+    ],
 )
 def test_a_misspelled_setting_is_refused_with_a_suggestion(name: str, suggested: str) -> None:
     with pytest.raises(InvalidCall, match=rf"{name}=1: .*did you mean {suggested}\?"):
+        EngineConfig.from_settings({name: 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        *(("schedule_policy", "order"), ("schedule_polcy", "order"), ("tp_size", "ranks")),
+        *(("mem_fraction_static", "num_slots"), ("gpu_memory_utilization", "num_slots")),
+        *(("max_model_len", "context_len"), ("context_length", "context_len")),
+        *(("chunked_prefill_size", "chunk_tokens"), ("max_num_seqs", "max_running")),
+        *(("disable_radix_cache", "cache"), ("grammar_backend", "constraint")),
+    ],
+)
+def test_a_setting_by_its_name_in_sglang_or_vllm_gets_ours_suggested(
+    name: str, suggested: str
+) -> None:
+    with pytest.raises(InvalidCall, match=rf"{name}=1: .*; did you mean {suggested}\?$"):
         EngineConfig.from_settings({name: 1})
 
 
