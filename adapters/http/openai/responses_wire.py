@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ConfigDict
-
 from ....core.api.protocol import InvalidCall, UnsupportedCall
 from ..wire.wire import (
-    Body,
     ChatMessage,
     ChatRequest,
     Function,
     FunctionCall,
+    RequestFields,
     Tool,
     ToolCall,
     check_role,
@@ -24,18 +22,12 @@ from ..wire.wire import (
 from .messages import text_of
 
 
-class ResponsesRequest(Body):
+class ResponsesRequest(RequestFields):
     """POST /v1/responses. input: a text, or messages, calls and their outputs."""
 
-    model_config = ConfigDict(extra="ignore")
-
     input: str | list[dict[str, Any]]
-    model: str | None = None
     instructions: str | None = None
-    stream: bool | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -46,42 +38,19 @@ class ResponsesRequest(Body):
     background: bool | None = None
     include: list[str] | None = None
     user: str | None = None
-    # beyond OpenAI
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    min_tokens: int | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    json_separators: list[str] | None = None
-    cache_salt: str | None = None
-    priority: int | None = None
-    deadline: float | None = None
-    forkroot: dict[str, Any] | None = None
-
-
-SAME = ("model", "stream", "temperature", "top_p", "tool_choice", "parallel_tool_calls", "seed")
-OWN = (
-    *("stop", "stop_token_ids", "ignore_eos", "min_tokens", "top_k", "min_p"),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
-    *("json_separators", "cache_salt", "priority", "deadline", "forkroot"),
-)
 
 
 def chat_request_of(request: ResponsesRequest) -> ChatRequest:
     """The chat that it amounts to. Raises InvalidCall and UnsupportedCall."""
     _check_stateless(request)
-    same = {name: getattr(request, name) for name in SAME + OWN}
     return ChatRequest(
         messages=list(_messages(request)),
         tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())],
         max_completion_tokens=request.max_output_tokens,
         response_format=_format(request.text),
-        **same,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        **{name: getattr(request, name) for name in RequestFields.model_fields},
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple
 
 from ....core.api.protocol import (
     SPACED,
@@ -25,9 +25,9 @@ from ....core.api.protocol import (
 from ....core.common.suggestions import did_you_mean
 from ..server.errors import Fault, Refused
 from ..server.runtime import Limits, Runtime
-from ..wire.wire import Generation
+from ..wire.wire import Generation, SamplingFields
 
-T = TypeVar("T")
+_SAMPLED = sorted(SamplingFields.model_fields.keys() - {"json_separators"})
 FORMATS = "text | json_object | json_schema"
 _STRUCTURED = "one of json, regex, choice, grammar, json_object"
 _HOW_TO = frozenset(  # of vLLM: settings of its engine that do not change the answer
@@ -70,33 +70,33 @@ def sampling_of(
 ) -> Sampling:
     """How the answers are sampled. logprobs_field: the field that gives the number of logprobs.
     Raises InvalidCall for a value over a limit."""
-    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    given = sampled(request)
+    stop = given.get("stop", ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
     if not all(stop):
         raise InvalidCall("stop", request.stop, "null, or non-empty texts")
-    num = _or(request.n, 1)
+    num = 1 if request.n is None else request.n
     if not 1 <= num <= limits.max_n:
         raise InvalidCall("n", num, f"1 to {limits.max_n}")
     if logprobs is not None and not 0 <= logprobs <= limits.max_top_logprobs:
         raise InvalidCall(logprobs_field, logprobs, f"0 to {limits.max_top_logprobs}, or null")
-    return Sampling(
-        max_tokens=max_tokens,
-        min_tokens=_or(request.min_tokens, 0),
-        temperature=_or(request.temperature, 1.0),
-        top_p=_or(request.top_p, 1.0),
-        top_k=request.top_k or -1,
-        min_p=_or(request.min_p, 0.0),
-        frequency_penalty=_or(request.frequency_penalty, 0.0),
-        presence_penalty=_or(request.presence_penalty, 0.0),
-        repetition_penalty=_or(request.repetition_penalty, 1.0),
-        logit_bias=_biases(request.logit_bias or {}),
-        seed=None if request.seed is None else request.seed % 2**63,
-        stop=stop,
-        stop_token_ids=tuple(request.stop_token_ids or ()),
-        ignore_eos=bool(request.ignore_eos),
-        n=num,
-        logprobs=logprobs,
-    )
+    given |= {
+        "max_tokens": max_tokens,
+        "min_tokens": request.min_tokens or 0,
+        "top_k": request.top_k or -1,
+        "logit_bias": _biases(request.logit_bias or {}),
+        "seed": None if request.seed is None else request.seed % 2**63,
+    }
+    return Sampling(**given, n=num, logprobs=logprobs)
+
+
+def sampled(body: SamplingFields) -> dict[str, Any]:
+    """The fields of `Sampling` that a body sets, of those that all routes share."""
+    given = {name: value for name in _SAMPLED if (value := getattr(body, name)) is not None}
+    for name in ("stop", "stop_token_ids"):
+        if name in given:
+            given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
+    return given
 
 
 def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | None:
@@ -264,7 +264,3 @@ def _biases(given: Mapping[str, float]) -> dict[int, float]:
             raise InvalidCall("logit_bias", token, "token ids as keys")
         biases[int(token)] = bias
     return biases
-
-
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value
