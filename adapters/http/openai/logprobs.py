@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....core.api.protocol import TokenLogprob
 from ..server.runtime import Texts
 
 LEAST = -9999.0  # what OpenAI writes for minus infinity
-
-
-class TokenScore(NamedTuple):
-    """A token of a prompt or an answer. logprob: None for a first token. top: its best rivals."""
-
-    id: int
-    logprob: float | None
-    top: tuple[tuple[int, float], ...] = ()
-
-
-def scores_of(logprobs: Iterable[TokenLogprob]) -> list[TokenScore]:
-    """The tokens of an answer."""
-    return [TokenScore(it.id, it.logprob, it.top) for it in logprobs]
 
 
 def chat_logprobs(texts: Texts, logprobs: Iterable[TokenLogprob]) -> dict[str, Any]:
@@ -39,9 +26,10 @@ def chat_logprobs(texts: Texts, logprobs: Iterable[TokenLogprob]) -> dict[str, A
 
 
 def completion_logprobs(
-    texts: Texts, scores: Sequence[TokenScore], offset: int = 0
+    texts: Texts, scores: Sequence[TokenLogprob], offset: int = 0
 ) -> dict[str, Any]:
-    """Of a completion. offset: where the first token's text begins."""
+    """Of a completion. offset: where the first token's text begins. The logarithm of a prompt's
+    first token is NaN: nothing comes before it."""
     offsets = []
     for score in scores:
         offsets.append(offset)
@@ -70,18 +58,18 @@ def _chat_token(texts: Texts, token: int, logprob: float) -> dict[str, Any]:
     return {"token": token_text(texts, token), "logprob": _finite(logprob), "bytes": [*data]}
 
 
-def _top_logprobs(texts: Texts, score: TokenScore) -> dict[str, float | None] | None:
+def _top_logprobs(texts: Texts, score: TokenLogprob) -> dict[str, float | None] | None:
     """The likeliest tokens, and the token itself; None for a first token."""
-    if score.logprob is None:
+    if math.isnan(score.logprob):
         return None
     top = {token_text(texts, token): _finite(logprob) for token, logprob in score.top}
     return top | {token_text(texts, score.id): _finite(score.logprob)}
 
 
-def _finite(logprob: float | None) -> float | None:
-    if logprob is None or math.isfinite(logprob):
-        return logprob
-    return LEAST
+def _finite(logprob: float) -> float | None:
+    if math.isnan(logprob):
+        return None
+    return logprob if math.isfinite(logprob) else LEAST
 
 
 def _bytes(texts: Texts, token: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from ...common.spelling import located
 from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import as_request_names
 from ..server.runtime import Runtime
+from ..server.sse import DONE, Arrival, Event, EventStream, Line, arrivals, stream
 from ..wire.hints import hint_of
 from ..wire.wire import Generation
 from .reading import RequestedConstraint
@@ -99,6 +100,21 @@ async def complete(runtime: Runtime, work: Work) -> list[Completion]:
     replies = await submit(runtime, work.calls)
     try:
         return await gather_completions(replies)
+    except ForkrootError as error:
+        raise await as_request_error(runtime, work, error) from error
+
+
+async def streamed(
+    runtime: Runtime,
+    work: Work,
+    shape: Callable[[AsyncIterator[list[Arrival]]], AsyncIterator[Sequence[Event | Line]]],
+    end: bytes = DONE,
+) -> EventStream:
+    """The answer in pieces: the events that `shape` makes of what arrives, as `sse.stream` has
+    them. An error before the first is raised with the request's own names."""
+    try:
+        replies = await submit(runtime, work.calls)
+        return await stream(shape(arrivals(replies)), work.names, end)
     except ForkrootError as error:
         raise await as_request_error(runtime, work, error) from error
 
