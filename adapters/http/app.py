@@ -20,9 +20,8 @@ from starlette.types import Scope
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
-from .openai import chat, completions, models, responses, tokens
-from .requests.bodies import BodyRoute
-from .requests.fast_path import REPORTED_ERRORS, FastPath
+from .openai import chat, completions, models, responses
+from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
 from .server.errors import Fault, Refused, error_response, fault_of
@@ -49,16 +48,19 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
     app.state.requests = requests
-    fast = [module.routes(served) for module in (chat, completions, responses)]
-    fast.append(tokens.routes(served, settings))
-    routers = [*fast, *(module.routes(served) for module in (sglang, calls, models, prefixes))]
-    routers += [operation.routes(served, requests, metrics), page.routes(runtime)]
+    modules = (chat, completions, responses, sglang, calls, prefixes)
+    routers = [module.routes(served) for module in modules]
+    routers += [
+        models.routes(served, settings),
+        operation.routes(served, requests, metrics),
+        page.routes(runtime),
+    ]
     for router in routers:
         app.include_router(router)
     app.state.paths = defaultdict(set)
     for path, methods in (pair for it in routers for pair in map(_path_of, it.routes)):
         app.state.paths[path] |= methods
-    bodies = [it for router in fast for it in router.routes if isinstance(it, BodyRoute)]
+    bodies = [it for router in routers for it in router.routes if isinstance(it, BodyRoute)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     registry().add_routes(app, served)
     registry().started(runtime.backend)

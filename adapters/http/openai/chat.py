@@ -24,8 +24,7 @@ from .envelope import Answer, Envelope, Tally, outputs_of, tally_of, usage_body
 from .grammars import settled
 from .logprobs import chat_logprobs
 from .messages import chat_of
-from .toolchoice import Toolbox, toolbox_of
-from .toolformat import format_of
+from .toolchoice import Toolbox, format_of, toolbox_of
 
 _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 

@@ -24,8 +24,7 @@ from .chat import ChoiceState, chat_work
 from .envelope import Answer, outputs_of
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
-from .toolchoice import Toolbox, toolbox_of
-from .toolformat import format_of
+from .toolchoice import Toolbox, format_of, toolbox_of
 
 _NAMES = {
     "prompt": "input",

@@ -1,22 +1,47 @@
-"""What a chat request's `tools` and `tool_choice` mean: which tools the template shows, which
-constraint makes their calls valid, and how the answer is read."""
+"""What a chat request's `tools` and `tool_choice` mean: which tools the template shows, in which
+format it makes the model write calls, which constraint makes these valid, and how the answer is
+read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ....core.api.protocol import SPACED, InvalidCall, JsonSchema
-from ...common.tools import ToolFormat, ToolSpec
-from ..requests.annotations import check_strict
+from ....core.api.protocol import SPACED, Chat, InvalidCall, JsonSchema, Message, Text
+from ...common.tools import OPEN, ToolFormat, ToolSpec, check_keywords, check_tools
 from ..requests.reading import RequestedConstraint, check_size, constraint_of
-from ..server.runtime import Limits
+from ..server.runtime import Limits, Texts
 from ..wire.wire import ChatRequest, Tool
-from .toolformat import specs_of
 from .toolschemas import check_schemas
 
 _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': NAME}}"
+
+_UNKNOWN = ToolFormat("\n")
+_GAP = re.compile(re.escape(OPEN) + r"(\s*)\{")
+
+
+def format_of(texts: Texts) -> ToolFormat:
+    """The format that the model's chat template shows where there are tools."""
+    function = {"name": "f", "description": "f", "parameters": {"type": "object"}}
+    tools = ({"type": "function", "function": function},)
+    chat = Chat((Message("user", (Text("?"),)),), tools=tools)
+    try:
+        shown = texts.decode(texts.encode_prompt(chat))
+    except InvalidCall:  # it has no template, or one that knows no tools
+        return _UNKNOWN
+    found = _GAP.search(shown)
+    return ToolFormat(found[1]) if found else _UNKNOWN
+
+
+def specs_of(tools: Sequence[Tool], within: str) -> tuple[ToolSpec, ...]:
+    """The tools of a request. within: as in `check_tools`. Raises InvalidCall for one that cannot
+    be called."""
+    functions = [tool.function for tool in tools]
+    specs = tuple(ToolSpec(it.name, it.description or "", it.parameters) for it in functions)
+    check_tools(specs, within)
+    return specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +70,9 @@ def toolbox_of(
         return Toolbox((), requested, schemas=schemas)
     if choice == "none":
         return Toolbox((), requested, schemas=schemas)
-    check_strict(tools, within)
+    for index, tool in enumerate(tools):
+        if tool.function.strict:
+            check_keywords(tool.function.parameters, f"tools[{index}].{within}parameters")
     if choice == "auto":
         check_schemas(specs, within)
         requested = _where_free(request, specs, form, requested)

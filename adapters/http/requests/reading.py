@@ -7,8 +7,9 @@ of the JSON written that models have read, and what they would write by themselv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from ....core.api.protocol import (
@@ -103,7 +104,7 @@ def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | 
     """What the answers must match. Raises InvalidCall for more than one constraint; the same one
     under several names is one."""
     requested: list[RequestedConstraint] = []
-    for it in (*_constraints(request), *_vllm_constraints(request)):
+    for it in _constraints(request):
         if all(it.constraint != other.constraint for other in requested):
             requested.append(it)
     if len(requested) > 1:
@@ -133,7 +134,7 @@ def separated(requested: Constraint | None, separators: Sequence[str], field: st
 
 def check_size(requested: RequestedConstraint, limits: Limits) -> None:
     """Raise InvalidCall for a constraint that is larger than a limit."""
-    size = _size(requested.constraint)
+    size = size_of(requested.constraint)
     if size > limits.max_constraint:
         allowed = f"at most {limits.max_constraint} characters"
         raise InvalidCall(requested.field, f"{size} characters", allowed)
@@ -150,52 +151,23 @@ def _constraints(request: Generation) -> Iterator[RequestedConstraint]:
         found = _format(request.response_format)
         if found is not None:
             yield RequestedConstraint("response_format", found)
-    if request.regex is not None:
-        yield RequestedConstraint("regex", Regex(request.regex))
-    if request.json_schema is not None:
-        yield RequestedConstraint(
-            "json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED)
-        )
-    if request.choices is not None:
-        yield RequestedConstraint("choices", _choices(request.choices, "choices"))
-    if request.grammar is not None:
-        yield RequestedConstraint("grammar", Grammar(request.grammar))
-    if request.ebnf is not None:
-        yield RequestedConstraint("ebnf", _grammar(request.ebnf, "ebnf"))
-
-
-def _vllm_constraints(request: Generation) -> Iterator[RequestedConstraint]:
+    yield from _read("", _OWN, partial(getattr, request))
     if request.structured_outputs is not None:
-        of = request.structured_outputs
-        _check_known(of.model_extra or {})
-        schema = {"type": "object"} if of.json_object else of.json_
-        yield from _named("structured_outputs.", schema, of.regex, of.choice, of.grammar)
-    yield from _named(
-        "guided_",
-        request.guided_json,
-        request.guided_regex,
-        request.guided_choice,
-        request.guided_grammar,
-    )
+        _check_known(request.structured_outputs.model_extra or {})
+        given = request.structured_outputs.model_dump(by_alias=True)
+        if given["json_object"]:
+            given["json"] = {"type": "object"}
+        yield from _read("structured_outputs.", _VLLM, given.get)
+    yield from _read("guided_", _VLLM, lambda name: getattr(request, f"guided_{name}"))
 
 
-def _named(
-    prefix: str,
-    schema: object,
-    regex: str | None,
-    choice: list[str] | None,
-    grammar: str | None,
+def _read(
+    prefix: str, readers: Mapping[str, Callable[[Any, str], Constraint]], get: Callable[[str], Any]
 ) -> Iterator[RequestedConstraint]:
-    if schema is not None:
-        yield RequestedConstraint(
-            f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED)
-        )
-    if regex is not None:
-        yield RequestedConstraint(f"{prefix}regex", Regex(regex))
-    if choice is not None:
-        yield RequestedConstraint(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
-    if grammar is not None:
-        yield RequestedConstraint(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+    """The constraints in the fields of these readers. get: the value of a field."""
+    for name, reader in readers.items():
+        if (value := get(name)) is not None:
+            yield RequestedConstraint(prefix + name, reader(value, prefix + name))
 
 
 def _check_known(extra: Mapping[str, Any]) -> None:
@@ -214,6 +186,25 @@ def _choices(options: list[str], field: str) -> Choices:
 def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:
     """A grammar in this notation, unless it begins as one of llguidance's."""
     return Grammar(source) if source.lstrip().startswith("%llguidance") else Grammar(source, syntax)
+
+
+def _json_schema(given: object, field: str) -> JsonSchema:
+    return JsonSchema(_schema(given, field), SPACED)
+
+
+_OWN: Mapping[str, Callable[[Any, str], Constraint]] = {
+    "regex": lambda pattern, _: Regex(pattern),
+    "json_schema": _json_schema,
+    "choices": _choices,
+    "grammar": lambda source, _: Grammar(source),
+    "ebnf": lambda source, _: _grammar(source, "ebnf"),
+}
+_VLLM: Mapping[str, Callable[[Any, str], Constraint]] = {
+    "json": _json_schema,
+    "regex": _OWN["regex"],
+    "choice": _choices,
+    "grammar": lambda source, _: _grammar(source, "gbnf"),
+}
 
 
 def _format(given: Mapping[str, Any]) -> Constraint | None:
@@ -247,14 +238,16 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
     return given
 
 
-def _size(constraint: Constraint) -> int:
+def size_of(constraint: Constraint | None) -> int:
+    """Characters of a constraint; 0 of none."""
     match constraint:
         case Regex(text) | Grammar(text):
             return len(text)
         case JsonSchema(schema):
-            return len(json.dumps(schema))
+            return len(json.dumps(schema, ensure_ascii=False, default=repr))
         case Choices(options):
             return sum(map(len, options))
+    return 0
 
 
 def _biases(given: Mapping[str, float]) -> dict[int, float]:

@@ -8,7 +8,6 @@ token comes before them with null.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -94,12 +93,10 @@ async def _events(
 
 def _named(request: Request, rid: str | list[str] | None) -> str:
     """The id of the request, by which it can be aborted: the client's own, if it is one."""
-    request_context: Any = getattr(request.state, "request_context", None)
-    if request_context is None:
-        return uuid.uuid4().hex
+    context = request.state.request_context
     if isinstance(rid, str) and 1 <= len(rid) <= LONGEST_ID and rid.isascii():
-        request_context.id = rid
-    return str(request_context.id)
+        context.id = rid
+    return str(context.id)
 
 
 def _model_info(runtime: Runtime) -> dict[str, Any]:
