@@ -131,28 +131,14 @@ class LoadClient:
 
     async def _take(self, answer: Answer, body: dict[str, Any]) -> None:
         with self._connections.one() as http:
-            await self._take_from(http, answer, body)
-
-    async def _take_from(
-        self, http: httpx.AsyncClient, answer: Answer, body: dict[str, Any]
-    ) -> None:
-        async with http.stream("POST", self._target.path, json=body) as response:
-            if not response.is_success:
-                answer.failure = refusal(response.status_code, await response.aread())
-            elif not body.get("stream"):
-                answer.take(json.loads(await response.aread()))
-            else:
-                async for line in response.aiter_lines():
-                    self._take_line(answer, line)
-
-    def _take_line(self, answer: Answer, line: str) -> None:
-        if not line.startswith("data:"):
-            return
-        data = line[5:].strip()
-        if data == "[DONE]":
-            answer.is_ended = True
-        else:
-            answer.take(json.loads(data), self._now())
+            async with http.stream("POST", self._target.path, json=body) as response:
+                if not response.is_success:
+                    answer.failure = refusal(response.status_code, await response.aread())
+                elif not body.get("stream"):
+                    answer.take(json.loads(await response.aread()))
+                else:
+                    async for line in response.aiter_lines():
+                        answer.take_line(line, self._now())
 
 
 async def first_model(connections: Connections, url: str, timeout: float) -> str:
