@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from ....core.api.protocol import (
     Call,
     Completion,
+    InvalidCall,
     Segment,
     Text,
     TokenLogprob,
@@ -177,12 +178,14 @@ def _work(request: CompletionRequest, limits: Limits) -> Work:
     return Work(calls, names_of(requested), {} if requested is None else requested.schemas)
 
 
-def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segment]:
-    if isinstance(prompt, str):
-        return [Text(prompt)]
-    if all(isinstance(part, int) for part in prompt):
-        return [Tokens(tuple(part for part in prompt if isinstance(part, int)))]
-    return [Text(part) if isinstance(part, str) else Tokens(tuple(part)) for part in prompt]  # type: ignore[arg-type]
+def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> Iterator[Segment]:
+    """The prompts of a request. Raises InvalidCall for an empty list of tokens, or of prompts."""
+    is_one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+    given: Any = [prompt] if is_one else prompt
+    for one in given:
+        if one == []:
+            raise InvalidCall("prompt", [], "at least one token")
+        yield Text(one) if isinstance(one, str) else Tokens(tuple(one))
 
 
 def _scored(work: Work) -> Work:

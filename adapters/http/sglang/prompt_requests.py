@@ -29,7 +29,7 @@ from ....core.api.protocol import (
 from ..requests.reading import sampled, separated
 from ..requests.unknown import check_spelling, no_field
 from ..requests.work import Work
-from ..server.runtime import Limits, Runtime, Texts
+from ..server.runtime import Limits, Runtime
 from ..wire.hints import hint_of
 from .body import GenerateBody, SamplingBody
 
@@ -82,13 +82,6 @@ class PromptRequest:
     reply: Reply | None = None
     outputs: dict[int, Output] = field(default_factory=dict)
 
-    def encode(self, texts: Texts) -> None:
-        """Cut the prompt into tokens: every answer has their number. Raises InvalidCall."""
-        ids = self.prompt
-        if isinstance(ids, str):
-            ids = tuple(texts.encode_prompt((Text(ids),))) if ids else ()
-        self.ids = ids
-
     def grown(self, chunk: Chunk) -> Output:
         """An answer of a stream with one more chunk."""
         had = self.outputs.get(chunk.index, Output(""))
@@ -101,7 +94,12 @@ class PromptRequest:
 def submit(runtime: Runtime, prompt_requests: Sequence[PromptRequest]) -> list[Reply]:
     """Submit the calls; one reply for each that has something to do. Raises InvalidCall."""
     for it in prompt_requests:
-        it.encode(runtime.texts)
+        ids = it.prompt
+        if isinstance(ids, str):
+            ids = tuple(runtime.texts.encode_prompt((Text(ids),))) if ids else ()
+        elif not ids and it.call.sampling.max_tokens != 0:
+            raise InvalidCall("input_ids", [], "at least one token")
+        it.ids = ids  # cut here: every answer has their number
     for it in prompt_requests:
         if it.ids or it.call.sampling.max_tokens != 0:
             it.reply = runtime.backend.submit(replace(it.call, prompt=(Tokens(it.ids),)))

@@ -55,6 +55,14 @@ def test_types_are_reported_in_words(kind: Any, words: str) -> None:
             {"messages": MESSAGES, "top_logprobs": 99},
             "invalid top_logprobs=99: expected 0 to 20, or null",
         ),
+        ("/v1/completions", {"prompt": []}, "invalid prompt=[]: expected at least one token"),
+        (
+            "/v1/completions",
+            {"prompt": [[5], []]},
+            "invalid prompt=[]: expected at least one token",
+        ),
+        ("/v1/completions", {"prompt": ""}, "invalid prompt='': expected at least one token"),
+        ("/generate", {"input_ids": []}, "invalid input_ids=[]: expected at least one token"),
         (
             "/v1/completions",
             {"prompt": {}},
