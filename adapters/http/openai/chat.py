@@ -14,7 +14,7 @@ from ....core.api.protocol import Chunk, Completion, ForkrootError, Output, Toke
 from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute
-from ..requests.reading import check_model, sampling_of
+from ..requests.reading import check_model, check_stream_options, sampling_of
 from ..requests.work import Work, as_request_error, call_of, complete, names_of, streamed
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
@@ -37,6 +37,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat_completions(request: ChatRequest) -> Response:
         check_model(runtime, request.model)
+        check_stream_options(request)
         request = settled(request)
         toolbox = toolbox_of(request, form, runtime.limits)
         work = chat_work(runtime, request, toolbox, form)

@@ -24,7 +24,13 @@ from ....core.api.protocol import (
     Usage,
 )
 from ..requests.bodies import BodyRoute
-from ..requests.reading import at_most, check_model, constraint_of, sampling_of
+from ..requests.reading import (
+    at_most,
+    check_model,
+    check_stream_options,
+    constraint_of,
+    sampling_of,
+)
 from ..requests.work import Work, call_of, complete, names_of, streamed
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
@@ -44,6 +50,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(request: CompletionRequest) -> Response:
         check_model(runtime, request.model)
+        check_stream_options(request)
         request = settled(request)
         work = _work(request, runtime.limits)
         echoes = await _echoes(runtime, request, work)

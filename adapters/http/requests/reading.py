@@ -62,6 +62,13 @@ def check_model(runtime: Runtime, name: str | None) -> None:
         raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
 
 
+def check_stream_options(request: Generation) -> None:
+    """Raise InvalidCall for options of a stream where none is wanted, as OpenAI does."""
+    if request.stream_options is not None and not request.stream:
+        given = request.stream_options.model_dump(exclude_none=True)
+        raise InvalidCall("stream_options", given, "null, unless stream is true")
+
+
 def sampling_of(
     request: Generation,
     limits: Limits,
