@@ -15,7 +15,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Scope
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
@@ -58,8 +57,8 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     for router in routers:
         app.include_router(router)
     app.state.paths = defaultdict(set)
-    for path, methods in (pair for it in routers for pair in map(_path_of, it.routes)):
-        app.state.paths[path] |= methods
+    for route in (it for router in routers for it in router.routes if isinstance(it, Route)):
+        app.state.paths[route.path] |= route.methods or set()
     bodies = [it for router in routers for it in router.routes if isinstance(it, BodyRoute)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     registry().add_routes(app, served)
@@ -108,17 +107,9 @@ def _body_kind(request: Request) -> Any:
 def _methods(request: Request) -> list[str]:
     """The methods that some route takes for the path of this request."""
     routes: list[BaseRoute] = request.app.routes
-    scopes = [(method, {**request.scope, "method": method}) for method in _METHODS]
-    return [it for it, scope in scopes if any(_takes(route, scope) for route in routes)]
-
-
-def _takes(route: BaseRoute, scope: Scope) -> bool:
-    return route.matches(scope)[0] is Match.FULL
-
-
-def _path_of(route: BaseRoute) -> tuple[str, set[str]]:
-    """The path of a route, and its methods."""
-    return (route.path, route.methods or set()) if isinstance(route, Route) else ("", set())
+    scopes = [{**request.scope, "method": method} for method in _METHODS]
+    full = Match.FULL
+    return [it["method"] for it in scopes if any(route.matches(it)[0] is full for route in routes)]
 
 
 def _suggestion(request: Request) -> str:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -135,7 +136,7 @@ class RemoteBackend(NonCopyable):
         with self._gate:
             is_first, self._is_closed = not self._is_closed, True
             if is_first:
-                self._loop.call_soon_threadsafe(self._begin_shut)
+                self._ending = asyncio.run_coroutine_threadsafe(self._shut(), self._loop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -146,7 +147,9 @@ class RemoteBackend(NonCopyable):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remote, (type(self), *self._given)
+        url, api_key, connect_timeout, silence = self._given
+        make = partial(type(self), connect_timeout=connect_timeout, silence=silence)
+        return make, (url, api_key)
 
     # --- in the loop's thread ------------------------------------------------------------------
 
@@ -164,26 +167,15 @@ class RemoteBackend(NonCopyable):
         if reply in self._exchanges:
             self._exchanges[reply].cancel()
 
-    def _begin_shut(self) -> None:
-        self._shutting = self._loop.create_task(self._shut())
-        self._shutting.add_done_callback(lambda _: self._loop.stop())
-
     async def _shut(self) -> None:
-        tasks = [exchange.task for exchange in self._exchanges.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._pools.close()
-
-
-def _remote(
-    kind: type[RemoteBackend],
-    url: str,
-    api_key: str | None,
-    connect_timeout: float | None,
-    silence: float | None,
-) -> RemoteBackend:
-    return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)
+        try:
+            tasks = [exchange.task for exchange in self._exchanges.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._pools.close()
+        finally:
+            self._loop.stop()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
@@ -212,7 +204,5 @@ def _url(text: str) -> httpx.URL:
     is_port = url.port is None or 0 < url.port < 2**16
     if url.scheme not in ("http", "https") or not url.host or not is_port:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
-    path = url.path.rstrip("/")
-    return url.copy_with(
-        path=path.removesuffix("/v1") or "/"
-    )  # as clients of OpenAI's API write it
+    path = url.path.rstrip("/").removesuffix("/v1")  # which clients of OpenAI's API write
+    return url.copy_with(path=path or "/")

@@ -209,7 +209,7 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 404 | 405:
             is_below = (
                 url.path != "/" and code is not None
-            )  # the path of what may be a forkroot server
+            )  # a path of what may be forkroot's server
             suggestion = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
             return no_server(url, f"{message}{suggestion}")
         case 503:
