@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from ...core.api.protocol import Backend, UnsupportedCall
 from ..connection import shared
@@ -90,9 +90,6 @@ class _Elsewhere:
     allowed = _SERVED
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse(args)
-
-    def _refuse(self, args: tuple[Any, ...]) -> NoReturn:
         shown = ", ".join(map(repr, args))
         raise UnsupportedCall("backend", f"{type(self).__name__}({shown})", self.allowed)
 

@@ -149,8 +149,12 @@ class RuntimeEndpoint(Endpoint):
         return self
 
     def decode(self, ids: list[int]) -> str:
-        """The text of tokens, as the server decodes them."""
-        return "".join(map(self._text, ids))
+        """The text of tokens, as the server decodes each."""
+        for token in ids:
+            if token not in self._texts:
+                found = self._request("POST", "/detokenize", {"tokens": [token]})
+                self._texts[token] = str(found["prompt"])
+        return "".join(self._texts[token] for token in ids)
 
     def flush_cache(self) -> bool:
         """As `Endpoint.flush_cache`, at the server."""
@@ -161,12 +165,6 @@ class RuntimeEndpoint(Endpoint):
         """Facts of the server."""
         found: dict[str, Any] = self._request("GET", "/server_info")
         return found
-
-    def _text(self, token: int) -> str:
-        if token not in self._texts:
-            found = self._request("POST", "/detokenize", {"tokens": [token]})
-            self._texts[token] = str(found["prompt"])
-        return self._texts[token]
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
@@ -243,15 +241,14 @@ def server_info(info: BackendInfo) -> dict[str, Any]:
 
 def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of SGLang's servers as those of `connect`. Raises UnknownKeyword."""
-    found: dict[str, Any] = {}
     known = {*_SETTINGS, *ENGINE_SETTINGS, "disable_radix_cache"}
     for name, value in settings.items():
         if name not in known:
             raise UnknownKeyword(name, value, known, *_OWNERS)
-        if name == "disable_radix_cache":
-            if not isinstance(value, bool):
-                raise InvalidCall(name, value, "True or False")
-            found["cache"] = not value
-        else:
-            found[_SETTINGS.get(name, name)] = value
+    found = {_SETTINGS.get(name, name): value for name, value in settings.items()}
+    if "disable_radix_cache" in found:
+        value = found.pop("disable_radix_cache")
+        if not isinstance(value, bool):
+            raise InvalidCall("disable_radix_cache", value, "True or False")
+        found["cache"] = not value
     return found
