@@ -92,7 +92,7 @@ class _Shape:
 
         def numbered(arrival: Arrival) -> Iterator[Event]:
             nonlocal count
-            for event in (*(() if count else self._first()), *self._events_of(arrival, state)):
+            for event in self._events_of(arrival, state, is_first=not count):
                 yield {**event, "sequence_number": count}
                 count += 1
 
@@ -104,21 +104,18 @@ class _Shape:
                 raise
             yield Last([_failed(as_request_names(error, names), count)])
 
-    def _first(self) -> list[Event]:
-        body = self._body("in_progress")
-        kinds = ("response.created", "response.in_progress")
-        return [{"type": kind, "response": body} for kind in kinds]
-
-    def _events_of(self, arrival: Arrival, state: ChoiceState) -> list[Event]:
+    def _events_of(self, arrival: Arrival, state: ChoiceState, is_first: bool) -> Iterator[Event]:
+        if is_first:
+            body = self._body("in_progress")
+            yield {"type": "response.created", "response": body}
+            yield {"type": "response.in_progress", "response": body}
         chunk, completion = arrival.chunk, arrival.completion
-        pieces = state.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
-        events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
+        for piece in state.pieces("" if chunk is None else chunk.text, is_last=chunk is None):
+            yield from self.items.take(piece)
         if completion is not None:
             status = _status(completion, state.num_calls)
-            events += self.items.close(status)
-            body = self._body(status, completion)
-            events.append({"type": f"response.{status}", "response": body})
-        return events
+            yield from self.items.close(status)
+            yield {"type": f"response.{status}", "response": self._body(status, completion)}
 
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request

@@ -27,7 +27,7 @@ from .runtime import Limits
 from .texts import check_body
 
 _log = logging.getLogger("forkroot.http")
-_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _SECONDS_FOR_A_BODY = 60.0
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
@@ -49,7 +49,8 @@ class AdmissionMiddleware:
             await self.app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        context = RequestContext(_request_id(headers.get(b"x-request-id")), route=scope["path"])
+        given = headers.get(b"x-request-id", "")
+        context = RequestContext(given if _ID.fullmatch(given) else new_name(), route=scope["path"])
         answer = _Answer(send, context.id)
         start = time.perf_counter()
         try:
@@ -186,11 +187,6 @@ class _Answer:
         await self._send(message)
         if message["type"] == "http.response.body":
             self.is_whole = not message.get("more_body", False)
-
-
-def _request_id(given: str | None) -> str:
-    """The client's id if it is valid, else a new one."""
-    return given if given and _ID.fullmatch(given) else new_name()
 
 
 def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:
