@@ -20,9 +20,8 @@ from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.names import new_name
 from ..wire.wire import ChatRequest
-from .envelope import Answer, Envelope, Tally, outputs_of, tally_of, usage_body
+from .answers import Answer, Envelope, Tally, chat_logprobs, outputs_of, tally_of, usage_body
 from .grammars import settled
-from .logprobs import chat_logprobs
 from .messages import chat_of
 from .toolchoice import Toolbox, format_of, toolbox_of
 

@@ -35,9 +35,16 @@ from ..requests.work import Work, call_of, complete, names_of, streamed
 from ..server.runtime import Limits, Runtime
 from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.wire import CompletionRequest
-from .envelope import Answer, Envelope, Tally, outputs_of, tally_of, usage_body
+from .answers import (
+    Answer,
+    Envelope,
+    Tally,
+    completion_logprobs,
+    outputs_of,
+    tally_of,
+    usage_body,
+)
 from .grammars import settled
-from .logprobs import completion_logprobs
 
 _KIND = "text_completion"
 _MAX_TOKENS = 16  # where a request names none, as OpenAI has it
@@ -210,14 +217,14 @@ def _without_answers(work: Work) -> Work:
 
 
 async def _echoes(runtime: Runtime, request: CompletionRequest, work: Work) -> list[_Echo]:
-    if not request.echo:
-        return []
-    return await asyncio.to_thread(lambda: [_echo(runtime, call) for call in work.calls])
+    texts = runtime.texts
 
+    def echo(call: Call) -> _Echo:
+        call.check()
+        assert isinstance(call.prompt, tuple)
+        (segment,) = call.prompt
+        ids = tuple(texts.encode_prompt(call.prompt))
+        return _Echo(segment.text if isinstance(segment, Text) else texts.decode(ids), ids)
 
-def _echo(runtime: Runtime, call: Call) -> _Echo:
-    call.check()
-    assert isinstance(call.prompt, tuple)
-    texts, (segment,) = runtime.texts, call.prompt
-    ids = tuple(texts.encode_prompt(call.prompt))
-    return _Echo(segment.text if isinstance(segment, Text) else texts.decode(ids), ids)
+    calls = work.calls if request.echo else ()
+    return await asyncio.to_thread(lambda: list(map(echo, calls))) if calls else []

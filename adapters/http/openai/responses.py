@@ -20,8 +20,8 @@ from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
 from ..server.sse import Arrival, Event, Last, events_of
 from ..wire.names import new_name
+from .answers import Answer, outputs_of
 from .chat import ChoiceState, chat_work
-from .envelope import Answer, outputs_of
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
 from .toolchoice import Toolbox, format_of, toolbox_of

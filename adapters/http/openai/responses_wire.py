@@ -6,6 +6,7 @@ Nothing is stored between requests: what refers to an earlier answer is refused 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
 
 from ....core.api.protocol import InvalidCall, UnsupportedCall
@@ -70,21 +71,14 @@ def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
     if isinstance(request.input, str):
         yield ChatMessage(role="user", content=request.input)
         return
-    calling: ChatMessage | None = None
-    for index, item in enumerate(request.input):
-        message = _message(item, f"input[{index}]")
-        if message is None:
-            continue
-        if calling is not None and message.tool_calls and calling.tool_calls:
-            calling.tool_calls += message.tool_calls
-            continue
-        if calling is not None:
-            yield calling
-        calling = message if message.tool_calls else None
-        if calling is None:
-            yield message
-    if calling is not None:
-        yield calling
+    read = (_message(item, f"input[{index}]") for index, item in enumerate(request.input))
+    messages = (it for it in read if it is not None)
+    for is_calling, group in groupby(messages, lambda it: bool(it.tool_calls)):
+        if is_calling:  # calls beside one another are of one message
+            calls = [call for it in group for call in it.tool_calls or ()]
+            yield ChatMessage(role="assistant", tool_calls=calls)
+        else:
+            yield from group
 
 
 def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
@@ -95,10 +89,9 @@ def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
             check_role(role, f"{field}.role")
             return ChatMessage(role=role, content=_text(item.get("content"), f"{field}.content"))
         case "function_call":
-            function = FunctionCall(
-                name=_string(item, "name", field), arguments=_string(item, "arguments", field)
-            )
-            return ChatMessage(role="assistant", tool_calls=[ToolCall(function=function)])
+            given = {name: _string(item, name, field) for name in ("name", "arguments")}
+            call = ToolCall(function=FunctionCall(**given))
+            return ChatMessage(role="assistant", tool_calls=[call])
         case "function_call_output":
             return ChatMessage(role="tool", content=_text(item.get("output"), f"{field}.output"))
         case "reasoning":
