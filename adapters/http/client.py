@@ -53,7 +53,8 @@ class RemoteBackend(NonCopyable):
         silence: float | None = 6 * SILENCE,
     ) -> None:
         for name, seconds in (("connect_timeout", connect_timeout), ("silence", silence)):
-            if not _is_span(seconds):
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (is_number and 0 < seconds < 1e9):
                 raise InvalidCall(name, seconds, "a number of seconds > 0, or None for any")
         if api_key is not None and not _is_key(api_key):
             shown_key = Shown("...") if isinstance(api_key, str) and api_key else api_key
@@ -182,12 +183,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
-
-
-def _is_span(value: Any) -> bool:
-    """Whether this is a time that can be waited, or None."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and 0 < value < 1e9)
 
 
 def _is_key(value: Any) -> bool:

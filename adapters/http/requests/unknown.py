@@ -74,16 +74,14 @@ class Unknown:
         for name in unknown:
             if name in REPLACED and body[name] and REPLACED[name] in self._known:
                 raise no_field(name, self._path, REPLACED[name])
-            if name not in self._ignored:
-                self._judge(name)
+            if name in self._ignored:
+                continue
+            check_spelling(name, self._known, self._path)
+            if len(self._ignored) < MOST_NAMES:
+                self._ignored.add(name)
+                text = "%s ignores the field %.100r, which it does not know (logged once)"
+                _log.warning(text, self._path, name)
         return unknown
-
-    def _judge(self, name: str) -> None:
-        check_spelling(name, self._known, self._path)
-        if len(self._ignored) < MOST_NAMES:
-            self._ignored.add(name)
-            text = "%s ignores the field %.100r, which it does not know (logged once)"
-            _log.warning(text, self._path, name)
 
 
 def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -45,9 +45,10 @@ class Keys:
     def client(self, path: str, authorization: str | None) -> Client:
         """Who sends this header. Raises Refused: 401 for a missing or unknown key, 403 for a
         client's key where an admin's is needed."""
-        given = _bearer(authorization)
-        is_admin = sum(hmac.compare_digest(key, given) for key in self._admins) > 0  # all compared
-        names = [name for key, name in self._clients.items() if hmac.compare_digest(key, given)]
+        kind, _, key = (authorization or "").partition(" ")
+        given = key.strip().encode() if kind.lower() == "bearer" else b""
+        is_admin = sum(hmac.compare_digest(own, given) for own in self._admins) > 0  # all compared
+        names = [name for own, name in self._clients.items() if hmac.compare_digest(own, given)]
         if path in OPEN_PATHS:
             return Client(is_admin=is_admin)
         if is_admin:
@@ -63,11 +64,6 @@ def _namespace(key: str, settings: Settings) -> str:
     if settings.shares_cache:
         return ""
     return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
-
-
-def _bearer(header: str | None) -> bytes:
-    kind, _, key = (header or "").partition(" ")
-    return key.strip().encode() if kind.lower() == "bearer" else b""
 
 
 def _refused(status: int, wanted: str, given: bytes) -> Refused:

@@ -29,16 +29,33 @@ LONGEST_ID = 128
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of SGLang's surface."""
     router = APIRouter(tags=["sglang"])
+    facts = {
+        "model_path": runtime.name,
+        "tokenizer_path": runtime.name,
+        "is_generation": True,
+        "preferred_sampling_params": None,
+        "weight_version": "default",
+        "has_image_understanding": False,
+        "has_audio_understanding": False,
+    }
 
     @router.get("/get_model_info")
     @router.get("/model_info")
     async def model_info() -> dict[str, Any]:
-        return _model_info(runtime)
+        return facts
 
     @router.get("/get_server_info")
     @router.get("/server_info")
     async def server_info() -> dict[str, Any]:
-        return await asyncio.to_thread(_server_info, runtime)
+        info = await asyncio.to_thread(runtime.backend.info)
+        return {
+            **facts,
+            "served_model_name": runtime.name,
+            "context_length": info.context_len,
+            "vocab_size": info.vocabulary_size,
+            "features": sorted(info.features),
+            "internal_states": [dict(info.counters)],
+        }
 
     @router.post("/generate")
     @router.put("/generate")
@@ -97,27 +114,3 @@ def _named(request: Request, rid: str | list[str] | None) -> str:
     if isinstance(rid, str) and 1 <= len(rid) <= LONGEST_ID and rid.isascii():
         context.id = rid
     return str(context.id)
-
-
-def _model_info(runtime: Runtime) -> dict[str, Any]:
-    return {
-        "model_path": runtime.name,
-        "tokenizer_path": runtime.name,
-        "is_generation": True,
-        "preferred_sampling_params": None,
-        "weight_version": "default",
-        "has_image_understanding": False,
-        "has_audio_understanding": False,
-    }
-
-
-def _server_info(runtime: Runtime) -> dict[str, Any]:
-    info = runtime.backend.info()
-    return {
-        **_model_info(runtime),
-        "served_model_name": runtime.name,
-        "context_length": info.context_len,
-        "vocab_size": info.vocabulary_size,
-        "features": sorted(info.features),
-        "internal_states": [dict(info.counters)],
-    }
