@@ -66,8 +66,7 @@ def has_logprobs(request: ChatRequest) -> bool:
 def chat_work(runtime: Runtime, request: ChatRequest, toolbox: Toolbox, form: ToolFormat) -> Work:
     """The one call of a chat request. Raises InvalidCall."""
     limit_field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    limit = request.max_completion_tokens
-    limit = request.max_tokens if limit is None else limit
+    limit: int | None = getattr(request, limit_field)
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open = bool(request.continue_final_message)

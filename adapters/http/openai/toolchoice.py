@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ....core.api.protocol import SPACED, Chat, InvalidCall, JsonSchema, Message, Text
@@ -64,11 +65,9 @@ def toolbox_of(
     specs = specs_of(tools, within)
     schemas = {} if requested is None else requested.schemas
     choice = request.tool_choice if request.tool_choice is not None else "auto"
-    if not tools:
-        if choice not in ("none", "auto"):
-            raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
-        return Toolbox((), requested, schemas=schemas)
-    if choice == "none":
+    if not tools and choice not in ("none", "auto"):
+        raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+    if not tools or choice == "none":
         return Toolbox((), requested, schemas=schemas)
     for index, tool in enumerate(tools):
         if tool.function.strict:
@@ -99,16 +98,13 @@ def _where_free(
     """The constraint where the model may call or answer. An answer by a schema may instead be
     calls; with a strict tool all calls are held to their schemas; otherwise the request's own
     constraint."""
-    is_parallel = request.parallel_tool_calls is not False
+    grammar = partial(form.grammar, tools, is_parallel=request.parallel_tool_calls is not False)
     if requested is not None and requested.field == "response_format":
         assert isinstance(requested.constraint, JsonSchema)
         instead = _embedded(requested.constraint)
-        grammar = form.grammar(tools, is_parallel=is_parallel, instead=instead)
-        return RequestedConstraint("response_format", grammar)
+        return RequestedConstraint("response_format", grammar(instead=instead))
     if requested is None and any(tool.function.strict for tool in request.tools or ()):
-        return RequestedConstraint(
-            "tools", form.grammar(tools, is_parallel=is_parallel, has_text=True)
-        )
+        return RequestedConstraint("tools", grammar(has_text=True))
     return requested
 
 
@@ -128,9 +124,8 @@ def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSp
             "type": "function",
             "name": str(name),
         }:
-            for tool in tools:
-                if tool.name == name:
-                    return tool
-            names = ", ".join(tool.name for tool in tools)
-            raise InvalidCall("tool_choice", name, f"one of the tools: {names}")
+            by_name = {tool.name: tool for tool in tools}
+            if name not in by_name:
+                raise InvalidCall("tool_choice", name, f"one of the tools: {', '.join(by_name)}")
+            return by_name[name]
     raise InvalidCall("tool_choice", choice, _CHOICES)
