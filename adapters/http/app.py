@@ -80,7 +80,9 @@ async def _report_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             content_type = request.headers.get("content-type")
-            error = validation_error(error.errors(), error.body, _body_kind(request), content_type)
+            field = getattr(request.scope.get("route"), "body_field", None)
+            kind = Any if field is None else field.field_info.annotation
+            error = validation_error(error.errors(), error.body, kind, content_type)
         case HTTPException(status_code=404):
             text = f"{request.method} {request.url.path} is not a route of this server"
             text += _suggestion(request)
@@ -96,12 +98,6 @@ async def _report_error(request: Request, error: Exception) -> Response:
             error = Refused(text, fault)
     request.state.request_context.refusal = fault_of(error).code
     return error_response(error)
-
-
-def _body_kind(request: Request) -> Any:
-    """What the body of this request should be."""
-    field = getattr(request.scope.get("route"), "body_field", None)
-    return Any if field is None else field.field_info.annotation
 
 
 def _methods(request: Request) -> list[str]:

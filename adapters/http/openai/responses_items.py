@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece
@@ -11,13 +12,13 @@ Item: TypeAlias = dict[str, Any]
 ItemEvent: TypeAlias = dict[str, Any]
 
 
+@dataclass(slots=True)
 class Items:
     """Puts pieces of an answer together. Mutable; output: the items so far, the last one perhaps
     open."""
 
-    def __init__(self) -> None:
-        self.output: list[Item] = []
-        self._is_open = False
+    output: list[Item] = field(default_factory=list)
+    _is_open: bool = False
 
     def take(self, piece: Piece) -> list[ItemEvent]:
         """The events of a piece."""

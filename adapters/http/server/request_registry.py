@@ -188,6 +188,7 @@ class RequestRegistry:
             self._metrics.aborted.inc()
 
 
+@dataclass(eq=False)
 class WatchedReply:
     """A reply that measures the time to its first token and between tokens; all else is the
     backend's own.
@@ -195,19 +196,12 @@ class WatchedReply:
     Awaiting it on one of OpenAI's routes raises BackendClosed if the server's shutdown ended it.
     """
 
-    def __init__(
-        self,
-        reply: Reply,
-        metrics: Metrics,
-        notifier: Callable[[], LoopNotifier],
-        context: RequestContext,
-    ) -> None:
-        self._reply = reply
-        self._metrics = metrics
-        self._notifier = notifier
-        self._context = context
-        self._start = time.perf_counter()
-        self._last: float | None = None
+    _reply: Reply
+    _metrics: Metrics
+    _notifier: Callable[[], LoopNotifier]
+    _context: RequestContext
+    _start: float = field(default_factory=time.perf_counter)
+    _last: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reply, name)
