@@ -85,15 +85,11 @@ def _fault(schema: Mapping[str, Any]) -> tuple[str, Any, str] | None:
             return path, node, _SCHEMA
         for keyword, value in node.items():
             pointer = at(path, keyword)
-            allowed, is_allowed = _RULES.get(keyword, ("", _is_any))
-            if not is_allowed(value):
-                return pointer, value, allowed
+            rule = _RULES.get(keyword)
+            if rule is not None and not rule[1](value):
+                return pointer, value, rule[0]
             todo += _parts(keyword, value, pointer)
     return None
-
-
-def _is_any(value: Any) -> bool:
-    return True
 
 
 def _parts(keyword: str, value: Any, pointer: str) -> Iterator[tuple[str, Any]]:

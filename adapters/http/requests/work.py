@@ -17,7 +17,6 @@ from ....core.api.protocol import (
     Prompt,
     Reply,
     Sampling,
-    Segment,
     Text,
 )
 from ...common.spelling import located
@@ -81,17 +80,12 @@ async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
 
 def _is_small(call: Call) -> bool:
     """Whether sending it takes less than going to another thread."""
-    if call.constraint is not None or call.options:
-        return False
     prompt = call.prompt
-    if not isinstance(prompt, Chat):
-        return _len(prompt) <= _SMALL
-    return not prompt.tools and sum(_len(message.content) for message in prompt.messages) <= _SMALL
-
-
-def _len(content: Sequence[Segment]) -> int:
-    """Characters, where there is nothing but text; else more than is small."""
-    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in content)
+    if call.constraint is not None or call.options or (isinstance(prompt, Chat) and prompt.tools):
+        return False
+    contents = [it.content for it in prompt.messages] if isinstance(prompt, Chat) else [prompt]
+    segments = [segment for content in contents for segment in content]
+    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in segments) <= _SMALL
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:
