@@ -15,14 +15,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import Scope
 
 from ...core.common.suggestions import did_you_mean
 from ..registry import registry
 from .forkroot import calls, operation, page, prefixes
-from .openai import chat, completions, models, responses, tokens
-from .requests.bodies import BodyRoute
-from .requests.fast_path import REPORTED_ERRORS, FastPath
+from .openai import chat, completions, models, responses
+from .requests.bodies import REPORTED_ERRORS, BodyRoute, FastPath
 from .requests.validation_errors import validation_error
 from .server.admission import AdmissionMiddleware
 from .server.errors import Fault, Refused, error_response, fault_of
@@ -49,16 +47,19 @@ def build_app(runtime: Runtime, settings: Settings | None = None) -> FastAPI:
     served = replace(runtime, backend=requests, texts=texts, passes_on=passes_on)
     app = FastAPI(title="forkroot", lifespan=_with_threads, docs_url=None, redoc_url=None)
     app.state.requests = requests
-    fast = [module.routes(served) for module in (chat, completions, responses)]
-    fast.append(tokens.routes(served, settings))
-    routers = [*fast, *(module.routes(served) for module in (sglang, calls, models, prefixes))]
-    routers += [operation.routes(served, requests, metrics), page.routes(runtime)]
+    modules = (chat, completions, responses, sglang, calls, prefixes)
+    routers = [module.routes(served) for module in modules]
+    routers += [
+        models.routes(served, settings),
+        operation.routes(served, requests, metrics),
+        page.routes(runtime),
+    ]
     for router in routers:
         app.include_router(router)
     app.state.paths = defaultdict(set)
-    for path, methods in (pair for it in routers for pair in map(_path_of, it.routes)):
-        app.state.paths[path] |= methods
-    bodies = [it for router in fast for it in router.routes if isinstance(it, BodyRoute)]
+    for route in (it for router in routers for it in router.routes if isinstance(it, Route)):
+        app.state.paths[route.path] |= route.methods or set()
+    bodies = [it for router in routers for it in router.routes if isinstance(it, BodyRoute)]
     app.add_middleware(FastPath, routes=bodies, on_error=_report_error)
     registry().add_routes(app, served)
     registry().started(runtime.backend)
@@ -79,7 +80,9 @@ async def _report_error(request: Request, error: Exception) -> Response:
     match error:
         case RequestValidationError():
             content_type = request.headers.get("content-type")
-            error = validation_error(error.errors(), error.body, _body_kind(request), content_type)
+            field = getattr(request.scope.get("route"), "body_field", None)
+            kind = Any if field is None else field.field_info.annotation
+            error = validation_error(error.errors(), error.body, kind, content_type)
         case HTTPException(status_code=404):
             text = f"{request.method} {request.url.path} is not a route of this server"
             text += _suggestion(request)
@@ -97,26 +100,12 @@ async def _report_error(request: Request, error: Exception) -> Response:
     return error_response(error)
 
 
-def _body_kind(request: Request) -> Any:
-    """What the body of this request should be."""
-    field = getattr(request.scope.get("route"), "body_field", None)
-    return Any if field is None else field.field_info.annotation
-
-
 def _methods(request: Request) -> list[str]:
     """The methods that some route takes for the path of this request."""
     routes: list[BaseRoute] = request.app.routes
-    scopes = [(method, {**request.scope, "method": method}) for method in _METHODS]
-    return [it for it, scope in scopes if any(_takes(route, scope) for route in routes)]
-
-
-def _takes(route: BaseRoute, scope: Scope) -> bool:
-    return route.matches(scope)[0] is Match.FULL
-
-
-def _path_of(route: BaseRoute) -> tuple[str, set[str]]:
-    """The path of a route, and its methods."""
-    return (route.path, route.methods or set()) if isinstance(route, Route) else ("", set())
+    scopes = [{**request.scope, "method": method} for method in _METHODS]
+    full = Match.FULL
+    return [it["method"] for it in scopes if any(route.matches(it)[0] is full for route in routes)]
 
 
 def _suggestion(request: Request) -> str:

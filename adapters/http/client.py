@@ -9,6 +9,7 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import httpx
@@ -52,7 +53,8 @@ class RemoteBackend(NonCopyable):
         silence: float | None = 6 * SILENCE,
     ) -> None:
         for name, seconds in (("connect_timeout", connect_timeout), ("silence", silence)):
-            if not _is_span(seconds):
+            is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+            if seconds is not None and not (is_number and 0 < seconds < 1e9):
                 raise InvalidCall(name, seconds, "a number of seconds > 0, or None for any")
         if api_key is not None and not _is_key(api_key):
             shown_key = Shown("...") if isinstance(api_key, str) and api_key else api_key
@@ -135,7 +137,7 @@ class RemoteBackend(NonCopyable):
         with self._gate:
             is_first, self._is_closed = not self._is_closed, True
             if is_first:
-                self._loop.call_soon_threadsafe(self._begin_shut)
+                self._ending = asyncio.run_coroutine_threadsafe(self._shut(), self._loop)
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
@@ -146,7 +148,9 @@ class RemoteBackend(NonCopyable):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _remote, (type(self), *self._given)
+        url, api_key, connect_timeout, silence = self._given
+        make = partial(type(self), connect_timeout=connect_timeout, silence=silence)
+        return make, (url, api_key)
 
     # --- in the loop's thread ------------------------------------------------------------------
 
@@ -164,38 +168,21 @@ class RemoteBackend(NonCopyable):
         if reply in self._exchanges:
             self._exchanges[reply].cancel()
 
-    def _begin_shut(self) -> None:
-        self._shutting = self._loop.create_task(self._shut())
-        self._shutting.add_done_callback(lambda _: self._loop.stop())
-
     async def _shut(self) -> None:
-        tasks = [exchange.task for exchange in self._exchanges.values()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._pools.close()
-
-
-def _remote(
-    kind: type[RemoteBackend],
-    url: str,
-    api_key: str | None,
-    connect_timeout: float | None,
-    silence: float | None,
-) -> RemoteBackend:
-    return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)
+        try:
+            tasks = [exchange.task for exchange in self._exchanges.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._pools.close()
+        finally:
+            self._loop.stop()
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     loop.run_forever()
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()
-
-
-def _is_span(value: Any) -> bool:
-    """Whether this is a time that can be waited, or None."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value is None or (is_number and 0 < value < 1e9)
 
 
 def _is_key(value: Any) -> bool:
@@ -212,7 +199,5 @@ def _url(text: str) -> httpx.URL:
     is_port = url.port is None or 0 < url.port < 2**16
     if url.scheme not in ("http", "https") or not url.host or not is_port:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
-    path = url.path.rstrip("/")
-    return url.copy_with(
-        path=path.removesuffix("/v1") or "/"
-    )  # as clients of OpenAI's API write it
+    path = url.path.rstrip("/").removesuffix("/v1")  # which clients of OpenAI's API write
+    return url.copy_with(path=path or "/")

@@ -24,7 +24,6 @@ from ...core.api.protocol import (
     InvalidCall,
     Output,
     Overloaded,
-    Segment,
     Shown,
     Text,
 )
@@ -126,19 +125,16 @@ class Exchange:
     def _aborted(self) -> Completion:
         """The outputs as far as their chunks have come."""
         call = self.mailbox.call
-        if call.options:
-            return Completion()
-        return Completion(tuple(map(self._output, range(call.sampling.n))))
+        return Completion(() if call.options else tuple(map(self._output, range(call.sampling.n))))
 
     def _output(self, index: int) -> Output:
         chunks = [chunk for chunk in self._chunks if chunk.index == index]
         text = "".join(chunk.text for chunk in chunks)
-        segments: tuple[Segment, ...] = (Text(text),) if text else ()
         return Output(
             text,
             tuple(token for chunk in chunks for token in chunk.ids),
             "abort",
-            segments=segments,
+            segments=(Text(text),) if text else (),
             logprobs=tuple(one for chunk in chunks for one in chunk.logprobs),
         )
 
@@ -169,16 +165,6 @@ def shown(url: httpx.URL, scheme: str | None = None) -> str:
     return str(url.copy_with(scheme=scheme or url.scheme)).rstrip("/")
 
 
-def _no_entry(response: httpx.Response, message: str) -> InvalidCall:
-    """The error for a key that opens nothing, or for none; no key is shown in it."""
-    is_given = "authorization" in response.request.headers
-    allowed = (
-        "a key that the server knows, given as connect(URL, api_key=...), or on the command line as"
-        f" --set api_key=... (the server: {message})"
-    )
-    return InvalidCall("api_key", Shown("...") if is_given else None, allowed)
-
-
 def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootError:
     """The error of a refusal: a value of the protocol, or what its status and code mean."""
     status = response.status_code
@@ -197,7 +183,12 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 400:
             return InvalidCall(str(field or "call"), "...", message)
         case 401 | 403:
-            return _no_entry(response, message)
+            is_given = "authorization" in response.request.headers  # no key is shown
+            allowed = (
+                "a key that the server knows, given as connect(URL, api_key=...), or on the command"
+                f" line as --set api_key=... (the server: {message})"
+            )
+            return InvalidCall("api_key", Shown("...") if is_given else None, allowed)
         case 413:
             return CallTooLarge("prompt", "...", message)
         case 408 if code == "deadline_exceeded":
@@ -209,7 +200,7 @@ def refused(url: httpx.URL, response: httpx.Response, data: bytes) -> ForkrootEr
         case 404 | 405:
             is_below = (
                 url.path != "/" and code is not None
-            )  # the path of what may be a forkroot server
+            )  # a path of what may be forkroot's server
             suggestion = f"; did you mean {shown(url.copy_with(path='/'))}?" if is_below else ""
             return no_server(url, f"{message}{suggestion}")
         case 503:

@@ -36,9 +36,5 @@ def end_now() -> None:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGINT, _end)
+    signal.signal(signal.SIGINT, lambda number, frame: end_now())
     raise KeyboardInterrupt
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    end_now()

@@ -31,13 +31,8 @@ def add_serve_options(parser: argparse.ArgumentParser, models: str) -> None:
     text = "clients with different keys share the cache; otherwise each has its own"
     parser.add_argument("--share-cache", action="store_true", help=text)
     text = f"the maximum number of requests at a time (default {defaults.max_streams})"
-    parser.add_argument(
-        "--max-streams",
-        type=number(int, 1),
-        default=defaults.max_streams,
-        metavar="N",
-        help=text,
-    )
+    most, num = defaults.max_streams, number(int, 1)
+    parser.add_argument("--max-streams", type=num, default=most, metavar="N", help=text)
     text = f"seconds that open requests have to finish after SIGTERM (default {defaults.drain:g})"
     seconds = number(float, 1.0, _LONGEST)
     parser.add_argument("--drain", type=seconds, default=defaults.drain, metavar="S", help=text)

@@ -65,8 +65,12 @@ def serve(
 
 def _run(server: uvicorn.Server, backend: Backend) -> bool:
     """Run it to its end; whether that was because the backend ended."""
-    watch = _Watch(backend, server)
-    before = signal.signal(signal.SIGTERM, _nothing)  # uvicorn raises it again when it has stopped
+    stopped, ended = threading.Event(), threading.Event()
+    watch = threading.Thread(
+        target=_watch, args=(backend, server, stopped, ended), name="forkroot-watch", daemon=True
+    )
+    # uvicorn raises the signal again when it has stopped: by then it was obeyed
+    before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     gc.freeze()  # loaded objects stay: keep them out of garbage collections
     often = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS, *often[1:])
@@ -74,11 +78,27 @@ def _run(server: uvicorn.Server, backend: Backend) -> bool:
         watch.start()
         server.run()
     finally:
-        watch.stop()
+        stopped.set()
         signal.signal(signal.SIGTERM, before)
         gc.set_threshold(*often)
         gc.unfreeze()
-    return watch.has_ended
+    return ended.is_set()
+
+
+def _watch(
+    backend: Backend, server: uvicorn.Server, stopped: threading.Event, ended: threading.Event
+) -> None:
+    """Until `stopped`: stop a server whose backend has ended, and set `ended`."""
+    while not stopped.wait(_SECONDS_BETWEEN_LOOKS):
+        try:
+            backend.info()
+        except ForkrootError as error:
+            if isinstance(backend, Restarting) and not backend.is_over:
+                continue
+            _log.error("the backend has ended: %s", error)
+            ended.set()
+            server.should_exit = True
+            return
 
 
 def server_of(
@@ -151,31 +171,6 @@ class AnnouncedServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-class _Watch(threading.Thread):
-    """Stops a server whose backend has ended. has_ended: it has."""
-
-    def __init__(self, backend: Backend, server: uvicorn.Server) -> None:
-        super().__init__(name="forkroot-watch", daemon=True)
-        self.has_ended = False
-        self._backend = backend
-        self._server = server
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        while not self._stopped.wait(_SECONDS_BETWEEN_LOOKS):
-            try:
-                self._backend.info()
-            except ForkrootError as error:
-                if isinstance(self._backend, Restarting) and not self._backend.is_over:
-                    continue
-                _log.error("the backend has ended: %s", error)
-                self.has_ended = self._server.should_exit = True
-                return
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-
 def exposure(host: str, settings: Settings) -> str | None:
     """What is dangerous about serving there; None for nothing."""
     try:
@@ -243,7 +238,3 @@ def _announce(name: str, url: str) -> None:
     print(url, flush=True)
     message = "%s is served at %s (to OpenAI's clients: base_url=%s/v1); Ctrl-C stops the server"
     _log.info(message, name, url, url)
-
-
-def _nothing(number: int, frame: FrameType | None) -> None:
-    """Takes a signal that was already obeyed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any
 
 from ...core.api.protocol import Backend, UnsupportedCall
 from ..connection import shared
@@ -90,35 +90,20 @@ class _Elsewhere:
     allowed = _SERVED
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._refuse(args)
-
-    def _refuse(self, args: tuple[Any, ...]) -> NoReturn:
         shown = ", ".join(map(repr, args))
         raise UnsupportedCall("backend", f"{type(self).__name__}({shown})", self.allowed)
 
 
-class OpenAI(_Elsewhere):
-    """Models behind OpenAI's API: not supported yet."""
+def _unsupported(name: str, what: str) -> Any:
+    return type(name, (_Elsewhere,), {"__doc__": f"{what}: not supported."})
 
 
-class Anthropic(_Elsewhere):
-    """Models behind Anthropic's API: not supported yet."""
-
-
-class VertexAI(_Elsewhere):
-    """Models behind Google's API: not supported yet."""
-
-
-class LiteLLM(_Elsewhere):
-    """Models behind LiteLLM: not supported yet."""
-
-
-class Crusoe(_Elsewhere):
-    """Models behind Crusoe's API: not supported yet."""
-
-
-class Shortfin(_Elsewhere):
-    """Models behind Shortfin's server: not supported."""
+OpenAI = _unsupported("OpenAI", "Models behind OpenAI's API")
+Anthropic = _unsupported("Anthropic", "Models behind Anthropic's API")
+VertexAI = _unsupported("VertexAI", "Models behind Google's API")
+LiteLLM = _unsupported("LiteLLM", "Models behind LiteLLM")
+Crusoe = _unsupported("Crusoe", "Models behind Crusoe's API")
+Shortfin = _unsupported("Shortfin", "Models behind Shortfin's server")
 
 
 class ServerArgs(_Elsewhere):

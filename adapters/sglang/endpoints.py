@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from ...core.api.keywords import ENGINE_SETTINGS, UnknownKeyword
+from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner, UnknownKeyword
 from ...core.api.owner import NonCopyable
 from ...core.api.protocol import (
     Backend,
@@ -33,6 +33,25 @@ _SETTINGS = {  # of SGLang's ServerArgs, by our names
     "chunked_prefill_size": "chunk_tokens",
     "random_seed": "seed",
 }
+_ELSEWHERE = {  # other names in SGLang, vLLM and `forkroot serve`, by what is meant
+    "tp_size": ("tp", "tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size"),
+    "max_running": ("max_num_seqs", "max_batch_size"),
+    "max_waiting": ("max_queued_requests",),
+    "max_total_tokens": ("mem_fraction_static", "gpu_memory_utilization"),
+    "context_length": ("max_model_len", "max_context_length", "max_seq_len"),
+    "chunked_prefill_size": ("max_prefill_tokens", "max_num_batched_tokens"),
+    "disable_radix_cache": ("enable_prefix_caching",),
+    "attention": ("attention_backend", "decode_attention_backend", "prefill_attention_backend"),
+    "sampling": ("sampling_backend",),
+    "constraint": ("grammar_backend",),
+    "graphs": ("disable_cuda_graph", "enforce_eager"),
+    "overlap": ("disable_overlap_schedule",),
+    "order": ("schedule_policy", "scheduling_policy"),
+    "host_slots": ("enable_hierarchical_cache", "hicache_ratio", "hicache_size"),
+    "host_policy": ("hicache_write_policy",),
+    "hang_timeout": ("watchdog_timeout",),
+}
+_OWNERS = [KeywordOwner(names, f"did you mean {own}?") for own, names in _ELSEWHERE.items()]
 
 
 class Endpoint(NonCopyable):
@@ -130,8 +149,12 @@ class RuntimeEndpoint(Endpoint):
         return self
 
     def decode(self, ids: list[int]) -> str:
-        """The text of tokens, as the server decodes them."""
-        return "".join(map(self._text, ids))
+        """The text of tokens, as the server decodes each."""
+        for token in ids:
+            if token not in self._texts:
+                found = self._request("POST", "/detokenize", {"tokens": [token]})
+                self._texts[token] = str(found["prompt"])
+        return "".join(self._texts[token] for token in ids)
 
     def flush_cache(self) -> bool:
         """As `Endpoint.flush_cache`, at the server."""
@@ -142,12 +165,6 @@ class RuntimeEndpoint(Endpoint):
         """Facts of the server."""
         found: dict[str, Any] = self._request("GET", "/server_info")
         return found
-
-    def _text(self, token: int) -> str:
-        if token not in self._texts:
-            found = self._request("POST", "/detokenize", {"tokens": [token]})
-            self._texts[token] = str(found["prompt"])
-        return self._texts[token]
 
     def _request(self, method: str, path: str, body: Any = None) -> Any:
         headers = {} if self.api_key is None else {"Authorization": f"Bearer {self.api_key}"}
@@ -224,15 +241,14 @@ def server_info(info: BackendInfo) -> dict[str, Any]:
 
 def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of SGLang's servers as those of `connect`. Raises UnknownKeyword."""
-    found: dict[str, Any] = {}
     known = {*_SETTINGS, *ENGINE_SETTINGS, "disable_radix_cache"}
     for name, value in settings.items():
         if name not in known:
-            raise UnknownKeyword(name, value, known)
-        if name == "disable_radix_cache":
-            if not isinstance(value, bool):
-                raise InvalidCall(name, value, "True or False")
-            found["cache"] = not value
-        else:
-            found[_SETTINGS.get(name, name)] = value
+            raise UnknownKeyword(name, value, known, *_OWNERS)
+    found = {_SETTINGS.get(name, name): value for name, value in settings.items()}
+    if "disable_radix_cache" in found:
+        value = found.pop("disable_radix_cache")
+        if not isinstance(value, bool):
+            raise InvalidCall("disable_radix_cache", value, "True or False")
+        found["cache"] = not value
     return found

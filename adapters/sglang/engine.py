@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from ...core.api.protocol import (
@@ -84,51 +85,44 @@ class Engine(Runtime):
         """Raises UnsupportedCall: embeddings are not computed."""
         raise UnsupportedCall("encode", prompt, "generate: embeddings are not computed")
 
-    def _answer(self, completion: Completion, call: Call) -> Any:
+    def _answer(self, completion: Completion, call: Call) -> dict[str, Any]:
         is_list = call.sampling.n > 1
         meta = gen_meta(completion, is_list, call.scored_from is not None)
-        meta = as_sglang(meta, texts_of(self))
-        outputs = [{"text": it.text, "output_ids": list(it.ids)} for it in completion.outputs]
-        if is_list:
-            texts = [it["text"] for it in outputs]
-            return {"text": texts, "output_ids": [it["output_ids"] for it in outputs]} | {
-                "meta_info": meta
-            }
-        return outputs[0] | {"meta_info": meta}
+        texts = [it.text for it in completion.outputs]
+        ids = [list(it.ids) for it in completion.outputs]
+        return {
+            "text": texts if is_list else texts[0],
+            "output_ids": ids if is_list else ids[0],
+            "meta_info": as_sglang(meta, texts_of(self)),
+        }
 
     def _stream(self, reply: Reply) -> Iterator[Any]:
         so_far = _SoFar()
         for chunk in reply:
-            if so_far.add(chunk):
-                yield so_far.result()
+            yield from so_far.grown(chunk)
         yield self._answer(reply.result(), reply.call)
 
     async def _async_stream(self, reply: Reply) -> AsyncIterator[Any]:
         so_far = _SoFar()
         async for chunk in reply:
-            if so_far.add(chunk):
-                yield so_far.result()
+            for answer in so_far.grown(chunk):
+                yield answer
         yield self._answer(await reply, reply.call)
 
 
+@dataclass(slots=True)
 class _SoFar:
     """The first answer of a call as far as it has come."""
 
-    def __init__(self) -> None:
-        self._text = ""
-        self._ids: list[int] = []
+    text: str = ""
+    ids: tuple[int, ...] = ()
 
-    def add(self, chunk: Chunk) -> bool:
-        """Take a chunk; returns whether the answer has grown."""
+    def grown(self, chunk: Chunk) -> Iterator[dict[str, Any]]:
+        """The answer with one more chunk; nothing for a chunk of another answer."""
         if chunk.index == 0:
-            self._text += chunk.text
-            self._ids += chunk.ids
-        return chunk.index == 0
-
-    def result(self) -> dict[str, Any]:
-        """The answer so far."""
-        meta = {"finish_reason": None, "completion_tokens": len(self._ids)}
-        return {"text": self._text, "output_ids": list(self._ids), "meta_info": meta}
+            self.text, self.ids = self.text + chunk.text, self.ids + chunk.ids
+            meta = {"finish_reason": None, "completion_tokens": len(self.ids)}
+            yield {"text": self.text, "output_ids": list(self.ids), "meta_info": meta}
 
 
 def _calls(

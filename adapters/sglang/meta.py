@@ -47,21 +47,18 @@ def chunk_meta(ids: int, logprobs: Sequence[TokenLogprob], length: int, text: Te
 
 def _of_gen(native: Mapping[str, Any], text: Text) -> dict[str, Any]:
     is_list = isinstance(native["ids"], list)
-    found: dict[str, Any] = {}
-    if is_list:
-        found["finish_reason"] = [
-            _reason(*one)
-            for one in zip(native["finish_reason"], native["matched"], native["ids"], strict=True)
-        ]
-    else:
-        found["finish_reason"] = _reason(native["finish_reason"], native["matched"], native["ids"])
+
+    def each(make: Callable[..., Any], *names: str) -> Any:
+        """`make` of these values: of each answer, where there is a list of them."""
+        values = [native[name] for name in names]
+        return list(map(make, *values)) if is_list else make(*values)
+
+    found: dict[str, Any] = {"finish_reason": each(_reason, "finish_reason", "matched", "ids")}
     logprobs = native["logprobs"]
     if any(logprobs):
-        each = logprobs if is_list else [logprobs]
-        entries, tops = [_entries(it, text) for it in each], [_tops(it, text) for it in each]
-        found["output_token_logprobs"] = entries if is_list else entries[0]
-        found["output_top_logprobs"] = tops if is_list else tops[0]
-        found["output_token_logprobs_length"] = sum(map(len, entries))
+        found["output_token_logprobs"] = each(lambda it: _entries(it, text), "logprobs")
+        found["output_top_logprobs"] = each(lambda it: _tops(it, text), "logprobs")
+        found["output_token_logprobs_length"] = sum(map(len, logprobs if is_list else [logprobs]))
     if "prompt_logprobs" in native:
         scored = native["prompt_logprobs"]
         is_whole = len(scored) == native["prompt_tokens"] - 1

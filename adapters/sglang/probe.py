@@ -18,18 +18,13 @@ class _End(BaseException):
 class _Unknown:
     """An argument that is not given: any use of it ends the probe."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise _End
-
     def _end(self, *args: Any) -> Any:
         raise _End
 
     __str__ = __repr__ = __format__ = __len__ = __iter__ = __getitem__ = __call__ = _end
     __radd__ = __bool__ = __int__ = __float__ = __index__ = __contains__ = __eq__ = _end
     __lt__ = __gt__ = __le__ = __ge__ = __hash__ = __mod__ = __rmod__ = __mul__ = _end
-
-    def __add__(self, other: object) -> Any:
-        raise _End
+    __add__ = __getattr__ = _end
 
 
 class _ProbeState:
@@ -47,14 +42,10 @@ class _ProbeState:
             self.text += node.text
         return self
 
-    def __getattr__(self, name: str) -> Any:
+    def _end(self, name: str) -> Any:
         raise _End
 
-    def __getitem__(self, name: str) -> Any:
-        raise _End
-
-    def __contains__(self, name: str) -> bool:
-        raise _End
+    __getattr__ = __getitem__ = __contains__ = _end
 
 
 def common_prefix(program: Program) -> str:

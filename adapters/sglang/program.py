@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
 from typing import Any, Literal, overload
 
@@ -94,14 +94,16 @@ class SglFunction(Program):
         The ended states in the order of the items; with generator_style an iterator of them, each
         as soon as it has ended. An error stays with its item and is raised where its state is read.
         """
-        items = self._items(batch_kwargs)
+        if not isinstance(batch_kwargs, list | tuple):
+            raise InvalidCall("batch_kwargs", batch_kwargs, "a list of mappings, or of sequences")
+        items = [it if isinstance(it, Mapping) else self._named(it) for it in batch_kwargs]
         own = self._translated(settings)
         raise_errors = bool(own.pop("raise_errors", False))
         if not items:
             return iter(()) if generator_style else []
         batch = self._batch(items, num_threads, own)
         if generator_style:
-            return _iterated(batch.iterate(progress_bar))
+            return (state for state in batch.iterate(progress_bar))
         return batch.execute(progress_bar, raise_errors)
 
     def cache(self, backend: Any = None) -> str:
@@ -123,11 +125,6 @@ class SglFunction(Program):
         named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
         entries = list(signature(self.body).parameters.values())[1:]
         return [entry for entry in entries if entry.kind in named]
-
-    def _items(self, items: Any) -> list[Mapping[str, Any]]:
-        if not isinstance(items, list | tuple):
-            raise InvalidCall("batch_kwargs", items, "a list of mappings, or of sequences")
-        return [item if isinstance(item, Mapping) else self._named(item) for item in items]
 
     def _named(self, values: Any) -> Mapping[str, Any]:
         names = self.arg_names
@@ -161,10 +158,6 @@ def _setting(name: str, value: Any) -> dict[str, Any]:
     if name == "logprob_start_len":
         return {"scored_from": scored_from(value)}
     return {_RENAMED.get(name, name): value}
-
-
-def _iterated(states: Iterator[ProgramState]) -> Iterator[ProgramState]:
-    yield from states
 
 
 @overload

@@ -34,13 +34,14 @@ class Marks:
         return normal, reasoning
 
 
-_OPEN = Marks(is_open=True)
+_OPEN = ("deepseek-r1", "step3", "step3p5", "gigachat35", "qwen3-thinking", "minimax")
+_CLOSED = (
+    *("qwen3", "deepseek-v3", "glm45", "dots", "mimo", "nanbeige", "interns1", "nemotron_3"),
+    *("granite_thinking_parser", "kimi_k2", "poolside_v1"),
+)
 _FAMILIES = {
-    **dict.fromkeys(("deepseek-r1", "step3", "step3p5", "gigachat35"), _OPEN),
-    **dict.fromkeys(("qwen3-thinking", "minimax"), _OPEN),
-    **dict.fromkeys(("qwen3", "deepseek-v3", "glm45", "dots", "mimo", "nanbeige"), Marks()),
-    **dict.fromkeys(("interns1", "nemotron_3", "granite_thinking_parser"), Marks()),
-    **dict.fromkeys(("kimi_k2", "poolside_v1"), Marks()),
+    **dict.fromkeys(_OPEN, Marks(is_open=True)),
+    **dict.fromkeys(_CLOSED, Marks()),
     "kimi": Marks("◁think▷", "◁/think▷"),
     "minimax-m3": Marks("<mm:think>", "</mm:think>"),
     "mistral": Marks("[THINK]", "[/THINK]"),
@@ -54,7 +55,9 @@ def separated(expression: Expression, model_type: str | None) -> Expression:
     marks = _FAMILIES.get(model_type.lower()) if isinstance(model_type, str) else None
     if marks is None:
         allowed = " | ".join(sorted(_FAMILIES))
-        raise InvalidCall("model_type", model_type, allowed + _suggestion(model_type))
+        if isinstance(model_type, str):
+            allowed += did_you_mean(model_type, _FAMILIES)
+        raise InvalidCall("model_type", model_type, allowed)
     split = Split(marks.divide, (SUFFIX,))
     nodes = tuple(flatten(expression))
     if not any(isinstance(node, Gen) for node in nodes):
@@ -65,7 +68,3 @@ def separated(expression: Expression, model_type: str | None) -> Expression:
     return Row(
         tuple(replace(node, split=split) if isinstance(node, Gen) else node for node in nodes)
     )
-
-
-def _suggestion(name: object) -> str:
-    return did_you_mean(name, _FAMILIES) if isinstance(name, str) else ""

@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -19,14 +20,14 @@ from rich.text import Text
 from ....core.api.protocol import BackendClosed, InvalidCall
 from .figures import Figures
 from .load import Load, Prompts, Scale
-from .outcome import printable
+from .outcome import Outcome, printable
 from .picture import load_svg
-from .run import Record, run
 from .target import Connections, LoadClient, Target, base_url, first_model
 
 _SECONDS_BETWEEN_LOOKS = 0.25
 _BUSY = 0.7  # share of the time from which on the client may be what is measured
 _STOPPED = 130
+_ANY = 1 << 30
 
 
 def bench(options: argparse.Namespace) -> int:
@@ -69,11 +70,15 @@ def load_of(options: argparse.Namespace) -> Load:
 
 @dataclass(slots=True)
 class _Session:
-    """One run of the command. Mutable. target: None until the server is known."""
+    """One run of the command. Mutable. target: None until the server is known. outcomes: of the
+    requests that have ended."""
 
     load: Load
-    record: Record = field(default_factory=Record)
     target: Target | None = None
+    outcomes: list[Outcome] = field(default_factory=list)
+    num_sent: int = 0
+    _began: float = field(default_factory=time.perf_counter)
+    _computed: float = field(default_factory=time.process_time)
     out: Console = field(default_factory=lambda: Console(highlight=False))
     err: Console = field(default_factory=lambda: Console(stderr=True, highlight=False))
 
@@ -90,18 +95,27 @@ class _Session:
                 options.ignore_eos,
                 options.timeout,
             )
-            client = LoadClient(connections, target, self.record.now)
+            client = LoadClient(connections, target, self.now)
             prompts = Prompts(self.load, await self._scale(client))
             self.target = target
             async with self._progress():
-                await run(self.load, client, prompts, self.record)
+                await self._send(client, prompts)
         finally:
             await connections.close()
 
+    def now(self) -> float:
+        """Seconds since the load began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def num_open(self) -> int:
+        """Requests that have no end yet."""
+        return self.num_sent - len(self.outcomes)
+
     def report(self) -> Figures:
         """Print the figures."""
-        record = self.record
-        figures = Figures.of(record.outcomes, record.num_open, record.busy)
+        busy = time.process_time() - self._computed
+        figures = Figures.of(self.outcomes, self.num_open, busy)
         self.out.print(Text(f"{self._title()}\n", "bold"))
         counts = _table("", "")
         for name, value in figures.lines():
@@ -112,13 +126,15 @@ class _Session:
             times.add_row(name, *(f"{seconds * 1000:,.1f}" for seconds in found))
         if figures.times:
             self.out.print(times)
-        self._warn(figures)
+        if figures.busy > _BUSY:
+            message = f"this client computed {figures.busy:.0%} of the time: figures may be its own"
+            self.err.print(Text(message, "yellow"))
         return figures
 
     def write(self, options: argparse.Namespace, figures: Figures) -> None:
         """Write the requested files."""
         assert self.target is not None
-        outcomes = sorted(self.record.outcomes, key=lambda it: it.index)
+        outcomes = sorted(self.outcomes, key=lambda it: it.index)
         if options.json is not None:
             body = {
                 "target": asdict(self.target),
@@ -129,6 +145,30 @@ class _Session:
             options.json.write_text(json.dumps(body, indent=1) + "\n", "utf-8")
         if options.svg is not None:
             options.svg.write_text(load_svg(outcomes, self._title()), "utf-8")
+
+    async def _send(self, client: LoadClient, prompts: Prompts) -> None:
+        """The whole load, until its last request has ended. A request's time begins when it is due,
+        also where it has to wait for others; without a rate it is due when it is sent."""
+        load = self.load
+        semaphore = asyncio.Semaphore(load.concurrency or _ANY)
+
+        async def one(index: int, due: float) -> None:
+            try:
+                text = prompts.text(index)
+                self.outcomes.append(await client.ask(index, due, text, load.max_tokens))
+            finally:
+                semaphore.release()
+
+        self._began, self._computed = time.perf_counter(), time.process_time()
+        async with asyncio.TaskGroup() as group:
+            for index, due in enumerate(load.due()):
+                if due > self.now():
+                    await asyncio.sleep(due - self.now())
+                await semaphore.acquire()
+                if load.is_over(self.now()):
+                    return
+                self.num_sent += 1
+                group.create_task(one(index, self.now() if load.rate is None else due))
 
     async def _scale(self, client: LoadClient) -> Scale:
         """How long prompts are; one token a word where the server does not report usage."""
@@ -155,14 +195,12 @@ class _Session:
                     await watch
 
     async def _watch(self, bar: Progress) -> None:
-        load, record = self.load, self.record
-        total = load.num_requests or load.duration
-        task = bar.add_task("", total=total)
+        load, outcomes = self.load, self.outcomes
+        task = bar.add_task("", total=load.num_requests or load.duration)
         while True:
-            outcomes = record.outcomes
             num_failed = sum(it.failure is not None for it in outcomes)
-            message = f"{len(outcomes):,} done, {num_failed:,} failed, {record.num_open:,} open"
-            done = len(outcomes) if load.num_requests else record.now()
+            message = f"{len(outcomes):,} done, {num_failed:,} failed, {self.num_open:,} open"
+            done = len(outcomes) if load.num_requests else self.now()
             bar.update(task, completed=done, description=message, refresh=True)
             await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
 
@@ -173,11 +211,6 @@ class _Session:
         pace = at_once if load.rate is None else f"{load.rate:g} a second, {at_once}"
         name = printable(self.target.model)
         return f"{name} at {self.target.url}: {pace}, seed {load.seed}"
-
-    def _warn(self, figures: Figures) -> None:
-        if figures.busy > _BUSY:
-            message = f"this client computed {figures.busy:.0%} of the time: figures may be its own"
-            self.err.print(Text(message, "yellow"))
 
 
 def _table(*names: str) -> Table:

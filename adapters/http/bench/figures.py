@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ from .outcome import Outcome
 
 FIRST, GAP, PER_TOKEN = "time to first token", "inter-token latency", "time per output token"
 WHOLE = "end-to-end latency"
+_SHARES = (0.5, 0.9, 0.99, 1.0)
 
 
 class Percentiles(NamedTuple):
@@ -21,14 +22,6 @@ class Percentiles(NamedTuple):
     p99: float
     most: float
 
-    @classmethod
-    def of(cls, values: Iterable[float]) -> Percentiles | None:
-        """Of these values; None where there are none."""
-        ordered = sorted(values)
-        if not ordered:
-            return None
-        return cls(*(quantile(ordered, share) for share in (0.5, 0.9, 0.99, 1.0)))
-
 
 @dataclass(frozen=True, slots=True)
 class Figures:
@@ -38,6 +31,7 @@ class Figures:
       was stopped. failures: how many failed, by reason, the most frequent first. Tokens are those
       of requests that did not fail. cached_tokens: of their prompts; None where the server does not
       report it. times: percentiles by name. busy: share of the time in which this client computed.
+      cached_share: of the prompt tokens; None where the server does not report it.
     """
 
     seconds: float
@@ -49,6 +43,10 @@ class Figures:
     completion_tokens: int
     times: Mapping[str, Percentiles]
     busy: float
+    num_failed: int
+    requests_per_second: float
+    output_tokens_per_second: float
+    cached_share: float | None
 
     @classmethod
     def of(cls, outcomes: Sequence[Outcome], num_open: int, busy: float) -> Figures:
@@ -57,49 +55,31 @@ class Figures:
         failures = Counter(it.failure for it in outcomes if it.failure is not None)
         seconds = max((it.ended for it in outcomes), default=0.0)
         cached = [it.cached_tokens for it in well if it.cached_tokens is not None]
+        num_prompt = sum(it.prompt_tokens for it in well)
+        num_written = sum(it.completion_tokens for it in well)
         return cls(
-            seconds,
-            len(well),
-            num_open,
-            dict(failures.most_common()),
-            sum(it.prompt_tokens for it in well),
-            sum(cached) if cached else None,
-            sum(it.completion_tokens for it in well),
-            dict(_times(well)),
-            min(1.0, busy / seconds) if seconds else 0.0,
+            seconds=seconds,
+            num_ok=len(well),
+            num_open=num_open,
+            failures=dict(failures.most_common()),
+            prompt_tokens=num_prompt,
+            cached_tokens=sum(cached) if cached else None,
+            completion_tokens=num_written,
+            times={
+                name: Percentiles(*(quantile(values, share) for share in _SHARES))
+                for name, values in samples(well).items()
+                if values
+            },
+            busy=min(1.0, busy / seconds) if seconds else 0.0,
+            num_failed=failures.total(),
+            requests_per_second=len(well) / seconds if seconds else 0.0,
+            output_tokens_per_second=num_written / seconds if seconds else 0.0,
+            cached_share=sum(cached) / num_prompt if cached and num_prompt else None,
         )
-
-    @property
-    def num_failed(self) -> int:
-        """Requests that failed."""
-        return sum(self.failures.values())
-
-    @property
-    def requests_per_second(self) -> float:
-        """Of those that did not fail."""
-        return self.num_ok / self.seconds if self.seconds else 0.0
-
-    @property
-    def output_tokens_per_second(self) -> float:
-        """Written by the server."""
-        return self.completion_tokens / self.seconds if self.seconds else 0.0
-
-    @property
-    def cached_share(self) -> float | None:
-        """Of the prompt tokens; None if the server does not report it."""
-        if self.cached_tokens is None or not self.prompt_tokens:
-            return None
-        return self.cached_tokens / self.prompt_tokens
 
     def body(self) -> dict[str, Any]:
         """As JSON."""
-        return asdict(self) | {
-            "num_failed": self.num_failed,
-            "requests_per_second": self.requests_per_second,
-            "output_tokens_per_second": self.output_tokens_per_second,
-            "cached_share": self.cached_share,
-            "times": {name: found._asdict() for name, found in self.times.items()},
-        }
+        return asdict(self) | {"times": {name: it._asdict() for name, it in self.times.items()}}
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """Names and values of all figures but the percentiles."""
@@ -127,16 +107,10 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def samples(well: Sequence[Outcome]) -> dict[str, list[float]]:
-    """All times of these requests, by name; those that were not measured are empty."""
+    """All times of these requests in order, by name; those that were not measured are empty."""
     return {
-        FIRST: [it.first for it in well if it.first is not None],
-        GAP: [gap for it in well for gap in it.gaps],
-        PER_TOKEN: [it.per_token for it in well if it.per_token is not None],
-        WHOLE: [it.seconds for it in well],
+        FIRST: sorted(it.first for it in well if it.first is not None),
+        GAP: sorted(gap for it in well for gap in it.gaps),
+        PER_TOKEN: sorted(it.per_token for it in well if it.per_token is not None),
+        WHOLE: sorted(it.seconds for it in well),
     }
-
-
-def _times(well: Sequence[Outcome]) -> Iterator[tuple[str, Percentiles]]:
-    for name, values in samples(well).items():
-        if found := Percentiles.of(values):
-            yield name, found

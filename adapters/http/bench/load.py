@@ -64,12 +64,12 @@ class Load:
 
     def check(self) -> None:
         """Raise InvalidCall for a value that is not allowed."""
-        for name in ("num_requests", "concurrency", "prompt_tokens", "max_tokens", "num_prefixes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidCall(_OPTIONS.get(name, name), value, "1 or more")
-        for name in ("duration", "rate"):
-            value = getattr(self, name)
+        counts = {"requests": self.num_requests, "concurrency": self.concurrency}
+        counts |= {"prompt_tokens": self.prompt_tokens, "max_tokens": self.max_tokens}
+        for name, count in {**counts, "prefixes": self.num_prefixes}.items():
+            if count is not None and count < 1:
+                raise InvalidCall(name, count, "1 or more")
+        for name, value in (("duration", self.duration), ("rate", self.rate)):
             if value is not None and not 0 < value < float("inf"):
                 raise InvalidCall(name, value, "more than 0")
         if not 0 <= self.shared_prefix < self.prompt_tokens:
@@ -113,6 +113,3 @@ class Prompts:
 def words(seed: str, number: int) -> str:
     """So many random words."""
     return " ".join(Random(seed).choices(_WORDS.split(), k=number))
-
-
-_OPTIONS = {"num_requests": "requests", "num_prefixes": "prefixes"}

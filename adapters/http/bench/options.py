@@ -13,42 +13,22 @@ def add_bench_options(parser: argparse.ArgumentParser, file: Callable[[str], Pat
     """Add them to its parser. file: reads the name of a file that is to be written."""
     parser.set_defaults(run=_bench)
     add, whole, real = parser.add_argument, number(int), number(float)
-    add(
-        "url",
-        metavar="URL",
-        help="the URL of a server with the OpenAI API, such as http://127.0.0.1:30000",
-    )
-    add(
-        "--model",
-        metavar="NAME",
-        help="the model to ask (default: the first one that the server lists)",
-    )
+    text = "the URL of a server with the OpenAI API, such as http://127.0.0.1:30000"
+    add("url", metavar="URL", help=text)
+    text = "the model to ask (default: the first one that the server lists)"
+    add("--model", metavar="NAME", help=text)
     add("--api-key", metavar="KEY", help="the API key to send with each request")
-    add(
-        "--requests",
-        type=whole,
-        metavar="N",
-        help="the number of requests (default 100, without --duration)",
-    )
+    text = "the number of requests (default 100, without --duration)"
+    add("--requests", type=whole, metavar="N", help=text)
     add("--duration", type=real, metavar="S", help="send no more requests after S seconds")
     text = "the maximum number of requests at a time (default 8; no limit with --rate)"
     add("--concurrency", type=whole, metavar="N", help=text)
     text = "send R requests per second at random times, instead of a new one when one has ended"
     add("--rate", type=real, metavar="R", help=text)
-    add(
-        "--prompt-tokens",
-        type=whole,
-        default=256,
-        metavar="N",
-        help="about how many tokens each prompt has (default 256)",
-    )
-    add(
-        "--max-tokens",
-        type=whole,
-        default=64,
-        metavar="N",
-        help="the maximum tokens of an answer (default 64)",
-    )
+    text = "about how many tokens each prompt has (default 256)"
+    add("--prompt-tokens", type=whole, default=256, metavar="N", help=text)
+    text = "the maximum tokens of an answer (default 64)"
+    add("--max-tokens", type=whole, default=64, metavar="N", help=text)
     text = "tokens at the start of each prompt that prompts share (default 0)"
     add("--shared-prefix", type=whole, default=0, metavar="N", help=text)
     text = "the number of different shared prefixes (default 1)"

@@ -87,6 +87,14 @@ class Answer:
                 if now is not None:
                     self.pieces.append(now)
 
+    def take_line(self, line: str, now: float) -> None:
+        """A line of a stream."""
+        name, _, data = line.partition(":")
+        if name == "data" and data.strip() == "[DONE]":
+            self.is_ended = True
+        elif name == "data":
+            self.take(json.loads(data), now)
+
     def outcome(self, index: int, due: float, ended: float) -> Outcome:
         """The outcome. Without reported usage, a piece counts as a token."""
         details = self.usage.get("prompt_tokens_details")

@@ -83,20 +83,20 @@ class Connections:
         return http
 
 
+@dataclass(frozen=True, slots=True)
 class LoadClient:
     """Sends requests to a target. now: the time of the load."""
 
-    def __init__(self, connections: Connections, target: Target, now: Callable[[], float]) -> None:
-        self._connections = connections
-        self._target = target
-        self._now = now
+    connections: Connections
+    target: Target
+    now: Callable[[], float]
 
     async def ask(self, index: int, due: float, text: str, max_tokens: int) -> Outcome:
         """Send one request; its outcome."""
         answer = Answer()
-        body = self._target.body(text, max_tokens, self._target.is_streamed)
+        body = self.target.body(text, max_tokens, self.target.is_streamed)
         answer.failure = await self._failure(answer, body)
-        return answer.outcome(index, due, self._now())
+        return answer.outcome(index, due, self.now())
 
     async def scale(self) -> Scale:
         """How long its prompts are, found out by two of them. Raises BackendClosed where it
@@ -104,7 +104,7 @@ class LoadClient:
         found = []
         for text in PROBES:
             answer = Answer()
-            body = self._target.body(text, 1, False)
+            body = self.target.body(text, 1, False)
             failure = await self._failure(answer, body)
             tokens = answer.usage.get("prompt_tokens")
             if failure is not None or not isinstance(tokens, int):
@@ -115,7 +115,7 @@ class LoadClient:
     async def _failure(self, answer: Answer, body: dict[str, Any]) -> str | None:
         """Take an answer in; why that failed, if it did."""
         try:
-            async with asyncio.timeout(self._target.timeout):
+            async with asyncio.timeout(self.target.timeout):
                 await self._take(answer, body)
         except (TimeoutError, httpx.TimeoutException):
             return "timed out"
@@ -130,29 +130,15 @@ class LoadClient:
         return answer.failure
 
     async def _take(self, answer: Answer, body: dict[str, Any]) -> None:
-        with self._connections.one() as http:
-            await self._take_from(http, answer, body)
-
-    async def _take_from(
-        self, http: httpx.AsyncClient, answer: Answer, body: dict[str, Any]
-    ) -> None:
-        async with http.stream("POST", self._target.path, json=body) as response:
-            if not response.is_success:
-                answer.failure = refusal(response.status_code, await response.aread())
-            elif not body.get("stream"):
-                answer.take(json.loads(await response.aread()))
-            else:
-                async for line in response.aiter_lines():
-                    self._take_line(answer, line)
-
-    def _take_line(self, answer: Answer, line: str) -> None:
-        if not line.startswith("data:"):
-            return
-        data = line[5:].strip()
-        if data == "[DONE]":
-            answer.is_ended = True
-        else:
-            answer.take(json.loads(data), self._now())
+        with self.connections.one() as http:
+            async with http.stream("POST", self.target.path, json=body) as response:
+                if not response.is_success:
+                    answer.failure = refusal(response.status_code, await response.aread())
+                elif not body.get("stream"):
+                    answer.take(json.loads(await response.aread()))
+                else:
+                    async for line in response.aiter_lines():
+                        answer.take_line(line, self.now())
 
 
 async def first_model(connections: Connections, url: str, timeout: float) -> str:

@@ -19,19 +19,15 @@ from fastapi.responses import JSONResponse
 from ....core.api.protocol import (
     BackendInfo,
     Call,
-    Choices,
-    Constraint,
     ForkrootError,
-    Grammar,
     InvalidCall,
-    JsonSchema,
-    Regex,
     Reply,
 )
+from ..requests.reading import size_of
 from ..server.concurrent_calls import submit_in_thread
 from ..server.errors import Fault, Refused, error_body, fault_of, message_of
 from ..server.runtime import Limits, Runtime
-from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode
+from ..server.sse import Arrival, Event, EventStream, Final, Last, arrivals, encode, events_of
 from ..wire.callwire import INFO_PATH, PATH, SILENCE, call_of, plain, plain_error
 
 COMMENT = b": at work\n\n"
@@ -79,8 +75,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.get(INFO_PATH)
     async def info(request: Request) -> dict[str, Any]:
         found: BackendInfo = await asyncio.to_thread(runtime.backend.info)
-        request_context: Any = getattr(request.state, "request_context", None)
-        sees_all = request_context is None or request_context.client.is_admin
+        sees_all = request.state.request_context.client.is_admin
         # Only an admin may see counters of other clients.
         counters, load = (found.counters, found.load) if sees_all else ({}, {})
         found = replace(
@@ -94,8 +89,7 @@ def routes(runtime: Runtime) -> APIRouter:
 
 def owner_of(request: Request) -> str:
     """The namespace of the request's client."""
-    request_context: Any = getattr(request.state, "request_context", None)
-    return "" if request_context is None else str(request_context.client.namespace)
+    return str(request.state.request_context.client.namespace)
 
 
 def check_limits(call: Call, limits: Limits) -> None:
@@ -106,21 +100,10 @@ def check_limits(call: Call, limits: Limits) -> None:
         ("stop", len(sampling.stop), limits.max_stops),
         ("logprobs", sampling.logprobs or 0, limits.max_top_logprobs),
         ("options", len(call.options), limits.max_answers),
-        ("constraint", _size(call.constraint), limits.max_constraint),
+        ("constraint", size_of(call.constraint), limits.max_constraint),
     ):
         if count > most:
             raise InvalidCall(field, count, f"at most {most} (of this server)")
-
-
-def _size(constraint: Constraint | None) -> int:
-    match constraint:
-        case Regex(text) | Grammar(text):
-            return len(text)
-        case JsonSchema(schema):
-            return len(repr(schema))
-        case Choices(options):
-            return sum(map(len, options))
-    return 0
 
 
 def refusal(error: ForkrootError) -> Response:
@@ -162,14 +145,13 @@ async def _event_stream(name: str, reply: Reply) -> AsyncIterator[bytes]:
 
 async def _batches(reply: Reply) -> AsyncIterator[list[Event]]:
     try:
-        async for batch in arrivals([reply]):
-            events = [_event(arrival) for arrival in batch]
-            yield Last(events) if isinstance(batch, Last) else events
+        async for events in events_of(arrivals([reply]), _events):
+            yield events
     except ForkrootError as error:
         yield Last([error_event(error)])
 
 
-def _event(arrival: Arrival) -> Event:
+def _events(arrival: Arrival) -> list[Event]:
     if arrival.chunk is None:
-        return {"completion": plain(arrival.completion)}
-    return {"chunk": plain(arrival.chunk)}
+        return [{"completion": plain(arrival.completion)}]
+    return [{"chunk": plain(arrival.chunk)}]

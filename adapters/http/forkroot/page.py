@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -101,13 +101,10 @@ class LiveSnapshot:
     async def now(self) -> bytes:
         """The current snapshot. Raises BackendClosed."""
         pending = self._pending
-        if pending is None or (pending.done() and not self._is_fresh(pending)):
+        is_fresh = time.monotonic() - self._computed_at < _SECONDS_FRESH
+        if pending is None or (pending.done() and not (is_fresh and _has_result(pending))):
             pending = self._pending = asyncio.ensure_future(asyncio.to_thread(self._compute))
         return await asyncio.shield(pending)
-
-    def _is_fresh(self, pending: asyncio.Future[bytes]) -> bool:
-        is_good = not pending.cancelled() and pending.exception() is None
-        return is_good and time.monotonic() - self._computed_at < _SECONDS_FRESH
 
     def _compute(self) -> bytes:
         backend = self._runtime.backend
@@ -121,40 +118,36 @@ class LiveSnapshot:
             "model": self._runtime.name,
             "counters": dict(info.counters),
             "load": dict(info.load),
-            "nodes": None if views is None else self._nodes(views, now),
+            "nodes": None if views is None else list(self._nodes(views, now)),
         }
         return json.dumps(snapshot).encode()
 
-    def _nodes(self, views: Sequence[NodeView], now: float) -> list[dict[str, Any]]:
-        ends = {view.id: view.end for view in views}
-        idle = self._uses.idle(views, now)
-        return [self._node(view, ends, idle[view.id]) for view in views]
-
-    def _node(self, view: NodeView, ends: Mapping[int, int], idle: float | None) -> dict[str, Any]:
+    def _nodes(self, views: Sequence[NodeView], now: float) -> Iterator[dict[str, Any]]:
         """tokens: of its edge, of which `text` may be the beginning. sharers: calls, and pinned
         roots, that hold it now. idle: seconds since it was in use; None: before it was watched."""
-        num_tokens = view.end - ends.get(view.parent, 0)
-        rest = "…" if len(view.tokens) < num_tokens else ""
-        return {
-            "id": view.id,
-            "parent": view.parent,
-            "namespace": view.namespace,
-            "text": self._runtime.texts.decode(view.tokens) + rest,
-            "tokens": num_tokens,
-            "end": view.end,
-            "sharers": view.lock_count,
-            "hits": view.hits,
-            "idle": idle if idle is None else round(idle, 1),
-            "children": view.children,
-            "hidden": view.num_hidden,
-        }
+        ends = {view.id: view.end for view in views}
+        idle = self._uses.idle(views, now)
+        for view in views:
+            num_tokens = view.end - ends.get(view.parent, 0)
+            rest = "…" if len(view.tokens) < num_tokens else ""
+            seconds = idle[view.id]
+            yield {
+                "id": view.id,
+                "parent": view.parent,
+                "namespace": view.namespace,
+                "text": self._runtime.texts.decode(view.tokens) + rest,
+                "tokens": num_tokens,
+                "end": view.end,
+                "sharers": view.lock_count,
+                "hits": view.hits,
+                "idle": None if seconds is None else round(seconds, 1),
+                "children": view.children,
+                "hidden": view.num_hidden,
+            }
 
 
-class Use(NamedTuple):
-    """When a node was last in use: by the tree's clock, and in seconds where that is known."""
-
-    tick: int
-    seconds: float | None
+def _has_result(ended: asyncio.Future[bytes]) -> bool:
+    return not ended.cancelled() and ended.exception() is None
 
 
 class Uses:
@@ -162,7 +155,7 @@ class Uses:
     those that came while it was watched."""
 
     def __init__(self) -> None:
-        self._uses: dict[int, Use] = {}
+        self._uses: dict[int, tuple[int, float | None]] = {}  # by the tree's clock, and in seconds
         self._newest = 0
         self._looked_at: float | None = None
 
@@ -170,17 +163,15 @@ class Uses:
         """Seconds since each node was in use; None for times when it was not watched."""
         last = self._looked_at
         is_watched = last is not None and now - last <= _SECONDS_WATCHED
-        self._uses = {view.id: self._use(view, now, is_watched) for view in views}
+        uses: dict[int, tuple[int, float | None]] = {}
+        for view in views:
+            tick, seconds = self._uses.get(view.id, (None, None))
+            if view.lock_count or (is_watched and view.last_used > self._newest):
+                seconds = now
+            elif tick != view.last_used:
+                seconds = None
+            uses[view.id] = view.last_used, seconds
+        self._uses = uses
         self._newest = max((view.last_used for view in views), default=self._newest)
         self._looked_at = now
-        return {
-            id: None if use.seconds is None else now - use.seconds for id, use in self._uses.items()
-        }
-
-    def _use(self, view: NodeView, now: float, is_watched: bool) -> Use:
-        if view.lock_count or (is_watched and view.last_used > self._newest):
-            return Use(view.last_used, now)
-        before = self._uses.get(view.id)
-        if before is not None and before.tick == view.last_used:
-            return before
-        return Use(view.last_used, None)
+        return {id: None if used is None else now - used for id, (_, used) in uses.items()}

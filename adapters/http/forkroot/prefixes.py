@@ -29,9 +29,9 @@ from ....core.api.protocol import (
     Tokens,
 )
 from ..openai.messages import chat_of
-from ..openai.toolformat import format_of
+from ..openai.toolchoice import format_of
 from ..requests.reading import check_model
-from ..server.concurrent_calls import gather_completions, submit_in_thread
+from ..requests.work import Work, complete
 from ..server.errors import Fault, Refused
 from ..server.keys import within
 from ..server.runtime import Runtime
@@ -84,63 +84,42 @@ class ReleasedReply(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Pinned:
-    """A prefix that was planted. owner: the namespace of who planted it; first: its first token."""
+class Prefix:
+    """A prefix that was planted. owner: the namespace of who planted it. hint: with its root's
+    name. ids: its tokens."""
 
     owner: str
     salt: str
-    root: str
-    first: int
+    hint: ForkHint
+    ids: tuple[int, ...]
+
+    def planting(self) -> Call:
+        """The call that plants it."""
+        return Call((Tokens(self.ids),), PLANT, hint=self.hint, namespace=self.salt)
+
+    def releasing(self) -> Call:
+        """A planting call for no branches: a new pin under the same name ends the old one, and one
+        for no branches is not a pin. It computes nothing, as its one token is in the cache."""
+        hint = ForkHint(self.hint.root, branches=0)
+        return Call((Tokens(self.ids[:1]),), PLANT, hint=hint, namespace=self.salt)
 
 
-@dataclass(frozen=True, slots=True)
-class TimedPrefix:
-    """A prefix that is kept for a time. planting: the call that plants it."""
-
-    name: str
-    owner: str
-    planting: Call
-    ttl: float
-
-    def as_owner(self, call: Call) -> Call:
-        """A call in the owner's namespace, for use outside a request."""
-        space = self.owner
-        return replace(call, namespace=within(space, call.namespace))
-
-
-class Known:
-    """The prefixes that can be released by their ids; of too many the oldest are forgotten, and
-    left to the runtime's time-out."""
-
-    def __init__(self) -> None:
-        self._pinned: dict[str, Pinned] = {}
-
-    def add(self, name: str, pinned: Pinned) -> None:
-        """A prefix that was planted; one that bore the same root's name is replaced by it."""
-        same = (pinned.owner, pinned.salt, pinned.root)
-        for key, had in list(self._pinned.items()):
-            if (had.owner, had.salt, had.root) == same:
-                del self._pinned[key]
-        self._pinned[name] = pinned
-        if len(self._pinned) > MOST_KNOWN:
-            del self._pinned[next(iter(self._pinned))]
-
-    def has(self, name: str) -> bool:
-        """Whether this prefix is known."""
-        return name in self._pinned
-
-    def take(self, name: str, owner: str) -> Pinned | None:
-        """Forget a prefix of this owner; None where there is none."""
-        found = self._pinned.get(name)
-        if found is None or found.owner != owner:
-            return None
-        return self._pinned.pop(name)
+def _add(known: dict[str, Prefix], name: str, prefix: Prefix) -> None:
+    """Add a prefix that was planted; one that bore the same root's name is replaced by it, and of
+    too many the oldest is forgotten, and left to the runtime's time-out."""
+    same = (prefix.owner, prefix.salt, prefix.hint.root)
+    for key, had in list(known.items()):
+        if (had.owner, had.salt, had.hint.root) == same:
+            del known[key]
+    known[name] = prefix
+    if len(known) > MOST_KNOWN:
+        del known[next(iter(known))]
 
 
 def routes(runtime: Runtime) -> APIRouter:
     """The routes of prefixes, and those of calls, which may bear their hints."""
     router = APIRouter(tags=["prefixes"])
-    known = Known()
+    known: dict[str, Prefix] = {}  # those that can be released by their ids
     timers: set[asyncio.Task[None]] = set()
 
     @router.post("/v1/prefixes")
@@ -149,17 +128,16 @@ def routes(runtime: Runtime) -> APIRouter:
         name = f"prefix-{uuid.uuid4().hex}"
         hint = hint_of({"root": name if body.root is None else body.root})
         assert hint is not None
-        call, first = await asyncio.to_thread(_planting, runtime, body, hint.root)
-        found = await _done(runtime, call)
-        owner = owner_of(request)
-        known.add(name, Pinned(owner, call.namespace, hint.root, first))
-        if body.ttl is not None:
-            timed = TimedPrefix(name, owner, call, body.ttl)
-            waiting = _keep(runtime, known, timed)  # beyond this request, thus not in its context
+        ids = await asyncio.to_thread(_ids, runtime, body)
+        hint = replace(hint, branches=body.branches)
+        prefix = Prefix(owner_of(request), body.cache_salt or "", hint, ids)
+        usage = (await _done(runtime, prefix.planting())).usage
+        _add(known, name, prefix)
+        if body.ttl is not None:  # beyond this request, thus not in its context
+            waiting = _keep(runtime, known, name, body.ttl)
             task = asyncio.create_task(waiting, context=contextvars.Context())
             timers.add(task)
             task.add_done_callback(timers.discard)
-        usage = found.usage
         return PrefixReply(
             id=name,
             root=hint.root,
@@ -169,31 +147,23 @@ def routes(runtime: Runtime) -> APIRouter:
 
     @router.delete("/v1/prefixes/{name}")
     async def release(name: str, request: Request) -> ReleasedReply:
-        pinned = known.take(name, owner_of(request))
-        if pinned is None:
+        prefix = known.get(name)
+        if prefix is None or prefix.owner != owner_of(request):
             message = f"no prefix has the id {name!r:.100}"
             raise Refused(message, Fault(404, "invalid_request_error", "prefix_not_found", "id"))
-        await _done(runtime, _releasing(pinned))
+        del known[name]
+        await _done(runtime, prefix.releasing())
         return ReleasedReply(id=name)
 
     return router
 
 
-def _planting(runtime: Runtime, body: PrefixBody, root: str) -> tuple[Call, int]:
-    """The call that plants a prefix, and the prefix's first token."""
+def _ids(runtime: Runtime, body: PrefixBody) -> tuple[int, ...]:
+    """The tokens of a prefix."""
     ids = runtime.texts.encode_prompt(_prompt(runtime, body))
     if not ids:
         raise InvalidCall("prompt", body.prompt, "at least one token")
-    hint = ForkHint(root, body.branches)
-    call = Call((Tokens(tuple(ids)),), PLANT, hint=hint, namespace=body.cache_salt or "")
-    return call, ids[0]
-
-
-def _releasing(pinned: Pinned) -> Call:
-    """A planting call for no branches: a new pin under the same name ends the old one, and one for
-    no branches is not a pin. It computes nothing, as its one token is in the cache."""
-    hint = ForkHint(pinned.root, branches=0)
-    return Call((Tokens((pinned.first,)),), PLANT, hint=hint, namespace=pinned.salt)
+    return tuple(ids)
 
 
 def _prompt(runtime: Runtime, body: PrefixBody) -> Prompt:
@@ -208,26 +178,27 @@ def _prompt(runtime: Runtime, body: PrefixBody) -> Prompt:
 
 
 async def _done(runtime: Runtime, call: Call) -> Completion:
-    return (
-        await gather_completions(await submit_in_thread(lambda: [runtime.backend.submit(call)]))
-    )[0]
+    (completion,) = await complete(runtime, Work((call,), {}))
+    return completion
 
 
-async def _keep(runtime: Runtime, known: Known, timed: TimedPrefix) -> None:
+async def _keep(runtime: Runtime, known: dict[str, Prefix], name: str, ttl: float) -> None:
     """Keep a prefix for its time, then release it; nothing once it is released otherwise."""
     loop = asyncio.get_running_loop()
-    ends_at = loop.time() + timed.ttl
+    ends_at = loop.time() + ttl
     while (left := ends_at - loop.time()) > 0:
         await asyncio.sleep(min(left, KEEP))
-        if not known.has(timed.name):
+        prefix = known.get(name)
+        if prefix is None:
             return
-        if left > KEEP and timed.planting.hint is not None and timed.planting.hint.branches is None:
-            await _try(runtime, timed.as_owner(timed.planting))
-    pinned = known.take(timed.name, timed.owner)
-    if pinned is not None:
-        await _try(runtime, timed.as_owner(_releasing(pinned)))
+        if left > KEEP and prefix.hint.branches is None:
+            await _try(runtime, prefix.owner, prefix.planting())
+    prefix = known.pop(name, None)
+    if prefix is not None:
+        await _try(runtime, prefix.owner, prefix.releasing())
 
 
-async def _try(runtime: Runtime, call: Call) -> None:
+async def _try(runtime: Runtime, owner: str, call: Call) -> None:
+    """A call in the owner's namespace, outside a request."""
     with contextlib.suppress(ForkrootError):  # its result is not needed: it is only a hint
-        await _done(runtime, call)
+        await _done(runtime, replace(call, namespace=within(owner, call.namespace)))

@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from ....core.api.protocol import Completion, ForkrootError, Output, TokenLogprob
+from ....core.api.protocol import Chunk, Completion, ForkrootError, Output, TokenLogprob
 from ...common.toolreader import ArgumentsPiece, CallStart, Piece, TextPiece, ToolReader, is_calling
 from ...common.tools import ToolFormat
 from ..requests.bodies import BodyRoute
-from ..requests.reading import check_model, sampling_of
-from ..requests.work import Work, as_request_error, call_of, complete, names_of, submit
+from ..requests.reading import check_model, check_stream_options, sampling_of
+from ..requests.work import Work, as_request_error, call_of, complete, names_of, streamed
 from ..server.runtime import Runtime
-from ..server.sse import Arrival, Event, Frame, Last, Line, arrivals, stream
+from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.names import new_name
 from ..wire.wire import ChatRequest
-from .envelope import Answer, Envelope
+from .answers import Answer, Envelope, Tally, chat_logprobs, outputs_of, tally_of, usage_body
 from .grammars import settled
-from .logprobs import chat_logprobs
 from .messages import chat_of
-from .toolchoice import Toolbox, toolbox_of
-from .toolformat import format_of
-from .usage import Tally, tally_of, usage_body
+from .toolchoice import Toolbox, format_of, toolbox_of
 
 _KIND, _PIECE_KIND = "chat.completion", "chat.completion.chunk"
 
@@ -38,20 +36,22 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/chat/completions")
     async def chat_completions(request: ChatRequest) -> Response:
         check_model(runtime, request.model)
+        check_stream_options(request)
         request = settled(request)
         toolbox = toolbox_of(request, form, runtime.limits)
         work = chat_work(runtime, request, toolbox, form)
         envelope = Envelope.new("chatcmpl", runtime.name)
-        shape = _Shape(runtime, toolbox, envelope, has_logprobs(request))
+        shape = _Shape(runtime, toolbox, has_logprobs(request))
         if not request.stream:
             (completion,) = await complete(runtime, work)
-            return Answer(shape.whole(completion))
+            choices = shape.whole(completion)
+            return Answer(envelope.body(_KIND, choices, usage=usage_body(completion.usage)))
         try:
-            tally = await tally_of(runtime, request.stream_options, work.calls)
-            replies = await submit(runtime, work.calls)
-            return await stream(shape.events(arrivals(replies), tally), work.names)
+            options = request.stream_options
+            tally = await tally_of(runtime, envelope, _PIECE_KIND, options, work.calls)
         except ForkrootError as error:
             raise await as_request_error(runtime, work, error) from error
+        return await streamed(runtime, work, partial(shape.events, tally))
 
     return router
 
@@ -66,8 +66,7 @@ def has_logprobs(request: ChatRequest) -> bool:
 def chat_work(runtime: Runtime, request: ChatRequest, toolbox: Toolbox, form: ToolFormat) -> Work:
     """The one call of a chat request. Raises InvalidCall."""
     limit_field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
-    limit = request.max_completion_tokens
-    limit = request.max_tokens if limit is None else limit
+    limit: int | None = getattr(request, limit_field)
     num_top = (request.top_logprobs or 0) if has_logprobs(request) else None
     sampling = sampling_of(request, runtime.limits, limit, num_top, "top_logprobs")
     is_open = bool(request.continue_final_message)
@@ -89,138 +88,110 @@ class ChoiceState:
     held: str = ""
     frame: Frame | None = None
     is_started: bool = False
-    num_calls: int = 0
+
+    @classmethod
+    def of(cls, toolbox: Toolbox) -> ChoiceState:
+        """An answer to a request with these tools."""
+        return cls(ToolReader(toolbox.callable) if toolbox.callable else None)
+
+    @property
+    def num_calls(self) -> int:
+        """Calls that have started."""
+        return 0 if self.reader is None else self.reader.num_calls
 
     def pieces(self, text: str, is_last: bool = False) -> list[Piece]:
         """Text and calls in these further characters."""
         if self.reader is None:
             return [TextPiece(text)] if text else []
-        found = self.reader.push(text, is_last)
-        self.num_calls = self.reader.num_calls
-        return found
-
-
-@dataclass(slots=True)
-class _Message:
-    """A whole answer, put together from its pieces."""
-
-    text: str = ""
-    calls: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, piece: Piece) -> None:
-        match piece:
-            case TextPiece(text):
-                self.text += text
-            case CallStart(name=name):
-                function = {"name": name, "arguments": ""}
-                self.calls.append({"id": call_id(), "type": "function", "function": function})
-            case ArgumentsPiece(index, text):
-                self.calls[index]["function"]["arguments"] += text
-
-    def body(self) -> dict[str, Any]:
-        content = self.text if self.text or not self.calls else None
-        body: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-        return body | {"tool_calls": self.calls} if self.calls else body
+        return self.reader.push(text, is_last)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The bodies of one request's answer."""
+    """The choices of one request's answer. states: of those that have started."""
 
     runtime: Runtime
     toolbox: Toolbox
-    envelope: Envelope
     has_logprobs: bool
+    states: dict[int, ChoiceState] = field(default_factory=dict)
 
-    def whole(self, completion: Completion) -> dict[str, Any]:
-        """The answer in one piece."""
-        outputs = completion.outputs or (_NOTHING,)
-        choices = [self._choice(index, output) for index, output in enumerate(outputs)]
-        return self.envelope.body(_KIND, choices, usage=usage_body(completion.usage))
+    def whole(self, completion: Completion) -> list[dict[str, Any]]:
+        """The choices in one piece each."""
+        return [self._choice(*pair) for pair in enumerate(outputs_of(completion))]
 
-    async def events(
-        self, batches: AsyncIterator[list[Arrival]], tally: Tally
+    def events(
+        self, tally: Tally, batches: AsyncIterator[list[Arrival]]
     ) -> AsyncIterator[list[Event | Line]]:
         """The answer in pieces."""
-        states: dict[int, ChoiceState] = {}
-        async for batch in batches:
-            events = [event for it in batch for event in self._events(it, states, tally)]
-            if not isinstance(batch, Last):
-                yield events
-                continue
-            if tally.include_usage:
-                events.append(self.envelope.body(_PIECE_KIND, [], usage=tally.total()))
-            yield Last(events)
+        return events_of(batches, partial(self._events, tally), tally.at_end)
 
-    def _events(
-        self, arrival: Arrival, states: dict[int, ChoiceState], tally: Tally
-    ) -> list[Event | Line]:
+    def _events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
         chunk = arrival.chunk
-        state = None if chunk is None else states.get(chunk.index)
+        state = None if chunk is None else self.states.get(chunk.index)
         if chunk is not None and state is not None and state.frame is not None:
             return [state.frame.line(chunk.text)] if chunk.text else []
         tally.add(arrival)
-        choices = self._pieces(arrival, states)
-        if chunk is not None and not (self.toolbox.callable or self.has_logprobs):
-            states[chunk.index].frame = self._frame(chunk.index, tally)
-        return [self._event(choice, tally) for choice in choices]
-
-    def _event(self, choice: dict[str, Any], tally: Tally) -> Event:
-        return self.envelope.body(_PIECE_KIND, [choice], **tally.fields())
-
-    def _frame(self, index: int, tally: Tally) -> Frame | None:
-        if tally.is_continuous:
-            return None
-        return Frame(lambda text: self._event(_delta(index, {"content": text}), tally))
+        if chunk is None:
+            assert arrival.completion is not None
+            outputs = enumerate(outputs_of(arrival.completion))
+            return [tally.event(choice) for pair in outputs for choice in self._last(*pair)]
+        choices, index = self._pieces(chunk), chunk.index
+        if not (self.toolbox.callable or self.has_logprobs or tally.is_continuous):
+            self.states[index].frame = Frame(
+                lambda text: tally.event(_delta(index, {"content": text}))
+            )
+        return list(map(tally.event, choices))
 
     def _choice(self, index: int, output: Output) -> dict[str, Any]:
-        states, message = self._new_state(), _Message()
-        for piece in states.pieces(output.text, is_last=True):
-            message.add(piece)
+        state = ChoiceState.of(self.toolbox)
+        message = _message(state.pieces(output.text, is_last=True))
         return {
             "index": index,
-            "message": message.body(),
+            "message": message,
             "logprobs": self._logprobs(output.logprobs),
-            "finish_reason": finish_reason(output, states.num_calls),
+            "finish_reason": finish_reason(output, state.num_calls),
         }
 
-    def _pieces(self, arrival: Arrival, states: dict[int, ChoiceState]) -> list[dict[str, Any]]:
+    def _pieces(self, chunk: Chunk) -> list[dict[str, Any]]:
         """The choices of one event each."""
-        chunk = arrival.chunk
-        if chunk is not None:
-            state = states.setdefault(chunk.index, self._new_state())
-            state.held += chunk.text
-            is_early = self.has_logprobs and not chunk.logprobs
-            text, state.held = ("", state.held) if is_early else (state.held, "")
-            deltas = _deltas(state, state.pieces(text))
-            if chunk.logprobs and not deltas:
-                deltas = [{"content": ""}]
-            choices = [_delta(chunk.index, delta) for delta in deltas]
-            if choices:
-                choices[-1]["logprobs"] = self._logprobs(chunk.logprobs)
-            return choices
-        assert arrival.completion is not None
-        outputs = arrival.completion.outputs or (_NOTHING,)
-        return [
-            choice
-            for index, output in enumerate(outputs)
-            for choice in self._last(index, output, states.setdefault(index, self._new_state()))
-        ]
+        state = self.states.setdefault(chunk.index, ChoiceState.of(self.toolbox))
+        state.held += chunk.text
+        is_early = self.has_logprobs and not chunk.logprobs
+        text, state.held = ("", state.held) if is_early else (state.held, "")
+        deltas = _deltas(state, state.pieces(text))
+        if chunk.logprobs and not deltas:
+            deltas = [{"content": ""}]
+        choices = [_delta(chunk.index, delta) for delta in deltas]
+        if choices:
+            choices[-1]["logprobs"] = self._logprobs(chunk.logprobs)
+        return choices
 
-    def _last(self, index: int, output: Output, state: ChoiceState) -> list[dict[str, Any]]:
-        rest, state.held = state.held, ""
-        choices = [_delta(index, delta) for delta in _deltas(state, state.pieces(rest, True))]
+    def _last(self, index: int, output: Output) -> list[dict[str, Any]]:
+        state = self.states.setdefault(index, ChoiceState.of(self.toolbox))
+        choices = [_delta(index, delta) for delta in _deltas(state, state.pieces(state.held, True))]
         ending = finish_reason(output, state.num_calls)
         return [*choices, {**_delta(index, {}), "finish_reason": ending}]
-
-    def _new_state(self) -> ChoiceState:
-        return ChoiceState(ToolReader(self.toolbox.callable) if self.toolbox.callable else None)
 
     def _logprobs(self, logprobs: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         return chat_logprobs(self.runtime.texts, logprobs) if self.has_logprobs else None
 
 
-_NOTHING = Output("", finish_reason="length")
+def _message(pieces: Sequence[Piece]) -> dict[str, Any]:
+    """A whole answer of these pieces."""
+    text = "".join(it.text for it in pieces if isinstance(it, TextPiece))
+    calls = [_call(it.name) for it in pieces if isinstance(it, CallStart)]
+    for it in pieces:
+        if isinstance(it, ArgumentsPiece):
+            calls[it.number]["function"]["arguments"] += it.text
+    content = text if text or not calls else None
+    body: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    return body | {"tool_calls": calls} if calls else body
+
+
+def _call(name: str) -> dict[str, Any]:
+    """A tool call whose arguments are still to come."""
+    function = {"name": name, "arguments": ""}
+    return {"id": call_id(), "type": "function", "function": function}
 
 
 def call_id() -> str:
@@ -251,8 +222,6 @@ def _delta_of(piece: Piece) -> dict[str, Any]:
         case TextPiece(text):
             return {"content": text}
         case CallStart(index, name):
-            function = {"name": name, "arguments": ""}
-            call = {"index": index, "id": call_id(), "type": "function", "function": function}
-            return {"tool_calls": [call]}
+            return {"tool_calls": [{"index": index, **_call(name)}]}
         case ArgumentsPiece(index, text):
             return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,24 +15,36 @@ from fastapi.responses import Response
 from ....core.api.protocol import (
     Call,
     Completion,
-    ForkrootError,
-    Output,
+    InvalidCall,
     Segment,
     Text,
+    TokenLogprob,
     Tokens,
     UnsupportedCall,
     Usage,
 )
 from ..requests.bodies import BodyRoute
-from ..requests.reading import at_most, check_model, constraint_of, sampling_of
-from ..requests.work import Work, as_request_error, call_of, complete, names_of, submit
+from ..requests.reading import (
+    at_most,
+    check_model,
+    check_stream_options,
+    constraint_of,
+    sampling_of,
+)
+from ..requests.work import Work, call_of, complete, names_of, streamed
 from ..server.runtime import Limits, Runtime
-from ..server.sse import Arrival, Event, Frame, Last, Line, arrivals, stream
+from ..server.sse import Arrival, Event, Frame, Line, events_of
 from ..wire.wire import CompletionRequest
-from .envelope import Answer, Envelope
+from .answers import (
+    Answer,
+    Envelope,
+    Tally,
+    completion_logprobs,
+    outputs_of,
+    tally_of,
+    usage_body,
+)
 from .grammars import settled
-from .logprobs import TokenScore, completion_logprobs, scores_of
-from .usage import Tally, tally_of, usage_body
 
 _KIND = "text_completion"
 _MAX_TOKENS = 16  # where a request names none, as OpenAI has it
@@ -43,6 +57,7 @@ def routes(runtime: Runtime) -> APIRouter:
     @router.post("/v1/completions")
     async def completions(request: CompletionRequest) -> Response:
         check_model(runtime, request.model)
+        check_stream_options(request)
         request = settled(request)
         work = _work(request, runtime.limits)
         echoes = await _echoes(runtime, request, work)
@@ -52,14 +67,16 @@ def routes(runtime: Runtime) -> APIRouter:
             if is_scored:
                 prompt_completions = await complete(runtime, _without_answers(_scored(work)))
                 echoes = [*map(_Echo.after, echoes, prompt_completions)]
-            shape = _Shape(runtime, request, envelope, echoes)
-            tally = await tally_of(runtime, request.stream_options, work.calls)
-            replies = await submit(runtime, work.calls)
-            return await shape.stream(arrivals(replies), tally, work)
+            shape = _Shape(runtime, request, echoes)
+            options = request.stream_options
+            tally = await tally_of(runtime, envelope, _KIND, options, work.calls)
+            return await streamed(runtime, work, partial(shape.events, tally))
         found = await complete(runtime, _scored(work) if is_scored else work)
         if is_scored:
             echoes = [*map(_Echo.after, echoes, found)]
-        return Answer(_Shape(runtime, request, envelope, echoes).whole(found))
+        choices = _Shape(runtime, request, echoes).whole(found)
+        usage = sum((it.usage for it in found), Usage())
+        return Answer(envelope.body(_KIND, choices, usage=usage_body(usage)))
 
     return router
 
@@ -70,104 +87,66 @@ class _Echo:
 
     text: str
     ids: tuple[int, ...]
-    scores: tuple[TokenScore, ...] = ()
+    scores: tuple[TokenLogprob, ...] = ()
 
     def after(self, completion: Completion) -> _Echo:
         """The same, with the completion's scores of the prompt's tokens; nothing comes before the
         first one."""
-        first = [TokenScore(token, None) for token in self.ids[:1]]
-        return replace(self, scores=(*first, *scores_of(completion.prompt_logprobs)))
+        first = [TokenLogprob(token, math.nan) for token in self.ids[:1]]
+        return replace(self, scores=(*first, *completion.prompt_logprobs))
 
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The bodies of one request's answer. echoes: of each prompt; none without echo."""
+    """The choices of one request's answer. Mutable in what has been sent of it.
+
+    echoes: of each prompt; none without echo. shown: characters of each choice that has started, by
+    its prompt and its number. frames: of these, where their events differ in their text only.
+    """
 
     runtime: Runtime
     request: CompletionRequest
-    envelope: Envelope
     echoes: Sequence[_Echo]
+    shown: dict[tuple[int, int], int] = field(default_factory=dict)
+    frames: dict[tuple[int, int], Frame] = field(default_factory=dict)
 
-    def whole(self, completions: Sequence[Completion]) -> dict[str, Any]:
-        """The answer in one piece."""
-        choices = []
-        for source, completion in enumerate(completions):
-            outputs = completion.outputs or (_NOTHING,) * self._num
-            for index, output in enumerate(outputs):
-                scores = scores_of(output.logprobs)
-                ending = output.finish_reason
-                choices.append(self._choice(source, index, output.text, scores, ending))
-        usage = sum((it.usage for it in completions), Usage())
-        return self.envelope.body(_KIND, choices, usage=usage_body(usage))
+    def whole(self, completions: Sequence[Completion]) -> list[dict[str, Any]]:
+        """The choices in one piece each."""
+        return [
+            self._choice(source, index, output.text, output.logprobs, output.finish_reason)
+            for source, completion in enumerate(completions)
+            for index, output in enumerate(outputs_of(completion, self._num))
+        ]
 
-    async def stream(
-        self, batches: AsyncIterator[list[Arrival]], tally: Tally, work: Work
-    ) -> Response:
-        """The answer in pieces. An error before the first is raised."""
-        try:
-            return await stream(self._events(batches, tally), work.names)
-        except ForkrootError as error:
-            raise await as_request_error(self.runtime, work, error) from error
-
-    async def _events(
-        self, batches: AsyncIterator[list[Arrival]], tally: Tally
+    def events(
+        self, tally: Tally, batches: AsyncIterator[list[Arrival]]
     ) -> AsyncIterator[list[Event | Line]]:
-        shown: dict[tuple[int, int], int] = {}
-        frames: dict[tuple[int, int], Frame] = {}
-        async for batch in batches:
-            events = [
-                event for it in batch for event in self._chunk_events(it, shown, frames, tally)
-            ]
-            if not isinstance(batch, Last):
-                yield events
-                continue
-            if tally.include_usage:
-                events.append(self.envelope.body(_KIND, [], usage=tally.total()))
-            yield Last(events)
+        """The answer in pieces."""
+        return events_of(batches, partial(self._events, tally), tally.at_end)
 
-    def _chunk_events(
-        self,
-        arrival: Arrival,
-        shown: dict[tuple[int, int], int],
-        frames: dict[tuple[int, int], Frame],
-        tally: Tally,
-    ) -> list[Event | Line]:
-        """The events of an arrival. frames: of the choices that have started, where their events
-        differ in their text only."""
+    def _events(self, tally: Tally, arrival: Arrival) -> Sequence[Event | Line]:
         source, chunk = arrival.source, arrival.chunk
-        if chunk is not None and (frame := frames.get((source, chunk.index))) is not None:
+        if chunk is not None and (frame := self.frames.get((source, chunk.index))) is not None:
             return [frame.line(chunk.text)]
         tally.add(arrival)
-        events: list[Event | Line]
-        events = [self._event(choice, tally) for choice in self._pieces(arrival, shown)]
-        if chunk is not None and self.request.logprobs is None and not tally.is_continuous:
-            frames[source, chunk.index] = self._frame(source, chunk.index, tally)
-        return events
+        if chunk is None:
+            return list(map(tally.event, self._last(arrival)))
+        index = chunk.index
+        offset = self.shown.get((source, index))
+        choice = self._choice(source, index, chunk.text, chunk.logprobs, None, offset)
+        self.shown[source, index] = (offset or 0) + len(choice["text"])
+        if self.request.logprobs is None and not tally.is_continuous:
+            self.frames[source, index] = Frame(
+                lambda text: tally.event(self._choice(source, index, text, (), None, 0))
+            )
+        return [tally.event(choice)]
 
-    def _event(self, choice: dict[str, Any], tally: Tally) -> Event:
-        return self.envelope.body(_KIND, [choice], **tally.fields())
-
-    def _frame(self, source: int, index: int, tally: Tally) -> Frame:
-        def shape(text: str) -> Event:
-            return self._event(self._choice(source, index, text, [], None, 0), tally)
-
-        return Frame(shape)
-
-    def _pieces(self, arrival: Arrival, shown: dict[tuple[int, int], int]) -> list[dict[str, Any]]:
-        """The choices of one event each. shown: characters of each choice that has started."""
-        source, chunk = arrival.source, arrival.chunk
-        if chunk is not None:
-            offset = shown.get((source, chunk.index))
-            scores = scores_of(chunk.logprobs)
-            choice = self._choice(source, chunk.index, chunk.text, scores, None, offset)
-            shown[source, chunk.index] = (offset or 0) + len(choice["text"])
-            return [choice]
+    def _last(self, arrival: Arrival) -> Iterator[dict[str, Any]]:
+        source = arrival.source
         assert arrival.completion is not None
-        outputs = arrival.completion.outputs or (_NOTHING,) * self._num
-        return [
-            self._choice(source, index, "", [], output.finish_reason, shown.get((source, index)))
-            for index, output in enumerate(outputs)
-        ]
+        for index, output in enumerate(outputs_of(arrival.completion, self._num)):
+            shown = self.shown.get((source, index))
+            yield self._choice(source, index, "", (), output.finish_reason, shown)
 
     @property
     def _num(self) -> int:
@@ -178,7 +157,7 @@ class _Shape:
         source: int,
         index: int,
         text: str,
-        scores: list[TokenScore],
+        scores: Sequence[TokenLogprob],
         ending: str | None,
         shown: int | None = None,
     ) -> dict[str, Any]:
@@ -197,9 +176,6 @@ class _Shape:
         }
 
 
-_NOTHING = Output("", finish_reason="length")
-
-
 def _work(request: CompletionRequest, limits: Limits) -> Work:
     """The calls of a request: one for each prompt. Raises InvalidCall."""
     if request.suffix:
@@ -216,12 +192,14 @@ def _work(request: CompletionRequest, limits: Limits) -> Work:
     return Work(calls, names_of(requested), {} if requested is None else requested.schemas)
 
 
-def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> list[Segment]:
-    if isinstance(prompt, str):
-        return [Text(prompt)]
-    if all(isinstance(part, int) for part in prompt):
-        return [Tokens(tuple(part for part in prompt if isinstance(part, int)))]
-    return [Text(part) if isinstance(part, str) else Tokens(tuple(part)) for part in prompt]  # type: ignore[arg-type]
+def _prompts(prompt: str | list[int] | list[str] | list[list[int]]) -> Iterator[Segment]:
+    """The prompts of a request. Raises InvalidCall for an empty list of tokens, or of prompts."""
+    is_one = isinstance(prompt, str) or not prompt or isinstance(prompt[0], int)
+    given: Any = [prompt] if is_one else prompt
+    for one in given:
+        if one == []:
+            raise InvalidCall("prompt", [], "at least one token")
+        yield Text(one) if isinstance(one, str) else Tokens(tuple(one))
 
 
 def _scored(work: Work) -> Work:
@@ -239,14 +217,14 @@ def _without_answers(work: Work) -> Work:
 
 
 async def _echoes(runtime: Runtime, request: CompletionRequest, work: Work) -> list[_Echo]:
-    if not request.echo:
-        return []
-    return await asyncio.to_thread(lambda: [_echo(runtime, call) for call in work.calls])
+    texts = runtime.texts
 
+    def echo(call: Call) -> _Echo:
+        call.check()
+        assert isinstance(call.prompt, tuple)
+        (segment,) = call.prompt
+        ids = tuple(texts.encode_prompt(call.prompt))
+        return _Echo(segment.text if isinstance(segment, Text) else texts.decode(ids), ids)
 
-def _echo(runtime: Runtime, call: Call) -> _Echo:
-    call.check()
-    assert isinstance(call.prompt, tuple)
-    texts, (segment,) = runtime.texts, call.prompt
-    ids = tuple(texts.encode_prompt(call.prompt))
-    return _Echo(segment.text if isinstance(segment, Text) else texts.decode(ids), ids)
+    calls = work.calls if request.echo else ()
+    return await asyncio.to_thread(lambda: list(map(echo, calls))) if calls else []

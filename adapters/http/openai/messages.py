@@ -41,21 +41,16 @@ def _shown(tool: Tool) -> dict[str, Any]:
 
 def _read_message(message: ChatMessage, index: int, form: ToolFormat) -> Message:
     check_role(message.role, f"messages[{index}].role")
-    if message.content is None or message.content == []:
-        _check_may_lack_content(message, f"messages[{index}].content")
-    text = text_of(message.content, f"messages[{index}].content")
+    field, content = f"messages[{index}].content", message.content
+    if (content is None or content == []) and message.role != "assistant":
+        raise InvalidCall(field, content, _CONTENT)
+    if (content is None or content == []) and not message.tool_calls:
+        raise InvalidCall(field, content, f"{_CONTENT}; none only beside tool_calls")
+    text = text_of(content, field)
     if message.tool_calls:
         calls = [_invocation(call) for call in message.tool_calls]
         text += form.write(calls, is_first=not text)
     return Message(ROLES[message.role], (Text(text),))
-
-
-def _check_may_lack_content(message: ChatMessage, field: str) -> None:
-    """As with OpenAI, content may be left out only in a message that calls tools."""
-    if message.role != "assistant":
-        raise InvalidCall(field, message.content, _CONTENT)
-    if not message.tool_calls:
-        raise InvalidCall(field, message.content, f"{_CONTENT}; none only beside tool_calls")
 
 
 def text_of(content: str | Sequence[str | Mapping[str, Any]] | None, field: str) -> str:

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from ....core.api.protocol import Completion, ForkrootError, Output, Usage
-from ...common.toolreader import ToolReader, is_calling
+from ....core.api.protocol import Completion, ForkrootError, Usage
+from ...common.toolreader import is_calling
 from ..requests.bodies import BodyRoute
 from ..requests.reading import check_model
-from ..requests.work import CONSTRAINTS, as_request_error, complete, submit
+from ..requests.work import CONSTRAINTS, complete, streamed
 from ..server.errors import as_request_names, error_body, fault_of, message_of
 from ..server.runtime import Runtime
-from ..server.sse import Arrival, Event, Last, arrivals, stream
+from ..server.sse import Arrival, Event, Last, events_of
 from ..wire.names import new_name
+from .answers import Answer, outputs_of
 from .chat import ChoiceState, chat_work
-from .envelope import Answer
 from .responses_items import Items
 from .responses_wire import ResponsesRequest, chat_request_of
-from .toolchoice import Toolbox, toolbox_of
-from .toolformat import format_of
+from .toolchoice import Toolbox, format_of, toolbox_of
 
-_NOTHING = Output("", finish_reason="length")
 _NAMES = {
     "prompt": "input",
     "messages": "input",
@@ -56,12 +55,8 @@ def routes(runtime: Runtime) -> APIRouter:
             if not request.stream:
                 (completion,) = await complete(runtime, work)
                 return Answer(shape.whole(completion))
-            replies = await submit(runtime, work.calls)
             names = {name: _NAMES.get(field, field) for name, field in work.names.items()}
-            try:
-                return await stream(shape.events(arrivals(replies), names), end=b"")
-            except ForkrootError as error:
-                raise await as_request_error(runtime, work, error) from error
+            return await streamed(runtime, work, partial(shape.events, names), end=b"")
         except ForkrootError as error:
             raise as_request_names(error, _NAMES) from error
 
@@ -81,52 +76,46 @@ class _Shape:
 
     def whole(self, completion: Completion) -> dict[str, Any]:
         """The answer in one piece."""
-        state = self._new_state()
-        for piece in state.pieces(_text(completion), is_last=True):
+        state = ChoiceState.of(self.toolbox)
+        for piece in state.pieces(outputs_of(completion)[0].text, is_last=True):
             self.items.take(piece)
         status = _status(completion, state.num_calls)
         self.items.close(status)
         return self._body(status, completion)
 
     async def events(
-        self, batches: AsyncIterator[list[Arrival]], names: Mapping[str, str]
+        self, names: Mapping[str, str], batches: AsyncIterator[list[Arrival]]
     ) -> AsyncIterator[list[Event]]:
         """The answer in pieces, numbered. An error after the first is the last event. names: fields
         of the protocol as the request calls them."""
-        state, count = self._new_state(), 0
+        state, count = ChoiceState.of(self.toolbox), 0
+
+        def numbered(arrival: Arrival) -> Iterator[Event]:
+            nonlocal count
+            for event in self._events_of(arrival, state, is_first=not count):
+                yield {**event, "sequence_number": count}
+                count += 1
+
         try:
-            async for batch in batches:
-                events: list[Event] = [] if count else self._first()
-                for arrival in batch:
-                    events += self._events_of(arrival, state)
-                numbered: list[Event] = [
-                    {**event, "sequence_number": count + i} for i, event in enumerate(events)
-                ]
-                yield Last(numbered) if isinstance(batch, Last) else numbered
-                count += len(events)
+            async for events in events_of(batches, numbered):
+                yield events
         except ForkrootError as error:
             if not count:
                 raise
             yield Last([_failed(as_request_names(error, names), count)])
 
-    def _first(self) -> list[Event]:
-        body = self._body("in_progress")
-        kinds = ("response.created", "response.in_progress")
-        return [{"type": kind, "response": body} for kind in kinds]
-
-    def _events_of(self, arrival: Arrival, state: ChoiceState) -> list[Event]:
+    def _events_of(self, arrival: Arrival, state: ChoiceState, is_first: bool) -> Iterator[Event]:
+        if is_first:
+            body = self._body("in_progress")
+            yield {"type": "response.created", "response": body}
+            yield {"type": "response.in_progress", "response": body}
         chunk, completion = arrival.chunk, arrival.completion
-        pieces = state.pieces("" if chunk is None else chunk.text, is_last=chunk is None)
-        events: list[Event] = [event for piece in pieces for event in self.items.take(piece)]
+        for piece in state.pieces("" if chunk is None else chunk.text, is_last=chunk is None):
+            yield from self.items.take(piece)
         if completion is not None:
             status = _status(completion, state.num_calls)
-            events += self.items.close(status)
-            body = self._body(status, completion)
-            events.append({"type": f"response.{status}", "response": body})
-        return events
-
-    def _new_state(self) -> ChoiceState:
-        return ChoiceState(ToolReader(self.toolbox.callable) if self.toolbox.callable else None)
+            yield from self.items.close(status)
+            yield {"type": f"response.{status}", "response": self._body(status, completion)}
 
     def _body(self, status: str, completion: Completion | None = None) -> dict[str, Any]:
         request = self.request
@@ -161,12 +150,8 @@ def _failed(error: ForkrootError, number: int) -> Event:
     return {"type": "error", **fields, **body, "sequence_number": number}
 
 
-def _text(completion: Completion) -> str:
-    return completion.outputs[0].text if completion.outputs else ""
-
-
 def _status(completion: Completion, num_calls: int) -> str:
-    output = completion.outputs[0] if completion.outputs else _NOTHING
+    output = outputs_of(completion)[0]
     is_whole = output.finish_reason == "stop" or is_calling(output, num_calls)
     return "completed" if is_whole else "incomplete"
 

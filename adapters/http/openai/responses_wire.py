@@ -6,17 +6,16 @@ Nothing is stored between requests: what refers to an earlier answer is refused 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import groupby
 from typing import Any
-
-from pydantic import ConfigDict
 
 from ....core.api.protocol import InvalidCall, UnsupportedCall
 from ..wire.wire import (
-    Body,
     ChatMessage,
     ChatRequest,
     Function,
     FunctionCall,
+    RequestFields,
     Tool,
     ToolCall,
     check_role,
@@ -24,18 +23,12 @@ from ..wire.wire import (
 from .messages import text_of
 
 
-class ResponsesRequest(Body):
+class ResponsesRequest(RequestFields):
     """POST /v1/responses. input: a text, or messages, calls and their outputs."""
 
-    model_config = ConfigDict(extra="ignore")
-
     input: str | list[dict[str, Any]]
-    model: str | None = None
     instructions: str | None = None
-    stream: bool | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -46,42 +39,19 @@ class ResponsesRequest(Body):
     background: bool | None = None
     include: list[str] | None = None
     user: str | None = None
-    # beyond OpenAI
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    ignore_eos: bool | None = None
-    min_tokens: int | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    json_separators: list[str] | None = None
-    cache_salt: str | None = None
-    priority: int | None = None
-    deadline: float | None = None
-    forkroot: dict[str, Any] | None = None
-
-
-SAME = ("model", "stream", "temperature", "top_p", "tool_choice", "parallel_tool_calls", "seed")
-OWN = (
-    *("stop", "stop_token_ids", "ignore_eos", "min_tokens", "top_k", "min_p"),
-    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
-    *("json_separators", "cache_salt", "priority", "deadline", "forkroot"),
-)
 
 
 def chat_request_of(request: ResponsesRequest) -> ChatRequest:
     """The chat that it amounts to. Raises InvalidCall and UnsupportedCall."""
     _check_stateless(request)
-    same = {name: getattr(request, name) for name in SAME + OWN}
     return ChatRequest(
         messages=list(_messages(request)),
         tools=[_tool(tool, f"tools[{index}]") for index, tool in enumerate(request.tools or ())],
         max_completion_tokens=request.max_output_tokens,
         response_format=_format(request.text),
-        **same,
+        tool_choice=request.tool_choice,
+        parallel_tool_calls=request.parallel_tool_calls,
+        **{name: getattr(request, name) for name in RequestFields.model_fields},
     )
 
 
@@ -101,21 +71,14 @@ def _messages(request: ResponsesRequest) -> Iterator[ChatMessage]:
     if isinstance(request.input, str):
         yield ChatMessage(role="user", content=request.input)
         return
-    calling: ChatMessage | None = None
-    for index, item in enumerate(request.input):
-        message = _message(item, f"input[{index}]")
-        if message is None:
-            continue
-        if calling is not None and message.tool_calls and calling.tool_calls:
-            calling.tool_calls += message.tool_calls
-            continue
-        if calling is not None:
-            yield calling
-        calling = message if message.tool_calls else None
-        if calling is None:
-            yield message
-    if calling is not None:
-        yield calling
+    read = (_message(item, f"input[{index}]") for index, item in enumerate(request.input))
+    messages = (it for it in read if it is not None)
+    for is_calling, group in groupby(messages, lambda it: bool(it.tool_calls)):
+        if is_calling:  # calls beside one another are of one message
+            calls = [call for it in group for call in it.tool_calls or ()]
+            yield ChatMessage(role="assistant", tool_calls=calls)
+        else:
+            yield from group
 
 
 def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
@@ -126,10 +89,9 @@ def _message(item: Mapping[str, Any], field: str) -> ChatMessage | None:
             check_role(role, f"{field}.role")
             return ChatMessage(role=role, content=_text(item.get("content"), f"{field}.content"))
         case "function_call":
-            function = FunctionCall(
-                name=_string(item, "name", field), arguments=_string(item, "arguments", field)
-            )
-            return ChatMessage(role="assistant", tool_calls=[ToolCall(function=function)])
+            given = {name: _string(item, name, field) for name in ("name", "arguments")}
+            call = ToolCall(function=FunctionCall(**given))
+            return ChatMessage(role="assistant", tool_calls=[call])
         case "function_call_output":
             return ChatMessage(role="tool", content=_text(item.get("output"), f"{field}.output"))
         case "reasoning":

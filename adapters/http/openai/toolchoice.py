@@ -1,22 +1,48 @@
-"""What a chat request's `tools` and `tool_choice` mean: which tools the template shows, which
-constraint makes their calls valid, and how the answer is read."""
+"""What a chat request's `tools` and `tool_choice` mean: which tools the template shows, in which
+format it makes the model write calls, which constraint makes these valid, and how the answer is
+read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from ....core.api.protocol import SPACED, InvalidCall, JsonSchema
-from ...common.tools import ToolFormat, ToolSpec
-from ..requests.annotations import check_strict
+from ....core.api.protocol import SPACED, Chat, InvalidCall, JsonSchema, Message, Text
+from ...common.tools import OPEN, ToolFormat, ToolSpec, check_keywords, check_tools
 from ..requests.reading import RequestedConstraint, check_size, constraint_of
-from ..server.runtime import Limits
+from ..server.runtime import Limits, Texts
 from ..wire.wire import ChatRequest, Tool
-from .toolformat import specs_of
 from .toolschemas import check_schemas
 
 _CHOICES = "none, auto, required, or {'type': 'function', 'function': {'name': NAME}}"
+
+_UNKNOWN = ToolFormat("\n")
+_GAP = re.compile(re.escape(OPEN) + r"(\s*)\{")
+
+
+def format_of(texts: Texts) -> ToolFormat:
+    """The format that the model's chat template shows where there are tools."""
+    function = {"name": "f", "description": "f", "parameters": {"type": "object"}}
+    tools = ({"type": "function", "function": function},)
+    chat = Chat((Message("user", (Text("?"),)),), tools=tools)
+    try:
+        shown = texts.decode(texts.encode_prompt(chat))
+    except InvalidCall:  # it has no template, or one that knows no tools
+        return _UNKNOWN
+    found = _GAP.search(shown)
+    return ToolFormat(found[1]) if found else _UNKNOWN
+
+
+def specs_of(tools: Sequence[Tool], within: str) -> tuple[ToolSpec, ...]:
+    """The tools of a request. within: as in `check_tools`. Raises InvalidCall for one that cannot
+    be called."""
+    functions = [tool.function for tool in tools]
+    specs = tuple(ToolSpec(it.name, it.description or "", it.parameters) for it in functions)
+    check_tools(specs, within)
+    return specs
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +65,13 @@ def toolbox_of(
     specs = specs_of(tools, within)
     schemas = {} if requested is None else requested.schemas
     choice = request.tool_choice if request.tool_choice is not None else "auto"
-    if not tools:
-        if choice not in ("none", "auto"):
-            raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+    if not tools and choice not in ("none", "auto"):
+        raise InvalidCall("tool_choice", choice, "none or auto, where there are no tools")
+    if not tools or choice == "none":
         return Toolbox((), requested, schemas=schemas)
-    if choice == "none":
-        return Toolbox((), requested, schemas=schemas)
-    check_strict(tools, within)
+    for index, tool in enumerate(tools):
+        if tool.function.strict:
+            check_keywords(tool.function.parameters, f"tools[{index}].{within}parameters")
     if choice == "auto":
         check_schemas(specs, within)
         requested = _where_free(request, specs, form, requested)
@@ -72,16 +98,13 @@ def _where_free(
     """The constraint where the model may call or answer. An answer by a schema may instead be
     calls; with a strict tool all calls are held to their schemas; otherwise the request's own
     constraint."""
-    is_parallel = request.parallel_tool_calls is not False
+    grammar = partial(form.grammar, tools, is_parallel=request.parallel_tool_calls is not False)
     if requested is not None and requested.field == "response_format":
         assert isinstance(requested.constraint, JsonSchema)
         instead = _embedded(requested.constraint)
-        grammar = form.grammar(tools, is_parallel=is_parallel, instead=instead)
-        return RequestedConstraint("response_format", grammar)
+        return RequestedConstraint("response_format", grammar(instead=instead))
     if requested is None and any(tool.function.strict for tool in request.tools or ()):
-        return RequestedConstraint(
-            "tools", form.grammar(tools, is_parallel=is_parallel, has_text=True)
-        )
+        return RequestedConstraint("tools", grammar(has_text=True))
     return requested
 
 
@@ -101,9 +124,8 @@ def _named(choice: str | Mapping[str, Any], tools: Sequence[ToolSpec]) -> ToolSp
             "type": "function",
             "name": str(name),
         }:
-            for tool in tools:
-                if tool.name == name:
-                    return tool
-            names = ", ".join(tool.name for tool in tools)
-            raise InvalidCall("tool_choice", name, f"one of the tools: {names}")
+            by_name = {tool.name: tool for tool in tools}
+            if name not in by_name:
+                raise InvalidCall("tool_choice", name, f"one of the tools: {', '.join(by_name)}")
+            return by_name[name]
     raise InvalidCall("tool_choice", choice, _CHOICES)

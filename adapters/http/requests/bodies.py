@@ -1,12 +1,12 @@
-"""Routes whose endpoint takes one JSON body: read and validated without FastAPI's overhead.
+"""Routes whose endpoint takes one JSON body: found, read and validated without FastAPI's overhead.
 
-Their responses and errors are FastAPI's own.
+Their responses and errors are FastAPI's own; both ways differ in time only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, get_type_hints
 
 from fastapi import Request
@@ -15,10 +15,13 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from .annotations import ignored_keywords
-from .unknown import HEADER, Unknown, header_of
+from ....core.api.protocol import ForkrootError
+from ..server.errors import Refused
+from .unknown import HEADER, Unknown, header_of, ignored_keywords
 
+REPORTED_ERRORS = (ForkrootError, Refused, RequestValidationError, HTTPException)
 _MISSING = {"type": "missing", "loc": ("body",), "msg": "Field required", "input": None}
 
 
@@ -51,6 +54,34 @@ class BodyRoute(APIRoute):
 
         self.answer = answer
         return answer
+
+
+class FastPath:
+    """ASGI middleware, the innermost: finds these routes by their path; all other requests go on to
+    the router. on_error: makes a response of one of `REPORTED_ERRORS`."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        routes: Iterable[BodyRoute],
+        on_error: Callable[[Request, Exception], Awaitable[Response]],
+    ) -> None:
+        self.app = app
+        self._routes = {(method, it.path): it for it in routes for method in it.methods or ()}
+        self._on_error = on_error
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        route = self._routes.get((scope.get("method", ""), scope.get("path", "")))
+        if route is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = route
+        request = Request(scope, receive)
+        try:
+            response = await route.answer(request)
+        except REPORTED_ERRORS as error:
+            response = await self._on_error(request, error)
+        await response(scope, receive, send)
 
 
 async def _read(request: Request) -> Any:

@@ -7,9 +7,10 @@ of the JSON written that models have read, and what they would write by themselv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, Literal, NamedTuple
 
 from ....core.api.protocol import (
     SPACED,
@@ -25,9 +26,9 @@ from ....core.api.protocol import (
 from ....core.common.suggestions import did_you_mean
 from ..server.errors import Fault, Refused
 from ..server.runtime import Limits, Runtime
-from ..wire.wire import Generation
+from ..wire.wire import Generation, SamplingFields
 
-T = TypeVar("T")
+_SAMPLED = sorted(SamplingFields.model_fields.keys() - {"json_separators"})
 FORMATS = "text | json_object | json_schema"
 _STRUCTURED = "one of json, regex, choice, grammar, json_object"
 _HOW_TO = frozenset(  # of vLLM: settings of its engine that do not change the answer
@@ -61,6 +62,13 @@ def check_model(runtime: Runtime, name: str | None) -> None:
         raise Refused(message, Fault(404, "invalid_request_error", "model_not_found", "model"))
 
 
+def check_stream_options(request: Generation) -> None:
+    """Raise InvalidCall for options of a stream where none is wanted, as OpenAI does."""
+    if request.stream_options is not None and not request.stream:
+        given = request.stream_options.model_dump(exclude_none=True)
+        raise InvalidCall("stream_options", given, "null, unless stream is true")
+
+
 def sampling_of(
     request: Generation,
     limits: Limits,
@@ -70,40 +78,40 @@ def sampling_of(
 ) -> Sampling:
     """How the answers are sampled. logprobs_field: the field that gives the number of logprobs.
     Raises InvalidCall for a value over a limit."""
-    stop = (request.stop,) if isinstance(request.stop, str) else tuple(request.stop or ())
+    given = sampled(request)
+    stop = given.get("stop", ())
     at_most(stop, "stop", limits.max_stops, "stop texts")
     if not all(stop):
         raise InvalidCall("stop", request.stop, "null, or non-empty texts")
-    num = _or(request.n, 1)
+    num = 1 if request.n is None else request.n
     if not 1 <= num <= limits.max_n:
         raise InvalidCall("n", num, f"1 to {limits.max_n}")
     if logprobs is not None and not 0 <= logprobs <= limits.max_top_logprobs:
         raise InvalidCall(logprobs_field, logprobs, f"0 to {limits.max_top_logprobs}, or null")
-    return Sampling(
-        max_tokens=max_tokens,
-        min_tokens=_or(request.min_tokens, 0),
-        temperature=_or(request.temperature, 1.0),
-        top_p=_or(request.top_p, 1.0),
-        top_k=request.top_k or -1,
-        min_p=_or(request.min_p, 0.0),
-        frequency_penalty=_or(request.frequency_penalty, 0.0),
-        presence_penalty=_or(request.presence_penalty, 0.0),
-        repetition_penalty=_or(request.repetition_penalty, 1.0),
-        logit_bias=_biases(request.logit_bias or {}),
-        seed=None if request.seed is None else request.seed % 2**63,
-        stop=stop,
-        stop_token_ids=tuple(request.stop_token_ids or ()),
-        ignore_eos=bool(request.ignore_eos),
-        n=num,
-        logprobs=logprobs,
-    )
+    given |= {
+        "max_tokens": max_tokens,
+        "min_tokens": request.min_tokens or 0,
+        "top_k": request.top_k or -1,
+        "logit_bias": _biases(request.logit_bias or {}),
+        "seed": None if request.seed is None else request.seed % 2**63,
+    }
+    return Sampling(**given, n=num, logprobs=logprobs)
+
+
+def sampled(body: SamplingFields) -> dict[str, Any]:
+    """The fields of `Sampling` that a body sets, of those that all routes share."""
+    given = {name: value for name in _SAMPLED if (value := getattr(body, name)) is not None}
+    for name in ("stop", "stop_token_ids"):
+        if name in given:
+            given[name] = (given[name],) if isinstance(given[name], str) else tuple(given[name])
+    return given
 
 
 def constraint_of(request: Generation, limits: Limits) -> RequestedConstraint | None:
     """What the answers must match. Raises InvalidCall for more than one constraint; the same one
     under several names is one."""
     requested: list[RequestedConstraint] = []
-    for it in (*_constraints(request), *_vllm_constraints(request)):
+    for it in _constraints(request):
         if all(it.constraint != other.constraint for other in requested):
             requested.append(it)
     if len(requested) > 1:
@@ -133,7 +141,7 @@ def separated(requested: Constraint | None, separators: Sequence[str], field: st
 
 def check_size(requested: RequestedConstraint, limits: Limits) -> None:
     """Raise InvalidCall for a constraint that is larger than a limit."""
-    size = _size(requested.constraint)
+    size = size_of(requested.constraint)
     if size > limits.max_constraint:
         allowed = f"at most {limits.max_constraint} characters"
         raise InvalidCall(requested.field, f"{size} characters", allowed)
@@ -150,52 +158,23 @@ def _constraints(request: Generation) -> Iterator[RequestedConstraint]:
         found = _format(request.response_format)
         if found is not None:
             yield RequestedConstraint("response_format", found)
-    if request.regex is not None:
-        yield RequestedConstraint("regex", Regex(request.regex))
-    if request.json_schema is not None:
-        yield RequestedConstraint(
-            "json_schema", JsonSchema(_schema(request.json_schema, "json_schema"), SPACED)
-        )
-    if request.choices is not None:
-        yield RequestedConstraint("choices", _choices(request.choices, "choices"))
-    if request.grammar is not None:
-        yield RequestedConstraint("grammar", Grammar(request.grammar))
-    if request.ebnf is not None:
-        yield RequestedConstraint("ebnf", _grammar(request.ebnf, "ebnf"))
-
-
-def _vllm_constraints(request: Generation) -> Iterator[RequestedConstraint]:
+    yield from _read("", _OWN, partial(getattr, request))
     if request.structured_outputs is not None:
-        of = request.structured_outputs
-        _check_known(of.model_extra or {})
-        schema = {"type": "object"} if of.json_object else of.json_
-        yield from _named("structured_outputs.", schema, of.regex, of.choice, of.grammar)
-    yield from _named(
-        "guided_",
-        request.guided_json,
-        request.guided_regex,
-        request.guided_choice,
-        request.guided_grammar,
-    )
+        _check_known(request.structured_outputs.model_extra or {})
+        given = request.structured_outputs.model_dump(by_alias=True)
+        if given["json_object"]:
+            given["json"] = {"type": "object"}
+        yield from _read("structured_outputs.", _VLLM, given.get)
+    yield from _read("guided_", _VLLM, lambda name: getattr(request, f"guided_{name}"))
 
 
-def _named(
-    prefix: str,
-    schema: object,
-    regex: str | None,
-    choice: list[str] | None,
-    grammar: str | None,
+def _read(
+    prefix: str, readers: Mapping[str, Callable[[Any, str], Constraint]], get: Callable[[str], Any]
 ) -> Iterator[RequestedConstraint]:
-    if schema is not None:
-        yield RequestedConstraint(
-            f"{prefix}json", JsonSchema(_schema(schema, f"{prefix}json"), SPACED)
-        )
-    if regex is not None:
-        yield RequestedConstraint(f"{prefix}regex", Regex(regex))
-    if choice is not None:
-        yield RequestedConstraint(f"{prefix}choice", _choices(choice, f"{prefix}choice"))
-    if grammar is not None:
-        yield RequestedConstraint(f"{prefix}grammar", _grammar(grammar, "gbnf"))
+    """The constraints in the fields of these readers. get: the value of a field."""
+    for name, reader in readers.items():
+        if (value := get(name)) is not None:
+            yield RequestedConstraint(prefix + name, reader(value, prefix + name))
 
 
 def _check_known(extra: Mapping[str, Any]) -> None:
@@ -214,6 +193,25 @@ def _choices(options: list[str], field: str) -> Choices:
 def _grammar(source: str, syntax: Literal["ebnf", "gbnf"]) -> Grammar:
     """A grammar in this notation, unless it begins as one of llguidance's."""
     return Grammar(source) if source.lstrip().startswith("%llguidance") else Grammar(source, syntax)
+
+
+def _json_schema(given: object, field: str) -> JsonSchema:
+    return JsonSchema(_schema(given, field), SPACED)
+
+
+_OWN: Mapping[str, Callable[[Any, str], Constraint]] = {
+    "regex": lambda pattern, _: Regex(pattern),
+    "json_schema": _json_schema,
+    "choices": _choices,
+    "grammar": lambda source, _: Grammar(source),
+    "ebnf": lambda source, _: _grammar(source, "ebnf"),
+}
+_VLLM: Mapping[str, Callable[[Any, str], Constraint]] = {
+    "json": _json_schema,
+    "regex": _OWN["regex"],
+    "choice": _choices,
+    "grammar": lambda source, _: _grammar(source, "gbnf"),
+}
 
 
 def _format(given: Mapping[str, Any]) -> Constraint | None:
@@ -247,14 +245,16 @@ def _schema(given: object, field: str) -> Mapping[str, Any] | bool:
     return given
 
 
-def _size(constraint: Constraint) -> int:
+def size_of(constraint: Constraint | None) -> int:
+    """Characters of a constraint; 0 of none."""
     match constraint:
         case Regex(text) | Grammar(text):
             return len(text)
         case JsonSchema(schema):
-            return len(json.dumps(schema))
+            return len(json.dumps(schema, ensure_ascii=False, default=repr))
         case Choices(options):
             return sum(map(len, options))
+    return 0
 
 
 def _biases(given: Mapping[str, float]) -> dict[int, float]:
@@ -264,7 +264,3 @@ def _biases(given: Mapping[str, float]) -> dict[int, float]:
             raise InvalidCall("logit_bias", token, "token ids as keys")
         biases[int(token)] = bias
     return biases
-
-
-def _or(value: T | None, default: T) -> T:
-    return default if value is None else value

@@ -1,20 +1,24 @@
 """Fields of a request that a route does not know: one that is all but spelled like a known one is
-refused, any other is ignored and reported in a header and in the log.
+refused, any other is ignored and reported in a header and in the log. The header also names unknown
+keywords of JSON schemas, which restrict nothing.
 
 OpenAI refuses all unknown fields; clients of other servers send many that mean nothing here.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
+from urllib.parse import quote
 
+from ....core.api.dialects import ignored
 from ..server.errors import Fault, Refused
 
 HEADER = "X-Ignored-Fields"
 MOST_NAMES = 256  # that are logged, and checked only once
-MOST_SHOWN = 16  # in the header
+MOST_SHOWN = 16  # in the header: fields, and keywords of schemas
 REPLACED = {
     "functions": "tools",
     "function_call": "tool_choice",
@@ -30,6 +34,17 @@ _INNER: Mapping[tuple[str, ...], tuple[str, ...]] = {  # what lies in fields; *:
     ("response_format", "json_schema"): ("name", "description", "schema", "strict"),
     ("stream_options",): ("include_usage", "continuous_usage_stats"),
 }
+MOST_TOOLS = 64
+MOST_TEXT = 100_000  # characters of a schema that is given as text
+MOST_POINTER = 120
+_SCHEMAS: tuple[tuple[str, ...], ...] = (
+    ("json_schema",),
+    ("guided_json",),
+    ("structured_outputs", "json"),
+    ("response_format", "json_schema", "schema"),
+    ("text", "format", "schema"),
+)
+_SAFE = "/~$#:._-"
 _log = logging.getLogger("forkroot.http")
 
 
@@ -59,16 +74,14 @@ class Unknown:
         for name in unknown:
             if name in REPLACED and body[name] and REPLACED[name] in self._known:
                 raise no_field(name, self._path, REPLACED[name])
-            if name not in self._ignored:
-                self._judge(name)
+            if name in self._ignored:
+                continue
+            check_spelling(name, self._known, self._path)
+            if len(self._ignored) < MOST_NAMES:
+                self._ignored.add(name)
+                text = "%s ignores the field %.100r, which it does not know (logged once)"
+                _log.warning(text, self._path, name)
         return unknown
-
-    def _judge(self, name: str) -> None:
-        check_spelling(name, self._known, self._path)
-        if len(self._ignored) < MOST_NAMES:
-            self._ignored.add(name)
-            text = "%s ignores the field %.100r, which it does not know (logged once)"
-            _log.warning(text, self._path, name)
 
 
 def _parts(body: Any, path: tuple[str, ...], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -123,3 +136,45 @@ def is_misspelled(name: str, known: str) -> bool:
 
 def _letters(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
+
+
+def ignored_keywords(body: Mapping[str, Any]) -> list[str]:
+    """The places of unknown keywords in the schemas of a request, as in
+    "json_schema#/properties/a/colour": of plain characters, and at most MOST_SHOWN."""
+    found: list[str] = []
+    for field, schema in _schemas(body):
+        if len(found) >= MOST_SHOWN:
+            break
+        found += [f"{field}{_plain(it.pointer)}" for it in ignored(schema, MOST_SHOWN - len(found))]
+    return found
+
+
+def _schemas(body: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The schemas of a request, and their fields."""
+    for path in _SCHEMAS:
+        schema: Any = body
+        for key in path:
+            schema = schema.get(key) if isinstance(schema, Mapping) else None
+        if isinstance(schema, str):
+            schema = _read(schema)
+        if isinstance(schema, Mapping):
+            yield ".".join(path), schema
+    tools = body.get("tools")
+    for index, tool in enumerate(tools[:MOST_TOOLS] if isinstance(tools, list) else ()):
+        if isinstance(tool, Mapping):
+            is_within = isinstance(tool.get("function"), Mapping)
+            inner = tool["function"] if is_within else tool
+            if isinstance(schema := inner.get("parameters"), Mapping):
+                yield f"tools[{index}].{'function.' * is_within}parameters", schema
+
+
+def _read(text: str) -> Any:
+    try:
+        return json.loads(text) if len(text) <= MOST_TEXT else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _plain(pointer: str) -> str:
+    """A pointer as a header can hold it."""
+    return quote(pointer[:MOST_POINTER], safe=_SAFE, errors="replace")

@@ -53,11 +53,11 @@ def validation_error(
         message = f"{field.name or 'the body'} is missing; expected {allowed}"
         code = "missing_required_parameter"
         return Refused(message, Fault(400, "invalid_request_error", code, field.name or None))
-    if "min_length" in (first.get("ctx") or {}):
-        allowed = f"{allowed} of length {first['ctx']['min_length']} or more"
-    for name, sign in _BOUNDS.items():
-        if name in (first.get("ctx") or {}):
-            allowed += f", {sign} {first['ctx'][name]:,g}"
+    bounds = first.get("ctx") or {}
+    if "min_length" in bounds:
+        allowed += f" of length {bounds['min_length']} or more"
+    signs = [f", {sign} {bounds[name]:,g}" for name, sign in _BOUNDS.items() if name in bounds]
+    allowed += "".join(signs)
     return InvalidCall(field.name or "body", _shortened(field.value), allowed)
 
 

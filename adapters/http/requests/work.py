@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -17,13 +17,13 @@ from ....core.api.protocol import (
     Prompt,
     Reply,
     Sampling,
-    Segment,
     Text,
 )
 from ...common.spelling import located
 from ..server.concurrent_calls import gather_completions, submit_in_thread
 from ..server.errors import as_request_names
 from ..server.runtime import Runtime
+from ..server.sse import DONE, Arrival, Event, EventStream, Line, arrivals, stream
 from ..wire.hints import hint_of
 from ..wire.wire import Generation
 from .reading import RequestedConstraint
@@ -80,17 +80,12 @@ async def submit(runtime: Runtime, calls: Sequence[Call]) -> list[Reply]:
 
 def _is_small(call: Call) -> bool:
     """Whether sending it takes less than going to another thread."""
-    if call.constraint is not None or call.options:
-        return False
     prompt = call.prompt
-    if not isinstance(prompt, Chat):
-        return _len(prompt) <= _SMALL
-    return not prompt.tools and sum(_len(message.content) for message in prompt.messages) <= _SMALL
-
-
-def _len(content: Sequence[Segment]) -> int:
-    """Characters, where there is nothing but text; else more than is small."""
-    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in content)
+    if call.constraint is not None or call.options or (isinstance(prompt, Chat) and prompt.tools):
+        return False
+    contents = [it.content for it in prompt.messages] if isinstance(prompt, Chat) else [prompt]
+    segments = [segment for content in contents for segment in content]
+    return sum(len(it.text) if isinstance(it, Text) else _SMALL + 1 for it in segments) <= _SMALL
 
 
 async def complete(runtime: Runtime, work: Work) -> list[Completion]:
@@ -99,6 +94,21 @@ async def complete(runtime: Runtime, work: Work) -> list[Completion]:
     replies = await submit(runtime, work.calls)
     try:
         return await gather_completions(replies)
+    except ForkrootError as error:
+        raise await as_request_error(runtime, work, error) from error
+
+
+async def streamed(
+    runtime: Runtime,
+    work: Work,
+    shape: Callable[[AsyncIterator[list[Arrival]]], AsyncIterator[Sequence[Event | Line]]],
+    end: bytes = DONE,
+) -> EventStream:
+    """The answer in pieces: the events that `shape` makes of what arrives, as `sse.stream` has
+    them. An error before the first is raised with the request's own names."""
+    try:
+        replies = await submit(runtime, work.calls)
+        return await stream(shape(arrivals(replies)), work.names, end)
     except ForkrootError as error:
         raise await as_request_error(runtime, work, error) from error
 

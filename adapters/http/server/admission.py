@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,33 +28,32 @@ from .runtime import Limits
 from .texts import check_body
 
 _log = logging.getLogger("forkroot.http")
-_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)  # of a client's own
 _SECONDS_FOR_A_BODY = 60.0
 UNLIMITED_PATHS = ADMIN_PATHS | {"/abort_request"}
 
 
+@dataclass(frozen=True, slots=True)
 class AdmissionMiddleware:
     """ASGI middleware that authenticates, limits and logs; the server's outermost."""
 
-    def __init__(
-        self, app: ASGIApp, registry: RequestRegistry, keys: Keys, metrics: Metrics, limits: Limits
-    ) -> None:
-        self.app = app
-        self._registry = registry
-        self._keys = keys
-        self._metrics = metrics
-        self._limits = limits
+    app: ASGIApp
+    registry: RequestRegistry
+    keys: Keys
+    metrics: Metrics
+    limits: Limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
-        context = RequestContext(_request_id(headers.get(b"x-request-id")), route=scope["path"])
+        given = headers.get(b"x-request-id", "")
+        context = RequestContext(given if _ID.fullmatch(given) else new_name(), route=scope["path"])
         answer = _Answer(send, context.id)
         start = time.perf_counter()
         try:
-            context.client = self._keys.client(scope["path"], headers.get(b"authorization"))
+            context.client = self.keys.client(scope["path"], headers.get(b"authorization"))
             with self._admitted(scope, context):
                 body = await self._body(receive, headers.get(b"content-length"))
                 if scope["path"] != PATH:  # this route checks its calls itself
@@ -73,22 +73,22 @@ class AdmissionMiddleware:
         if scope["method"] not in ("POST", "PUT") or scope["path"] in UNLIMITED_PATHS:
             yield
             return
-        num_open = len(self._registry.open)
-        if num_open >= self._limits.max_streams:
+        num_open = len(self.registry.open)
+        if num_open >= self.limits.max_streams:
             message = f"{num_open} requests are at work, as many as are allowed; try later"
             fault = Fault(503, "overloaded_error", "overloaded", retry_after=1)
             raise Refused(message, fault)
-        self._registry.open.add(context)
-        self._metrics.requests_open.inc()
+        self.registry.open.add(context)
+        self.metrics.requests_open.inc()
         try:
             yield
         finally:
-            self._registry.open.remove(context)
-            self._metrics.requests_open.dec()
+            self.registry.open.remove(context)
+            self.metrics.requests_open.dec()
 
     async def _body(self, receive: Receive, length: str | None) -> bytes:
         """The whole body. Raises Refused if it is too large, or arrives too slowly."""
-        if length is not None and length.isdecimal() and int(length) > self._limits.max_body:
+        if length is not None and length.isdecimal() and int(length) > self.limits.max_body:
             raise self._too_large()
         parts: list[bytes] = []
         size = 0
@@ -100,7 +100,7 @@ class AdmissionMiddleware:
                         raise _ClientDisconnected
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
-                    if size > self._limits.max_body:
+                    if size > self.limits.max_body:
                         raise self._too_large()
                     if not message.get("more_body", False):
                         return b"".join(parts)
@@ -109,7 +109,7 @@ class AdmissionMiddleware:
             raise Refused("the body did not arrive in time", fault) from error
 
     def _too_large(self) -> Refused:
-        message = f"the body is larger than {self._limits.max_body} bytes"
+        message = f"the body is larger than {self.limits.max_body} bytes"
         return Refused(message, Fault(413, "invalid_request_error", "body_too_large"))
 
     async def _run(
@@ -117,7 +117,7 @@ class AdmissionMiddleware:
     ) -> None:
         """Run the routes, and cancel them when the client disconnects."""
         scope.setdefault("state", {})["request_context"] = context
-        self._registry.current.set(context)
+        self.registry.current.set(context)
         work = asyncio.current_task()
         assert work is not None
         disconnected = asyncio.Event()
@@ -144,10 +144,10 @@ class AdmissionMiddleware:
     def _note(self, scope: Scope, context: RequestContext, answer: _Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         status = answer.status or 499
-        self._metrics.requests.labels(route, str(status)).inc()
+        self.metrics.requests.labels(route, str(status)).inc()
         if context.reason is not None:
-            self._metrics.refused.labels(context.reason).inc()
-        self._metrics.duration.labels(route).observe(seconds)
+            self.metrics.refused.labels(context.reason).inc()
+        self.metrics.duration.labels(route).observe(seconds)
         usage = context.usage
         line = {
             "id": context.id,
@@ -186,11 +186,6 @@ class _Answer:
         await self._send(message)
         if message["type"] == "http.response.body":
             self.is_whole = not message.get("more_body", False)
-
-
-def _request_id(given: str | None) -> str:
-    """The client's id if it is valid, else a new one."""
-    return given if given and _ID.fullmatch(given) else new_name()
 
 
 def _replay_body(body: bytes, disconnected: asyncio.Event) -> Receive:

@@ -42,26 +42,23 @@ class Refused(Exception):
 
 def fault_of(error: BaseException) -> Fault:
     """The status and code of an error."""
-    match error:
-        case Refused(fault=fault):
-            return fault
-        case UnsupportedCall():
-            return Fault(400, "invalid_request_error", "unsupported_value", error.field)
-        case CallTooLarge():
-            return Fault(400, "invalid_request_error", "context_length_exceeded", error.field)
-        case InvalidCall():
-            return Fault(400, "invalid_request_error", "invalid_value", error.field)
-        case Overloaded():
-            return Fault(503, "overloaded_error", "overloaded", retry_after=1)
-        case DeadlineExceeded():
-            return Fault(408, "timeout_error", "deadline_exceeded")
-        case EngineDied():
-            return Fault(503, "server_error", "engine_dead", retry_after=5)
-        case BackendClosed():
-            return Fault(503, "server_error", "shutting_down", retry_after=5)
-        case RecursionError():
-            return Fault(400, "invalid_request_error", "invalid_value")
-    return Fault(500, "server_error", "internal_error")
+    if isinstance(error, Refused):
+        return error.fault
+    fault = next((it for kind, it in _FAULTS.items() if isinstance(error, kind)), _INTERNAL)
+    return fault._replace(param=error.field) if isinstance(error, InvalidCall) else fault
+
+
+_INTERNAL = Fault(500, "server_error", "internal_error")
+_FAULTS: dict[type[BaseException], Fault] = {  # those of subclasses first
+    UnsupportedCall: Fault(400, "invalid_request_error", "unsupported_value"),
+    CallTooLarge: Fault(400, "invalid_request_error", "context_length_exceeded"),
+    InvalidCall: Fault(400, "invalid_request_error", "invalid_value"),
+    Overloaded: Fault(503, "overloaded_error", "overloaded", retry_after=1),
+    DeadlineExceeded: Fault(408, "timeout_error", "deadline_exceeded"),
+    EngineDied: Fault(503, "server_error", "engine_dead", retry_after=5),
+    BackendClosed: Fault(503, "server_error", "shutting_down", retry_after=5),
+    RecursionError: Fault(400, "invalid_request_error", "invalid_value"),
+}
 
 
 def message_of(error: BaseException) -> str:
@@ -81,14 +78,8 @@ def message_of(error: BaseException) -> str:
 
 def error_body(message: str, fault: Fault) -> dict[str, Any]:
     """The body of a failed request."""
-    return {
-        "error": {
-            "message": message,
-            "type": fault.kind,
-            "param": fault.param,
-            "code": fault.code,
-        }
-    }
+    fields = {"type": fault.kind, "param": fault.param, "code": fault.code}
+    return {"error": {"message": message, **fields}}
 
 
 def error_response(error: BaseException) -> Response:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .errors import Fault, Refused
@@ -46,9 +45,10 @@ class Keys:
     def client(self, path: str, authorization: str | None) -> Client:
         """Who sends this header. Raises Refused: 401 for a missing or unknown key, 403 for a
         client's key where an admin's is needed."""
-        given = _bearer(authorization)
-        is_admin = _is_one_of(self._admins, given)
-        names = [name for key, name in self._clients.items() if hmac.compare_digest(key, given)]
+        kind, _, key = (authorization or "").partition(" ")
+        given = key.strip().encode() if kind.lower() == "bearer" else b""
+        is_admin = sum(hmac.compare_digest(own, given) for own in self._admins) > 0  # all compared
+        names = [name for own, name in self._clients.items() if hmac.compare_digest(own, given)]
         if path in OPEN_PATHS:
             return Client(is_admin=is_admin)
         if is_admin:
@@ -66,25 +66,11 @@ def _namespace(key: str, settings: Settings) -> str:
     return "key-" + hashlib.sha256(b"forkroot namespace" + key.encode()).hexdigest()[:32]
 
 
-def _is_one_of(keys: Iterable[bytes], given: bytes) -> bool:
-    return sum(hmac.compare_digest(key, given) for key in keys) > 0  # all are compared
-
-
-def _bearer(header: str | None) -> bytes:
-    kind, _, key = (header or "").partition(" ")
-    return key.strip().encode() if kind.lower() == "bearer" else b""
-
-
 def _refused(status: int, wanted: str, given: bytes) -> Refused:
     """given: the key that was sent, which the message does not repeat; empty for none."""
-    kind, code = (
-        ("authentication_error", "invalid_api_key")
-        if status == 401
-        else ("permission_error", "admin_key_required")
-    )
     message = f"this route needs {wanted}, sent as 'Authorization: Bearer KEY'"
-    if status == 401 and given:
-        message = f"invalid API key: {message}"
-    elif status == 403:
+    if status == 403:
         message = f"a client's API key was sent: {message}"
-    return Refused(message, Fault(status, kind, code))
+        return Refused(message, Fault(403, "permission_error", "admin_key_required"))
+    message = f"invalid API key: {message}" if given else message
+    return Refused(message, Fault(401, "authentication_error", "invalid_api_key"))

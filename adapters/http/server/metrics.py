@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import (
@@ -22,6 +23,7 @@ from prometheus_client.utils import floatToGoString
 
 from ....core.api.protocol import Backend, ForkrootError
 
+M = TypeVar("M", Counter, Gauge, Histogram)
 _LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 _BUCKET = re.compile(r"_(le_[\d.]+|le_inf|sum)$")
@@ -37,36 +39,23 @@ class Metrics:
     def __init__(self, backend: Backend) -> None:
         registry = self._registry = CollectorRegistry()
         registry.register(BackendCounters(backend))
-        self.requests_open = Gauge("forkroot_requests_open", "Requests at work", registry=registry)
-        self.calls_open = Gauge(
-            "forkroot_calls_open", "Calls running or queued in the backend", registry=registry
-        )
-        self.requests = Counter(
-            "forkroot_requests", "Requests answered", ["route", "status"], registry=registry
-        )
-        self.refused = Counter(
-            "forkroot_refused", "Requests refused or failed", ["reason"], registry=registry
-        )
-        self.aborted = Counter(
-            "forkroot_aborted_calls", "Calls ended early by their client", registry=registry
-        )
-        self.first_token = Latencies(
-            "forkroot_time_to_first_token_seconds",
-            "From submission to the first text of a streamed call",
-        )
-        self.next_token = Latencies(
-            "forkroot_inter_token_latency_seconds",
-            "From one piece of text of a streamed call to the next",
-        )
+
+        def own(kind: type[M], name: str, text: str, *labels: str, **options: Any) -> M:
+            return kind(f"forkroot_{name}", text, labels, registry=registry, **options)
+
+        self.requests_open = own(Gauge, "requests_open", "Requests at work")
+        self.calls_open = own(Gauge, "calls_open", "Calls running or queued in the backend")
+        self.requests = own(Counter, "requests", "Requests answered", "route", "status")
+        self.refused = own(Counter, "refused", "Requests refused or failed", "reason")
+        self.aborted = own(Counter, "aborted_calls", "Calls ended early by their client")
+        text = "From submission to the first text of a streamed call"
+        self.first_token = Latencies("forkroot_time_to_first_token_seconds", text)
+        text = "From one piece of text of a streamed call to the next"
+        self.next_token = Latencies("forkroot_inter_token_latency_seconds", text)
         registry.register(self.first_token)
         registry.register(self.next_token)
-        self.duration = Histogram(
-            "forkroot_request_duration_seconds",
-            "Of a whole request",
-            ["route"],
-            buckets=_LATENCIES,
-            registry=registry,
-        )
+        text, name = "Of a whole request", "request_duration_seconds"
+        self.duration = own(Histogram, name, text, "route", buckets=_LATENCIES)
 
     def page(self) -> bytes:
         """All of it in Prometheus' text format. Asks the backend, and may wait for it."""
@@ -112,13 +101,12 @@ class BackendCounters(Collector):
         except ForkrootError:
             return
         counters = info.counters
-        buckets = _buckets(counters)
+        buckets, text = _buckets(counters), "As the engine counts it"
         for name, parts in buckets.items():
-            text, total = _TEXTS.get(name, "As the engine counts it"), counters[f"{name}_sum"]
-            yield HistogramMetricFamily(f"forkroot_{name}", text, parts, total)
+            total = counters[f"{name}_sum"]
+            yield HistogramMetricFamily(f"forkroot_{name}", _TEXTS.get(name, text), parts, total)
         for name, value in counters.items():
             if _BUCKET.sub("", name) not in buckets:
-                text = "As the engine counts it"
                 yield CounterMetricFamily(f"forkroot_{name}", text, value=value)
         for name, value in info.load.items():
             yield GaugeMetricFamily(f"forkroot_{name}", "As it is now in the engine", value=value)

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from ....core.api.protocol import (
     Backend,
@@ -105,9 +105,7 @@ class RequestRegistry:
     """
 
     def __init__(self, backend: Backend, metrics: Metrics, deadline: float | None = None) -> None:
-        self.current: ContextVar[RequestContext | None] = ContextVar(
-            "request_context", default=None
-        )
+        self.current = ContextVar[RequestContext | None]("request_context", default=None)
         self.open: set[RequestContext] = set()
         self.backend = backend
         self._metrics = metrics
@@ -123,7 +121,9 @@ class RequestRegistry:
             namespace=within(context.client.namespace, call.namespace),
             deadline=self._deadline if call.deadline is None else call.deadline,
         )
-        reply = WatchedReply(self.backend.submit(call), self._metrics, self._loop_notifier, context)
+        own = self.backend.submit(call)
+        watched = WatchedReply(own, self._metrics, self._loop_notifier, context)
+        reply = cast(Reply, watched)  # with `__getattr__`
         context.add(reply)
         self._metrics.calls_open.inc()
         reply.when_done(self._note_end)
@@ -151,16 +151,13 @@ class RequestRegistry:
         """Cancel the calls of one of the current client's requests (None: of all of them; an admin
         may abort anybody's) and return how many were open."""
         requester = self.current.get() or RequestContext("none")
-        found = [
-            context
-            for context in list(self.open)
-            if context is not requester
-            and request_id in (None, context.id)
-            and (
-                requester.client.is_admin or context.client.namespace == requester.client.namespace
-            )
-        ]
-        return sum(context.cancel() for context in found)
+        client, found = requester.client, set(self.open) - {requester}
+        return sum(
+            context.cancel()
+            for context in found
+            if request_id in (None, context.id)
+            and (client.is_admin or context.client.namespace == client.namespace)
+        )
 
     def end_calls(self) -> None:
         """Cancel the calls of all open requests because the server shuts down."""
@@ -191,57 +188,30 @@ class RequestRegistry:
             self._metrics.aborted.inc()
 
 
+@dataclass(eq=False)
 class WatchedReply:
-    """A reply that measures the time to its first token and between tokens.
+    """A reply that measures the time to its first token and between tokens; all else is the
+    backend's own.
 
     Awaiting it on one of OpenAI's routes raises BackendClosed if the server's shutdown ended it.
     """
 
-    def __init__(
-        self,
-        reply: Reply,
-        metrics: Metrics,
-        notifier: Callable[[], LoopNotifier],
-        context: RequestContext,
-    ) -> None:
-        self._reply = reply
-        self._metrics = metrics
-        self._notifier = notifier
-        self._context = context
-        self._start = time.perf_counter()
-        self._last: float | None = None
+    _reply: Reply
+    _metrics: Metrics
+    _notifier: Callable[[], LoopNotifier]
+    _context: RequestContext
+    _start: float = field(default_factory=time.perf_counter)
+    _last: float | None = None
 
-    @property
-    def call(self) -> Call:
-        """The call that this answers."""
-        return self._reply.call
-
-    def result(self, timeout: float | None = None) -> Completion:
-        """As `Reply.result`."""
-        return self._reply.result(timeout)
-
-    def done(self) -> bool:
-        """As `Reply.done`."""
-        return self._reply.done()
-
-    def error(self) -> BaseException | None:
-        """As `Reply.error`."""
-        return self._reply.error()
-
-    def cancel(self) -> None:
-        """As `Reply.cancel`."""
-        self._reply.cancel()
-
-    def when_done(self, action: Callable[[Reply], object]) -> None:
-        """As `Reply.when_done`."""
-        self._reply.when_done(lambda _: action(self))
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reply, name)
 
     def __iter__(self) -> Iterator[Chunk]:
         return iter(self._reply)
 
     def __await__(self) -> Generator[Any, None, Completion]:
         completion = yield from self._reply.__await__()
-        if self._context.is_cut_off and self._context.is_openai and _is_aborted(self):
+        if self._context.is_cut_off and self._context.is_openai and _is_aborted(self._reply):
             raise _shut_down()
         return completion
 
@@ -256,23 +226,17 @@ class WatchedReply:
         """As `Mailbox.batches`; notifier: the registry's if None."""
 
         def timed(num: int) -> None:
-            self._clock(num)
+            now = time.perf_counter()
+            for _ in range(num):
+                if self._last is None:
+                    self._metrics.first_token.observe(now - self._start)
+                else:
+                    self._metrics.next_token.observe(now - self._last)
+                self._last = now
             if seen is not None:
                 seen(num)
 
-        return batches(
-            self._reply, notifier or self._notifier(), self._clock if seen is None else timed
-        )
-
-    def _clock(self, num: int) -> None:
-        """Record the time of `num` chunks: to the first token, or since the last one."""
-        now = time.perf_counter()
-        for _ in range(num):
-            if self._last is None:
-                self._metrics.first_token.observe(now - self._start)
-            else:
-                self._metrics.next_token.observe(now - self._last)
-            self._last = now
+        return batches(self._reply, notifier or self._notifier(), timed)
 
 
 def _shut_down() -> BackendClosed:

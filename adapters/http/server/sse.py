@@ -101,6 +101,17 @@ async def _pump(source: int, reply: Reply, ready: list[Arrival], woken: asyncio.
     woken.set()
 
 
+async def events_of(
+    batches: AsyncIterator[list[Arrival]],
+    shape: Callable[[Arrival], Iterable[T]],
+    at_end: Callable[[], Sequence[T]] = list,
+) -> AsyncIterator[list[T]]:
+    """The events of each batch, as `shape` makes them; with those of the last one `at_end`."""
+    async for batch in batches:
+        events = [event for it in batch for event in shape(it)]
+        yield Last([*events, *at_end()]) if isinstance(batch, Last) else events
+
+
 class Frame:
     """A line of which one text changes, encoded once. `shape` makes the event around a text."""
 

@@ -9,34 +9,22 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
-from ..wire.wire import Body
+from ..wire.wire import Body, SamplingFields
 
 
-class SamplingBody(Body):
+class SamplingBody(SamplingFields):
     """SGLang's sampling parameters. Nulls are defaults."""
 
     model_config = ConfigDict(extra="allow")
 
     max_new_tokens: int | None = None
     min_new_tokens: int | None = None
-    stop: str | list[str] | None = None
-    stop_token_ids: list[int] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    frequency_penalty: float | None = None
-    presence_penalty: float | None = None
-    repetition_penalty: float | None = None
     logit_bias: dict[str, float] | None = None
-    ignore_eos: bool | None = None
     n: int | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | None = None
-    json_separators: list[str] | None = None  # beyond SGLang
     ebnf: str | None = None
     sampling_seed: int | None = None
-    seed: int | None = None
     no_stop_trim: bool | None = None
     skip_special_tokens: bool | None = None
     spaces_between_special_tokens: bool | None = None

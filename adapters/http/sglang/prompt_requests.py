@@ -1,4 +1,4 @@
-"""The prompts of a body of SGLang's `/generate`, each with its settings as a `PromptRequest`.
+"""The prompts of a body of SGLang's `/generate`, each with its call as a `PromptRequest`.
 
 Single things and lists of them are one here. What this runtime cannot do is refused by name.
 """
@@ -6,23 +6,31 @@ Single things and lists of them are one here. What this runtime cannot do is ref
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ....core.api.protocol import (
     SPACED,
+    Call,
+    Chunk,
     Constraint,
     Grammar,
     InvalidCall,
     JsonSchema,
+    Output,
     Regex,
+    Reply,
     Sampling,
+    Text,
+    Tokens,
     UnsupportedCall,
 )
-from ..requests.reading import separated
+from ..requests.reading import sampled, separated
 from ..requests.unknown import check_spelling, no_field
-from ..server.runtime import Limits
+from ..requests.work import Work
+from ..server.runtime import Limits, Runtime
+from ..wire.hints import hint_of
 from .body import GenerateBody, SamplingBody
 
 ANY_OBJECT = "$$ANY$$"
@@ -33,6 +41,14 @@ NOT_SERVED = (
     *("structural_tag", "custom_params"),
 )
 _SERVED_NAMES = {"max_tokens": "max_new_tokens", "min_tokens": "min_new_tokens"}
+_NAMES = {
+    "namespace": "cache_salt",
+    "hint": "forkroot",
+    "json_schema": "sampling_params.json_schema",
+    "regex": "sampling_params.regex",
+    "grammar": "sampling_params.ebnf",
+    **{name: f"sampling_params.{served}" for name, served in _SERVED_NAMES.items()},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +63,56 @@ class LogprobOptions:
     has_text: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PromptRequest:
-    """One prompt: a text, or token ids, and what is to be done with it. `rids`: one an answer."""
+    """One prompt: a text, or token ids, and what is to be done with it. Mutable.
+
+    call: with no prompt yet. rids: one an answer. start: the number of its first answer among all.
+    ids: of its tokens. reply: to its call, once it is submitted; none for an empty prompt after
+    which nothing is to be written. outputs: of a stream, as far as they have come.
+    """
 
     prompt: str | tuple[int, ...]
-    sampling: Sampling
-    constraint: Constraint | None
+    call: Call
     logprobs: LogprobOptions | None
     rids: tuple[str, ...]
+    start: int
     keeps_stop: bool
+    ids: tuple[int, ...] = ()
+    reply: Reply | None = None
+    outputs: dict[int, Output] = field(default_factory=dict)
+
+    def grown(self, chunk: Chunk) -> Output:
+        """An answer of a stream with one more chunk."""
+        had = self.outputs.get(chunk.index, Output(""))
+        ids, logprobs = had.ids + chunk.ids, had.logprobs + chunk.logprobs
+        output = Output(had.text + chunk.text, ids, logprobs=logprobs)
+        self.outputs[chunk.index] = output
+        return output
+
+
+def submit(runtime: Runtime, prompt_requests: Sequence[PromptRequest]) -> list[Reply]:
+    """Submit the calls; one reply for each that has something to do. Raises InvalidCall."""
+    for it in prompt_requests:
+        ids = it.prompt
+        if isinstance(ids, str):
+            ids = tuple(runtime.texts.encode_prompt((Text(ids),))) if ids else ()
+        elif not ids and it.call.sampling.max_tokens != 0:
+            raise InvalidCall("input_ids", [], "at least one token")
+        it.ids = ids  # cut here: every answer has their number
+    for it in prompt_requests:
+        if it.ids or it.call.sampling.max_tokens != 0:
+            it.reply = runtime.backend.submit(replace(it.call, prompt=(Tokens(it.ids),)))
+    return [it.reply for it in prompt_requests if it.reply is not None]
+
+
+def error_names_of(prompt_requests: Sequence[PromptRequest]) -> Work:
+    """The names that errors of a request's calls use: its own."""
+    first, *others = prompt_requests
+    names = {**_NAMES, "prompt": "text" if isinstance(first.prompt, str) else "input_ids"}
+    if others or not isinstance(first.call.constraint, JsonSchema):
+        return Work((), names)
+    return Work((), names, {names["json_schema"]: first.call.constraint.schema})
 
 
 def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[PromptRequest]:
@@ -73,18 +129,35 @@ def prompt_requests_of(body: GenerateBody, limits: Limits, name: str) -> list[Pr
     check_most("sampling_params.n", n, 1, limits.max_n)
     check_most("sampling_params.n", count * n, 1, limits.max_answers, "answers in all")
     rids = _rids(name if body.rid is None else body.rid, count, n)
-    logprob_options = _logprob_options(body, samplings, limits)
+    given = zip(prompts, samplings, _logprob_options(body, samplings, limits), strict=True)
     return [
         PromptRequest(
-            prompts[index],
-            _sampling(found, logprob_options[index], limits),
-            _constraint(found, limits),
-            logprob_options[index],
+            prompt,
+            _call(body, sampling, logprobs, limits),
+            logprobs,
             rids[index * n : index * n + n],
-            bool(found.no_stop_trim),
+            index * n,
+            bool(sampling.no_stop_trim),
         )
-        for index, found in enumerate(samplings)
+        for index, (prompt, sampling, logprobs) in enumerate(given)
     ]
+
+
+def _call(
+    body: GenerateBody, params: SamplingBody, logprobs: LogprobOptions | None, limits: Limits
+) -> Call:
+    """The call of one prompt, still without it."""
+    return Call(
+        (),
+        _sampling(params, logprobs, limits),
+        _constraint(params, limits),
+        hint=hint_of(body.forkroot),
+        stream=bool(body.stream),
+        namespace=body.cache_salt or body.extra_key or "",
+        priority=body.priority or 0,
+        deadline=limits.deadline,
+        scored_from=None if logprobs is None or logprobs.start is None else logprobs.start + 1,
+    )
 
 
 def check_most(field: str, value: int, least: int, most: int, of: str = "") -> None:
@@ -124,65 +197,46 @@ def _rids(rid: str | list[str], count: int, n: int) -> tuple[str, ...]:
 
 def _logprob_options(
     body: GenerateBody, samplings: list[SamplingBody], limits: Limits
-) -> list[LogprobOptions | None]:
+) -> Iterator[LogprobOptions | None]:
     count = len(samplings)
     wanted = _each("return_logprob", body.return_logprob or False, count)
     starts = _each("logprob_start_len", body.logprob_start_len, count)
     tops = _each("top_logprobs_num", body.top_logprobs_num, count)
-    found: list[LogprobOptions | None] = []
     for is_wanted, start, top, sampling in zip(wanted, starts, tops, samplings, strict=True):
         check_most("top_logprobs_num", top or 0, 0, limits.max_top_logprobs)
         check_most("logprob_start_len", start or 0, -1, 1 << 31)
         if start is None or start < 0:
             start = 0 if sampling.max_new_tokens == 0 else None
         has_text = bool(body.return_text_in_logprobs)
-        found.append(LogprobOptions(start, top or 0, has_text) if is_wanted else None)
-    return found
+        yield LogprobOptions(start, top or 0, has_text) if is_wanted else None
 
 
-def _sampling(
-    body: SamplingBody, logprob_options: LogprobOptions | None, limits: Limits
-) -> Sampling:
+def _sampling(body: SamplingBody, logprobs: LogprobOptions | None, limits: Limits) -> Sampling:
     _refuse_unserved(body, "sampling_params.")
     if body.skip_special_tokens is False:
         raise UnsupportedCall("sampling_params.skip_special_tokens", False, "true")
-    stop = body.stop or []
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    check_most("sampling_params.stop", len(stops), 0, limits.max_stops, "texts")
-    given = {
-        "max_tokens": body.max_new_tokens,
+    given = sampled(body)
+    if body.stop == "":  # as SGLang: no text
+        del given["stop"]
+    check_most("sampling_params.stop", len(given.get("stop", ())), 0, limits.max_stops, "texts")
+    own = {
         "min_tokens": body.min_new_tokens,
-        "temperature": _temperature(body.temperature),
-        "top_p": body.top_p,
-        "top_k": body.top_k,
-        "min_p": body.min_p,
-        "frequency_penalty": body.frequency_penalty,
-        "presence_penalty": body.presence_penalty,
-        "repetition_penalty": body.repetition_penalty,
-        "ignore_eos": body.ignore_eos,
         "n": body.n,
-        "seed": body.seed if body.sampling_seed is None else body.sampling_seed,
-        "logprobs": None if logprob_options is None else logprob_options.num_top,
+        "seed": body.sampling_seed,
+        "logprobs": None if logprobs is None else logprobs.num_top,
     }
-    given_values: dict[str, Any] = {
-        name: value for name, value in given.items() if value is not None
-    }
-    sampling = Sampling(
-        **{"max_tokens": limits.default_max_tokens} | given_values,
-        logit_bias=_bias(body.logit_bias or {}),
-        stop=stops,
-        stop_token_ids=tuple(body.stop_token_ids or ()),
-    )
+    given |= {name: value for name, value in own.items() if value is not None}
+    if 0 <= given.get("temperature", 1) < GREEDY_BELOW:
+        given["temperature"] = 0.0
+    max_tokens = body.max_new_tokens
+    given["max_tokens"] = limits.default_max_tokens if max_tokens is None else max_tokens
+    sampling = Sampling(**given, logit_bias=_bias(body.logit_bias or {}))
     try:
         sampling.check()
     except InvalidCall as error:
         name = _SERVED_NAMES.get(error.field, error.field)
         raise InvalidCall(f"sampling_params.{name}", error.value, error.allowed) from None
     return sampling
-
-
-def _temperature(value: float | None) -> float | None:
-    return 0.0 if value is not None and 0 <= value < GREEDY_BELOW else value
 
 
 def _bias(given: dict[str, float]) -> dict[int, float]:
@@ -193,27 +247,24 @@ def _bias(given: dict[str, float]) -> dict[int, float]:
 
 
 def _constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
-    found = _requested_constraint(body, limits)
+    given = {"regex": body.regex, "json_schema": body.json_schema, "ebnf": body.ebnf}
+    named = [(name, value) for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        allowed = f"at most one constraint; {named[0][0]} is set too"
+        raise InvalidCall(f"sampling_params.{named[1][0]}", "...", allowed)
+    found = _constraint_in(*named[0], limits) if named else None
     if body.json_separators is None:
         return found
     return separated(found, body.json_separators, "sampling_params.json_separators")
 
 
-def _requested_constraint(body: SamplingBody, limits: Limits) -> Constraint | None:
-    given = {"regex": body.regex, "json_schema": body.json_schema, "ebnf": body.ebnf}
-    named = [(name, value) for name, value in given.items() if value is not None]
-    if not named:
-        return None
-    if len(named) > 1:
-        allowed = f"at most one constraint; {named[0][0]} is set too"
-        raise InvalidCall(f"sampling_params.{named[1][0]}", "...", allowed)
-    name, value = named[0]
+def _constraint_in(name: str, value: str | dict[str, Any], limits: Limits) -> Constraint:
     text = value if isinstance(value, str) else json.dumps(value)
     field = f"sampling_params.{name}"
     check_most(field, len(text), 0, limits.max_constraint, "characters")
-    if name == "regex":
-        return Regex(text)
-    return Grammar(text, "ebnf") if name == "ebnf" else JsonSchema(_schema(field, text), SPACED)
+    if name == "json_schema":
+        return JsonSchema(_schema(field, text), SPACED)
+    return Regex(text) if name == "regex" else Grammar(text, "ebnf")
 
 
 def _schema(field: str, text: str) -> dict[str, Any] | bool:

@@ -6,46 +6,45 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ....core.api.protocol import Output, TokenLogprob, Usage
+from ....core.api.protocol import Completion, Output, TokenLogprob
 from ..server.runtime import Texts
 from .prompt_requests import LogprobOptions, PromptRequest
 
 IMPOSSIBLE = -9999.0  # JSON has no infinity
 
 
-def answer(
-    texts: Texts,
-    prompt_request: PromptRequest,
-    index: int,
-    output: Output,
-    usage: Usage,
-    scored: Sequence[TokenLogprob] = (),
-) -> dict[str, Any]:
-    """Answer `index` to one prompt, after its end. scored: the prompt's own tokens."""
-    text = output.text
-    if prompt_request.keeps_stop and isinstance(output.matched, str):
-        text += output.matched
-    body = answer_so_far(texts, prompt_request, index, output, usage) | {"text": text}
-    body["meta_info"]["finish_reason"] = _reason(output)
-    if prompt_request.logprobs is not None:
-        body["meta_info"] |= _logprobs(texts, prompt_request.logprobs, "input", scored)
-    return body
+def answers(texts: Texts, prompt_request: PromptRequest) -> list[dict[str, Any]]:
+    """The answers to one prompt, after its end."""
+    completion = Completion((Output("", finish_reason="length"),))
+    if prompt_request.reply is not None:
+        completion = prompt_request.reply.result(0)
+    cached = min(completion.usage.cached_tokens, len(prompt_request.ids))
+    bodies = []
+    for index, output in enumerate(completion.outputs):
+        body = answer_so_far(texts, prompt_request, index, output, cached)
+        if prompt_request.keeps_stop and isinstance(output.matched, str):
+            body["text"] += output.matched
+        body["meta_info"]["finish_reason"] = _reason(output)
+        if (options := prompt_request.logprobs) is not None:
+            # The first of all has NaN, as nothing comes before it.
+            first = prompt_request.ids[:1] if options.start == 0 else ()
+            scored = [*(TokenLogprob(it, math.nan) for it in first), *completion.prompt_logprobs]
+            body["meta_info"] |= _logprobs(texts, options, "input", scored)
+        bodies.append(body)
+    return bodies
 
 
 def answer_so_far(
-    texts: Texts,
-    prompt_request: PromptRequest,
-    index: int,
-    output: Output,
-    usage: Usage,
+    texts: Texts, prompt_request: PromptRequest, index: int, output: Output, cached: int = 0
 ) -> dict[str, Any]:
-    """Answer `index` to one prompt as far as it has come; all of its text, not what is new."""
+    """Answer `index` to one prompt as far as it has come; all of its text, not what is new.
+    cached: tokens of the prompt, once that is known."""
     meta: dict[str, Any] = {
         "id": prompt_request.rids[index],
         "finish_reason": None,
-        "prompt_tokens": usage.prompt_tokens,
+        "prompt_tokens": len(prompt_request.ids),
         "completion_tokens": len(output.ids),
-        "cached_tokens": usage.cached_tokens,
+        "cached_tokens": cached,
     }
     if prompt_request.logprobs is not None:
         meta |= _logprobs(texts, prompt_request.logprobs, "input", ())
@@ -64,27 +63,16 @@ def _reason(output: Output) -> dict[str, Any]:
 
 
 def _logprobs(
-    texts: Texts, logprob_options: LogprobOptions, side: str, found: Sequence[TokenLogprob]
+    texts: Texts, options: LogprobOptions, side: str, found: Sequence[TokenLogprob]
 ) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        f"{side}_token_logprobs": [
-            _entry(texts, logprob_options, one.id, one.logprob) for one in found
+    def entry(token: int, logprob: float) -> list[Any]:
+        """In SGLang's format; null for the logarithm of the first token, which has none."""
+        number = None if math.isnan(logprob) else max(logprob, IMPOSSIBLE)
+        return [number, token, texts.decode([token]) if options.has_text else None]
+
+    body: dict[str, Any] = {f"{side}_token_logprobs": [entry(it.id, it.logprob) for it in found]}
+    if options.num_top:
+        body[f"{side}_top_logprobs"] = [
+            None if math.isnan(it.logprob) else [entry(*top) for top in it.top] for it in found
         ]
-    }
-    if logprob_options.num_top:
-        body[f"{side}_top_logprobs"] = [_tops(texts, logprob_options, one) for one in found]
     return body
-
-
-def _tops(
-    texts: Texts, logprob_options: LogprobOptions, found: TokenLogprob
-) -> list[list[Any]] | None:
-    if math.isnan(found.logprob):
-        return None
-    return [_entry(texts, logprob_options, token, logprob) for token, logprob in found.top]
-
-
-def _entry(texts: Texts, logprob_options: LogprobOptions, token: int, logprob: float) -> list[Any]:
-    """A token in SGLang's format; null for the logarithm of the first, which has none."""
-    number = None if math.isnan(logprob) else max(logprob, IMPOSSIBLE)
-    return [number, token, texts.decode([token]) if logprob_options.has_text else None]

@@ -21,30 +21,22 @@ from ....core.api import protocol
 from ....core.api.protocol import Call, ForkHint, ForkrootError, InvalidCall, Shown
 from .hints import hint_body, hint_of
 
-
-def _default(item: Any) -> Any:
-    """What a field has where it is not given; for one that must be given, a value of no field."""
-    return item.default if item.default_factory is MISSING else item.default_factory()
-
-
 PATH, INFO_PATH = "/v1/forkroot/calls", "/v1/forkroot/info"
 SILENCE = 10.0  # seconds after which a server reports that it works on a call
 _REQUEST_TYPES = ("Call", "Chat", "Message", "Text", "Tokens", "Image", "Video", "Sampling")
 _CONSTRAINTS = ("Regex", "JsonSchema", "Choices", "Grammar")
 _REPLY_TYPES = (
-    "Chunk",
-    "Completion",
-    "Output",
-    "OptionScore",
-    "TokenLogprob",
-    "Usage",
-    "BackendInfo",
+    *("Chunk", "Completion", "Output", "OptionScore", "TokenLogprob", "Usage", "BackendInfo"),
 )
 _KINDS: dict[str, Any] = {
     name: getattr(protocol, name) for name in (*_REQUEST_TYPES, *_CONSTRAINTS, *_REPLY_TYPES)
 }
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    name: {item.name: _default(item) for item in fields(kind)} for name, kind in _KINDS.items()
+_DEFAULTS: dict[str, dict[str, Any]] = {  # MISSING for a field that must be given
+    name: {
+        item.name: item.default if item.default_factory is MISSING else item.default_factory()
+        for item in fields(kind)
+    }
+    for name, kind in _KINDS.items()
 }
 _ERRORS: dict[str, type[ForkrootError]] = {
     kind.__name__: kind
@@ -154,25 +146,23 @@ def _made(name: Any, data: dict[str, Any]) -> Any:
     for field in data.keys() - known - {"type"}:
         raise InvalidCall(field, data[field], f"the fields of {name}: {', '.join(sorted(known))}")
     try:
-        return kind(**{key: _field(key, item) for key, item in data.items() if key != "type"})
+        return kind(
+            **{
+                key: hint_of(item) if key == "hint" else _value(item)
+                for key, item in data.items()
+                if key != "type"
+            }
+        )
     except TypeError:
         missing = ", ".join(sorted(known - data.keys()))
         raise InvalidCall("type", name, f"a value with all required fields of {missing}") from None
-
-
-def _field(name: str, data: Any) -> Any:
-    return hint_of(data) if name == "hint" else _value(data)
-
-
-def _pairs(data: dict[str, Any]) -> dict[int, Any]:
-    return {key: _value(item) for key, item in data["items"] if type(key) is int}
 
 
 _SPELLED: dict[str, Callable[[dict[str, Any]], Any]] = {
     "bytes": lambda data: base64.b64decode(data["base64"], validate=True),
     "float": lambda data: {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}[data["value"]],
     "json": lambda data: data["value"],
-    "pairs": _pairs,
+    "pairs": lambda data: {key: _value(it) for key, it in data["items"] if type(key) is int},
 }
 
 

@@ -36,12 +36,11 @@ def hint_of(body: Mapping[str, Any] | None) -> ForkHint | None:
 def hint_body(hint: ForkHint) -> dict[str, Any]:
     """The `forkroot` object of a hint. A root's name that the wire does not take becomes its
     digest, and a number without a meaning becomes null: no hint makes a call fail."""
-    return {
-        "version": HINT_VERSION,
-        "root": hint.root if _is_root(hint.root) else _digest(hint.root),
-        "prefix_end": _as_json(hint.prefix_end),
-        "branches": _as_json(hint.branches),
-    }
+    root, numbers = hint.root, {"prefix_end": hint.prefix_end, "branches": hint.branches}
+    if not _is_root(root):
+        root = hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()
+    known = {name: None if it is None or it < 0 else it for name, it in numbers.items()}
+    return {"version": HINT_VERSION, "root": root, **known}
 
 
 def _whole(body: Mapping[str, Any], name: str, least: int = 0) -> int | None:
@@ -58,11 +57,3 @@ def _is_root(value: object) -> bool:
         return bool(value.encode())
     except UnicodeEncodeError:  # a lone surrogate
         return False
-
-
-def _digest(root: str) -> str:
-    return hashlib.sha256(root.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _as_json(value: int | None) -> int | None:
-    return None if value is None or value < 0 else value

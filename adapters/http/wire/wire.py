@@ -61,34 +61,48 @@ class StructuredOutputs(Body):
     json_object: bool | None = None
 
 
-class Generation(Body):
-    """What all requests share that generate text. structured_outputs, guided_*: as vLLM's clients,
-    new and old, send constraints."""
+class SamplingFields(Body):
+    """How answers are sampled, by the names that all routes share; most are beyond OpenAI."""
+
+    temperature: float | None = _nullable(minimum=0)
+    top_p: float | None = _nullable(exclusiveMinimum=0, maximum=1)
+    top_k: int | None = _nullable(minimum=-1, maximum=2**31 - 1)
+    min_p: float | None = _nullable(minimum=0, maximum=1)
+    frequency_penalty: float | None = _nullable(minimum=-2, maximum=2)
+    presence_penalty: float | None = _nullable(minimum=-2, maximum=2)
+    repetition_penalty: float | None = _nullable(exclusiveMinimum=0, maximum=10)
+    seed: int | None = None
+    stop: str | list[str] | None = _nullable(minLength=1, maxItems=16)
+    stop_token_ids: list[int] | None = None
+    ignore_eos: bool | None = None
+    json_separators: list[str] | None = None
+
+
+class RequestFields(SamplingFields):
+    """What all requests of OpenAI's kind share. Those from min_tokens on are beyond OpenAI."""
 
     model_config = ConfigDict(extra="ignore")
 
     model: str | None = None
     stream: bool | None = None
+    min_tokens: int | None = _nullable(minimum=0)
+    cache_salt: str | None = None
+    priority: int | None = _nullable(minimum=-100, maximum=100)
+    deadline: float | None = _nullable(exclusiveMinimum=0)
+    forkroot: dict[str, Any] | None = None
+
+
+class Generation(RequestFields):
+    """What completions and chats share. structured_outputs, guided_*: as vLLM's clients, new and
+    old, send constraints."""
+
     stream_options: StreamOptions | None = None
     max_tokens: int | None = _nullable(minimum=0)
-    temperature: float | None = _nullable(minimum=0)
-    top_p: float | None = _nullable(exclusiveMinimum=0, maximum=1)
     n: int | None = _nullable(minimum=1, maximum=32)
-    stop: str | list[str] | None = _nullable(minLength=1, maxItems=16)
-    seed: int | None = None
-    frequency_penalty: float | None = _nullable(minimum=-2, maximum=2)
-    presence_penalty: float | None = _nullable(minimum=-2, maximum=2)
     logit_bias: dict[str, float] | None = None
     # beyond OpenAI
-    top_k: int | None = _nullable(minimum=-1, maximum=2**31 - 1)
-    min_p: float | None = _nullable(minimum=0, maximum=1)
-    repetition_penalty: float | None = _nullable(exclusiveMinimum=0, maximum=10)
-    min_tokens: int | None = _nullable(minimum=0)
-    ignore_eos: bool | None = None
-    stop_token_ids: list[int] | None = None
     regex: str | None = None
     json_schema: str | dict[str, Any] | bool | None = None
-    json_separators: list[str] | None = None
     choices: list[str] | None = None
     grammar: str | None = None
     ebnf: str | None = None
@@ -98,10 +112,6 @@ class Generation(Body):
     guided_choice: list[str] | None = None
     guided_grammar: str | None = None
     response_format: dict[str, Any] | None = None
-    cache_salt: str | None = None
-    priority: int | None = _nullable(minimum=-100, maximum=100)
-    deadline: float | None = _nullable(exclusiveMinimum=0)
-    forkroot: dict[str, Any] | None = None
 
 
 class CompletionRequest(Generation):

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import forkroot.sglang as sgl
+from forkroot.core.api.keywords import UnknownKeyword
 from forkroot.core.api.protocol import CallFailed, InvalidCall, Text, UnsupportedCall
 from forkroot.core.local import LocalBackend
 
@@ -292,6 +293,33 @@ def test_a_runtime_is_a_model_in_this_process() -> None:
 def test_a_runtime_refuses_settings_that_it_does_not_have(setting: dict[str, Any]) -> None:
     with pytest.raises(InvalidCall, match=next(iter(setting))):
         sgl.Runtime(model_path="tiny", **setting)
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [
+        ("tp", "tp_size"),
+        ("tensor_parallel_size", "tp_size"),
+        ("tensor_paralell_size", "tp_size"),
+        ("tp_sizes", "tp_size"),
+        ("rank", "ranks"),
+        ("mem_fraction_static", "max_total_tokens"),
+        ("attention_backend", "attention"),
+        ("max_model_len", "context_length"),
+        ("contextlength", "context_length"),
+        ("disable_radixcache", "disable_radix_cache"),
+    ],
+)
+def test_an_unknown_setting_of_a_runtime_gets_the_closest_known_one(
+    name: str, suggested: str
+) -> None:
+    with pytest.raises(UnknownKeyword, match=rf"; did you mean {suggested}\?$"):
+        sgl.Runtime("tiny", **{name: 2})
+
+
+def test_a_setting_of_a_runtime_that_is_like_no_other_gets_no_suggestion() -> None:
+    with pytest.raises(UnknownKeyword, match=r"invalid lora_paths=2: expected .*, tp_size$"):
+        sgl.Runtime("tiny", lora_paths=2)
 
 
 def test_an_engine_answers_prompts_without_programs() -> None:

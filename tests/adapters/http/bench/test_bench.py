@@ -23,7 +23,7 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from forkroot.__main__ import main
-from forkroot.adapters.http.bench.figures import Figures, Percentiles, quantile, samples
+from forkroot.adapters.http.bench.figures import Figures, quantile, samples
 from forkroot.adapters.http.bench.load import Load, Prompts, Scale
 from forkroot.adapters.http.bench.outcome import Answer, Outcome, printable, refusal
 from forkroot.adapters.http.bench.picture import load_svg, open_requests, tokens_per_second
@@ -425,8 +425,9 @@ def test_quantiles_lie_between_their_neighbours() -> None:
     assert [quantile([1.0, 2.0, 4.0], share) for share in (0, 0.25, 0.5, 0.75, 1)] == [
         *(1, 1.5, 2, 3, 4)
     ]
-    assert Percentiles.of([]) is None
-    assert Percentiles.of([3.0]) == (3, 3, 3, 3)
+    assert Figures.of([], 0, 0.0).times == {}
+    figures = Figures.of([Outcome(0, 0.0, 3.0)], 0, 0.0)
+    assert figures.times == {"end-to-end latency": (3, 3, 3, 3)}
 
 
 def test_times_of_one_request_are_those_of_its_pieces() -> None:

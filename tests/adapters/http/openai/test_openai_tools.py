@@ -14,7 +14,7 @@ import pytest
 from forkroot.adapters.common.toolreader import ArgumentsPiece, CallStart, TextPiece, ToolReader
 from forkroot.adapters.common.tools import Invocation, ToolFormat
 from forkroot.adapters.http.openai.messages import chat_of
-from forkroot.adapters.http.openai.toolformat import format_of, specs_of
+from forkroot.adapters.http.openai.toolchoice import format_of, specs_of
 from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.http.wire.wire import ChatMessage, Tool
 from forkroot.core.api.protocol import Call, Sampling, Text

@@ -56,6 +56,24 @@ def test_types_are_reported_in_words(kind: Any, words: str) -> None:
             "invalid top_logprobs=99: expected 0 to 20, or null",
         ),
         (
+            CHAT,
+            {"messages": MESSAGES, "stream_options": {"include_usage": True}},
+            "invalid stream_options={'include_usage': True}: expected null, unless stream is true",
+        ),
+        (
+            "/v1/completions",
+            {"prompt": "a", "stream": False, "stream_options": {}},
+            "invalid stream_options={}: expected null, unless stream is true",
+        ),
+        ("/v1/completions", {"prompt": []}, "invalid prompt=[]: expected at least one token"),
+        (
+            "/v1/completions",
+            {"prompt": [[5], []]},
+            "invalid prompt=[]: expected at least one token",
+        ),
+        ("/v1/completions", {"prompt": ""}, "invalid prompt='': expected at least one token"),
+        ("/generate", {"input_ids": []}, "invalid input_ids=[]: expected at least one token"),
+        (
             "/v1/completions",
             {"prompt": {}},
             "invalid prompt={}: expected a text, a list of integers, a list of texts,"

@@ -15,9 +15,8 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from forkroot.adapters.http.openai.envelope import Answer
-from forkroot.adapters.http.requests.bodies import BodyRoute
-from forkroot.adapters.http.requests.fast_path import FastPath
+from forkroot.adapters.http.openai.answers import Answer
+from forkroot.adapters.http.requests.bodies import BodyRoute, FastPath
 
 
 class Part(BaseModel):
