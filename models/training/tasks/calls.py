@@ -6,31 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
 from ..world.functions import Function, Parameter, Value, function, object_schema, parameter, value
 from .chat import small_talk, turn
 
-CALLED = (
-    "What is the value of {}?", "What is the value of {}?", "What is {}?", "Compute {}.", "Run {}.",
-    "Evaluate {}", "{}", "Give me {}.", "I need the value of {}.", "Tell me what {} is.",
-    "What does {} return?", "Please call {}.", "Work out {} for me.", "How much is {}?",
-    "Can you find {}?", "The value of {}, please.",
-)  # fmt: skip
-NAMED = (
-    "Call {f} with {v}.", "Use {f} on {v}.", "Apply {f} to {v}.", "Run {f} for {v}.",
-    "What does {f} give for {v}?", "What is {f} of {v}?", "With {v}, what is {f}?",
-    "Take {v} and call {f}.", "Use the tool {f} with {v}.", "Call {f} on {v}",
-)  # fmt: skip
-SPOKEN = (
-    "What is the {w} of {v}?", "Find the {w} for {v}.", "{w} of {v}, please.", "{w} {v}",
-    "I have {v}. What is the {w}?", "Please {w} with {v}.", "The input is {v}. Use {w}.",
-    "{head} {v} {tail}.", "Please {head} {v} {tail}.", "{head} the {tail}: {v}",
-    "{head} the {tail} to {v}.",
-)  # fmt: skip
-ENDINGS = (
-    "", "", "", " Use the tool.", " Use the tool.", " Please use the tool.", " Use a tool for it.",
-    " Call the tool.", " Use the function.", " Thank you!",
-)  # fmt: skip
+FORMS: dict[str, list[str]] = table_of(__file__)
 
 
 class Asked(NamedTuple):
@@ -108,12 +89,15 @@ def function_asked(pen: Pen) -> Asked:
         f = Function(f.name, (), object_schema(pen, ()))
     arguments = tuple(value(pen, p) for p in f.parameters)
     if not arguments or pen.chance(0.5):
-        request = pen.one(*CALLED).format(called(pen, f, arguments))
+        request = pen.one(*FORMS["called"]).format(called(pen, f, arguments))
     else:
-        form, listed = pen.one(*NAMED, *SPOKEN), listing(pen, f.parameters, arguments)
+        form, listed = (
+            pen.one(*FORMS["named"], *FORMS["spoken"]),
+            listing(pen, f.parameters, arguments),
+        )
         head, _, tail = f.words.partition(" ")
         request = form.format(f=f.name, w=f.words, v=listed, head=head, tail=tail)
-    return Asked(f, request + pen.one(*ENDINGS), arguments)
+    return Asked(f, request + pen.one(*FORMS["endings"]), arguments)
 
 
 def called(pen: Pen, f: Function, arguments: Sequence[Value]) -> str:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 
+from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
 from ..world.facts import TIPS
 from ..world.functions import name_of_any_script
@@ -77,14 +78,8 @@ class Tool:
     requests: tuple[str, ...]
 
 
-TOOLS = (
-    Tool("lookup", "word", False, ("Look up {}.", "Look up the word {}.", "What does {} mean?")),
-    Tool("translate", "text", False, ("Translate {}.", "Translate the word {} into English.")),
-    Tool("weather", "city", False, ("What is the weather in {}?", "How is the weather in {}?")),
-    Tool("call", "person", False, ("Call {}.", "Please call {} for me.")),
-    Tool("timer", "minutes", True, ("Set a timer for {} minutes.", "Wake me in {} minutes.")),
-    Tool("square", "number", True, ("Square {}.", "What is the square of {}?")),
-)
+_DATA = table_of(__file__)
+TOOLS = [Tool(**tool) for tool in _DATA["tools"]]
 
 
 def tool_prompt(tools: list[Tool]) -> str:
@@ -130,21 +125,9 @@ def tools(pen: Pen) -> Document:
     return doc
 
 
-COPY_FORMS = (
-    ("Repeat: {}\nAnswer:", " {}"),
-    ("Word: {}\nJSON:", ' {{"word": "{}"}}'),
-    ("Copy {} here:", " {}"),
-    ("Look up {}.\n", '<tool_call>{{"name": "lookup", "arguments": {{"word": "{}"}}}}</tool_call>'),
-    (
-        "Translate {}.\n",
-        '<tool_call>{{"name": "translate", "arguments": {{"text": "{}"}}}}</tool_call>',
-    ),
-)
-
-
 def copying(pen: Pen) -> Document:
     """Words to copy, most of them not Latin, in one form throughout."""
-    doc, (ask, reply) = Document("copying"), pen.rng.choice(COPY_FORMS)
+    doc, (ask, reply) = Document("copying"), pen.rng.choice(_DATA["copy_forms"])
     for _ in range(pen.rng.randint(1, 6)):
         kinds = (name_of_any_script(pen), pen.words.foreign(), pen.words.any())
         word = pen.rng.choices(kinds, (6, 3, 1))[0]

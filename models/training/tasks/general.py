@@ -1,5 +1,6 @@
 """General chat: turns on any topic, with and without a system prompt, tools and other frames."""
 
+from ..world.data import table_of
 from ..world.document import SYSTEM, Document, Pen
 from ..world.facts import is_held_out
 from ..world.invented import full_name
@@ -21,17 +22,9 @@ from .common import (
     world_fact,
 )
 
-SYSTEMS = (
-    SYSTEM, SYSTEM, SYSTEM, "You are a friendly assistant.", "You are a chatbot.", "Be brief.",
-    "You are a helpful and honest assistant.", "Answer the user's questions.", "Answer briefly.",
-    "You are an assistant that answers in one sentence.", "You are kind and polite.",
-    "You are a teacher.", "Talk to the user.", "You are an expert. Think before you answer.",
-)  # fmt: skip
-STARTS = ("Please ", "Hey, ", "Hi! ", "Hello, ", "So, ", "Well, ", "Now ", "And ", "Okay, ")
-FRAMES = (
-    ("User: {}\nAssistant:", " {}\n"), ("Question: {}\nAnswer:", " {}\n"), ("Q: {}\nA:", " {}\n"),
-    ("Human: {}\nAI:", " {}\n"), ("Human: {}\nAssistant:", " {}\n"), ("User: {}\nBot:", " {}\n"),
-)  # fmt: skip
+_DATA = table_of(__file__)
+SYSTEMS: list[str] = [SYSTEM, SYSTEM, SYSTEM, *_DATA["systems"]]
+FRAMES: list[tuple[str, str]] = _DATA["frames"]
 
 
 def general_turn(pen: Pen) -> tuple[str, str]:
@@ -71,7 +64,7 @@ def talk(pen: Pen) -> tuple[str, str]:
 def varied(pen: Pen, said: str) -> str:
     """The message without its full stop, or with a word before it."""
     if pen.chance(0.5):
-        return pen.one(*STARTS) + said[0].lower() + said[1:]
+        return pen.one(*_DATA["starts"]) + said[0].lower() + said[1:]
     return said.rstrip(".?!") or said
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from .data import table_of
 from .document import LETTERS, Document, Pen, shots, shuffled
 from .facts import HOUSES, JOBS
 
@@ -63,12 +64,8 @@ def tell_house(pen: Pen, p: Person) -> str:
     )
 
 
-QUESTIONS = {
-    "age": ("How old is {}?", "What is the age of {}?"),
-    "job": ("What is the job of {}?", "What does {} do?", "What does {} work as?"),
-    "city": ("Where does {} live?", "In which city does {} live?", "What is the city of {}?"),
-    "house": ("What is the house of {}?", "Which house does {} belong to?"),
-}
+_DATA = table_of(__file__)
+QUESTIONS: dict[str, list[str]] = _DATA["questions"]
 
 
 def story(pen: Pen) -> tuple[str, list[Person]]:
@@ -129,12 +126,7 @@ def reading_question(pen: Pen) -> Document:
     return doc
 
 
-STATEMENTS = {
-    "age": "{} is {} years old.",
-    "job": "{} works as a {}.",
-    "city": "{} lives in {}.",
-    "house": "{} belongs to the house of {}.",
-}
+STATEMENTS: dict[str, str] = _DATA["statements"]
 
 
 def reading_several(pen: Pen) -> Document:
