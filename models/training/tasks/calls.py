@@ -2,14 +2,13 @@
 its arguments copied as JSON, and the function's answer told in words.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
 from ..world.functions import Function, Parameter, Value, function, object_schema, parameter, value
-from .chat import small_talk, turn
+from .chat import exchange, offer_of, small_talk, turn
 
 FORMS: dict[str, list[str]] = table_of(__file__)
 
@@ -39,9 +38,7 @@ def conversation(pen: Pen, task: str, asked: list[Asked]) -> Document:
     if pen.chance(0.15):
         turn(doc, "system", pen.one(SYSTEM, "Answer in few words.", "You are kind.", "Be brief."))
     if pen.chance(0.12):
-        message, reply = small_talk(pen)
-        turn(doc, "user", message)
-        turn(doc, "assistant", reply)
+        exchange(doc, *small_talk(pen))
     for it in asked:
         turn(doc, "user", it.request)
         put_call(doc, it)
@@ -56,12 +53,8 @@ def offer(pen: Pen, needed: list[Function]) -> str:
     """
     others = [function(pen) for _ in range(pen.rng.choice((0, 0, 1, 2)))]
     every = {f.name: f for f in (*others, *needed)}
-    lines = [
-        json.dumps({"name": name, "parameters": every[name].schema}, ensure_ascii=False)
-        for name in pen.rng.sample(list(every), len(every))
-    ]
-    use = "To use a tool, answer with <tool_call>{...}</tool_call>."
-    return "\n".join((SYSTEM, "Tools:", *lines, use))
+    names = pen.rng.sample(list(every), len(every))
+    return offer_of({"name": name, "parameters": every[name].schema} for name in names)
 
 
 def put_call(doc: Document, asked: Asked) -> None:

@@ -1,6 +1,7 @@
 """Chat turns in ChatML: small talk, tool calls, and DSPy's chat format."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..world.data import table_of
@@ -20,6 +21,13 @@ def turn(doc: Document, role: str, text: str) -> None:
         doc.say(f"{TURN}{role}\n").answer(f"{text}{END_TURN}").say("\n")
     else:
         doc.say(f"{TURN}{role}\n").noise(text).say(f"{END_TURN}\n")
+
+
+def exchange(doc: Document, said: str, reply: str) -> Document:
+    """Append a turn of the user and the assistant's reply."""
+    turn(doc, "user", said)
+    turn(doc, "assistant", reply)
+    return doc
 
 
 def small_talk(pen: Pen) -> tuple[str, str]:
@@ -56,15 +64,11 @@ def chat(pen: Pen) -> Document:
         turn(doc, "system", SYSTEM)
     name = pen.words.name() if pen.chance(0.25) else None
     if name:
-        turn(doc, "user", f"Hello, my name is {name}.")
-        turn(doc, "assistant", f"Hello, {name}! How can I help you?")
+        exchange(doc, f"Hello, my name is {name}.", f"Hello, {name}! How can I help you?")
     for _ in range(pen.rng.choice((1, 1, 2, 3))):
-        message, reply = small_talk(pen)
-        turn(doc, "user", message)
-        turn(doc, "assistant", reply)
+        exchange(doc, *small_talk(pen))
     if name:
-        turn(doc, "user", "What is my name?")
-        turn(doc, "assistant", f"Your name is {name}.")
+        exchange(doc, "What is my name?", f"Your name is {name}.")
     return doc
 
 
@@ -82,10 +86,15 @@ _DATA = table_of(__file__)
 TOOLS = [Tool(**tool) for tool in _DATA["tools"]]
 
 
+def offer_of(functions: Iterable[dict[str, object]]) -> str:
+    """The system turn that offers functions of these names and parameters."""
+    lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    return f"{SYSTEM}\nTools:\n{lines}\nTo use a tool, answer with <tool_call>{{...}}</tool_call>."
+
+
 def tool_prompt(tools: list[Tool]) -> str:
     """The system turn that offers tools, as the chat template writes it."""
-    lines = "\n".join(json.dumps(tool_schema(tool)) for tool in tools)
-    return f"{SYSTEM}\nTools:\n{lines}\nTo use a tool, answer with <tool_call>{{...}}</tool_call>."
+    return offer_of([tool_schema(tool) for tool in tools])
 
 
 def tool_schema(tool: Tool) -> dict[str, object]:
@@ -116,8 +125,7 @@ def tools(pen: Pen) -> Document:
     for _ in range(pen.rng.choice((1, 1, 2))):
         tool = pen.rng.choice(offered)
         value = str(pen.rng.randint(2, 999)) if tool.number else pen.words.any()
-        turn(doc, "user", pen.rng.choice(tool.requests).format(value))
-        turn(doc, "assistant", tool_call(tool, value))
+        exchange(doc, pen.rng.choice(tool.requests).format(value), tool_call(tool, value))
         if pen.chance(0.4):
             result = pen.words.name()
             turn(doc, "tool", f'{{"result": "{result}"}}')

@@ -84,28 +84,12 @@ def composed(pen: Pen) -> tuple[str, str]:
     it, verb = theme(pen), pen.one("Write", "Write", "Tell me", "Give me", "Make", "Please write")
     it = it[4:] if it.startswith("the ") and pen.chance(0.3) else it
     start = it[0].upper() + it[1:]
-    return pen.rng.choice((
-        (
-            f"{verb} {pen.one('a poem', 'a short poem', 'some lines', 'a verse')} about {it}.",
-            f"I sing of {it}, so near and so dear,\nand hope that {it} will always be here.",
-        ),
-        (
-            f"{verb} a haiku about {it}.",
-            f"{start}, so still,\na morning without a word,\nthen light.",
-        ),
-        (
-            f"{verb} {pen.one('a story', 'a short story', 'a tale')} about {it}.",
-            f"Once there was a child who thought of {it} every day. One morning the child found it,"
-            f" and {it} was more wonderful than any dream.",
-        ),
-        (f"{verb} a joke about {it}.", f"What did {it} say to the cook? Nothing at all."),
-        (f"{verb} a {pen.one('sentence', 'line')} about {it}.", f"{start} is on my mind today."),
-        (f"{verb} a title for a text about {it}.", f"All about {it}"),
-        (f"Do you like {it}?", f"I have no taste, but many people like {it}."),
-        (f"What do you think of {it}?", f"I have no opinion of {it}. I am a small program."),
-        (f"Say hello to {it}.", f"Hello, {it}!"),
-        (f"Let us talk about {it}.", f"Gladly. What would you like to know about {it}?"),
-    ))  # fmt: skip
+    words = {name: pen.one(*options) for name, options in _DATA["compositions"].items()}
+    said, reply = (
+        part.format(verb=verb, it=it, start=start, **words)
+        for part in pen.rng.choice(_DATA["composed"])
+    )
+    return said, reply
 
 
 def sum_of_two(pen: Pen) -> tuple[str, str]:

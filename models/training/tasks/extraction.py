@@ -8,7 +8,7 @@ from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen, shots
 from ..world.invented import firm, full_name, invented, place, product
 from ..world.prose import NUMBERS, prose
-from .chat import put_signature, turn
+from .chat import exchange, put_signature, turn
 
 _DATA = table_of(__file__)
 LABELS: dict[str, list[str]] = _DATA["labels"]
@@ -52,10 +52,7 @@ def put_json(pen: Pen, doc: Document, fields: dict[str, str], listed: bool = Tru
 def prose_json(pen: Pen) -> Document:
     """Sentences to JSON, after up to two examples."""
     doc, lead = Document("prose_json"), pen.one(*_DATA["leads"])
-    ask = pen.one(
-        "Fields: {}\nJSON:", "Fields: {}\nJSON:", "Extract {} as JSON.\n", "Keys: {}\nAnswer:",
-        "JSON with the keys {}:", "Extract the fields {}.\nJSON:", "Schema: {}\nOutput:",
-    )  # fmt: skip
+    ask = pen.one(*_DATA["json_prompts"])
     listed = pen.words.held_out or pen.chance(0.8)
     ask = ask if listed else pen.one("JSON:", "Output:", "As JSON:", "Record:")
     for i in range(shots(pen, 2) + 1):
@@ -129,10 +126,7 @@ def prose_dspy(pen: Pen) -> Document:
     passage, fields = wanted(pen)
     fields = dict(list(fields.items())[:3])
     name = pen.one("text", "text", "message", "passage", "sentence", "note", "document")
-    brief = pen.one(
-        "", "", "Extract the fields from the text.", "Read the text.", "Extract the data."
-    )
-    return put_signature(Document("prose_dspy"), {name: passage}, fields, brief)
+    return put_signature(Document("prose_dspy"), {name: passage}, fields, pen.one(*_DATA["briefs"]))
 
 
 def names(pen: Pen) -> Document:
@@ -156,16 +150,13 @@ def names(pen: Pen) -> Document:
 
 def named_chat(pen: Pen, doc: Document, name: str) -> Document:
     """A user with an invented name."""
-    greeting = pen.one(
-        "My name is {}.", "I am {}.", "Hello, I am {}.", "Hi, my name is {}!", "I'm {}."
-    )
-    turn(doc, "user", greeting.format(name))
-    turn(doc, "assistant", f"Hello, {name}! How can I help you?")
+    greeting = pen.one(*_DATA["greetings"]).format(name)
+    exchange(doc, greeting, f"Hello, {name}! How can I help you?")
     if pen.chance(0.5):
-        turn(doc, "user", pen.one("What is my name?", "Who am I?", "Do you know my name?"))
-        turn(doc, "assistant", f"Your name is {name}.")
+        asked = pen.one("What is my name?", "Who am I?", "Do you know my name?")
+        exchange(doc, asked, f"Your name is {name}.")
     if pen.chance(0.4):
         other = full_name(pen)
-        turn(doc, "user", pen.one(f"Say hello to {other}.", f"Please greet {other}."))
-        turn(doc, "assistant", f"Hello, {other}!")
+        asked = pen.one(f"Say hello to {other}.", f"Please greet {other}.")
+        exchange(doc, asked, f"Hello, {other}!")
     return doc

@@ -9,6 +9,7 @@ from .data import table_of
 from .document import LETTERS, Document, Pen, shots, shuffled
 from .facts import HOUSES, JOBS
 
+_DATA = table_of(__file__)
 FIELDS: tuple[str, ...] = ("name", "age", "job", "city", "house")
 
 
@@ -47,24 +48,13 @@ def tell(pen: Pen, p: Person) -> str:
 
 def tell_life(pen: Pen, p: Person) -> str:
     """Age, job and city."""
-    return pen.one(
-        f"{p.name} is a {p.age} year old {p.job} from {p.city}.",
-        f"{p.name} is a {p.job} who lives in {p.city} and is {p.age} years old.",
-        f"{p.name} lives in {p.city}. {p.name} is {p.age} years old and works as a {p.job}.",
-        f"{p.name}, aged {p.age}, works as a {p.job} in {p.city}.",
-        f"In {p.city} lives a {p.job} named {p.name}. {p.name} is {p.age} years old.",
-    )
+    return pen.one(*_DATA["lives"]).format(p=p)
 
 
 def tell_house(pen: Pen, p: Person) -> str:
-    return pen.one(
-        f"{p.name} belongs to the house of {p.house}.",
-        f"The house of {p.name} is {p.house}.",
-        f"{p.name} is a member of house {p.house}.",
-    )
+    return pen.one(*_DATA["houses"]).format(p=p)
 
 
-_DATA = table_of(__file__)
 QUESTIONS: dict[str, list[str]] = _DATA["questions"]
 
 
@@ -81,21 +71,12 @@ def inquiry(pen: Pen, people: list[Person]) -> tuple[str, str, str, Person]:
     return pen.rng.choice(QUESTIONS[key]).format(p.name), str(getattr(p, key)), key, p
 
 
-JSON_STYLES: tuple[dict[str, object], ...] = (
-    {},
-    {},
-    {"separators": (",", ":")},
-    {"indent": 4},
-    {"indent": 2},
-)
-
-
 VALUE = re.compile(r'((?<=:")\w+|(?<=: ")\w+|(?<=:)\d+|(?<=: )\d+)')
 
 
 def reading_json(pen: Pen) -> Document:
     """Passage to JSON record: all five fields, or those that the prompt lists."""
-    doc, style = Document("reading_json"), pen.rng.choice(JSON_STYLES)
+    doc, style = Document("reading_json"), pen.rng.choice(_DATA["json_styles"])
     for _ in range(shots(pen, 2) + 1):
         passage, people = story(pen)
         p = pen.rng.choice(people)
@@ -105,7 +86,7 @@ def reading_json(pen: Pen) -> Document:
             ask = f"Fields: {', '.join(keys)}\n"
         who = f"Person: {p.name}\n" if len(people) > 1 or pen.chance(0.3) else ""
         doc.say("\n\n" if doc.parts else "").noise(passage).say(f"\n{who}{ask}JSON:")
-        put_record(doc, json.dumps(p.fields(keys), **style))  # type: ignore[arg-type]
+        put_record(doc, json.dumps(p.fields(keys), **style))
     return doc
 
 
@@ -173,12 +154,16 @@ def put_choice(pen: Pen, doc: Document, question: str, answer: str, wrong: list[
     doc.noise(f"{question}{listing}").say("\nAnswer:").decide(f" {LETTERS[options.index(answer)]}")
 
 
+def put_choice_header(pen: Pen, doc: Document, subject: str) -> None:
+    """Append what announces questions about a subject, or nothing."""
+    header = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
+    doc.say(pen.one("", header))
+
+
 def choice_reading(pen: Pen) -> Document:
     """Multiple choice about a passage, after 0 to 5 worked examples."""
     doc = Document("choice_reading")
-    doc.say(
-        pen.one("", "The following are multiple choice questions (with answers) about people.\n\n")
-    )
+    put_choice_header(pen, doc, "people")
     for i in range(shots(pen, 5) + 1):
         people = [person(pen) for _ in range(1 if pen.chance(0.7) else 2)]
         question, answer, key, _ = inquiry(pen, people)
