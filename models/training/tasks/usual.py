@@ -8,7 +8,7 @@ from ..world.data import blocks_of
 from ..world.document import Document, Pen
 from ..world.functions import Function, Value, object_schema, parameter
 from ..world.invented import acronym, email, firm, full_name, place, product, spelled
-from ..world.prose import FIELDS
+from ..world.prose import FIELDS, Source, among
 from .calls import Asked, conversation
 from .common import THEMES
 from .extraction import is_number, wanted
@@ -22,18 +22,21 @@ def usual_source(pen: Pen, key: str) -> str:
     if key == "expression":
         a, b = pen.rng.randint(1, 999), pen.rng.randint(1, 99)
         return pen.words.drawn(lambda: f"{a} {pen.one(*'+-*/')} {b + pen.rng.randint(0, 99)}")
-    sources = {
-        "query": lambda: pen.one(pen.one(*THEMES), product(pen), full_name(pen), firm(pen)),
-        "task": lambda: pen.one(*THEMES), "subject": lambda: pen.one(*THEMES),
-        "to": lambda: pen.one(email(pen), full_name(pen)), "artist": lambda: full_name(pen),
-        "ticker": lambda: acronym(pen), "symbol": lambda: acronym(pen),
-        "song": lambda: product(pen),
-        "person": lambda: full_name(pen), "place": lambda: place(pen),
-        "location": lambda: place(pen),
-        "path": lambda: f"{spelled(pen, 2)}.{pen.one('txt', 'md', 'csv', 'json', 'py')}",
-        "filename": lambda: f"{spelled(pen, 2)}.{pen.one('txt', 'csv', 'pdf')}",
-    }  # fmt: skip
-    return sources[key]() if key in sources else FIELDS[key](pen)
+    return SOURCES[key](pen)
+
+
+SOURCES: dict[str, Source] = {
+    **FIELDS,
+    **dict.fromkeys(("task", "subject"), among(*THEMES)),
+    **dict.fromkeys(("artist", "person"), full_name),
+    **dict.fromkeys(("ticker", "symbol"), acronym),
+    **dict.fromkeys(("place", "location"), place),
+    "song": product,
+    "query": lambda pen: pen.one(pen.one(*THEMES), product(pen), full_name(pen), firm(pen)),
+    "to": lambda pen: pen.one(email(pen), full_name(pen)),
+    "path": lambda pen: f"{spelled(pen, 2)}.{pen.one('txt', 'md', 'csv', 'json', 'py')}",
+    "filename": lambda pen: f"{spelled(pen, 2)}.{pen.one('txt', 'csv', 'pdf')}",
+}
 
 
 FUNCTIONS = tuple(

@@ -24,31 +24,19 @@ def among(*options: str) -> Source:
     return lambda pen: pen.one(*options)
 
 
-WORDS: dict[str, list[str]] = table_of(__file__)
-
+_DATA = table_of(__file__)
+_INVENTED = (code, date, email, firm, full_name, phone, place, price, product)
 FIELDS: dict[str, Source] = {
-    "customer": full_name, "name": full_name, "author": full_name, "owner": full_name,
-    "founder": full_name, "mayor": full_name, "passenger": full_name, "speaker": full_name,
-    "user": full_name, "guest": full_name, "patient": full_name, "doctor": full_name,
-    "manager": full_name, "winner": full_name, "city": place, "town": place, "origin": place,
-    "destination": place, "company": firm, "maker": firm, "shop": firm, "hotel": firm, "team": firm,
-    "product": product, "pet": lambda pen: full_name(pen).split()[-1], "title": product,
-    "item": among(*(f"{it}s" for it in GOODS if it not in ("watch",))), "thing": among(*GOODS),
-    "quantity": whole(2, 99), "age": whole(18, 96), "years": whole(1, 19), "stock": whole(2, 900),
-    "employees": whole(5, 9000), "population": whole(200, 99000), "pages": whole(40, 900),
-    "founded": whole(1850, 2024), "year": whole(1900, 2026), "nights": whole(2, 14),
-    "rooms": whole(1, 6), "points": whole(3, 180), "price": price, "total": price, "date": date,
-    "time": among(*WORDS["hours"]), "number": code, "flight": code, "email": email, "phone": phone,
-    "job": among(*JOBS), "colour": among(*sorted(set(COLOURS.values()))),
-    "subject": among(*WORDS["subjects"]),
-    "industry": among(*WORDS["industries"]), "species": among(*WORDS["pets"]),
-    "problem": among(*WORDS["faults"]),
-    "priority": among(*WORDS["tiers"]), "country": place, "river": place, "weight": whole(1, 95),
-}  # fmt: skip
-NUMBERS = frozenset((
-    "quantity", "age", "years", "stock", "employees", "population", "pages", "founded", "year",
-    "nights", "rooms", "points", "price", "total", "weight",
-))  # fmt: skip
+    **{field: source for source in _INVENTED for field in _DATA["invented"][source.__name__]},
+    **{field: whole(*bounds) for field, bounds in _DATA["amounts"].items()},
+    **{field: among(*options) for field, options in _DATA["words"].items()},
+    "pet": lambda pen: full_name(pen).split()[-1],
+    "item": among(*(f"{it}s" for it in GOODS if it not in ("watch",))),
+    "thing": among(*GOODS),
+    "job": among(*JOBS),
+    "colour": among(*sorted(set(COLOURS.values()))),
+}
+NUMBERS = frozenset((*_DATA["amounts"], "price", "total"))
 
 
 @dataclass(frozen=True, slots=True)

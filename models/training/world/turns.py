@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from .data import blocks_of
 from .facts import is_held_out
 
-IDENTITY = "I am a small language model."
 UNKNOWN = "I do not know that. I am a very small model."
 
 
