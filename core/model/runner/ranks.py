@@ -28,7 +28,7 @@ import torch.distributed as dist
 
 from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
-from ..parallel import GroupBroadcast, GroupGather, GroupSum, Progress, Ranks
+from ..parallel import GroupCollectives, Progress, Ranks
 from . import dummy_collectives
 from .in_flight import DeviceBatch
 from .micro_batches import merged, micro_batches
@@ -60,11 +60,8 @@ def join(rank: int, size: int, store_path: str, device: torch.device) -> Ranks:
 
 def _of(group: Any) -> Ranks:
     progress = Progress()
-    collectives = (
-        GroupSum(group, progress),
-        GroupGather(group, progress),
-        GroupBroadcast(group, progress),
-    )
+    of_group = GroupCollectives(group, progress)
+    collectives = of_group.all_reduce, of_group.gather, of_group.broadcast
 
     def abort() -> None:
         progress.is_over = True
