@@ -16,7 +16,7 @@ from ...api.batch import Answer, Batch, Doubles, Floats, Query
 from ..inputs import to_tensor
 from ..model import Model
 from ..sampling.fetch import Fetch
-from ..sampling.sampler import Top, top_logprob_pairs, top_logprobs
+from ..sampling.logprobs import Top, top_logprob_pairs, top_logprobs
 
 _SCORE_ROWS = 256
 _QUERY_ROWS = 32

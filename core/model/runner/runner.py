@@ -22,8 +22,9 @@ from ..parallel import Ranks
 from ..pool import KVPool
 from ..sampling.device_sampler import sample_on_device
 from ..sampling.fetch import Fetch
+from ..sampling.logprobs import Top
 from ..sampling.masks import allowed
-from ..sampling.sampler import Samples, Top, has_compiled_sampler, sample
+from ..sampling.sampler import Samples, has_compiled_sampler, sample
 from .answers import answer, compute_along, score
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
