@@ -65,10 +65,10 @@ def answer(
     return result
 
 
-def compute_along(model: Model, scored: Tensor, queried: Tensor) -> None:
-    """Compute this rank's part of the logits for rank 0's `score`, then for its `answer`."""
-    for part in (*_blocks(scored, _SCORE_ROWS), *_blocks(queried, _QUERY_ROWS)):
-        model.logits(part)
+def blocks(scored: Tensor, queried: Tensor) -> tuple[Tensor, ...]:
+    """The rows whose logits `score` computes together, one block after another, then those of
+    `answer`."""
+    return (*_blocks(scored, _SCORE_ROWS), *_blocks(queried, _QUERY_ROWS))
 
 
 def _ids(query: Query) -> np.ndarray:

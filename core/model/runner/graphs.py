@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -40,20 +40,9 @@ class States:
 Run: TypeAlias = Callable[[], States]
 
 
-class Recorder(Protocol):
-    """Records what a function does, to repeat it."""
-
-    def record(self, run: Run) -> Run:
-        """A function that repeats what `run` does, on what its memory then holds; what it gives
-        lies in the same memory each time. `run` is called, perhaps several times."""
-
-
-class Repeating:
-    """The `Recorder` that calls the function again: for devices without graphs, and tests."""
-
-    def record(self, run: Run) -> Run:
-        """As `Recorder.record`."""
-        return run
+# Gives a function that repeats what `run` does, on what its memory then holds; what that gives lies
+# in the same memory each time. `run` is called, perhaps several times.
+Recorder: TypeAlias = Callable[[Run], Run]
 
 
 class CudaRecorder:
@@ -64,8 +53,8 @@ class CudaRecorder:
         self._device = device
         self._memory = torch.cuda.graph_pool_handle()
 
-    def record(self, run: Run) -> Run:
-        """As `Recorder.record`."""
+    def __call__(self, run: Run) -> Run:
+        """As `Recorder`."""
         current, aside = torch.cuda.current_stream(), torch.cuda.Stream(self._device)
         aside.wait_stream(current)
         with torch.cuda.stream(aside):  # compile kernels and connect the ranks, outside the graph
@@ -108,7 +97,7 @@ class Graphs:
         assert pool.has_spare
         self._sizes = sizes_up_to(max_size)
         self._model, self._pool, self._attention = model, pool, attention
-        self._recorder, self._sampled_ids = recorder, sampled_ids
+        self._record, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._planners = {size: attention.static(size, False) for size in self._sizes}
         longest = max_size * context_len
@@ -149,7 +138,7 @@ class Graphs:
         if key not in self._steps:
             step = self._new(size, has_roots)
             self._copy(step.blank())
-            step.replay = self._recorder.record(lambda: self._compute(step))
+            step.replay = self._record(lambda: self._compute(step))
             self._steps[key] = step
         return self._steps[key]
 

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...api.batch import Batch, Ints, Outcome
 
+NUM_MICRO_BATCHES = 4  # where memory is short
+
 
 def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> Iterator[Batch]:
     """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that

@@ -25,15 +25,12 @@ from ..sampling.fetch import Fetch
 from ..sampling.logprobs import Top
 from ..sampling.masks import allowed
 from ..sampling.sampler import Samples, has_compiled_sampler, sample
-from .answers import answer, compute_along, score
+from .answers import answer, blocks, score
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
-from .in_flight import DeviceBatch
-from .micro_batches import micro_batches
+from .micro_batches import NUM_MICRO_BATCHES, micro_batches
 
 T = TypeVar("T")
-
-_NUM_MICRO_BATCHES = 4  # where memory is short
 
 
 class ModelRunner:
@@ -144,7 +141,7 @@ class ModelRunner:
         _empty_cache(self.model.device)
         rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each micro-batch
         try:
-            for micro_batch in micro_batches(batch, -(-len(batch.ids) // _NUM_MICRO_BATCHES)):
+            for micro_batch in micro_batches(batch, -(-len(batch.ids) // NUM_MICRO_BATCHES)):
                 counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
                 hidden = self._states(micro_batch).hidden
                 rows.append(tuple(part.clone() for part in hidden.split(counts)))
@@ -216,7 +213,8 @@ class ModelRunner:
         """The logits that `_in_flight` requests, in its order."""
         num_sampled = len(batch.sampled)
         end_scored = num_sampled + len(batch.scored)
-        compute_along(self.model, states.hidden[num_sampled:end_scored], states.hidden[end_scored:])
+        for part in blocks(states.hidden[num_sampled:end_scored], states.hidden[end_scored:]):
+            self.model.logits(part)
         self._sampled_logits(states, num_sampled)
 
     def _collectively(self, action: Callable[[], T]) -> T:
@@ -268,6 +266,30 @@ class ModelRunner:
         """Store sampled tokens on the device, for the next batch to refer to."""
         kept = self._sampled_ids[: len(tokens)]
         kept.copy_(tokens[: len(kept)], non_blocking=True)
+
+
+class DeviceBatch:
+    """A launched batch whose results are not read yet: it holds the results of a forward pass until
+    sampling is launched. Forward passes, sampling and copies are enqueued on the device in the
+    order of the calls; sampled tokens stay there, where the next batch reads them.
+
+    launch_sampling: enqueues sampling and copies, and returns a function that waits for them.
+    """
+
+    def __init__(
+        self, launch_sampling: Callable[[tuple[SamplingParams, ...]], Callable[[], Outcome]]
+    ) -> None:
+        self._launch_sampling = launch_sampling
+        self._wait: Callable[[], Outcome] | None = None
+
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
+        """Launch sampling with these parameters; must come before the next launch."""
+        self._wait = self._launch_sampling(params)
+
+    def result(self) -> Outcome:
+        """Wait for the results, and for nothing that was launched after them."""
+        assert self._wait is not None, "result() before sample()"
+        return self._wait()
 
 
 def _no_scores() -> tuple[Floats, tuple[Top, ...]]:
