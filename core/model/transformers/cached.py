@@ -12,17 +12,16 @@ import torch
 from torch import Tensor
 
 from ....kernels.interface import Attention
-from ...api.batch import Ints
 from ...api.protocol import InvalidModel
 from ..inputs import Inputs
 from ..pool import KVPool
 from ..sizes import Sizes
-from .decoder import Decoder
+from .decoder import Decoder, DecoderModel
 from .groups import Group, grouped
 from .trial import NUM_TRIED, Layers
 
 
-class CachedModel:
+class CachedModel(DecoderModel):
     """The `Model` of a decoder of transformers, by a cache. layers: the numbers of those that
     cache, in the pool's order. can_pad: whether rows with pasts of different lengths are computed
     together, padded on the left; set to False for models that count positions from the padding."""
@@ -30,20 +29,10 @@ class CachedModel:
     windows: tuple[int | None, ...] = ()
 
     def __init__(self, decoder: Decoder, config: Sizes, layers: Sequence[int]) -> None:
+        super().__init__(decoder)
         self.config = config
         self.can_pad = True
-        self._decoder = decoder
         self._layer_indices = {layer: index for index, layer in enumerate(layers)}
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As `Model.dtype`."""
-        return self._decoder.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """As `Model.device`."""
-        return self._decoder.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`; `attention` is not used."""
@@ -55,10 +44,6 @@ class CachedModel:
         if inputs.wanted is not None:
             order = order.index_select(0, inputs.wanted)
         return torch.cat(parts).index_select(0, order)
-
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
-        """As `Model.logits`, of all tokens."""
-        return self._decoder.logits(hidden).float()
 
     def _states(self, inputs: Inputs, pool: KVPool, group: Group) -> Tensor:
         """Last hidden states [rows * new, hidden] of a group."""

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...api.batch import Ints
 from ...api.protocol import InvalidModel
 
 
@@ -87,6 +88,27 @@ class Decoder:
         found = [name for name, part in self._body.named_modules() if isinstance(part, mixers)]
         if found:
             raise InvalidModel(f"{self.name} mixes tokens in {found[0]}; expected attention only")
+
+
+class DecoderModel:
+    """What every `Model` of a decoder of transformers shares."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As `Model.dtype`."""
+        return self._decoder.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """As `Model.device`."""
+        return self._decoder.device
+
+    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        """As `Model.logits`, of all tokens."""
+        return self._decoder.logits(hidden).float()
 
 
 class _Given(torch.nn.Module):
