@@ -6,6 +6,7 @@ version 5 or the older ones. Knows no torch, so that a checkpoint can be judged 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -136,7 +137,7 @@ class ModelConfig(Sizes):
 
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
-        return sum(_product(shape) for shape in self.weight_shapes().values())
+        return sum(map(math.prod, self.weight_shapes().values()))
 
 
 def read_architecture(keys: Keys) -> str:
@@ -197,10 +198,3 @@ def check_special_tokens(keys: Keys, sizes: Sizes) -> None:
     special = (*sizes.eos_ids, *(() if sizes.bos_id is None else (sizes.bos_id,)))
     if any(i >= sizes.vocabulary_size for i in special):
         raise keys.refuse("eos_token_id", f"ids below vocab_size={sizes.vocabulary_size}")
-
-
-def _product(shape: Shape) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
