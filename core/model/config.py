@@ -20,7 +20,7 @@ from .sizes import Sizes
 
 Shape: TypeAlias = tuple[int, ...]
 
-_ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
+ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class ModelConfig(Sizes):
         architecture = ARCHITECTURES[name]
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         head_dim = keys.count("head_dim", hidden_size // num_heads)
-        context_len = keys.count("max_position_embeddings", _ASSUMED_LEN)
+        context_len = keys.count("max_position_embeddings", ASSUMED_LEN)
         bos_id, eos_ids = read_special_tokens(keys)
         config = cls(
             architecture=name,

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ....kernels.interface import Attention
 from ...api.protocol import InvalidModel
-from ..config import check_special_tokens, read_special_tokens
+from ..config import ASSUMED_LEN, check_special_tokens, read_special_tokens
 from ..inputs import Inputs
 from ..keys import Keys
 from ..pool import KVPool
@@ -39,8 +39,6 @@ from .library import (
 )
 from .proof import prove
 from .trial import Layers, NotCausal, layers_of
-
-_ASSUMED_LEN = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +102,7 @@ def describe(folder: str | Path) -> HubConfig:
     keys = Keys.read(Path(folder) / "config.json")
     config, kind = read_config(keys), class_of(keys)
     stated, dtype = stated_context_len(config), stored_dtype(config)
-    length = stated or _ASSUMED_LEN
+    length = stated or ASSUMED_LEN
     settle_rope(config, length)
     with quiet():
         trial = _trial(kind, config)
