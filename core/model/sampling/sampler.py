@@ -25,7 +25,7 @@ from ...api.batch import GREEDY, Floats, Longs, SamplingParams
 from .fetch import Fetch
 from .logprobs import MIN_TEMPERATURE, Top, log_masses, logprobs
 from .masks import allowed_argmax, masked
-from .penalties import changed
+from .penalties import changed, is_changing
 
 _TOP_SIZES = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
@@ -93,8 +93,7 @@ def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs
 
 def _needs_token_only(params: SamplingParams) -> bool:
     """Whether nothing but a token is requested, and nothing but a mask changes the logits."""
-    is_changing = params.generated is not None or params.logit_bias or params.banned
-    return not (is_changing or params.logprobs is not None or params.log_mass)
+    return not (is_changing(params) or params.logprobs is not None or params.log_mass)
 
 
 def _tokens_only(tokens: Longs) -> Samples:
