@@ -101,10 +101,10 @@ class Graphs:
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._planners = {size: attention.static(size, False) for size in self._sizes}
         longest = max_size * context_len
-        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
-        self._num_listed = min(self._num_listed, MAX_LISTED)
-        self._memory = torch.empty(0, dtype=torch.int32, device=model.device)
-        self._memory = self._allocate()
+        num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
+        size = max(self._new(size, True).num_fixed for size in self._sizes)
+        size += min(num_listed, MAX_LISTED)
+        self._memory = torch.zeros(size, dtype=torch.int32, device=model.device)
 
     def record_all(self) -> None:
         """Record every size now, the largest first, so that the others find its memory free."""
@@ -145,10 +145,6 @@ class Graphs:
     def _new(self, size: int, has_roots: bool) -> _Step:
         plans = [self._attention.static(size, has_roots) for _ in self._model.windows]
         return _Step(size, plans, self._pool.num_slots)
-
-    def _allocate(self) -> Tensor:
-        fixed = max(self._new(size, True).num_fixed for size in self._sizes)
-        return self._memory.new_zeros(fixed + self._num_listed)
 
     def _copy(self, numbers: Ints) -> None:
         on_host = torch.from_numpy(numbers)

@@ -144,8 +144,9 @@ class RankedRunner:
             return action()
         except Exception as error:
             self._others.check()
-            text = f"a rank of the model is gone, or out of step ({_first_sentence(error)})"
-            raise BackendClosed(text) from error
+            text = str(error).partition(". ")[0][-160:]
+            message = f"a rank of the model is gone, or out of step ({text})"
+            raise BackendClosed(message) from error
 
     def _message(self, batch: Batch) -> Any:
         """The batch as plain data: of the slot table only what changed since the last batch."""
@@ -273,10 +274,6 @@ def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_done: int) -> 
 
 def _no_memory(rank: str) -> str:
     return f"the memory of {rank} of the model is too small for a batch"
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).partition(". ")[0][-160:]
 
 
 def _plain(array: np.ndarray[Any, Any]) -> tuple[str, bytes]:

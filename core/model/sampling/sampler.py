@@ -10,8 +10,9 @@ top-k, top-p of what is left, min-p. Tokens as likely as the last one kept are k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -210,18 +211,17 @@ def _floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     size = weights.shape[-1]
     floors = weights.new_tensor([it.min_p for it in params])
     left = [row for row, it in enumerate(params) if it.top_k > 0 or it.top_p < 1]
-    for width in (size_limit for size_limit in _TOP_SIZES if size_limit < size):
+    finders: list[Callable[[Tensor, Sequence[SamplingParams]], Tensor]] = [
+        *(partial(_top_floors, width=width) for width in _TOP_SIZES if width < size),
+        _bisected_floors,
+    ]
+    for find in finders:
         if not left:
             break
         index = torch.tensor(left, device=weights.device)
-        found = _top_floors(weights.index_select(0, index), [params[row] for row in left], width)
-        is_found = found >= 0
+        found = find(weights.index_select(0, index), [params[row] for row in left])
         floors[index] = torch.maximum(floors[index], found)
-        left = index[~is_found].tolist()
-    if left:
-        index = torch.tensor(left, device=weights.device)
-        found = _bisected_floors(weights.index_select(0, index), [params[row] for row in left])
-        floors[index] = torch.maximum(floors[index], found)
+        left = index[~(found >= 0)].tolist()
     return floors[:, None]
 
 

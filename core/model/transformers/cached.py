@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +72,11 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
     except InvalidModel as error:
         raise InvalidModel(f"{decoder.name}: {error}") from error
     except Exception as error:  # foreign code may raise anything
-        raise _trial_error(decoder, error) from error
+        text = str(error).strip().partition("\n")[0][:200]
+        raise InvalidModel(
+            f"{decoder.name} of transformers cannot be tried without weights "
+            f"({type(error).__name__}: {text})"
+        ) from error
     found = sorted(cache.cached)
     if not found:
         raise InvalidModel(f"{decoder.name} takes no cache; expected keys and values in one")
@@ -92,11 +95,3 @@ def _unchecked_distributions() -> Iterator[None]:
         yield
     finally:
         kind.set_default_validate_args(before)
-
-
-def _trial_error(decoder: Any, error: Exception) -> InvalidModel:
-    text = str(error).strip().partition("\n")[0][:200]
-    return InvalidModel(
-        f"{decoder.name} of transformers cannot be tried without weights "
-        f"({type(error).__name__}: {text})"
-    )

@@ -166,12 +166,8 @@ def _for_inference(whole: Any) -> Any:
     """For passes without padding: some models look for it in the tokens of each, to warn."""
     for part in whole.modules():
         if hasattr(part, _WARNING):
-            setattr(part, _WARNING, _no_warning)
+            setattr(part, _WARNING, lambda *_: None)
     return whole.eval()
-
-
-def _no_warning(*_: Any) -> None:
-    """Replaces a function that warns."""
 
 
 @contextlib.contextmanager

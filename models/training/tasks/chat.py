@@ -12,8 +12,6 @@ from ..world.judging import attitude, review
 from ..world.knowledge import addition, closed_question, translation
 from ..world.people import inquiry, story
 
-GREETING = "Hello! How can I help you?"
-
 
 def turn(doc: Document, role: str, text: str) -> None:
     """Append a turn; an assistant's text and end of turn are an answer."""
@@ -32,29 +30,19 @@ def exchange(doc: Document, said: str, reply: str) -> Document:
 
 def small_talk(pen: Pen) -> tuple[str, str]:
     """A user's message and the assistant's reply."""
-    word = pen.words.any()
-    topic = pen.rng.choice(tuple(TIPS))
-    first, second, third, *_ = TIPS[topic]
-    problem, value = addition(pen)
-    question, answer, _ = closed_question(pen)
-    foreign, translated, _ = translation(pen)
-    passage, people = story(pen)
-    asked, found, _, _ = inquiry(pen, people)
-    return pen.rng.choice((
-        (pen.one("Hello!", "Hi!", "Good morning!", "Hello, how are you?"), GREETING),
-        (pen.one("Thank you!", "Thanks!", "Thank you very much."), "You are welcome!"),
-        (pen.one("Who are you?", "What are you?"), "I am a small language model."),
-        (f"Hello, my name is {word}.", f"Hello, {word}! How can I help you?"),
-        (f"{pen.one('Repeat after me', 'Say', 'Write')}: {word}", word),
-        (f"Say {word} three times.", f"{word} {word} {word}"),
-        (f"What is {problem}?", value),
-        (question, answer),
-        (foreign, translated),
-        (f"{passage} {asked}", found),
-        (f"{asked} {passage}", found),
-        (f"Give me a tip for {topic}.", f"{first[0]}. {first[1]}"),
-        (f"Give me three tips for {topic}.", f"1. {first[0]}\n2. {second[0]}\n3. {third[0]}"),
-    ))  # fmt: skip
+    values: dict[str, object] = {"word": pen.words.any()}
+    values["topic"] = topic = pen.rng.choice(tuple(TIPS))
+    values["tips"] = TIPS[topic]
+    values["problem"], values["value"] = addition(pen)
+    values["question"], values["answer"], _ = closed_question(pen)
+    values["foreign"], values["translated"], _ = translation(pen)
+    values["passage"], people = story(pen)
+    values["asked"], values["found"], _, _ = inquiry(pen, people)
+    turns = [
+        (pen.one(*said) if said[1:] else said[0], reply) for said, reply in _DATA["small_talk"]
+    ]
+    said, reply = pen.rng.choice(turns)
+    return said.format(**values), reply.format(**values)
 
 
 def chat(pen: Pen) -> Document:
@@ -161,17 +149,11 @@ def put_signature(
     )
     slots_ = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in names)
     given, made = (", ".join(f"`{n}`" for n in keys) for keys in (inputs, outputs))
-    turn(doc, "system", (
-        f"{listed}\nAll interactions will be structured in the following way, with the appropriate"
-        f" values filled in.\n\n{slots_}\n\n[[ ## completed ## ]]\n"
-        "In adhering to this structure, your objective is: \n        "
-        + (brief or f"Given the fields {given}, produce the fields {made}.")
-    ))  # fmt: skip
+    brief = brief or f"Given the fields {given}, produce the fields {made}."
+    turn(doc, "system", _DATA["signature"].format(fields=listed, slots=slots_, objective=brief))
     order = ", then ".join(f"`[[ ## {name} ## ]]`" for name in outputs)
-    turn(doc, "user", "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items()) + (
-        f"\n\nRespond with the corresponding output fields, starting with the field {order}, and"
-        " then ending with the marker for `[[ ## completed ## ]]`."
-    ))  # fmt: skip
+    values = "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items())
+    turn(doc, "user", _DATA["inputs"].format(values=values, order=order))
     said = "".join(f"[[ ## {name} ## ]]\n{answer}\n\n" for name, answer in outputs.items())
     turn(doc, "assistant", f"{said}[[ ## completed ## ]]")
     return doc

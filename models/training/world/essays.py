@@ -1,6 +1,5 @@
 """Short essays with visible merits, judged in the words of `examples/essay_judge.py`."""
 
-import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,15 +64,10 @@ def write_essay(rng: random.Random, words: Words) -> Essay:
 def _essay_text(
     rng: random.Random, subject: str, town: str, marks: dict[str, int], count: str
 ) -> str:
-    gains = rng.sample(_DATA["gains"], 2)
+    gains, group = rng.sample(_DATA["gains"], 2), rng.choice(_DATA["people"])
     end = "." if marks["Style"] else "!!!"
     points = [
-        rng.choice(
-            (
-                f"{subject} help the {rng.choice(_DATA['people'])} of {town}",
-                f"{subject} are good for {town}",
-            )
-        ),
+        rng.choice((f"{subject} help the {group} of {town}", f"{subject} are good for {town}")),
         f"a survey of {count} showed that {subject} {gains[0]}"
         if marks["Evidence"]
         else f"everyone in {town} knows that {subject} {gains[0]}",
@@ -88,11 +82,6 @@ def _essay_text(
         rng.shuffle(points)
         points[0] = points[0] if marks["Style"] else f"Wow, {points[0]}"
     return " ".join(f"{point[0].upper()}{point[1:]}{end}" for point in points)
-
-
-def verdict_json(essay: Essay, compact: bool) -> str:
-    """The verdict as JSON, with or without spaces after the separators."""
-    return json.dumps(essay.verdict, separators=(",", ":") if compact else None)
 
 
 def save_essays(folder: Path, count: int = 16, seed: int = 118) -> None:

@@ -27,8 +27,7 @@ SUBJECTS = ("geography", "general knowledge", "the world", "nature")
 def choice_facts(pen: Pen) -> Document:
     """Multiple choice about the world's own facts, after 0 to 5 worked examples."""
     doc = Document("choice_facts")
-    subject = pen.one(*SUBJECTS)
-    put_choice_header(pen, doc, subject)
+    put_choice_header(pen, doc, pen.one(*SUBJECTS))
     for i in range(shots(pen, 5) + 1):
         doc.say("\n\n" if i else "")
         put_choice(pen, doc, *closed_question(pen))

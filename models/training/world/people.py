@@ -38,21 +38,13 @@ def tell(pen: Pen, p: Person) -> str:
     """All that is known about a person: in sentences of varying wording and order, or in lines."""
     style = pen.rng.random()
     if style < 0.6:
-        return " ".join(pen.rng.sample((tell_life(pen, p), tell_house(pen, p)), 2))
+        told = [pen.one(*_DATA[kind]).format(p=p) for kind in ("lives", "houses")]
+        return " ".join(pen.rng.sample(told, 2))
     facts = pen.rng.sample([(key, value) for key, value in p.fields().items() if key != "name"], 4)
     if style < 0.8:
         return " ".join(f"The {key} of {p.name} is {value}." for key, value in facts)
     lines = [f"{key.capitalize()}: {value}" for key, value in [("name", p.name), *facts]]
     return pen.one("\n", "; ").join(lines) + "."
-
-
-def tell_life(pen: Pen, p: Person) -> str:
-    """Age, job and city."""
-    return pen.one(*_DATA["lives"]).format(p=p)
-
-
-def tell_house(pen: Pen, p: Person) -> str:
-    return pen.one(*_DATA["houses"]).format(p=p)
 
 
 QUESTIONS: dict[str, list[str]] = _DATA["questions"]
