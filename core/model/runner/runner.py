@@ -57,7 +57,10 @@ class ModelRunner:
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
         self.model = model
         self._ranks = ranks
-        self._context = _device_context(device)
+        # In which kernels and streams are those of the device, in any thread.
+        self._context: contextlib.AbstractContextManager[object] = (
+            torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        )
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
         self._ahead = Prefaulter(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
@@ -136,32 +139,28 @@ class ModelRunner:
         others would not know)."""
         if self._ranks.size > 1:
             return self._states(batch)
-        with contextlib.suppress(torch.OutOfMemoryError):
-            return self._states(batch)
-        _empty_cache(self.model.device)
+        return self._with_retry(lambda: self._states(batch), lambda: self._in_micro_batches(batch))
+
+    def _in_micro_batches(self, batch: Batch) -> States:
         rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each micro-batch
-        try:
-            for micro_batch in micro_batches(batch, -(-len(batch.ids) // NUM_MICRO_BATCHES)):
-                counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
-                hidden = self._states(micro_batch).hidden
-                rows.append(tuple(part.clone() for part in hidden.split(counts)))
-        except torch.OutOfMemoryError as error:
-            raise self._no_memory() from error
+        for micro_batch in micro_batches(batch, -(-len(batch.ids) // NUM_MICRO_BATCHES)):
+            counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
+            hidden = self._states(micro_batch).hidden
+            rows.append(tuple(part.clone() for part in hidden.split(counts)))
         return States(torch.cat([part for kind in zip(*rows, strict=True) for part in kind]))
 
-    def _with_retry(self, action: Callable[[], T]) -> T:
-        """Run the action; where memory is short, free torch's cached memory and run it again.
-        Raises NoMemory."""
+    def _with_retry(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Run the action; where memory is short, free torch's cached memory and run it again, or
+        what takes less memory. Raises NoMemory."""
         with contextlib.suppress(torch.OutOfMemoryError):
             return action()
-        _empty_cache(self.model.device)
+        device = self.model.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
         try:
-            return action()
+            return (again or action)()
         except torch.OutOfMemoryError as error:
-            raise self._no_memory() from error
-
-    def _no_memory(self) -> NoMemory:
-        return NoMemory(f"the memory of {self.model.device} is too small for a batch")
+            raise NoMemory(f"the memory of {device} is too small for a batch") from error
 
     def _recorded(self, most: int, recorder: Recorder | None) -> Graphs | None:
         """Recorded steps, where there is something that can record them: our own models' alone, as
@@ -298,14 +297,3 @@ def _no_scores() -> tuple[Floats, tuple[Top, ...]]:
 
 def _no_answers() -> tuple[Answer, ...]:
     return ()
-
-
-def _device_context(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """A context in which kernels and streams are those of the device, in any thread."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _empty_cache(device: torch.device) -> None:
-    """Return torch's cached memory to the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

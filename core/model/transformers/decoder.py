@@ -20,22 +20,14 @@ class Decoder:
         self.name = type(whole).__name__
         self.num_layers = int(whole.config.get_text_config().num_hidden_layers)
         self.whole = whole
+        self.dtype: torch.dtype = whole.dtype
+        self.device: torch.device = whole.device
         names = whole.base_model_prefix, "model"  # some name the one and have the other
         self._name = next((name for name in names if name in whole._modules), "")
         self._body = whole._modules.get(self._name, whole)
         self._given = _Given()
         self._parameters = inspect.signature(self._body.forward).parameters
         self._check()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.whole.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.whole.device
-        return device
 
     def states(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         """Last hidden states [tokens, hidden] of ids and positions [1, tokens]."""
@@ -95,16 +87,7 @@ class DecoderModel:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As `Model.dtype`."""
-        return self._decoder.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """As `Model.device`."""
-        return self._decoder.device
+        self.dtype, self.device = decoder.dtype, decoder.device
 
     def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
         """As `Model.logits`, of all tokens."""
