@@ -75,7 +75,3 @@ class Pen:
 def shots(pen: Pen, most: int) -> int:
     """A number of worked examples to show first; none half of the time."""
     return 0 if pen.chance(0.5) else pen.rng.randint(1, most)
-
-
-def shuffled(pen: Pen, items: tuple[str, ...]) -> list[str]:
-    return pen.rng.sample(items, len(items))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from .data import table_of
-from .document import LETTERS, Document, Pen, shots, shuffled
+from .document import LETTERS, Document, Pen, shots
 from .facts import HOUSES, JOBS
 
 _DATA = table_of(__file__)
@@ -139,7 +139,7 @@ def others(pen: Pen, key: str, answer: str) -> list[str]:
 
 def put_choice(pen: Pen, doc: Document, question: str, answer: str, wrong: list[str]) -> None:
     """Append a question with its four options and the letter of the right one."""
-    options = shuffled(pen, (answer, *wrong))
+    options = pen.rng.sample((answer, *wrong), len(wrong) + 1)
     listing = "".join(
         f"\n{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)
     )
