@@ -102,9 +102,9 @@ class Graphs:
         self._planners = {size: attention.static(size, False) for size in self._sizes}
         longest = max_size * context_len
         num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
-        size = max(self._new(size, True).num_fixed for size in self._sizes)
-        size += min(num_listed, MAX_LISTED)
-        self._memory = torch.zeros(size, dtype=torch.int32, device=model.device)
+        num_fixed = max(self._new(size, True).num_fixed for size in self._sizes)
+        num_numbers = num_fixed + min(num_listed, MAX_LISTED)
+        self._memory = torch.zeros(num_numbers, dtype=torch.int32, device=model.device)
 
     def record_all(self) -> None:
         """Record every size now, the largest first, so that the others find its memory free."""
