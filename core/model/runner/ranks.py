@@ -124,7 +124,7 @@ class RankedRunner:
         try:
             launched = self._checked(lambda: _launched(self._runner, batch))
             if launched is not None:
-                end = self._checked(lambda: _end(self._runner.model.device, batch))
+                end = self._checked(lambda: _end(self._runner, batch))
                 return RankedBatch(launched, number, self._others, self._progress, end)
             num_done = self._progress.num_collectives - num_collectives
             self._checked(lambda: catch_up(self._runner, self._ranks, batch, num_done))
@@ -243,10 +243,13 @@ def _launched(runner: ModelRunner, batch: Batch) -> DeviceBatch | None:
     return None
 
 
-def _end(device: torch.device, batch: Batch) -> torch.cuda.Event | None:
+def _end(runner: ModelRunner, batch: Batch) -> torch.cuda.Event | None:
     """An event at the end of a launched batch without samples, scores and queries, for which
     nothing else waits for the device: another rank may run out of memory."""
-    if device.type != "cuda" or len(batch.sampled) + len(batch.scored) + len(batch.queried):
+    if len(batch.sampled) + len(batch.scored) + len(batch.queried):
+        return None
+    device = runner.model.device
+    if device.type != "cuda":
         return None
     event: torch.cuda.Event = torch.cuda.current_stream(device).record_event()
     return event
