@@ -20,7 +20,7 @@ from .api.config import EngineConfig
 from .api.protocol import InvalidModel
 from .local import available_memory, fitted
 from .model.checkpoint.load import Described, describe
-from .model.checkpoint.needs import weight_bytes
+from .model.checkpoint.memory import weight_bytes
 from .model.checkpoint.speed import CONTEXT, estimate, measure
 from .model.hub.client import Hub
 from .model.hub.fetch import Preview, explained, preview

@@ -17,14 +17,13 @@ from forkroot.benchmarks.gpu.gpu_idle import idle
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.checkpoint.dummy import DummyWeights
 from forkroot.core.model.checkpoint.load import describe
-from forkroot.core.model.runner.graphs import Repeating
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.sizes import DTYPE_BYTES, Sizes
 
 BATCHES = {"llama-3.1-8b": (1, 32, 128, 256), "llama-2-7b": (1, 32, 128)}
 PREFILLS = (1024, 4096)
 # graphs, as a CPU can try them
-_REPEATING = {"attention": "triton", "sampling": "triton", "recorder": Repeating()}
+_REPEATING = {"attention": "triton", "sampling": "triton", "recorder": lambda run: run}
 
 
 def cases(bench: Bench) -> Cases:

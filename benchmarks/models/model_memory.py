@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forkroot.core.model.checkpoint.memory import Load, working_bytes
-from forkroot.core.model.checkpoint.needs import weight_bytes
+from forkroot.core.model.checkpoint.memory import Load, weight_bytes, working_bytes
 from forkroot.core.model.config import ModelConfig
 
 TOKENS = 8192  # of KV, for all that runs and is cached

@@ -18,10 +18,6 @@ Fields: TypeAlias = dict[str, Any]
 _WINDOW = 4096  # of Mistral and Qwen, where a configuration has none
 
 
-def _no_fields(keys: Keys) -> Fields:
-    return {}
-
-
 def _all_tokens(keys: Keys) -> Windows:
     return (None,) * keys.count("num_hidden_layers")
 
@@ -35,15 +31,17 @@ class Architecture:
 
     name: str
     model: str = "llama:Llama"
-    fields: Callable[[Keys], Fields] = _no_fields
+    fields: Callable[[Keys], Fields] = lambda keys: {}
     windows: Callable[[Keys], Windows] = _all_tokens
     theta: float = 1e4
 
 
+def _attention_biases(keys: Keys) -> Fields:
+    return dict.fromkeys(("has_qkv_bias", "has_output_bias"), keys.flag("attention_bias", False))
+
+
 def _llama(keys: Keys) -> Fields:
-    has_bias = keys.flag("attention_bias", False)
-    biases: Fields = dict.fromkeys(("has_qkv_bias", "has_output_bias"), has_bias)
-    return {**biases, "has_mlp_bias": keys.flag("mlp_bias", False)}
+    return {**_attention_biases(keys), "has_mlp_bias": keys.flag("mlp_bias", False)}
 
 
 def _qwen2(keys: Keys) -> Fields:
@@ -51,8 +49,7 @@ def _qwen2(keys: Keys) -> Fields:
 
 
 def _qwen3(keys: Keys) -> Fields:
-    has_bias = keys.flag("attention_bias", False)
-    return {"has_qkv_bias": has_bias, "has_output_bias": has_bias, "has_head_norms": True}
+    return {**_attention_biases(keys), "has_head_norms": True}
 
 
 def _mixtral(keys: Keys) -> Fields:

@@ -6,6 +6,7 @@ version 5 or the older ones. Knows no torch, so that a checkpoint can be judged 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -19,7 +20,7 @@ from .sizes import Sizes
 
 Shape: TypeAlias = tuple[int, ...]
 
-_ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
+ASSUMED_LEN = 2048  # as Llama's configuration in transformers has it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class ModelConfig(Sizes):
         architecture = ARCHITECTURES[name]
         hidden_size, num_heads = keys.count("hidden_size"), keys.count("num_attention_heads")
         head_dim = keys.count("head_dim", hidden_size // num_heads)
-        context_len = keys.count("max_position_embeddings", _ASSUMED_LEN)
+        context_len = keys.count("max_position_embeddings", ASSUMED_LEN)
         bos_id, eos_ids = read_special_tokens(keys)
         config = cls(
             architecture=name,
@@ -136,7 +137,7 @@ class ModelConfig(Sizes):
 
     def num_parameters(self) -> int:
         """As `Sizes.num_parameters`."""
-        return sum(_product(shape) for shape in self.weight_shapes().values())
+        return sum(map(math.prod, self.weight_shapes().values()))
 
 
 def read_architecture(keys: Keys) -> str:
@@ -197,10 +198,3 @@ def check_special_tokens(keys: Keys, sizes: Sizes) -> None:
     special = (*sizes.eos_ids, *(() if sizes.bos_id is None else (sizes.bos_id,)))
     if any(i >= sizes.vocabulary_size for i in special):
         raise keys.refuse("eos_token_id", f"ids below vocab_size={sizes.vocabulary_size}")
-
-
-def _product(shape: Shape) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -68,43 +67,23 @@ class Progress:
         work.wait()  # for what it failed of
 
 
-class AllReduce(Protocol):
-    """Adds up what every rank holds. On a GPU it only enqueues work on the current stream, so that
-    it can be recorded in a CUDA graph."""
-
-    def __call__(self, partial: Tensor) -> Tensor:
-        """The sum of every rank's `partial`, which it may overwrite. Raises RuntimeError where a
-        rank is gone."""
-
-
-class GroupSum:
-    """The `AllReduce` of a process group of torch: gloo on a CPU, NCCL on GPUs."""
+class GroupCollectives:
+    """The collectives of a process group of torch: gloo on a CPU, NCCL on GPUs. On a GPU they only
+    enqueue work on the current stream, so that it can be recorded in a CUDA graph. They raise
+    RuntimeError where a rank is gone."""
 
     def __init__(self, group: ProcessGroup, progress: Progress) -> None:
         self._group, self._progress = group, progress
 
-    def __call__(self, partial: Tensor) -> Tensor:
+    def all_reduce(self, partial: Tensor) -> Tensor:
+        """As `Ranks.all_reduce`."""
         options = AllreduceOptions()
         options.asyncOp = False  # NCCL: on the current stream, as whatever else is recorded
         self._progress.wait(self._group.allreduce([partial], options), partial.is_cuda)
         return partial
 
-
-class Gather(Protocol):
-    """Brings to rank 0 what every rank holds. On a GPU it only enqueues work, as `AllReduce`."""
-
-    def __call__(self, part: Tensor) -> list[Tensor]:
-        """Every rank's `part`, all of one shape, in the order of ranks; on other ranks than 0
-        nothing. Raises RuntimeError where a rank is gone."""
-
-
-class GroupGather:
-    """The `Gather` of a process group of torch."""
-
-    def __init__(self, group: ProcessGroup, progress: Progress) -> None:
-        self._group, self._progress = group, progress
-
-    def __call__(self, part: Tensor) -> list[Tensor]:
+    def gather(self, part: Tensor) -> list[Tensor]:
+        """As `Ranks.gather`."""
         is_first = self._group.rank() == 0
         parts = [torch.empty_like(part) for _ in range(self._group.size())] if is_first else []
         options = GatherOptions()
@@ -113,22 +92,8 @@ class GroupGather:
         self._progress.wait(work, part.is_cuda)
         return parts
 
-
-class Broadcast(Protocol):
-    """Gives what rank 0 holds to all. On a GPU it only enqueues work, as `AllReduce`."""
-
-    def __call__(self, tensor: Tensor) -> None:
-        """Overwrite `tensor`, of one shape on all, with rank 0's. Raises RuntimeError if a rank is
-        gone."""
-
-
-class GroupBroadcast:
-    """The `Broadcast` of a process group of torch."""
-
-    def __init__(self, group: ProcessGroup, progress: Progress) -> None:
-        self._group, self._progress = group, progress
-
-    def __call__(self, tensor: Tensor) -> None:
+    def broadcast(self, tensor: Tensor) -> None:
+        """As `Ranks.broadcast`."""
         options = BroadcastOptions()
         options.rootRank, options.rootTensor, options.asyncOp = 0, 0, False
         self._progress.wait(self._group.broadcast([tensor], options), tensor.is_cuda)
@@ -138,16 +103,18 @@ class GroupBroadcast:
 class Ranks:
     """This process's place among the processes that hold one model together.
 
-    all_reduce: by which they add up, gather: by which rank 0 gets parts, and broadcast: by which
-    all get what rank 0 has; None for one alone. abort: lets nobody here wait for another rank any
-    more, from any thread; what was waited for is then worth nothing. progress: what is done here.
+    all_reduce: the sum of every rank's tensor, which it may overwrite. gather: on rank 0 every
+    rank's tensor, all of one shape, in the order of ranks; on the others nothing. broadcast:
+    overwrites a tensor, of one shape on all, with rank 0's. None for one rank alone.
+    abort: lets nobody here wait for another rank any more, from any thread; what was waited for is
+    then worth nothing. progress: what is done here.
     """
 
     rank: int = 0
     size: int = 1
-    all_reduce: AllReduce | None = None
-    gather: Gather | None = None
-    broadcast: Broadcast | None = None
+    all_reduce: Callable[[Tensor], Tensor] | None = None
+    gather: Callable[[Tensor], list[Tensor]] | None = None
+    broadcast: Callable[[Tensor], None] | None = None
     abort: Callable[[], None] | None = None
     progress: Progress = field(default_factory=Progress, compare=False)
 

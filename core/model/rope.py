@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 from .keys import Keys
@@ -40,7 +40,8 @@ class RopeConfig:
 def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> RopeConfig:
     """Position encoding from `rope_parameters`, or from `rope_theta` and `rope_scaling`, as
     transformers reads them; `theta` is the architecture's own default. Raises InvalidModel."""
-    scaling = _section(keys)
+    is_new = bool(keys.values.get("rope_parameters"))
+    scaling = keys.section("rope_parameters" if is_new else "rope_scaling")
     theta = scaling.number("rope_theta", keys.number("rope_theta", theta))
     key = "type" if "rope_type" not in scaling.values and "type" in scaling.values else "rope_type"
     if (scaling.values.get("partial_rotary_factor") or 1) != 1:
@@ -54,43 +55,33 @@ def read_rope(keys: Keys, theta: float, context_len: int, head_dim: int) -> Rope
             return RopeConfig(theta, kind, scaling.number("factor"))
         case "llama3":
             return _llama3(scaling, theta)
-        case "yarn":
-            return _yarn(scaling, theta, original_len, context_len)
-        case "longrope" | "su":
-            return _longrope(scaling, theta, original_len, context_len, head_dim)
+        case "yarn" | "longrope" | "su":
+            rope = RopeConfig(
+                theta,
+                "yarn" if kind == "yarn" else "longrope",
+                scaling.number("factor", context_len / original_len),
+                original_len=original_len,
+                attention_factor=_optional(scaling, "attention_factor"),
+            )
+            return _yarn(scaling, rope) if kind == "yarn" else _longrope(scaling, rope, head_dim)
     raise scaling.refuse(key, ", ".join(get_args(RopeKind)))
 
 
 _ORIGINAL = "original_max_position_embeddings"
 
 
-def _section(keys: Keys) -> Keys:
-    is_new = bool(keys.values.get("rope_parameters"))
-    return keys.section("rope_parameters" if is_new else "rope_scaling")
-
-
 def _llama3(scaling: Keys, theta: float) -> RopeConfig:
-    rope = RopeConfig(
-        theta,
-        "llama3",
-        scaling.number("factor"),
-        scaling.number("low_freq_factor"),
-        scaling.number("high_freq_factor"),
-        scaling.count(_ORIGINAL),
-    )
-    if rope.high_freq_factor <= rope.low_freq_factor:
-        allowed = f"above low_freq_factor={rope.low_freq_factor}"
-        raise scaling.refuse("high_freq_factor", allowed)
-    return rope
+    keys = "factor", "low_freq_factor", "high_freq_factor"
+    factor, low, high = (scaling.number(key) for key in keys)
+    original_len = scaling.count(_ORIGINAL)
+    if high <= low:
+        raise scaling.refuse("high_freq_factor", f"above low_freq_factor={low}")
+    return RopeConfig(theta, "llama3", factor, low, high, original_len)
 
 
-def _yarn(scaling: Keys, theta: float, original_len: int, context_len: int) -> RopeConfig:
-    return RopeConfig(
-        theta,
-        "yarn",
-        scaling.number("factor", context_len / original_len),
-        original_len=original_len,
-        attention_factor=_optional(scaling, "attention_factor"),
+def _yarn(scaling: Keys, rope: RopeConfig) -> RopeConfig:
+    return replace(
+        rope,
         beta_fast=scaling.number("beta_fast", 32.0),
         beta_slow=scaling.number("beta_slow", 1.0),
         truncate=scaling.flag("truncate", True),
@@ -99,18 +90,9 @@ def _yarn(scaling: Keys, theta: float, original_len: int, context_len: int) -> R
     )
 
 
-def _longrope(
-    scaling: Keys, theta: float, original_len: int, context_len: int, head_dim: int
-) -> RopeConfig:
-    return RopeConfig(
-        theta,
-        "longrope",
-        scaling.number("factor", context_len / original_len),
-        original_len=original_len,
-        attention_factor=_optional(scaling, "attention_factor"),
-        short_factors=scaling.numbers("short_factor", head_dim // 2),
-        long_factors=scaling.numbers("long_factor", head_dim // 2),
-    )
+def _longrope(scaling: Keys, rope: RopeConfig, head_dim: int) -> RopeConfig:
+    short, long = (scaling.numbers(f"{key}_factor", head_dim // 2) for key in ("short", "long"))
+    return replace(rope, short_factors=short, long_factors=long)
 
 
 def _optional(scaling: Keys, key: str) -> float | None:

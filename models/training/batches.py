@@ -18,13 +18,10 @@ from .tokenizer import CONTEXT_LEN, SPECIAL, VOCABULARY_SIZE
 from .world.document import BOS, EOS, Document
 
 PAD_ID, BOS_ID, EOS_ID = 0, SPECIAL.index(BOS), SPECIAL.index(EOS)
-COLON_LIKE, LINE_LIKE = (
-    len(SPECIAL),
-    len(SPECIAL) + 1,
-)  # two byte tokens that mark a key's end and a pair's end
-SPLIT_SHARE = (
-    0.25  # of the documents, encoded part by part as a program that appends to its state does
-)
+# Two byte tokens that mark a key's end and a pair's end.
+COLON_LIKE, LINE_LIKE = len(SPECIAL), len(SPECIAL) + 1
+# Of the documents, encoded part by part as a program that appends to its state does.
+SPLIT_SHARE = 0.25
 
 
 class Row(NamedTuple):

@@ -7,13 +7,15 @@ import itertools
 import json
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from .tasks import calls, chat, extraction, general, react, records
 from .tasks.world import documents
 from .world import judging, knowledge, people
 from .world.document import BOS, END_TURN, Document, Pen
 from .world.turns import TOPICS
+
+Task: TypeAlias = Callable[[Pen], Document]
 
 REACT_STEP = re.compile(r" [^\n]+\nAction \d+: (Search|Finish)\[[^\]\n]+\]")
 
@@ -96,7 +98,7 @@ class Question(NamedTuple):
     """What to ask and how to score it; `keep` chooses among the exams of a task."""
 
     title: str
-    task: Callable[[Pen], Document]
+    task: Task
     score: Callable[[str, str], float] = exact
     bar: float | None = None
     exams: Callable[[Document], list[Exam]] = last_exam
@@ -159,6 +161,13 @@ def exams_of(question: Question, count: int, seed: int) -> list[Exam]:
     return sorted(itertools.islice(found.values(), count), key=lambda exam: len(exam.prompt))
 
 
+def _calls(
+    title: str, task: Task, keep: Callable[[Exam], bool], bar: float | None = None
+) -> Question:
+    """Calls of a task, to be made exactly."""
+    return Question(title, task, argument, bar, every_exam, keep)
+
+
 QUESTIONS = (
     Question("Reading: JSON, fields exact", people.reading_json, json_fields, 0.90),
     Question("Reading: JSON, all fields exact", people.reading_json, json_record),
@@ -172,15 +181,8 @@ QUESTIONS = (
     Question("ReAct: step exact", react.react, exams=every_exam),
     Question("Chat: turn ends by itself", chat.chat, ends_by_itself, 0.99),
     Question("Chat: reply exact", chat.chat),
-    Question("Tool call: argument copied", chat.tools, argument, 0.90, every_exam, is_call),
-    Question(
-        "Tool call: argument copied, not Latin",
-        chat.tools,
-        argument,
-        None,
-        every_exam,
-        is_foreign_call,
-    ),
+    _calls("Tool call: argument copied", chat.tools, is_call, 0.90),
+    _calls("Tool call: argument copied, not Latin", chat.tools, is_foreign_call),
     Question(
         "Call of a new function, begun: the integer copied",
         calls.function_calls,
@@ -188,38 +190,16 @@ QUESTIONS = (
         0.90,
         begun_calls,
     ),
-    Question(
+    _calls(
         "Call of a new function, the only one, of one integer",
         calls.function_calls,
-        argument,
-        None,
-        every_exam,
         is_integer_call,
     ),
-    Question(
-        "Call of a new function, of up to three, with integers",
-        calls.function_calls,
-        argument,
-        None,
-        every_exam,
-        has_integer,
+    _calls(
+        "Call of a new function, of up to three, with integers", calls.function_calls, has_integer
     ),
-    Question(
-        "Call of the only function, a name in any script",
-        records.record_calls,
-        argument,
-        None,
-        every_exam,
-        is_only_call,
-    ),
-    Question(
-        "Call of one of several functions, a name in any script",
-        records.record_calls,
-        argument,
-        None,
-        every_exam,
-        is_call,
-    ),
+    _calls("Call of the only function, a name in any script", records.record_calls, is_only_call),
+    _calls("Call of one of several functions, a name in any script", records.record_calls, is_call),
     Question("Colours, sounds, translations", knowledge.facts),
     Question("Arithmetic", knowledge.arithmetic),
     Question("Word problems with reasoning", knowledge.word_problem),

@@ -28,12 +28,8 @@ class Optimizer:
     def __init__(
         self, network: nn.Module, muon_rate: float, adam_rate: float, decay: float = 0.01
     ) -> None:
-        self.network, self.muon_rate, self.adam_rate, self.decay = (
-            network,
-            muon_rate,
-            adam_rate,
-            decay,
-        )
+        self.network, self.decay = network, decay
+        self.muon_rate, self.adam_rate = muon_rate, adam_rate
         self.num_steps = 0
         self.master = {n: p.detach().float().clone() for n, p in network.named_parameters()}
         self.first = {n: torch.zeros_like(p) for n, p in self.master.items()}

@@ -29,10 +29,8 @@ def probe(network: Network, folder: Path, num_documents: int = 160) -> dict[str,
     """Per task, the share of held-out documents whose every answer token is right; for copy rows,
     of tokens.
     """
-    tokenizer, scores = (
-        Tokenizer.from_file(str(folder / "tokenizer.json")),
-        defaultdict[str, list[float]](list),
-    )
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    scores = defaultdict[str, list[float]](list)
     stream = documents(99, held_out=True)
     for _ in range(num_documents):
         doc = next(stream)

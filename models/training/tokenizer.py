@@ -32,49 +32,8 @@ WORDS = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-CHAT_TEMPLATE = """\
-{{- bos_token }}
-{%- if tools %}
-{{- '<|im_start|>system\\nYou are a helpful assistant.\\nTools:\\n' }}
-{%- for tool in tools %}
-{%- set f = tool.function if tool.function is defined else tool %}
-{{- {'name': f.name, 'parameters': f.parameters} | tojson }}{{ '\\n' }}
-{%- endfor %}
-{{- 'To use a tool, answer with <tool_call>{...}</tool_call>.<|im_end|>\\n' }}
-{%- endif %}
-{%- for message in messages %}
-{{- '<|im_start|>' + message.role + '\\n' }}
-{%- if message.content is string %}{{ message.content }}
-{%- elif message.content %}
-{%- for part in message.content %}
-{{- part.text if part.type == 'text' else '<|image|>' }}
-{%- endfor %}
-{%- endif %}
-{%- for call in message.tool_calls or [] %}
-{%- set f = call.function if call.function is defined else call %}
-{{- '<tool_call>{"name": "' + f.name + '", "arguments": ' }}
-{{- f.arguments if f.arguments is string else f.arguments | tojson }}{{ '}</tool_call>' }}
-{%- endfor %}
-{{- '<|im_end|>\\n' }}
-{%- endfor %}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
-
-LANGUAGES = """
-В начале был лес, и река бежала между старыми деревьями. Она читает книгу, а он пишет письмо \
-другу в большом городе.
-Ο ήλιος ανατέλλει πάνω από τη θάλασσα και τα παιδιά παίζουν στον κήπο. Η γάτα κοιμάται κάτω από \
-το τραπέζι.
-むかしむかし、あるところに、おじいさんとおばあさんが住んでいました。東京は日本の首都です。カタカナもあります。
-كان يا ما كان في قديم الزمان رجل يعيش في قرية صغيرة قرب النهر. القطة تنام تحت الطاولة والولد يقرأ \
-الكتاب.
-옛날 옛적에 작은 마을에 할머니와 할아버지가 살았습니다. 고양이가 책상 아래에서 잡니다.
-एक समय की बात है, एक छोटे गाँव में एक बूढ़ा किसान रहता था। बिल्ली मेज़ के नीचे सोती है।
-从前有一个小村庄，村里住着一位老人和他的猫。今天天气很好，我们去公园散步。
-L'été dernier, la fille a mangé une pêche près de l'église. Das Mädchen läuft über die grüne \
-Straße. ¿Dónde está el niño?
-היה היה פעם איש זקן שגר בכפר קטן ליד הנהר. กาลครั้งหนึ่งนานมาแล้ว มีชายชราคนหนึ่งอาศัยอยู่ในหมู่บ้าน
-😀😃😄😁😆😅😂🤣😊😇🙂😉😌😍😘🎉🎈🎁🏠🌳🌞🌈🔥⭐🍕🍎🍌🚗✈️⚽🎵❤️👍🙏
-"""
+CHAT_TEMPLATE = Path(__file__).with_name("chat_template.jinja").read_text(encoding="utf-8").strip()
+LANGUAGES = "\n" + Path(__file__).with_name("languages.txt").read_text(encoding="utf-8")
 
 
 def corpus(num_documents: int = 30_000) -> list[str]:

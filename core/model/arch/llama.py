@@ -151,7 +151,9 @@ class Llama:
             for layer, window in enumerate(config.windows)
         ]
         self._num_sums = [layer.num_sums for layer in layers]
-        self._layers = backend.layers(layers, _sizes(config), self.dtype)
+        heads = config.num_heads, config.num_kv_heads, config.head_dim
+        sizes = LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)
+        self._layers = backend.layers(layers, sizes, self.dtype)
         norm = parts.norm("model.norm")
         self._head = backend.head(norm, parts.head("lm_head", self._embed))
 
@@ -183,8 +185,3 @@ class Llama:
     def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
         """As `Model.logits`."""
         return self._head(hidden, allowed).float()
-
-
-def _sizes(config: ModelConfig) -> LayerSizes:
-    heads = config.num_heads, config.num_kv_heads, config.head_dim
-    return LayerSizes(*heads, config.hidden_size, config.ffn_size, config.norm_eps)

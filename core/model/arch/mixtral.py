@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -11,13 +12,9 @@ from ....kernels.backend import FusedMoE
 from .llama import FeedForward, Llama, Matrices
 from .parts import Parts
 
-
-class Experts(Protocol):
-    """What experts make of tokens, each rank its part."""
-
-    def __call__(self, x: Tensor, topk_ids: Tensor, topk_weights: Tensor) -> Tensor:
-        """The sum of what the experts topk_ids [tokens, k] make of x [tokens, hidden], by
-        topk_weights [tokens, k]: [tokens, hidden] in float32 or x's dtype."""
+# The sum of what the experts topk_ids [tokens, k] make of x [tokens, hidden], by topk_weights
+# [tokens, k]: [tokens, hidden] in float32 or x's dtype; of each rank its part.
+Experts: TypeAlias = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Expert:

@@ -52,19 +52,13 @@ def load_model(
     check_shares(described, ranks.size)
     if isinstance(described, HubConfig):
         return hub.load(model, described, dtype, device)
-    kind = _model_class(described.architecture)
+    module, _, name = ARCHITECTURES[described.architecture].model.partition(":")
+    kind: type[Llama] = getattr(import_module(f"..arch.{module}", __package__), name)
     if is_dummy(model):
         return kind(described, DummyWeights(described, dtype, device), device, ranks)
     ignored = (*kind.ignored_weights, *(("lm_head.weight",) if described.is_tied else ()))
     with Checkpoint(model, described.weight_shapes(), dtype, device, ignored) as checkpoint:
         return kind(described, checkpoint, device, ranks)
-
-
-def _model_class(architecture: str) -> type[Llama]:
-    """The class that runs an architecture of ours."""
-    module, _, name = ARCHITECTURES[architecture].model.partition(":")
-    kind: type[Llama] = getattr(import_module(f"..arch.{module}", __package__), name)
-    return kind
 
 
 def check_shares(described: Described, num_ranks: int) -> None:

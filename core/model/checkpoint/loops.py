@@ -22,21 +22,16 @@ def precompiled(
     if device != "cpu":
         yield
         return
-    plan = precompile.plan(required_loops(_requirements(described, dtype, attention, num_ranks)))
-    with compiling.shown(listen, plan.seconds(), plan.num_workers):
-        precompile.run(plan)
-        yield
-
-
-def _requirements(
-    described: Described, dtype: str, attention: str, num_ranks: int
-) -> LoopRequirements:
     is_own = isinstance(described, ModelConfig)
     has_experts = isinstance(described, ModelConfig) and described.num_experts > 0
-    return LoopRequirements(
+    requirements = LoopRequirements(
         dtype=dtype,
         stored=described.dtype,
         is_own=is_own,
         is_fused=is_own and not has_experts and num_ranks == 1,
         is_read_in_place=attention in ("auto", "cpu"),
     )
+    plan = precompile.plan(required_loops(requirements))
+    with compiling.shown(listen, plan.seconds(), plan.num_workers):
+        precompile.run(plan)
+        yield

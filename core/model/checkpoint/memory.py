@@ -1,7 +1,5 @@
-"""How much of a GPU's memory a runtime needs beside weights and pool. Knows no torch.
-
-An estimate from above, for steps as large as they may be: what does not do all the same is computed
-in pieces (`ModelRunner.launch`).
+"""How much memory a model's weights take, and how much of a GPU's its steps need beside weights and
+pool. Knows no torch.
 """
 
 from __future__ import annotations
@@ -36,7 +34,8 @@ class Load:
 
 
 def working_bytes(sizes: Sizes, dtype: str, load: Load, num_ranks: int = 1) -> int:
-    """Bytes on each of so many ranks."""
+    """Bytes on each of so many ranks: an estimate from above, for steps as large as they may be.
+    What does not do all the same is computed in pieces (`ModelRunner.launch`)."""
     num_tokens = load.chunk_tokens + load.max_running
     row_bytes = max(load.max_running * SAMPLING_BYTES, SCORED_ROWS * SCORED_BYTES)
     total = FIXED + row_bytes * sizes.vocabulary_size
@@ -59,3 +58,36 @@ def _numbers_per_token(sizes: Sizes, num_ranks: int) -> int:
     ffn = 3 * sizes.ffn_size * max(sizes.experts_per_token, 1)
     results = 4 * sizes.hidden_size * max(2 * sizes.experts_per_token, 1)
     return results + (attention + ffn) // num_ranks
+
+
+def weight_bytes(sizes: Sizes, dtype: str, device: str = "cpu") -> int:
+    """Bytes that the weights take once they are loaded.
+
+    Our own code on a CPU copies matrices into the order in which it reads them: in half precision
+    where they are stored so, whatever they are computed in. A table of embeddings stays as it is
+    beside the output matrix, also if these are tied.
+    """
+    if not isinstance(sizes, ModelConfig) or not device.startswith("cpu"):
+        return sizes.num_parameters() * DTYPE_BYTES[dtype]
+    table = sizes.vocabulary_size * sizes.hidden_size
+    matrices = sizes.num_parameters() - table + (table if sizes.is_tied else 0)
+    return table * DTYPE_BYTES[dtype] + matrices * number_bytes(sizes, dtype, device)
+
+
+def number_bytes(sizes: Sizes, dtype: str, device: str = "cpu") -> int:
+    """Bytes of a number in a matrix as it is held."""
+    is_own = isinstance(sizes, ModelConfig) and device.startswith("cpu")
+    if is_own and dtype == "float32" and sizes.dtype == "bfloat16":
+        return DTYPE_BYTES["bfloat16"]
+    return DTYPE_BYTES[dtype]
+
+
+def matrix_parameters(sizes: Sizes, of_experts: int = 0, share: float = 1.0) -> tuple[int, int]:
+    """How many numbers one token is multiplied with: where it is written, and where it is only
+    read, without the output matrix. of_experts: numbers of experts. share: of these, in use."""
+    active = sizes.num_parameters() - round(of_experts * (1 - share))
+    if not isinstance(sizes, ModelConfig):
+        return active, active
+    table = sizes.vocabulary_size * sizes.hidden_size
+    written = active if sizes.is_tied else active - table
+    return written, written - table

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 
 from ..sizes import Sizes
-from .needs import matrix_parameters, number_bytes
+from .memory import matrix_parameters, number_bytes
 
 _READ = 128 << 20  # bytes, more than caches hold
 _WIDTH = 2048

@@ -208,8 +208,7 @@ def _part_of(bar: Any, stop: threading.Event) -> type:
     return Part
 
 
-@contextmanager
-def _bar(hub: Hub, name: HubName, size: int) -> Iterator[Any]:
+def _bar(hub: Hub, name: HubName, size: int) -> Any:
     """A bar on a terminal; nothing elsewhere, or with HF_HUB_DISABLE_PROGRESS_BARS."""
     from tqdm import tqdm
 
@@ -220,8 +219,7 @@ def _bar(hub: Hub, name: HubName, size: int) -> Iterator[Any]:
         "unit_divisor": 1024,
         "desc": f"downloading {name}",
     }
-    with tqdm(total=size, disable=is_disabled, dynamic_ncols=True, **bar_options) as bar:
-        yield bar
+    return tqdm(total=size, disable=is_disabled, dynamic_ncols=True, **bar_options)
 
 
 def _offline(hub: Hub, name: HubName) -> NotOnHub:

@@ -16,7 +16,7 @@ from ...api.batch import Answer, Batch, Doubles, Floats, Query
 from ..inputs import to_tensor
 from ..model import Model
 from ..sampling.fetch import Fetch
-from ..sampling.sampler import Top, top_logprob_pairs, top_logprobs
+from ..sampling.logprobs import Top, top_logprob_pairs, top_logprobs
 
 _SCORE_ROWS = 256
 _QUERY_ROWS = 32
@@ -65,10 +65,10 @@ def answer(
     return result
 
 
-def compute_along(model: Model, scored: Tensor, queried: Tensor) -> None:
-    """Compute this rank's part of the logits for rank 0's `score`, then for its `answer`."""
-    for part in (*_blocks(scored, _SCORE_ROWS), *_blocks(queried, _QUERY_ROWS)):
-        model.logits(part)
+def blocks(scored: Tensor, queried: Tensor) -> tuple[Tensor, ...]:
+    """The rows whose logits `score` computes together, one block after another, then those of
+    `answer`."""
+    return (*_blocks(scored, _SCORE_ROWS), *_blocks(queried, _QUERY_ROWS))
 
 
 def _ids(query: Query) -> np.ndarray:

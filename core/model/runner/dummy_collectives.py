@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from ..config import ModelConfig
 from ..inputs import wanted_of
 from ..model import Model, RankedModel
 from ..parallel import Ranks
-from .answers import compute_along
+from .answers import blocks
 
 
 def run_remaining(model: Model, ranks: Ranks, batch: Batch, num_done: int) -> None:
@@ -54,23 +53,7 @@ def _collectives(model: Model, ranks: Ranks, batch: Batch) -> Iterator[Callable[
     for count in model.sum_rows(num_tokens, num_wanted):
         if count:
             yield partial(add, count)
-    for count in _logit_rows(batch):
-        yield partial(gather, count)
-
-
-def _logit_rows(batch: Batch) -> list[int]:
-    """The number of rows of each gather of logits."""
-    counter: Any = _RowCounter()
-    rows = torch.empty(max(len(batch.scored), len(batch.queried)), 0, dtype=torch.float32)
-    compute_along(counter, rows[: len(batch.scored)], rows[: len(batch.queried)])
-    return [*counter.counts, *([len(batch.sampled)] if len(batch.sampled) else [])]
-
-
-class _RowCounter:
-    """A model that only records how many rows of logits are requested."""
-
-    def __init__(self) -> None:
-        self.counts: list[int] = []
-
-    def logits(self, hidden: Tensor) -> None:
-        self.counts.append(len(hidden))
+    for block in blocks(*(torch.empty(len(it), 0) for it in (batch.scored, batch.queried))):
+        yield partial(gather, len(block))
+    if len(batch.sampled):
+        yield partial(gather, len(batch.sampled))

@@ -11,7 +11,7 @@ import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -40,20 +40,9 @@ class States:
 Run: TypeAlias = Callable[[], States]
 
 
-class Recorder(Protocol):
-    """Records what a function does, to repeat it."""
-
-    def record(self, run: Run) -> Run:
-        """A function that repeats what `run` does, on what its memory then holds; what it gives
-        lies in the same memory each time. `run` is called, perhaps several times."""
-
-
-class Repeating:
-    """The `Recorder` that calls the function again: for devices without graphs, and tests."""
-
-    def record(self, run: Run) -> Run:
-        """As `Recorder.record`."""
-        return run
+# Gives a function that repeats what `run` does, on what its memory then holds; what that gives lies
+# in the same memory each time. `run` is called, perhaps several times.
+Recorder: TypeAlias = Callable[[Run], Run]
 
 
 class CudaRecorder:
@@ -64,8 +53,8 @@ class CudaRecorder:
         self._device = device
         self._memory = torch.cuda.graph_pool_handle()
 
-    def record(self, run: Run) -> Run:
-        """As `Recorder.record`."""
+    def __call__(self, run: Run) -> Run:
+        """As `Recorder`."""
         current, aside = torch.cuda.current_stream(), torch.cuda.Stream(self._device)
         aside.wait_stream(current)
         with torch.cuda.stream(aside):  # compile kernels and connect the ranks, outside the graph
@@ -108,14 +97,14 @@ class Graphs:
         assert pool.has_spare
         self._sizes = sizes_up_to(max_size)
         self._model, self._pool, self._attention = model, pool, attention
-        self._recorder, self._sampled_ids = recorder, sampled_ids
+        self._record, self._sampled_ids = recorder, sampled_ids
         self._steps: dict[tuple[int, bool], _Step] = {}
         self._planners = {size: attention.static(size, False) for size in self._sizes}
         longest = max_size * context_len
-        self._num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
-        self._num_listed = min(self._num_listed, MAX_LISTED)
-        self._memory = torch.empty(0, dtype=torch.int32, device=model.device)
-        self._memory = self._allocate()
+        num_listed = len(model.windows) * min(longest, 2 * pool.num_slots) + max_size + 1
+        num_fixed = max(self._new(size, True).num_fixed for size in self._sizes)
+        num_numbers = num_fixed + min(num_listed, MAX_LISTED)
+        self._memory = torch.zeros(num_numbers, dtype=torch.int32, device=model.device)
 
     def record_all(self) -> None:
         """Record every size now, the largest first, so that the others find its memory free."""
@@ -149,17 +138,13 @@ class Graphs:
         if key not in self._steps:
             step = self._new(size, has_roots)
             self._copy(step.blank())
-            step.replay = self._recorder.record(lambda: self._compute(step))
+            step.replay = self._record(lambda: self._compute(step))
             self._steps[key] = step
         return self._steps[key]
 
     def _new(self, size: int, has_roots: bool) -> _Step:
         plans = [self._attention.static(size, has_roots) for _ in self._model.windows]
         return _Step(size, plans, self._pool.num_slots)
-
-    def _allocate(self) -> Tensor:
-        fixed = max(self._new(size, True).num_fixed for size in self._sizes)
-        return self._memory.new_zeros(fixed + self._num_listed)
 
     def _copy(self, numbers: Ints) -> None:
         on_host = torch.from_numpy(numbers)

@@ -10,6 +10,8 @@ import numpy as np
 
 from ...api.batch import Batch, Ints, Outcome
 
+NUM_MICRO_BATCHES = 4  # where memory is short
+
 
 def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> Iterator[Batch]:
     """The same tokens in order, at most `num_tokens` in each: a sequence may be split. The KV that
@@ -30,20 +32,18 @@ def micro_batches(batch: Batch, num_tokens: int, has_params: bool = False) -> It
 def merged(outcomes: Sequence[Outcome]) -> Outcome:
     """The outcome of the whole batch, from those of its micro-batches in order."""
     if any(len(outcome.log_masses) for outcome in outcomes):
-        outcomes = [_with_masses(outcome) for outcome in outcomes]
+        outcomes = [  # a log-mass of 0 for each token, where there is none
+            it
+            if len(it.log_masses)
+            else replace(it, log_masses=np.zeros(len(it.tokens), np.float32))
+            for it in outcomes
+        ]
     found: dict[str, Any] = {}
     for field in fields(Outcome):
         parts = [getattr(outcome, field.name) for outcome in outcomes]
         is_array = isinstance(parts[0], np.ndarray)
         found[field.name] = np.concatenate(parts) if is_array else sum(parts, ())
     return Outcome(**found)
-
-
-def _with_masses(outcome: Outcome) -> Outcome:
-    """The same with a log-mass of 0 for each token, where it has none."""
-    if len(outcome.log_masses):
-        return outcome
-    return replace(outcome, log_masses=np.zeros(len(outcome.tokens), np.float32))
 
 
 def _tokens_of(batch: Batch, ends: Ints, start: int, end: int) -> Batch:

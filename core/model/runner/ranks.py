@@ -28,16 +28,14 @@ import torch.distributed as dist
 
 from ...api.batch import Batch, Copy, Ints, NoMemory, Outcome, SamplingParams
 from ...api.protocol import BackendClosed
-from ..parallel import GroupBroadcast, GroupGather, GroupSum, Progress, Ranks
+from ..parallel import GroupCollectives, Progress, Ranks
 from . import dummy_collectives
-from .in_flight import DeviceBatch
-from .micro_batches import merged, micro_batches
-from .runner import ModelRunner
+from .micro_batches import NUM_MICRO_BATCHES, merged, micro_batches
+from .runner import DeviceBatch, ModelRunner
 
 T = TypeVar("T")
 SECONDS_TO_CONNECT = 60
 COLLECTIVE_TIMEOUT = 1800  # seconds; a hang is noticed before, and a rank may be slow
-_NUM_MICRO_BATCHES = 4  # where memory is short
 _ARRAYS = ("ids", "positions", "slots", "rows", "starts", "lens", "sampled", "scored", "queried")
 
 
@@ -60,11 +58,8 @@ def join(rank: int, size: int, store_path: str, device: torch.device) -> Ranks:
 
 def _of(group: Any) -> Ranks:
     progress = Progress()
-    collectives = (
-        GroupSum(group, progress),
-        GroupGather(group, progress),
-        GroupBroadcast(group, progress),
-    )
+    of_group = GroupCollectives(group, progress)
+    collectives = of_group.all_reduce, of_group.gather, of_group.broadcast
 
     def abort() -> None:
         progress.is_over = True
@@ -117,7 +112,7 @@ class RankedRunner:
         with contextlib.suppress(NoMemory):
             return self._run(batch)
         again = replace(batch, copies=())  # they are made already
-        size = -(-len(batch.ids) // _NUM_MICRO_BATCHES)
+        size = -(-len(batch.ids) // NUM_MICRO_BATCHES)
         return merged([self._run(it) for it in micro_batches(again, size, has_params=True)])
 
     def launch(self, batch: Batch) -> RankedBatch:
@@ -129,7 +124,8 @@ class RankedRunner:
         try:
             launched = self._checked(lambda: _launched(self._runner, batch))
             if launched is not None:
-                return RankedBatch(launched, number, self._others, self._progress)
+                end = self._checked(lambda: _end(self._runner, batch))
+                return RankedBatch(launched, number, self._others, self._progress, end)
             num_done = self._progress.num_collectives - num_collectives
             self._checked(lambda: catch_up(self._runner, self._ranks, batch, num_done))
         except BaseException:
@@ -148,8 +144,9 @@ class RankedRunner:
             return action()
         except Exception as error:
             self._others.check()
-            text = f"a rank of the model is gone, or out of step ({_first_sentence(error)})"
-            raise BackendClosed(text) from error
+            text = str(error).partition(". ")[0][-160:]
+            message = f"a rank of the model is gone, or out of step ({text})"
+            raise BackendClosed(message) from error
 
     def _message(self, batch: Batch) -> Any:
         """The batch as plain data: of the slot table only what changed since the last batch."""
@@ -170,13 +167,19 @@ class RankedRunner:
 
 
 class RankedBatch:
-    """A batch in flight on all ranks. number: of the batch, counted from the start."""
+    """A batch in flight on all ranks. number: of the batch, counted from the start. end: an event
+    of the device that its result also waits for."""
 
-    def __init__(self, batch: DeviceBatch, number: int, others: Others, progress: Progress) -> None:
-        self._batch = batch
-        self._number = number
-        self._others = others
-        self._progress = progress
+    def __init__(
+        self,
+        batch: DeviceBatch,
+        number: int,
+        others: Others,
+        progress: Progress,
+        end: torch.cuda.Event | None,
+    ) -> None:
+        self._batch, self._number, self._end = batch, number, end
+        self._others, self._progress = others, progress
 
     def sample(self, params: tuple[SamplingParams, ...]) -> None:
         """As `DeviceBatch.sample`."""
@@ -187,6 +190,8 @@ class RankedBatch:
         had too little memory, so that its part is missing."""
         self._progress.is_waiting = True  # for the device
         try:
+            if self._end is not None:
+                self._end.synchronize()
             return self._batch.result()
         finally:
             self._progress.is_waiting = False
@@ -232,27 +237,30 @@ def follow(
 
 def _launched(runner: ModelRunner, batch: Batch) -> DeviceBatch | None:
     """Launch a batch; None where memory is too small, and then its intermediate results are free
-    again. A batch without samples, scores and queries still waits for the device at its end:
-    another rank may run out of memory."""
-    try:
-        launched = runner.launch(batch)
-    except torch.OutOfMemoryError:
-        return None
+    again."""
+    with contextlib.suppress(torch.OutOfMemoryError):
+        return runner.launch(batch)
+    return None
+
+
+def _end(runner: ModelRunner, batch: Batch) -> torch.cuda.Event | None:
+    """An event at the end of a launched batch without samples, scores and queries, for which
+    nothing else waits for the device: another rank may run out of memory."""
     if len(batch.sampled) + len(batch.scored) + len(batch.queried):
-        return launched
+        return None
     device = runner.model.device
     if device.type != "cuda":
-        return launched
-    return _AwaitedBatch(launched, torch.cuda.current_stream(device).record_event())
+        return None
+    event: torch.cuda.Event = torch.cuda.current_stream(device).record_event()
+    return event
 
 
 def _has_followed(runner: ModelRunner, batch: Batch) -> bool:
     """Compute this rank's part; False where memory is too small, as `_launched`."""
-    try:
+    with contextlib.suppress(torch.OutOfMemoryError):
         runner.follow(batch)
-    except torch.OutOfMemoryError:
-        return False
-    return True
+        return True
+    return False
 
 
 def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_done: int) -> None:
@@ -267,27 +275,8 @@ def catch_up(runner: ModelRunner, ranks: Ranks, batch: Batch, num_done: int) -> 
         dummy_collectives.run_remaining(model, ranks, batch, num_done)
 
 
-class _AwaitedBatch(DeviceBatch):
-    """A batch whose result also waits for an event of the device."""
-
-    def __init__(self, batch: DeviceBatch, event: torch.cuda.Event) -> None:
-        def launch_sampling(params: tuple[SamplingParams, ...]) -> Callable[[], Outcome]:
-            batch.sample(params)
-            return result
-
-        def result() -> Outcome:
-            event.synchronize()
-            return batch.result()
-
-        super().__init__(launch_sampling)
-
-
 def _no_memory(rank: str) -> str:
     return f"the memory of {rank} of the model is too small for a batch"
-
-
-def _first_sentence(error: Exception) -> str:
-    return str(error).partition(". ")[0][-160:]
 
 
 def _plain(array: np.ndarray[Any, Any]) -> tuple[str, bytes]:

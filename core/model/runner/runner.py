@@ -22,17 +22,15 @@ from ..parallel import Ranks
 from ..pool import KVPool
 from ..sampling.device_sampler import sample_on_device
 from ..sampling.fetch import Fetch
+from ..sampling.logprobs import Top
 from ..sampling.masks import allowed
-from ..sampling.sampler import Samples, Top, has_compiled_sampler, sample
-from .answers import answer, compute_along, score
+from ..sampling.sampler import Samples, has_compiled_sampler, sample
+from .answers import answer, blocks, score
 from .graphs import CudaRecorder, Graphs, Recorder, States
 from .host import Host, HostStore
-from .in_flight import DeviceBatch
-from .micro_batches import micro_batches
+from .micro_batches import NUM_MICRO_BATCHES, micro_batches
 
 T = TypeVar("T")
-
-_NUM_MICRO_BATCHES = 4  # where memory is short
 
 
 class ModelRunner:
@@ -59,7 +57,10 @@ class ModelRunner:
         is_cpu = device.type == "cpu" and attention in (AUTO, "cpu")
         self.model = model
         self._ranks = ranks
-        self._context = _device_context(device)
+        # In which kernels and streams are those of the device, in any thread.
+        self._context: contextlib.AbstractContextManager[object] = (
+            torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
+        )
         self._pool = KVPool(sizes, num_slots, model.dtype, device, ranks, is_by_slot=not is_cpu)
         self._ahead = Prefaulter(self._pool.storage)
         self._host = HostStore(self._pool.storage, host) if host.num_slots else None
@@ -138,32 +139,28 @@ class ModelRunner:
         others would not know)."""
         if self._ranks.size > 1:
             return self._states(batch)
-        with contextlib.suppress(torch.OutOfMemoryError):
-            return self._states(batch)
-        _empty_cache(self.model.device)
+        return self._with_retry(lambda: self._states(batch), lambda: self._in_micro_batches(batch))
+
+    def _in_micro_batches(self, batch: Batch) -> States:
         rows: list[tuple[Tensor, ...]] = []  # sampled, scored and queried ones of each micro-batch
-        try:
-            for micro_batch in micro_batches(batch, -(-len(batch.ids) // _NUM_MICRO_BATCHES)):
-                counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
-                hidden = self._states(micro_batch).hidden
-                rows.append(tuple(part.clone() for part in hidden.split(counts)))
-        except torch.OutOfMemoryError as error:
-            raise self._no_memory() from error
+        for micro_batch in micro_batches(batch, -(-len(batch.ids) // NUM_MICRO_BATCHES)):
+            counts = len(micro_batch.sampled), len(micro_batch.scored), len(micro_batch.queried)
+            hidden = self._states(micro_batch).hidden
+            rows.append(tuple(part.clone() for part in hidden.split(counts)))
         return States(torch.cat([part for kind in zip(*rows, strict=True) for part in kind]))
 
-    def _with_retry(self, action: Callable[[], T]) -> T:
-        """Run the action; where memory is short, free torch's cached memory and run it again.
-        Raises NoMemory."""
+    def _with_retry(self, action: Callable[[], T], again: Callable[[], T] | None = None) -> T:
+        """Run the action; where memory is short, free torch's cached memory and run it again, or
+        what takes less memory. Raises NoMemory."""
         with contextlib.suppress(torch.OutOfMemoryError):
             return action()
-        _empty_cache(self.model.device)
+        device = self.model.device
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
         try:
-            return action()
+            return (again or action)()
         except torch.OutOfMemoryError as error:
-            raise self._no_memory() from error
-
-    def _no_memory(self) -> NoMemory:
-        return NoMemory(f"the memory of {self.model.device} is too small for a batch")
+            raise NoMemory(f"the memory of {device} is too small for a batch") from error
 
     def _recorded(self, most: int, recorder: Recorder | None) -> Graphs | None:
         """Recorded steps, where there is something that can record them: our own models' alone, as
@@ -215,7 +212,8 @@ class ModelRunner:
         """The logits that `_in_flight` requests, in its order."""
         num_sampled = len(batch.sampled)
         end_scored = num_sampled + len(batch.scored)
-        compute_along(self.model, states.hidden[num_sampled:end_scored], states.hidden[end_scored:])
+        for part in blocks(states.hidden[num_sampled:end_scored], states.hidden[end_scored:]):
+            self.model.logits(part)
         self._sampled_logits(states, num_sampled)
 
     def _collectively(self, action: Callable[[], T]) -> T:
@@ -269,20 +267,33 @@ class ModelRunner:
         kept.copy_(tokens[: len(kept)], non_blocking=True)
 
 
+class DeviceBatch:
+    """A launched batch whose results are not read yet: it holds the results of a forward pass until
+    sampling is launched. Forward passes, sampling and copies are enqueued on the device in the
+    order of the calls; sampled tokens stay there, where the next batch reads them.
+
+    launch_sampling: enqueues sampling and copies, and returns a function that waits for them.
+    """
+
+    def __init__(
+        self, launch_sampling: Callable[[tuple[SamplingParams, ...]], Callable[[], Outcome]]
+    ) -> None:
+        self._launch_sampling = launch_sampling
+        self._wait: Callable[[], Outcome] | None = None
+
+    def sample(self, params: tuple[SamplingParams, ...]) -> None:
+        """Launch sampling with these parameters; must come before the next launch."""
+        self._wait = self._launch_sampling(params)
+
+    def result(self) -> Outcome:
+        """Wait for the results, and for nothing that was launched after them."""
+        assert self._wait is not None, "result() before sample()"
+        return self._wait()
+
+
 def _no_scores() -> tuple[Floats, tuple[Top, ...]]:
     return np.empty(0, np.float32), ()
 
 
 def _no_answers() -> tuple[Answer, ...]:
     return ()
-
-
-def _device_context(device: torch.device) -> contextlib.AbstractContextManager[object]:
-    """A context in which kernels and streams are those of the device, in any thread."""
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
-
-
-def _empty_cache(device: torch.device) -> None:
-    """Return torch's cached memory to the device."""
-    if device.type == "cuda":
-        torch.cuda.empty_cache()

@@ -1,6 +1,6 @@
 """From logits to tokens: masks, penalties, samples and log-probabilities.
 
-Entry: `sampler.sample`; `there` does the same on the device that has the logits.
+Entry: `sampler.sample`; `device_sampler` does the same on a GPU.
 May import `kernels`, `core.api` and `core.model`.
 Never knows layers, attention or the pool.
 """

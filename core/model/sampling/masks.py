@@ -30,8 +30,8 @@ def _under(logits: Tensor, masks: Sequence[Ints], is_compiled: bool) -> Tensor:
     """A copy of logits under one mask for each row."""
     size, loop = logits.shape[-1], masker() if is_compiled else None
     if loop is not None:
-        return torch.from_numpy(loop.apply(logits.contiguous().numpy(), _words(masks, size)))
-    bytes_ = _words(masks, size).view(np.uint8)
+        return torch.from_numpy(loop.apply(logits.contiguous().numpy(), packed(masks, size)))
+    bytes_ = packed(masks, size).view(np.uint8)
     flags = np.unpackbits(bytes_, axis=-1, count=size, bitorder="little")
     bits = torch.from_numpy(flags).to(logits.device)
     addends = 1 - bits.float().reciprocal_()  # 0 or -inf
@@ -43,18 +43,18 @@ def allowed(params: Sequence[SamplingParams], size: int) -> Ints | None:
     None where one has no mask, or wants to know more than its token."""
     if any(it.mask is None or it.logprobs is not None or it.log_mass for it in params):
         return None
-    found: Ints = np.bitwise_or.reduce(_words([it.mask for it in params], size))
+    found: Ints = np.bitwise_or.reduce(packed([it.mask for it in params], size))
     return found
 
 
 def allowed_argmax(logits: Tensor, params: Sequence[SamplingParams], loop: Masker) -> Longs:
     """[N] the likeliest token that each row's mask allows; -1 where all of these are -inf, or the
     row has a number that is not finite."""
-    words = _words([it.mask for it in params], logits.shape[-1])
+    words = packed([it.mask for it in params], logits.shape[-1])
     return loop.argmax(logits.contiguous().numpy(), words)
 
 
-def _words(masks: Sequence[Ints | None], size: int) -> Ints:
+def packed(masks: Sequence[Ints | None], size: int) -> Ints:
     """[masks, size / 32, rounded up] of bits; those past a mask's end are 0. None allows all."""
     words = np.zeros((len(masks), -(-size // 32)), np.int32)
     for row, mask in zip(words, masks, strict=True):

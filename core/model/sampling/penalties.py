@@ -26,7 +26,7 @@ class _Change(NamedTuple):
 
 
 class _Merged(NamedTuple):
-    """places: [n] in the flat logits, an id as often as it was listed. values: [n]."""
+    """indices: [n] in the flat logits, an id as often as it was listed. values: [n]."""
 
     indices: Tensor
     values: Tensor
@@ -38,53 +38,42 @@ def changed(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     The repetition penalty comes first, on the model's logits; then presence and frequency
     penalties, biases, bans.
     """
-    rows = [(row, it) for row, it in enumerate(params) if _is_changing(it)]
+    rows = [(row, it) for row, it in enumerate(params) if is_changing(it)]
     if not rows:
         return logits
     flat = logits.flatten().clone()
-    for index, values in _merged(_repetitions(rows), logits):
+    repetitions = (
+        _Change(row, ids, it.repetition_penalty)
+        for row, it in rows
+        if it.repetition_penalty != 1.0
+        for ids in (it.prompt, it.generated)
+        if ids is not None
+    )
+    for index, values in _merged(repetitions, logits):
         now = flat[index]
         flat[index] = torch.where(now > 0, now / values, now * values)
-    for index, values in _merged(_presences(rows), logits):
+    written = [(row, it, it.generated) for row, it in rows if it.generated is not None]
+    presences = (
+        _Change(r, ids, it.presence_penalty) for r, it, ids in written if it.presence_penalty
+    )
+    for index, values in _merged(presences, logits):
         flat[index] = flat[index] - values  # once for an id, however often it is listed
-    for index, values in _merged(_frequencies(rows), logits):
+    frequencies = (
+        _Change(r, ids, it.frequency_penalty) for r, it, ids in written if it.frequency_penalty
+    )
+    for index, values in _merged(frequencies, logits):
         flat.index_add_(0, index, values, alpha=-1)
-    for index, values in _merged(_biases(rows), logits):
+    biases = (_Change(r, *zip(*it.logit_bias, strict=True)) for r, it in rows if it.logit_bias)
+    for index, values in _merged(biases, logits):
         flat.index_add_(0, index, values)
     for index, values in _merged((_Change(r, it.banned, -np.inf) for r, it in rows), logits):
         flat[index] = values
     return flat.view(logits.shape)
 
 
-def _is_changing(params: SamplingParams) -> bool:
+def is_changing(params: SamplingParams) -> bool:
+    """Whether a call changes its logits, by more than a mask."""
     return bool(params.generated is not None or params.logit_bias or params.banned)
-
-
-def _repetitions(rows: Iterable[tuple[int, SamplingParams]]) -> Iterable[_Change]:
-    for row, it in rows:
-        if it.repetition_penalty != 1.0:
-            for ids in (it.prompt, it.generated):
-                if ids is not None:
-                    yield _Change(row, ids, it.repetition_penalty)
-
-
-def _presences(rows: Iterable[tuple[int, SamplingParams]]) -> Iterable[_Change]:
-    for row, it in rows:
-        if it.presence_penalty and it.generated is not None:
-            yield _Change(row, it.generated, it.presence_penalty)
-
-
-def _frequencies(rows: Iterable[tuple[int, SamplingParams]]) -> Iterable[_Change]:
-    for row, it in rows:
-        if it.frequency_penalty and it.generated is not None:
-            yield _Change(row, it.generated, it.frequency_penalty)
-
-
-def _biases(rows: Iterable[tuple[int, SamplingParams]]) -> Iterable[_Change]:
-    for row, it in rows:
-        if it.logit_bias:
-            ids, values = zip(*it.logit_bias, strict=True)
-            yield _Change(row, ids, values)
 
 
 def _merged(changes: Iterable[_Change], logits: Tensor) -> Iterable[_Merged]:

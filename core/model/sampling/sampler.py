@@ -10,9 +10,10 @@ top-k, top-p of what is left, min-p. Tokens as likely as the last one kept are k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +23,15 @@ from torch import Tensor
 from ....kernels.cpu.sampling.masks import masker
 from ....kernels.cpu.sampling.nucleus import Filters, compiled_sampler
 from ...api.batch import GREEDY, Floats, Longs, SamplingParams
+from .fetch import Fetch
+from .logprobs import MIN_TEMPERATURE, Top, log_masses, logprobs
 from .masks import allowed_argmax, masked
-from .penalties import changed
-
-Top: TypeAlias = tuple[tuple[int, float], ...]
+from .penalties import changed, is_changing
 
 _TOP_SIZES = (64, 1024)  # how many of the likeliest tokens are looked at, before all
 _BLOCK = 128
 _BISECTIONS = 30  # of the range of the bits of 0 to 1
 _ABOVE_ONE = 0x3F800001  # bits of the float after 1
-MIN_TEMPERATURE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,13 @@ def sample(
     tokens = _tokens(allowed, params, has_loops)
     if allowed is not logits:
         is_sound &= allowed.gather(-1, tokens[:, None])[:, 0] > -torch.inf
-    logprobs, tops = _logprobs(logits, tokens, params)
     chosen: Longs = torch.where(is_sound, tokens, -1).numpy(force=True)
-    return Samples(chosen, logprobs, tops, _log_masses(free, allowed, params))
+    fetch = Fetch(logits.device)
+    read_logprobs = logprobs(logits, tokens, params, fetch)
+    read_log_masses = log_masses(free, allowed, params, fetch)
+    fetch.seal()
+    fetch.wait()
+    return Samples(chosen, *read_logprobs(), read_log_masses())
 
 
 def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs | None:
@@ -90,14 +94,13 @@ def _compiled_or_none(logits: Tensor, params: Sequence[SamplingParams]) -> Longs
 
 def _needs_token_only(params: SamplingParams) -> bool:
     """Whether nothing but a token is requested, and nothing but a mask changes the logits."""
-    is_changing = params.generated is not None or params.logit_bias or params.banned
-    return not (is_changing or params.logprobs is not None or params.log_mass)
+    return not (is_changing(params) or params.logprobs is not None or params.log_mass)
 
 
 def _tokens_only(tokens: Longs) -> Samples:
-    logprobs = np.empty(len(tokens), np.float32)
-    logprobs.fill(np.nan)
-    return Samples(tokens, logprobs, ((),) * len(tokens))
+    none = np.empty(len(tokens), np.float32)
+    none.fill(np.nan)
+    return Samples(tokens, none, ((),) * len(tokens))
 
 
 def has_compiled_sampler(device: torch.device) -> bool:
@@ -208,18 +211,17 @@ def _floors(weights: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     size = weights.shape[-1]
     floors = weights.new_tensor([it.min_p for it in params])
     left = [row for row, it in enumerate(params) if it.top_k > 0 or it.top_p < 1]
-    for width in (size_limit for size_limit in _TOP_SIZES if size_limit < size):
+    finders: list[Callable[[Tensor, Sequence[SamplingParams]], Tensor]] = [
+        *(partial(_top_floors, width=width) for width in _TOP_SIZES if width < size),
+        _bisected_floors,
+    ]
+    for find in finders:
         if not left:
             break
         index = torch.tensor(left, device=weights.device)
-        found = _top_floors(weights.index_select(0, index), [params[row] for row in left], width)
-        is_found = found >= 0
+        found = find(weights.index_select(0, index), [params[row] for row in left])
         floors[index] = torch.maximum(floors[index], found)
-        left = index[~is_found].tolist()
-    if left:
-        index = torch.tensor(left, device=weights.device)
-        found = _bisected_floors(weights.index_select(0, index), [params[row] for row in left])
-        floors[index] = torch.maximum(floors[index], found)
+        left = index[~(found >= 0)].tolist()
     return floors[:, None]
 
 
@@ -294,56 +296,3 @@ def _largest(weights: Tensor, count: int) -> Tensor:
         np.partition(weights.numpy(), rest, axis=-1) if rest else weights.numpy()
     )
     return torch.from_numpy(np.sort(best[:, rest:], axis=-1)[:, ::-1].copy())
-
-
-# --- log-probabilities ---------------------------------------------------------------------------
-
-
-def _log_masses(free: Tensor, allowed: Tensor, params: Sequence[SamplingParams]) -> Floats:
-    rows = [row for row, it in enumerate(params) if it.log_mass]
-    if not rows:
-        return np.empty(0, np.float32)
-    masses = np.zeros(len(params), np.float32)
-    index = torch.tensor(rows, device=free.device)
-    temperatures = [
-        max(params[row].temperature, MIN_TEMPERATURE) if params[row].temperature else 1.0
-        for row in rows
-    ]
-    scale = torch.tensor(temperatures, dtype=torch.float64, device=free.device)[:, None]
-    some, whole = (
-        (logits.index_select(0, index).double() / scale).logsumexp(-1) for logits in (allowed, free)
-    )
-    masses[rows] = (some - whole).numpy(force=True)
-    return masses
-
-
-def _logprobs(
-    logits: Tensor, tokens: Tensor, params: Sequence[SamplingParams]
-) -> tuple[Floats, tuple[Top, ...]]:
-    logprobs = np.full(len(params), np.nan, np.float32)
-    tops: list[Top] = [()] * len(params)
-    rows = [row for row, it in enumerate(params) if it.logprobs is not None]
-    if not rows:
-        return logprobs, tuple(tops)
-    index = torch.tensor(rows, device=logits.device)
-    own = logits.index_select(0, index)
-    total = own.logsumexp(-1, keepdim=True)
-    chosen = own.gather(-1, tokens[index][:, None]) - total
-    logprobs[rows] = chosen[:, 0].numpy(force=True)
-    most = max(params[row].logprobs or 0 for row in rows)
-    for row, top in zip(rows, top_logprob_pairs(*top_logprobs(own, total, most)), strict=True):
-        tops[row] = top[: params[row].logprobs or 0]
-    return logprobs, tuple(tops)
-
-
-def top_logprobs(logits: Tensor, total: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The likeliest tokens of each row of logits [N, vocabulary] and their log-probabilities, best
-    first, both [N, count]. total: [N, 1] logsumexp of each row."""
-    best, ids = logits.topk(min(count, logits.shape[-1]))
-    return ids, best - total
-
-
-def top_logprob_pairs(ids: Tensor, logprobs: Tensor) -> list[Top]:
-    """The results of `top_logprobs` as pairs, for each row."""
-    pairs = zip(ids.tolist(), logprobs.tolist(), strict=True)
-    return [tuple(zip(*pair, strict=True)) for pair in pairs]

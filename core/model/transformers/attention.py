@@ -8,9 +8,9 @@ intercepted; its layers are counted. Knows no checkpoints.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -43,12 +43,7 @@ class AttentionCall(NamedTuple):
     options: Mapping[str, Any]
 
 
-class AttentionHandler(Protocol):
-    """Computes attention."""
-
-    def attend(self, call: AttentionCall) -> Tensor:
-        """A new [tokens, heads, dim of v]."""
-
+AttentionHandler: TypeAlias = Callable[[AttentionCall], Tensor]  # gives [tokens, heads, dim of v]
 
 _handler: ContextVar[AttentionHandler] = ContextVar("forkroot_attention_handler")
 
@@ -59,10 +54,7 @@ def handling_attention(handler: AttentionHandler, intercepts_sdpa: bool) -> Iter
     calls of torch's own attention function, too."""
     token = _handler.set(handler)
     try:
-        if intercepts_sdpa:
-            with _SdpaInterceptor(handler):
-                yield
-        else:
+        with _SdpaInterceptor(handler) if intercepts_sdpa else nullcontext():
             yield
     finally:
         _handler.reset(token)
@@ -91,7 +83,7 @@ def attention_forward(
         is_causal=getattr(module, "is_causal", True) if is_causal is None else is_causal,
         options={name: value for name, value in options.items() if value is not None},
     )
-    return _handler.get().attend(call)[None], None
+    return _handler.get()(call)[None], None
 
 
 class _SdpaInterceptor(TorchFunctionMode):
@@ -128,7 +120,7 @@ class _SdpaInterceptor(TorchFunctionMode):
         scale = query.shape[-1] ** -0.5 if scale is None else scale
         name, causal = "scaled_dot_product_attention", is_causal or attn_mask is not None
         call = AttentionCall(layer, name, query[0], key[0], value[0], scale, attn_mask, causal, {})
-        return self._handler.attend(call).transpose(0, 1)[None]
+        return self._handler(call).transpose(0, 1)[None]
 
 
 class PagedHandler:
@@ -144,7 +136,7 @@ class PagedHandler:
         self._windows = windows
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """As `AttentionHandler.attend`; keys and values go into the pool, padded with zeros to its
+        """As `AttentionHandler`; keys and values go into the pool, padded with zeros to its
         width."""
         assert call.layer is not None
         layer = self._pool.layers[call.layer]

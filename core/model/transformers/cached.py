@@ -5,24 +5,22 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ....kernels.interface import Attention
-from ...api.batch import Ints
 from ...api.protocol import InvalidModel
 from ..inputs import Inputs
 from ..pool import KVPool
 from ..sizes import Sizes
-from .decoder import Decoder
+from .decoder import Decoder, DecoderModel
 from .groups import Group, grouped
 from .trial import NUM_TRIED, Layers
 
 
-class CachedModel:
+class CachedModel(DecoderModel):
     """The `Model` of a decoder of transformers, by a cache. layers: the numbers of those that
     cache, in the pool's order. can_pad: whether rows with pasts of different lengths are computed
     together, padded on the left; set to False for models that count positions from the padding."""
@@ -30,20 +28,10 @@ class CachedModel:
     windows: tuple[int | None, ...] = ()
 
     def __init__(self, decoder: Decoder, config: Sizes, layers: Sequence[int]) -> None:
+        super().__init__(decoder)
         self.config = config
         self.can_pad = True
-        self._decoder = decoder
         self._layer_indices = {layer: index for index, layer in enumerate(layers)}
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As `Model.dtype`."""
-        return self._decoder.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """As `Model.device`."""
-        return self._decoder.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`; `attention` is not used."""
@@ -55,10 +43,6 @@ class CachedModel:
         if inputs.wanted is not None:
             order = order.index_select(0, inputs.wanted)
         return torch.cat(parts).index_select(0, order)
-
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
-        """As `Model.logits`, of all tokens."""
-        return self._decoder.logits(hidden).float()
 
     def _states(self, inputs: Inputs, pool: KVPool, group: Group) -> Tensor:
         """Last hidden states [rows * new, hidden] of a group."""
@@ -88,7 +72,11 @@ def cached_layers_of(decoder: Decoder) -> tuple[Layers, tuple[int, ...]]:
     except InvalidModel as error:
         raise InvalidModel(f"{decoder.name}: {error}") from error
     except Exception as error:  # foreign code may raise anything
-        raise _trial_error(decoder, error) from error
+        text = str(error).strip().partition("\n")[0][:200]
+        raise InvalidModel(
+            f"{decoder.name} of transformers cannot be tried without weights "
+            f"({type(error).__name__}: {text})"
+        ) from error
     found = sorted(cache.cached)
     if not found:
         raise InvalidModel(f"{decoder.name} takes no cache; expected keys and values in one")
@@ -107,11 +95,3 @@ def _unchecked_distributions() -> Iterator[None]:
         yield
     finally:
         kind.set_default_validate_args(before)
-
-
-def _trial_error(decoder: Any, error: Exception) -> InvalidModel:
-    text = str(error).strip().partition("\n")[0][:200]
-    return InvalidModel(
-        f"{decoder.name} of transformers cannot be tried without weights "
-        f"({type(error).__name__}: {text})"
-    )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...api.batch import Ints
 from ...api.protocol import InvalidModel
 
 
@@ -19,22 +20,14 @@ class Decoder:
         self.name = type(whole).__name__
         self.num_layers = int(whole.config.get_text_config().num_hidden_layers)
         self.whole = whole
+        self.dtype: torch.dtype = whole.dtype
+        self.device: torch.device = whole.device
         names = whole.base_model_prefix, "model"  # some name the one and have the other
         self._name = next((name for name in names if name in whole._modules), "")
         self._body = whole._modules.get(self._name, whole)
         self._given = _Given()
         self._parameters = inspect.signature(self._body.forward).parameters
         self._check()
-
-    @property
-    def dtype(self) -> torch.dtype:
-        dtype: torch.dtype = self.whole.dtype
-        return dtype
-
-    @property
-    def device(self) -> torch.device:
-        device: torch.device = self.whole.device
-        return device
 
     def states(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         """Last hidden states [tokens, hidden] of ids and positions [1, tokens]."""
@@ -87,6 +80,18 @@ class Decoder:
         found = [name for name, part in self._body.named_modules() if isinstance(part, mixers)]
         if found:
             raise InvalidModel(f"{self.name} mixes tokens in {found[0]}; expected attention only")
+
+
+class DecoderModel:
+    """What every `Model` of a decoder of transformers shares."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self.dtype, self.device = decoder.dtype, decoder.device
+
+    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
+        """As `Model.logits`, of all tokens."""
+        return self._decoder.logits(hidden).float()
 
 
 class _Given(torch.nn.Module):

@@ -23,7 +23,6 @@ from ..sizes import DTYPE_BYTES
 from .attention import NAME, TRIAL, attention_forward
 from .masks import trial_mask
 
-_DEFAULT_CONTEXT = 2048
 _SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
 _LENGTHS = ("max_position_embeddings", "max_seq_len", "seq_length")  # the latter MPT's and BLOOM's
 _WARNING = "warn_if_padding_and_no_attention_mask"
@@ -55,17 +54,8 @@ def _check_sizes(keys: Keys, config: Any) -> None:
             keys.count(stored)
 
 
-def context_len(config: Any) -> int:
-    """The context length of a model."""
-    return _stated_len(config) or _DEFAULT_CONTEXT
-
-
-def is_length_assumed(config: Any) -> bool:
-    """Whether the configuration does not state it."""
-    return not _stated_len(config)
-
-
-def _stated_len(config: Any) -> int:
+def stated_context_len(config: Any) -> int:
+    """The context length of a model; 0 where the configuration does not state it."""
     text = config.get_text_config()
     return next((length for name in _LENGTHS if (length := getattr(text, name, 0))), 0)
 
@@ -176,12 +166,8 @@ def _for_inference(whole: Any) -> Any:
     """For passes without padding: some models look for it in the tokens of each, to warn."""
     for part in whole.modules():
         if hasattr(part, _WARNING):
-            setattr(part, _WARNING, _no_warning)
+            setattr(part, _WARNING, lambda *_: None)
     return whole.eval()
-
-
-def _no_warning(*_: Any) -> None:
-    """Replaces a function that warns."""
 
 
 @contextlib.contextmanager

@@ -3,7 +3,7 @@ which know positions and a sliding window. Knows no models."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -44,7 +44,10 @@ def trial_mask_of(mask: Tensor | None) -> TrialMask | None:
 
 def _is_window(rule: Callable[..., Tensor], window: int | None) -> bool:
     with torch.device("cpu"):
-        positions = torch.tensor(sorted(set(_positions(window))))
+        # Positions at which a rule may change: the first ones, and about one and two windows on.
+        starts = (0, *_STARTS, *(() if window is None else (window, 2 * window)))
+        near = (range(max(0, start - _NUM_NEAR), start + _NUM_NEAR) for start in starts)
+        positions = torch.tensor(sorted({position for each in near for position in each}))
         q, k, none = positions[:, None], positions[None], torch.tensor(0)
         wanted = (k <= q) & (k > q - window) if window is not None else k <= q
         try:
@@ -52,9 +55,3 @@ def _is_window(rule: Callable[..., Tensor], window: int | None) -> bool:
             return bool((found == wanted).all())
         except (RuntimeError, IndexError, TypeError):
             return False  # it needs more than positions
-
-
-def _positions(window: int | None) -> Iterator[int]:
-    """Positions at which a rule may change: the first ones, and about one and two windows on."""
-    for start in (0, *_STARTS, *(() if window is None else (window, 2 * window))):
-        yield from range(max(0, start - _NUM_NEAR), start + _NUM_NEAR)

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from ....kernels.interface import Attention
-from ...api.batch import Ints
 from ...api.protocol import InvalidModel
-from ..config import check_special_tokens, read_special_tokens
+from ..config import ASSUMED_LEN, check_special_tokens, read_special_tokens
 from ..inputs import Inputs
 from ..keys import Keys
 from ..pool import KVPool
@@ -24,19 +23,18 @@ from ..sizes import Sizes
 from ..weights import opened, weight_files
 from .attention import NAME, TRIAL, PagedHandler, handling_attention
 from .cached import CachedModel, cached_layers_of
-from .decoder import Decoder
+from .decoder import Decoder, DecoderModel
 from .library import (
     attention_paths,
     build,
     class_of,
-    context_len,
     eos_ids,
-    is_length_assumed,
     load_weights,
     own_attention,
     quiet,
     read_config,
     settle_rope,
+    stated_context_len,
     stored_dtype,
 )
 from .proof import prove
@@ -69,38 +67,24 @@ class HubConfig(Sizes):
         return self.parameter_count
 
 
-class HubModel:
+class HubModel(DecoderModel):
     """The `Model` of a decoder of transformers."""
 
     def __init__(self, decoder: Decoder, config: HubConfig) -> None:
+        super().__init__(decoder)
         self.config = config
         self.windows = tuple(dict.fromkeys(config.windows))
         self._window_indices = tuple(self.windows.index(window) for window in config.windows)
-        self._decoder = decoder
         self._mask = torch.zeros(1, 1, 1, 1, dtype=decoder.dtype, device=self.device)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As `Model.dtype`."""
-        return self._decoder.dtype
-
-    @property
-    def device(self) -> torch.device:
-        """As `Model.device`."""
-        return self._decoder.device
 
     def hidden(self, inputs: Inputs, pool: KVPool, attention: Attention) -> Tensor:
         """As `Model.hidden`."""
         intercepts_sdpa = self.config.intercepts_sdpa
         handler = PagedHandler(inputs, pool, attention, self._window_indices)
-        with handling_attention(handler, intercepts_sdpa):
+        with handling_attention(handler.attend, intercepts_sdpa):
             mask = self._mask if intercepts_sdpa else None
             states = self._decoder.states(inputs.ids[None], inputs.positions[None], mask)
         return states if inputs.wanted is None else states.index_select(0, inputs.wanted)
-
-    def logits(self, hidden: Tensor, allowed: Ints | None = None) -> Tensor:
-        """As `Model.logits`, of all tokens."""
-        return self._decoder.logits(hidden).float()
 
 
 class _TrialResult(NamedTuple):
@@ -117,7 +101,8 @@ def describe(folder: str | Path) -> HubConfig:
     InvalidModel for what cannot be run on paged KV."""
     keys = Keys.read(Path(folder) / "config.json")
     config, kind = read_config(keys), class_of(keys)
-    length, dtype = context_len(config), stored_dtype(config)
+    stated, dtype = stated_context_len(config), stored_dtype(config)
+    length = stated or ASSUMED_LEN
     settle_rope(config, length)
     with quiet():
         trial = _trial(kind, config)
@@ -130,7 +115,7 @@ def describe(folder: str | Path) -> HubConfig:
         num_kv_heads=layers.num_kv_heads,
         head_dim=layers.head_dim,
         context_len=length,
-        is_length_assumed=is_length_assumed(config),
+        is_length_assumed=not stated,
         dtype=dtype,
         bos_id=bos_id,
         eos_ids=ends or eos_ids(config),

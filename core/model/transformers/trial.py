@@ -44,7 +44,7 @@ class TrialHandler:
     call: list[AttentionCall] = field(default_factory=list)
 
     def attend(self, call: AttentionCall) -> Tensor:
-        """As `AttentionHandler.attend`. Raises InvalidModel for options that our kernels do not
+        """As `AttentionHandler`. Raises InvalidModel for options that our kernels do not
         support."""
         if call.layer is None:
             raise InvalidModel(f"{call.module} does not say which layer it is")
@@ -81,7 +81,7 @@ def layers_of(model: Any, intercepts_sdpa: bool) -> Layers | None:
     ids = torch.empty(1, NUM_TRIED, dtype=torch.int64, device="meta")
     try:
         with (
-            handling_attention(handler, intercepts_sdpa),
+            handling_attention(handler.attend, intercepts_sdpa),
             torch.inference_mode(),
             torch.device("meta"),
         ):

@@ -2,35 +2,15 @@
 its arguments copied as JSON, and the function's answer told in words.
 """
 
-import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
 from ..world.functions import Function, Parameter, Value, function, object_schema, parameter, value
-from .chat import small_talk, turn
+from .chat import exchange, offer_of, small_talk, turn
 
-CALLED = (
-    "What is the value of {}?", "What is the value of {}?", "What is {}?", "Compute {}.", "Run {}.",
-    "Evaluate {}", "{}", "Give me {}.", "I need the value of {}.", "Tell me what {} is.",
-    "What does {} return?", "Please call {}.", "Work out {} for me.", "How much is {}?",
-    "Can you find {}?", "The value of {}, please.",
-)  # fmt: skip
-NAMED = (
-    "Call {f} with {v}.", "Use {f} on {v}.", "Apply {f} to {v}.", "Run {f} for {v}.",
-    "What does {f} give for {v}?", "What is {f} of {v}?", "With {v}, what is {f}?",
-    "Take {v} and call {f}.", "Use the tool {f} with {v}.", "Call {f} on {v}",
-)  # fmt: skip
-SPOKEN = (
-    "What is the {w} of {v}?", "Find the {w} for {v}.", "{w} of {v}, please.", "{w} {v}",
-    "I have {v}. What is the {w}?", "Please {w} with {v}.", "The input is {v}. Use {w}.",
-    "{head} {v} {tail}.", "Please {head} {v} {tail}.", "{head} the {tail}: {v}",
-    "{head} the {tail} to {v}.",
-)  # fmt: skip
-ENDINGS = (
-    "", "", "", " Use the tool.", " Use the tool.", " Please use the tool.", " Use a tool for it.",
-    " Call the tool.", " Use the function.", " Thank you!",
-)  # fmt: skip
+FORMS: dict[str, list[str]] = table_of(__file__)
 
 
 class Asked(NamedTuple):
@@ -58,9 +38,7 @@ def conversation(pen: Pen, task: str, asked: list[Asked]) -> Document:
     if pen.chance(0.15):
         turn(doc, "system", pen.one(SYSTEM, "Answer in few words.", "You are kind.", "Be brief."))
     if pen.chance(0.12):
-        message, reply = small_talk(pen)
-        turn(doc, "user", message)
-        turn(doc, "assistant", reply)
+        exchange(doc, *small_talk(pen))
     for it in asked:
         turn(doc, "user", it.request)
         put_call(doc, it)
@@ -75,12 +53,8 @@ def offer(pen: Pen, needed: list[Function]) -> str:
     """
     others = [function(pen) for _ in range(pen.rng.choice((0, 0, 1, 2)))]
     every = {f.name: f for f in (*others, *needed)}
-    lines = [
-        json.dumps({"name": name, "parameters": every[name].schema}, ensure_ascii=False)
-        for name in pen.rng.sample(list(every), len(every))
-    ]
-    use = "To use a tool, answer with <tool_call>{...}</tool_call>."
-    return "\n".join((SYSTEM, "Tools:", *lines, use))
+    names = pen.rng.sample(list(every), len(every))
+    return offer_of({"name": name, "parameters": every[name].schema} for name in names)
 
 
 def put_call(doc: Document, asked: Asked) -> None:
@@ -108,12 +82,15 @@ def function_asked(pen: Pen) -> Asked:
         f = Function(f.name, (), object_schema(pen, ()))
     arguments = tuple(value(pen, p) for p in f.parameters)
     if not arguments or pen.chance(0.5):
-        request = pen.one(*CALLED).format(called(pen, f, arguments))
+        request = pen.one(*FORMS["called"]).format(called(pen, f, arguments))
     else:
-        form, listed = pen.one(*NAMED, *SPOKEN), listing(pen, f.parameters, arguments)
+        form, listed = (
+            pen.one(*FORMS["named"], *FORMS["spoken"]),
+            listing(pen, f.parameters, arguments),
+        )
         head, _, tail = f.words.partition(" ")
         request = form.format(f=f.name, w=f.words, v=listed, head=head, tail=tail)
-    return Asked(f, request + pen.one(*ENDINGS), arguments)
+    return Asked(f, request + pen.one(*FORMS["endings"]), arguments)
 
 
 def called(pen: Pen, f: Function, arguments: Sequence[Value]) -> str:

@@ -1,16 +1,16 @@
 """Chat turns in ChatML: small talk, tool calls, and DSPy's chat format."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen
 from ..world.facts import TIPS
 from ..world.functions import name_of_any_script
 from ..world.judging import attitude, review
 from ..world.knowledge import addition, closed_question, translation
 from ..world.people import inquiry, story
-
-GREETING = "Hello! How can I help you?"
 
 
 def turn(doc: Document, role: str, text: str) -> None:
@@ -21,31 +21,28 @@ def turn(doc: Document, role: str, text: str) -> None:
         doc.say(f"{TURN}{role}\n").noise(text).say(f"{END_TURN}\n")
 
 
+def exchange(doc: Document, said: str, reply: str) -> Document:
+    """Append a turn of the user and the assistant's reply."""
+    turn(doc, "user", said)
+    turn(doc, "assistant", reply)
+    return doc
+
+
 def small_talk(pen: Pen) -> tuple[str, str]:
     """A user's message and the assistant's reply."""
-    word = pen.words.any()
-    topic = pen.rng.choice(tuple(TIPS))
-    first, second, third, *_ = TIPS[topic]
-    problem, value = addition(pen)
-    question, answer, _ = closed_question(pen)
-    foreign, translated, _ = translation(pen)
-    passage, people = story(pen)
-    asked, found, _, _ = inquiry(pen, people)
-    return pen.rng.choice((
-        (pen.one("Hello!", "Hi!", "Good morning!", "Hello, how are you?"), GREETING),
-        (pen.one("Thank you!", "Thanks!", "Thank you very much."), "You are welcome!"),
-        (pen.one("Who are you?", "What are you?"), "I am a small language model."),
-        (f"Hello, my name is {word}.", f"Hello, {word}! How can I help you?"),
-        (f"{pen.one('Repeat after me', 'Say', 'Write')}: {word}", word),
-        (f"Say {word} three times.", f"{word} {word} {word}"),
-        (f"What is {problem}?", value),
-        (question, answer),
-        (foreign, translated),
-        (f"{passage} {asked}", found),
-        (f"{asked} {passage}", found),
-        (f"Give me a tip for {topic}.", f"{first[0]}. {first[1]}"),
-        (f"Give me three tips for {topic}.", f"1. {first[0]}\n2. {second[0]}\n3. {third[0]}"),
-    ))  # fmt: skip
+    values: dict[str, object] = {"word": pen.words.any()}
+    values["topic"] = topic = pen.rng.choice(tuple(TIPS))
+    values["tips"] = TIPS[topic]
+    values["problem"], values["value"] = addition(pen)
+    values["question"], values["answer"], _ = closed_question(pen)
+    values["foreign"], values["translated"], _ = translation(pen)
+    values["passage"], people = story(pen)
+    values["asked"], values["found"], _, _ = inquiry(pen, people)
+    turns = [
+        (pen.one(*said) if said[1:] else said[0], reply) for said, reply in _DATA["small_talk"]
+    ]
+    said, reply = pen.rng.choice(turns)
+    return said.format(**values), reply.format(**values)
 
 
 def chat(pen: Pen) -> Document:
@@ -55,15 +52,11 @@ def chat(pen: Pen) -> Document:
         turn(doc, "system", SYSTEM)
     name = pen.words.name() if pen.chance(0.25) else None
     if name:
-        turn(doc, "user", f"Hello, my name is {name}.")
-        turn(doc, "assistant", f"Hello, {name}! How can I help you?")
+        exchange(doc, f"Hello, my name is {name}.", f"Hello, {name}! How can I help you?")
     for _ in range(pen.rng.choice((1, 1, 2, 3))):
-        message, reply = small_talk(pen)
-        turn(doc, "user", message)
-        turn(doc, "assistant", reply)
+        exchange(doc, *small_talk(pen))
     if name:
-        turn(doc, "user", "What is my name?")
-        turn(doc, "assistant", f"Your name is {name}.")
+        exchange(doc, "What is my name?", f"Your name is {name}.")
     return doc
 
 
@@ -77,20 +70,19 @@ class Tool:
     requests: tuple[str, ...]
 
 
-TOOLS = (
-    Tool("lookup", "word", False, ("Look up {}.", "Look up the word {}.", "What does {} mean?")),
-    Tool("translate", "text", False, ("Translate {}.", "Translate the word {} into English.")),
-    Tool("weather", "city", False, ("What is the weather in {}?", "How is the weather in {}?")),
-    Tool("call", "person", False, ("Call {}.", "Please call {} for me.")),
-    Tool("timer", "minutes", True, ("Set a timer for {} minutes.", "Wake me in {} minutes.")),
-    Tool("square", "number", True, ("Square {}.", "What is the square of {}?")),
-)
+_DATA = table_of(__file__)
+TOOLS = [Tool(**tool) for tool in _DATA["tools"]]
+
+
+def offer_of(functions: Iterable[dict[str, object]]) -> str:
+    """The system turn that offers functions of these names and parameters."""
+    lines = "\n".join(json.dumps(function, ensure_ascii=False) for function in functions)
+    return f"{SYSTEM}\nTools:\n{lines}\nTo use a tool, answer with <tool_call>{{...}}</tool_call>."
 
 
 def tool_prompt(tools: list[Tool]) -> str:
     """The system turn that offers tools, as the chat template writes it."""
-    lines = "\n".join(json.dumps(tool_schema(tool)) for tool in tools)
-    return f"{SYSTEM}\nTools:\n{lines}\nTo use a tool, answer with <tool_call>{{...}}</tool_call>."
+    return offer_of([tool_schema(tool) for tool in tools])
 
 
 def tool_schema(tool: Tool) -> dict[str, object]:
@@ -121,8 +113,7 @@ def tools(pen: Pen) -> Document:
     for _ in range(pen.rng.choice((1, 1, 2))):
         tool = pen.rng.choice(offered)
         value = str(pen.rng.randint(2, 999)) if tool.number else pen.words.any()
-        turn(doc, "user", pen.rng.choice(tool.requests).format(value))
-        turn(doc, "assistant", tool_call(tool, value))
+        exchange(doc, pen.rng.choice(tool.requests).format(value), tool_call(tool, value))
         if pen.chance(0.4):
             result = pen.words.name()
             turn(doc, "tool", f'{{"result": "{result}"}}')
@@ -130,21 +121,9 @@ def tools(pen: Pen) -> Document:
     return doc
 
 
-COPY_FORMS = (
-    ("Repeat: {}\nAnswer:", " {}"),
-    ("Word: {}\nJSON:", ' {{"word": "{}"}}'),
-    ("Copy {} here:", " {}"),
-    ("Look up {}.\n", '<tool_call>{{"name": "lookup", "arguments": {{"word": "{}"}}}}</tool_call>'),
-    (
-        "Translate {}.\n",
-        '<tool_call>{{"name": "translate", "arguments": {{"text": "{}"}}}}</tool_call>',
-    ),
-)
-
-
 def copying(pen: Pen) -> Document:
     """Words to copy, most of them not Latin, in one form throughout."""
-    doc, (ask, reply) = Document("copying"), pen.rng.choice(COPY_FORMS)
+    doc, (ask, reply) = Document("copying"), pen.rng.choice(_DATA["copy_forms"])
     for _ in range(pen.rng.randint(1, 6)):
         kinds = (name_of_any_script(pen), pen.words.foreign(), pen.words.any())
         word = pen.rng.choices(kinds, (6, 3, 1))[0]
@@ -170,17 +149,11 @@ def put_signature(
     )
     slots_ = "\n\n".join(f"[[ ## {name} ## ]]\n{{{name}}}" for name in names)
     given, made = (", ".join(f"`{n}`" for n in keys) for keys in (inputs, outputs))
-    turn(doc, "system", (
-        f"{listed}\nAll interactions will be structured in the following way, with the appropriate"
-        f" values filled in.\n\n{slots_}\n\n[[ ## completed ## ]]\n"
-        "In adhering to this structure, your objective is: \n        "
-        + (brief or f"Given the fields {given}, produce the fields {made}.")
-    ))  # fmt: skip
+    brief = brief or f"Given the fields {given}, produce the fields {made}."
+    turn(doc, "system", _DATA["signature"].format(fields=listed, slots=slots_, objective=brief))
     order = ", then ".join(f"`[[ ## {name} ## ]]`" for name in outputs)
-    turn(doc, "user", "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items()) + (
-        f"\n\nRespond with the corresponding output fields, starting with the field {order}, and"
-        " then ending with the marker for `[[ ## completed ## ]]`."
-    ))  # fmt: skip
+    values = "\n\n".join(f"[[ ## {k} ## ]]\n{v}" for k, v in inputs.items())
+    turn(doc, "user", _DATA["inputs"].format(values=values, order=order))
     said = "".join(f"[[ ## {name} ## ]]\n{answer}\n\n" for name, answer in outputs.items())
     turn(doc, "assistant", f"{said}[[ ## completed ## ]]")
     return doc

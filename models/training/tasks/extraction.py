@@ -4,39 +4,14 @@ names repeated.
 
 import json
 
+from ..world.data import table_of
 from ..world.document import END_TURN, SYSTEM, TURN, Document, Pen, shots
 from ..world.invented import firm, full_name, invented, place, product
 from ..world.prose import NUMBERS, prose
-from .chat import put_signature, turn
+from .chat import exchange, put_signature, turn
 
-LABELS: dict[str, tuple[str, ...]] = {
-    "customer": ("customer_name", "name", "buyer", "client"),
-    "name": ("person", "full_name", "who"),
-    "author": ("writer", "author_name"), "owner": ("owner_name",), "founder": ("founded_by",),
-    "passenger": ("name", "traveller", "passenger_name"),
-    "speaker": ("speaker_name", "person", "host"),
-    "user": ("user_name", "reporter", "name"), "guest": ("guest_name", "name"),
-    "patient": ("patient_name", "name"), "winner": ("player",),
-    "city": ("place", "location", "town"),
-    "town": ("city", "place", "name"), "origin": ("from", "departure", "start"),
-    "destination": ("to", "arrival", "target"), "company": ("firm", "employer", "company_name"),
-    "maker": ("brand", "manufacturer", "company"), "shop": ("seller", "store", "company"),
-    "hotel": ("hotel_name",), "team": ("club",), "product": ("product_name", "name", "model"),
-    "pet": ("name", "pet_name"), "title": ("book", "book_title"),
-    "item": ("items", "article", "goods"),
-    "thing": ("category", "type", "kind"), "quantity": ("count", "amount", "number_of_items"),
-    "total": ("price", "amount", "cost"), "price": ("cost", "price_euros"), "date": ("day", "when"),
-    "time": ("hour", "at"), "number": ("id", "order_number", "code"),
-    "flight": ("flight_number", "id"),
-    "email": ("mail", "email_address"), "phone": ("phone_number", "telephone"),
-    "job": ("occupation", "profession", "role"), "colour": ("color",),
-    "subject": ("topic", "about"),
-    "industry": ("sector", "trade"), "problem": ("issue", "description"), "years": ("age",),
-    "species": ("animal", "kind"), "founded": ("year", "founding_year"),
-    "employees": ("staff", "size"),
-    "population": ("inhabitants",), "mayor": ("mayor_name",), "year": ("published",),
-}  # fmt: skip
-LEADS = ("", "", "", "Text: ", "Message: ", "Input: ", "Sentence: ", "Passage: ", "Note: ")
+_DATA = table_of(__file__)
+LABELS: dict[str, list[str]] = _DATA["labels"]
 
 
 def wanted(pen: Pen) -> tuple[str, dict[str, str]]:
@@ -76,11 +51,8 @@ def put_json(pen: Pen, doc: Document, fields: dict[str, str], listed: bool = Tru
 
 def prose_json(pen: Pen) -> Document:
     """Sentences to JSON, after up to two examples."""
-    doc, lead = Document("prose_json"), pen.one(*LEADS)
-    ask = pen.one(
-        "Fields: {}\nJSON:", "Fields: {}\nJSON:", "Extract {} as JSON.\n", "Keys: {}\nAnswer:",
-        "JSON with the keys {}:", "Extract the fields {}.\nJSON:", "Schema: {}\nOutput:",
-    )  # fmt: skip
+    doc, lead = Document("prose_json"), pen.one(*_DATA["leads"])
+    ask = pen.one(*_DATA["json_prompts"])
     listed = pen.words.held_out or pen.chance(0.8)
     ask = ask if listed else pen.one("JSON:", "Output:", "As JSON:", "Record:")
     for i in range(shots(pen, 2) + 1):
@@ -92,7 +64,7 @@ def prose_json(pen: Pen) -> Document:
 
 def prose_lines(pen: Pen) -> Document:
     """Sentences to lines such as `Name: Brolk`, each label written by the program."""
-    doc, lead = Document("prose_lines"), pen.one(*LEADS)
+    doc, lead = Document("prose_lines"), pen.one(*_DATA["leads"])
     form = pen.one("{}: ", "{}: ", "{} = ", "- {}: ", "The {} is ", "<{}>")
     upper = pen.chance(0.5)
     for i in range(shots(pen, 2) + 1):
@@ -110,33 +82,12 @@ def prose_lines(pen: Pen) -> Document:
     return doc
 
 
-ASKED: dict[str, tuple[str, ...]] = {
-    "customer": ("Who ordered it?", "Who is the customer?"),
-    "name": ("Who is it?", "Who is meant?"),
-    "author": ("Who wrote the book?",), "owner": ("Who owns the animal?",),
-    "mayor": ("Who is the mayor?",),
-    "founder": ("Who founded the company?",), "passenger": ("Who travels?",),
-    "speaker": ("Who speaks?",), "user": ("Who reports it?",), "guest": ("Who stays there?",),
-    "patient": ("Who is the patient?",), "doctor": ("Who is the doctor?",),
-    "city": ("Where is it?", "Which city?"),
-    "origin": ("Where does it start?",), "destination": ("Where does it go?",),
-    "company": ("Which company?",), "maker": ("Who makes it?",), "shop": ("Who sold it?",),
-    "product": ("Which product?", "What is it called?"), "item": ("What was ordered?",),
-    "quantity": ("How many?",), "total": ("How much was it?",),
-    "price": ("How much does it cost?",),
-    "date": ("When is it?", "On which date?"), "time": ("At what time?",), "age": ("How old?",),
-    "job": ("Which job?",), "colour": ("What colour is it?",),
-    "employees": ("How many employees?",),
-    "population": ("How many people live there?",), "pages": ("How many pages?",),
-}  # fmt: skip
-
-
 def prose_questions(pen: Pen) -> Document:
     """Sentences and questions about them."""
     doc = Document("prose_questions")
     passage, fields = prose(pen, pen.words.held_out)
     ask, answer = pen.rng.choice((("Question", "Answer"), ("Question", "Answer"), ("Q", "A")))
-    doc.noise(f"{pen.one(*LEADS)}{passage}")
+    doc.noise(f"{pen.one(*_DATA['leads'])}{passage}")
     for key in pen.rng.sample(list(fields), min(len(fields), pen.rng.randint(1, 4))):
         doc.noise(f"\n{ask}: {question(pen, key)}").say(f"\n{answer}:").decide(f" {fields[key]}")
     return doc
@@ -144,43 +95,21 @@ def prose_questions(pen: Pen) -> Document:
 
 def question(pen: Pen, key: str) -> str:
     plain = f"What is the {key}?"
-    return pen.one(*ASKED.get(key, ()), plain, plain, f"Which {key} is named?")
-
-
-READERS = (
-    SYSTEM, SYSTEM, "You extract data from text.", "Extract the fields from the user's text.",
-    "Answer with JSON only.", "You are an expert in reading texts. Answer briefly.",
-)  # fmt: skip
-REQUESTS = {
-    "json": (
-        "Extract {} as JSON", "Give me JSON with the fields {}", "Return a JSON object with {}",
-        "Make JSON with {}",
-    ),
-    "bare": ("Extract the data", "Make JSON out of this text", "As JSON, please", "Read this text"),
-    "lines": ("Extract {}", "Tell me {}", "List the fields {}"),
-    "value": ("What is the {}", "Extract the {}", "Tell me the {}", "Find the {}",
-              "Which {} is it"),
-}  # fmt: skip
-REQUEST_FORMS = (
-    "{text}\n\n{ask}.",
-    "{text} {ask}.",
-    "{ask}: {text}",
-    "{ask} (text below):\n{text}",
-)
+    return pen.one(*_DATA["questions"].get(key, ()), plain, plain, f"Which {key} is named?")
 
 
 def prose_chat(pen: Pen) -> Document:
     """A user who gives a text and wants fields of it, as JSON, as lines, or one value."""
     doc = Document("prose_chat")
     if pen.chance(0.5):
-        turn(doc, "system", pen.one(*READERS))
+        turn(doc, "system", pen.one(SYSTEM, SYSTEM, *_DATA["readers"]))
     for _ in range(pen.rng.choice((1, 1, 2))):
         passage, fields = wanted(pen)
         styles = ("json", "json", "lines", "value", "value")
         style = pen.one(*styles, *(() if pen.words.held_out else ("bare",)))
         fields = dict(list(fields.items())[:1]) if style == "value" else fields
-        ask = pen.one(*REQUESTS[style]).format(", ".join(fields))
-        request = pen.one(*REQUEST_FORMS).format(text=passage, ask=ask)
+        ask = pen.one(*_DATA["requests"][style]).format(", ".join(fields))
+        request = pen.one(*_DATA["request_forms"]).format(text=passage, ask=ask)
         request = passage if style == "bare" and pen.chance(0.4) else request
         doc.say(f"{TURN}user\n").noise(request).say(f"{END_TURN}\n{TURN}assistant\n")
         if style in ("json", "bare"):
@@ -197,10 +126,7 @@ def prose_dspy(pen: Pen) -> Document:
     passage, fields = wanted(pen)
     fields = dict(list(fields.items())[:3])
     name = pen.one("text", "text", "message", "passage", "sentence", "note", "document")
-    brief = pen.one(
-        "", "", "Extract the fields from the text.", "Read the text.", "Extract the data."
-    )
-    return put_signature(Document("prose_dspy"), {name: passage}, fields, brief)
+    return put_signature(Document("prose_dspy"), {name: passage}, fields, pen.one(*_DATA["briefs"]))
 
 
 def names(pen: Pen) -> Document:
@@ -224,16 +150,13 @@ def names(pen: Pen) -> Document:
 
 def named_chat(pen: Pen, doc: Document, name: str) -> Document:
     """A user with an invented name."""
-    greeting = pen.one(
-        "My name is {}.", "I am {}.", "Hello, I am {}.", "Hi, my name is {}!", "I'm {}."
-    )
-    turn(doc, "user", greeting.format(name))
-    turn(doc, "assistant", f"Hello, {name}! How can I help you?")
+    greeting = pen.one(*_DATA["greetings"]).format(name)
+    exchange(doc, greeting, f"Hello, {name}! How can I help you?")
     if pen.chance(0.5):
-        turn(doc, "user", pen.one("What is my name?", "Who am I?", "Do you know my name?"))
-        turn(doc, "assistant", f"Your name is {name}.")
+        asked = pen.one("What is my name?", "Who am I?", "Do you know my name?")
+        exchange(doc, asked, f"Your name is {name}.")
     if pen.chance(0.4):
         other = full_name(pen)
-        turn(doc, "user", pen.one(f"Say hello to {other}.", f"Please greet {other}."))
-        turn(doc, "assistant", f"Hello, {other}!")
+        asked = pen.one(f"Say hello to {other}.", f"Please greet {other}.")
+        exchange(doc, asked, f"Hello, {other}!")
     return doc

@@ -1,12 +1,13 @@
 """General chat: turns on any topic, with and without a system prompt, tools and other frames."""
 
+from ..world.data import table_of
 from ..world.document import SYSTEM, Document, Pen
 from ..world.facts import is_held_out
 from ..world.invented import full_name
 from ..world.people import story
 from ..world.turns import HELD_OUT, TOPICS, spoken
 from .calls import Asked, function_asked, offer, put_call, put_result
-from .chat import TOOLS, dspy_task, put_signature, small_talk, tool_prompt, turn
+from .chat import TOOLS, dspy_task, exchange, put_signature, small_talk, tool_prompt, turn
 from .common import (
     EXPLAINED,
     answered,
@@ -21,17 +22,9 @@ from .common import (
     world_fact,
 )
 
-SYSTEMS = (
-    SYSTEM, SYSTEM, SYSTEM, "You are a friendly assistant.", "You are a chatbot.", "Be brief.",
-    "You are a helpful and honest assistant.", "Answer the user's questions.", "Answer briefly.",
-    "You are an assistant that answers in one sentence.", "You are kind and polite.",
-    "You are a teacher.", "Talk to the user.", "You are an expert. Think before you answer.",
-)  # fmt: skip
-STARTS = ("Please ", "Hey, ", "Hi! ", "Hello, ", "So, ", "Well, ", "Now ", "And ", "Okay, ")
-FRAMES = (
-    ("User: {}\nAssistant:", " {}\n"), ("Question: {}\nAnswer:", " {}\n"), ("Q: {}\nA:", " {}\n"),
-    ("Human: {}\nAI:", " {}\n"), ("Human: {}\nAssistant:", " {}\n"), ("User: {}\nBot:", " {}\n"),
-)  # fmt: skip
+_DATA = table_of(__file__)
+SYSTEMS: list[str] = [SYSTEM, SYSTEM, SYSTEM, *_DATA["systems"]]
+FRAMES: list[tuple[str, str]] = _DATA["frames"]
 
 
 def general_turn(pen: Pen) -> tuple[str, str]:
@@ -71,7 +64,7 @@ def talk(pen: Pen) -> tuple[str, str]:
 def varied(pen: Pen, said: str) -> str:
     """The message without its full stop, or with a word before it."""
     if pen.chance(0.5):
-        return pen.one(*STARTS) + said[0].lower() + said[1:]
+        return pen.one(*_DATA["starts"]) + said[0].lower() + said[1:]
     return said.rstrip(".?!") or said
 
 
@@ -88,8 +81,7 @@ def general_chat(pen: Pen) -> Document:
     for i in range(count):
         turns = (general_turn, general_turn, general_turn, small_talk, about_text)
         said, reply = pen.rng.choice(turns)(pen) if i < count - 1 else general_turn(pen)
-        turn(doc, "user", said)
-        turn(doc, "assistant", reply)
+        exchange(doc, said, reply)
     return doc
 
 
@@ -102,21 +94,14 @@ def framed_chat(pen: Pen) -> Document:
     return doc
 
 
-def one_turn(doc: Document, said: str, reply: str) -> Document:
-    """Append one turn of the user and the reply."""
-    turn(doc, "user", said)
-    turn(doc, "assistant", reply)
-    return doc
-
-
 def general_talk(pen: Pen) -> Document:
     """One turn on a topic of `turns`."""
-    return one_turn(Document("general_talk"), *talk(pen))
+    return exchange(Document("general_talk"), *talk(pen))
 
 
 def general_question(pen: Pen) -> Document:
     """One turn with a question, a request for a list or a short text, or something unknown."""
-    return one_turn(Document("general_question"), *general_fact(pen))
+    return exchange(Document("general_question"), *general_fact(pen))
 
 
 def about_text(pen: Pen) -> tuple[str, str]:
@@ -130,17 +115,11 @@ def about_text(pen: Pen) -> tuple[str, str]:
 def general_named(pen: Pen) -> Document:
     """An assistant that its system prompt gives a name, and is asked for it."""
     doc, name = Document("general_named"), full_name(pen)
-    turn(doc, "system", pen.one(
-        f"You are {name}.", f"You are {name}, a helpful assistant.", f"Your name is {name}.",
-        f"You are an assistant called {name}. Be brief.",
-    ))  # fmt: skip
+    turn(doc, "system", pen.one(*_DATA["named"]).format(name))
     if pen.chance(0.5):
-        said, reply = general_turn(pen)
-        turn(doc, "user", said)
-        turn(doc, "assistant", reply)
-    turn(doc, "user", pen.one("What is your name?", "Who are you?", "Tell me your name."))
-    turn(doc, "assistant", f"I am {name}.")
-    return doc
+        exchange(doc, *general_turn(pen))
+    asked = pen.one("What is your name?", "Who are you?", "Tell me your name.")
+    return exchange(doc, asked, f"I am {name}.")
 
 
 def general_tools(pen: Pen) -> Document:
@@ -155,9 +134,7 @@ def general_tools(pen: Pen) -> Document:
     if when == "before":
         put_asked(pen, doc, asked)
     for _ in range(pen.rng.choice((1, 1, 2))):
-        said, reply = general_turn(pen)
-        turn(doc, "user", said)
-        turn(doc, "assistant", reply)
+        exchange(doc, *general_turn(pen))
     if when == "after":
         put_asked(pen, doc, asked)
     return doc

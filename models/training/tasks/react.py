@@ -19,6 +19,10 @@ def put_step(doc: Document, number: int, thought: str, action: str) -> None:
     doc.say(f"\nThought {number}:").answer(f" {thought}\nAction {number}: {action}")
 
 
+def put_finish(doc: Document, number: int, what: str, answer: str) -> None:
+    put_step(doc, number, f"{what} is {answer}. So the answer is {answer}.", f"Finish[{answer}]")
+
+
 def observe(doc: Document, number: int, observation: str) -> None:
     doc.say(f"\nObservation {number}:").noise(f" {observation}")
 
@@ -30,12 +34,7 @@ def put_person_hop(pen: Pen, doc: Document) -> None:
     doc.noise(f"Question: {question}")
     put_step(doc, 1, f"I need to search {p.name} and find the {key}.", f"Search[{p.name}]")
     observe(doc, 1, tell(pen, p))
-    put_step(
-        doc,
-        2,
-        f"The {key} of {p.name} is {answer}. So the answer is {answer}.",
-        f"Finish[{answer}]",
-    )
+    put_finish(doc, 2, f"The {key} of {p.name}", answer)
 
 
 def put_mayor_hops(pen: Pen, doc: Document) -> None:
@@ -45,24 +44,12 @@ def put_mayor_hops(pen: Pen, doc: Document) -> None:
     answer = str(getattr(p, key))
     doc.noise(f"Question: What is the {key} of the mayor of {town}?")
     put_step(doc, 1, f"I need to search {town} and find its mayor.", f"Search[{town}]")
-    observe(
-        doc,
-        1,
-        f"{town} is a town of {pen.rng.randint(2, 99)} thousand people. Its mayor is {p.name}.",
-    )
-    put_step(
-        doc,
-        2,
-        f"The mayor of {town} is {p.name}. I need to search {p.name} and find the {key}.",
-        f"Search[{p.name}]",
-    )
+    size = f"a town of {pen.rng.randint(2, 99)} thousand people"
+    observe(doc, 1, f"{town} is {size}. Its mayor is {p.name}.")
+    known = f"The mayor of {town} is {p.name}."
+    put_step(doc, 2, f"{known} I need to search {p.name} and find the {key}.", f"Search[{p.name}]")
     observe(doc, 2, tell(pen, p))
-    put_step(
-        doc,
-        3,
-        f"The {key} of {p.name} is {answer}. So the answer is {answer}.",
-        f"Finish[{answer}]",
-    )
+    put_finish(doc, 3, f"The {key} of {p.name}", answer)
 
 
 def put_missing(pen: Pen, doc: Document) -> None:

@@ -2,6 +2,7 @@
 
 import json
 
+from ..world.data import table_of
 from ..world.document import Document, Pen
 from ..world.functions import (
     Function,
@@ -15,45 +16,8 @@ from ..world.functions import (
 )
 from .calls import Asked, conversation, offers
 
-RECORDS = (
-    "customer", "user", "client", "member", "guest", "company", "supplier", "shop", "school",
-    "contact", "person", "team", "project", "account", "friend", "partner",
-)  # fmt: skip
-WRITERS = ("create", "add", "register", "save", "open", "new", "insert", "store", "make")
-ASKS = (
-    "Create a {}", "Add a {}", "Register a {}", "Save the {}", "Open a new {}", "Make a new {}",
-    "Please create a {}", "I want to add a {}", "New {}", "Store a {}", "Insert the {}",
-)  # fmt: skip
-CALLINGS = (" named {}", " named {}", " called {}", " with the name {}", " {}", ": {}", ", name {}")
-QUOTES = ("'{}'", "'{}'", '"{}"', "{}", "{}", "‘{}’", "“{}”", "«{}»", "「{}」")
-FIRMS = (
-    "Group",
-    "Works",
-    "Trading",
-    "Brothers",
-    "Company",
-    "House",
-    "Partners",
-    "Union",
-    "Corporation",
-)
-KINDS = ("company", "shop", "family firm", "studio", "school", "bank", "club", "hotel", "friend")
-TRADES = (
-    "software", "furniture", "coffee", "music", "travel", "paper", "garden", "toy", "steel", "film",
-    "chemical", "fashion", "sport",
-)  # fmt: skip
-ORIGINS = (
-    "Greek", "Indian", "Korean", "Chinese", "Japanese", "Russian", "local", "small", "old",
-    "famous", "Thai", "quiet", "Arab", "northern", "young", "French", "friendly",
-)  # fmt: skip
-EXTRAS = {
-    "description": (" - {}", " - {}", ", {}", ", which is {}", " ({})", " with the description {}"),
-    "note": (". Note: {}", " with the note {}", " - {}"),
-    "city": (" from {}", " in {}", ", city {}"),
-    "age": (" aged {}", ", {} years old", ", age {}"),
-    "quantity": (", quantity {}", " for {} pieces", " and {} of them"),
-    "price": (" at {} euros", ", price {}", " for {}"),
-}
+_DATA = table_of(__file__)
+EXTRAS: dict[str, list[str]] = _DATA["extras"]
 
 
 def record_calls(pen: Pen) -> Document:
@@ -63,13 +27,13 @@ def record_calls(pen: Pen) -> Document:
 
 def record_asked(pen: Pen) -> Asked:
     """A request to note somebody or something down by its name, with up to two more facts."""
-    noun = pen.one(*RECORDS)
+    noun = pen.one(*_DATA["records"])
     name = name_of_any_script(pen) if pen.chance(0.75) else pen.words.any()
     keys = extra_keys(pen)
     parameters = [parameter(pen, name_key(pen, noun), "string")]
     parameters += [parameter(pen, key, kind_of_fact(key)) for key in keys]
     facts = [Value(name, quoted(name)), *(fact(pen, p) for p in parameters[1:])]
-    request = pen.one(*ASKS).format(noun) + calling(pen, name)
+    request = pen.one(*_DATA["asks"]).format(noun) + calling(pen, name)
     for key, extra in zip(keys, facts[1:], strict=True):
         request += pen.one(*EXTRAS[key]).format(extra.said)
     pairs = list(zip(parameters, facts, strict=True))
@@ -89,15 +53,17 @@ def extra_keys(pen: Pen) -> tuple[str, ...]:
 
 def recorder(pen: Pen, noun: str, parameters: tuple[Parameter, ...]) -> Function:
     """The function that notes such things down."""
-    made = pen.words.drawn(lambda: f"{pen.one(*WRITERS)}_{noun}{pen.one('', '_record', '_entry')}")
+    made = pen.words.drawn(
+        lambda: f"{pen.one(*_DATA['writers'])}_{noun}{pen.one('', '_record', '_entry')}"
+    )
     name = made if pen.chance(0.6) else function_name(pen)
     return Function(name, parameters, object_schema(pen, parameters))
 
 
 def calling(pen: Pen, name: str) -> str:
     """What the name of a record is introduced with, and at times a second name in brackets."""
-    text = pen.one(*CALLINGS).format(pen.one(*QUOTES).format(name))
-    return f"{text} ({pen.words.name()} {pen.one(*FIRMS)})" if pen.chance(0.35) else text
+    text = pen.one(*_DATA["callings"]).format(pen.one(*_DATA["quotes"]).format(name))
+    return f"{text} ({pen.words.name()} {pen.one(*_DATA['firms'])})" if pen.chance(0.35) else text
 
 
 def name_key(pen: Pen, noun: str) -> str:
@@ -115,9 +81,9 @@ def fact(pen: Pen, p: Parameter) -> Value:
     if p.key == "city":
         town = pen.words.town()
         return Value(town, quoted(town))
-    origin = pen.one(*ORIGINS)
+    origin = pen.one(*_DATA["origins"])
     article = "an" if origin[0] in "aeiouAEIOU" else "a"
-    text = f"{article} {origin} {pen.one(*TRADES)} {pen.one(*KINDS)}"
+    text = f"{article} {origin} {pen.one(*_DATA['trades'])} {pen.one(*_DATA['kinds'])}"
     return Value(text, quoted(text))
 
 

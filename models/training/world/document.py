@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partialmethod
 from itertools import groupby
 
 from .facts import Words
@@ -32,21 +33,14 @@ class Document:
     task: str = ""
     parts: list[tuple[str, Kind]] = field(default_factory=list)
 
-    def say(self, text: str) -> "Document":
-        self.parts.append((text, Kind.CONTEXT))
+    def _put(self, text: str, kind: Kind) -> "Document":
+        self.parts.append((text, kind))
         return self
 
-    def answer(self, text: str) -> "Document":
-        self.parts.append((text, Kind.ANSWER))
-        return self
-
-    def decide(self, text: str) -> "Document":
-        self.parts.append((text, Kind.DECISION))
-        return self
-
-    def noise(self, text: str) -> "Document":
-        self.parts.append((text, Kind.NOISE))
-        return self
+    say = partialmethod(_put, kind=Kind.CONTEXT)
+    answer = partialmethod(_put, kind=Kind.ANSWER)
+    decide = partialmethod(_put, kind=Kind.DECISION)
+    noise = partialmethod(_put, kind=Kind.NOISE)
 
     @property
     def text(self) -> str:
@@ -81,7 +75,3 @@ class Pen:
 def shots(pen: Pen, most: int) -> int:
     """A number of worked examples to show first; none half of the time."""
     return 0 if pen.chance(0.5) else pen.rng.randint(1, most)
-
-
-def shuffled(pen: Pen, items: tuple[str, ...]) -> list[str]:
-    return pen.rng.sample(items, len(items))

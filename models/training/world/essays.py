@@ -1,47 +1,14 @@
 """Short essays with visible merits, judged in the words of `examples/essay_judge.py`."""
 
-import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
 
 from ....examples.essay_judge import DIMENSIONS, QUESTION
+from .data import table_of
 from .facts import Words
 
-THEMES = (
-    "public gardens", "evening classes", "free libraries", "night trains", "small markets",
-    "music lessons",
-    "safe bicycle lanes", "clean rivers", "open museums", "shared kitchens", "summer camps",
-    "street lamps",
-    "school lunches", "old bridges", "city bees", "quiet parks", "early buses", "sports clubs",
-)  # fmt: skip
-PEOPLE = (
-    "families",
-    "workers",
-    "children",
-    "visitors",
-    "students",
-    "shops",
-    "nurses",
-    "neighbours",
-)
-GAINS = (
-    "save time",
-    "save money",
-    "bring joy",
-    "lower the noise",
-    "make friends",
-    "keep people healthy",
-)
-MARKS = {
-    "Clarity": (" poor, the points come in no order.", " good, the points come in order."),
-    "Style": (" poor, the essay shouts.", " good, the tone is calm."),
-}
-ADJECTIVES = {
-    "Clarity": ("muddled", "clear"),
-    "Evidence": ("unsupported", "supported"),
-    "Style": ("loud", "calm"),
-}
+_DATA = table_of(__file__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +33,12 @@ class Essay:
                 if self.marks[dimension]
                 else " poor, it only claims."
             )
-        return MARKS[dimension][self.marks[dimension]]
+        line: str = _DATA["marks"][dimension][self.marks[dimension]]
+        return line
 
     @property
     def summary(self) -> str:
-        clarity, evidence, style = (ADJECTIVES[d][self.marks[d]] for d in DIMENSIONS)
+        clarity, evidence, style = (_DATA["adjectives"][d][self.marks[d]] for d in DIMENSIONS)
         return f" The essay is {clarity}, {evidence} and {style}."
 
     @property
@@ -84,10 +52,10 @@ class Essay:
 
 def write_essay(rng: random.Random, words: Words) -> Essay:
     """Draw a topic and marks, and write an essay that earns them; one in three strays."""
-    theme, other = rng.sample(THEMES, 2)
+    theme, other = rng.sample(_DATA["themes"], 2)
     town, related = words.town(), rng.random() < 0.65
     marks = {dimension: rng.randrange(2) for dimension in DIMENSIONS}
-    count = f"{rng.randrange(12, 99)} {rng.choice(PEOPLE)}"
+    count = f"{rng.randrange(12, 99)} {rng.choice(_DATA['people'])}"
     subject, place = (theme, town) if related else (other, words.town())
     text = _essay_text(rng, subject, place, marks, count)
     return Essay(f"{theme} in {town}", text, related, marks, count)
@@ -96,12 +64,10 @@ def write_essay(rng: random.Random, words: Words) -> Essay:
 def _essay_text(
     rng: random.Random, subject: str, town: str, marks: dict[str, int], count: str
 ) -> str:
-    gains = rng.sample(GAINS, 2)
+    gains, group = rng.sample(_DATA["gains"], 2), rng.choice(_DATA["people"])
     end = "." if marks["Style"] else "!!!"
     points = [
-        rng.choice(
-            (f"{subject} help the {rng.choice(PEOPLE)} of {town}", f"{subject} are good for {town}")
-        ),
+        rng.choice((f"{subject} help the {group} of {town}", f"{subject} are good for {town}")),
         f"a survey of {count} showed that {subject} {gains[0]}"
         if marks["Evidence"]
         else f"everyone in {town} knows that {subject} {gains[0]}",
@@ -116,11 +82,6 @@ def _essay_text(
         rng.shuffle(points)
         points[0] = points[0] if marks["Style"] else f"Wow, {points[0]}"
     return " ".join(f"{point[0].upper()}{point[1:]}{end}" for point in points)
-
-
-def verdict_json(essay: Essay, compact: bool) -> str:
-    """The verdict as JSON, with or without spaces after the separators."""
-    return json.dumps(essay.verdict, separators=(",", ":") if compact else None)
 
 
 def save_essays(folder: Path, count: int = 16, seed: int = 118) -> None:

@@ -6,28 +6,10 @@ A value is kept as it stands in a request and as JSON; it knows nothing of how i
 import json
 from dataclasses import dataclass
 
+from .data import table_of
 from .document import Pen
 
-VERBS = (
-    "get", "compute", "find", "apply", "make", "run", "fetch", "check", "count", "measure", "plan",
-    "convert", "update", "choose", "test", "start", "move", "guess",
-)  # fmt: skip
-QUALITIES = (
-    "secret", "double", "hidden", "lucky", "quick", "monthly", "total", "deep", "green", "local",
-    "first", "final", "strange", "simple", "golden", "public", "daily", "inner", "happy", "mixed",
-)  # fmt: skip
-NOUNS = (
-    "number", "score", "price", "code", "level", "rate", "value", "rule", "step", "weight", "table",
-    "formula", "signal", "order", "room", "key", "ticket", "lamp", "engine", "colour", "index",
-)  # fmt: skip
-KEYS = (
-    "input", "n", "x", "y", "a", "b", "value", "number", "count", "amount", "num", "size", "level",
-    "id", "quantity", "index", "day", "year", "arg", "length", "speed", "k", "text", "data", "item",
-    "label", "query", "target", "first", "second", "minutes", "width",
-)  # fmt: skip
-ABOUT = (
-    "The {}.", "The {} to use.", "Which {} it is about.", "A {}.", "{} of the call", "{}, required",
-)  # fmt: skip
+WORDS: dict[str, list[str]] = table_of(__file__)
 ALPHABETS = (
     (0x4E00, 0x9FA5), (0x4E00, 0x9FA5), (0x4E00, 0x9FA5), (0x3041, 0x3093), (0x3041, 0x3093),
     (0x30A1, 0x30F3), (0xAC00, 0xD7A3), (0x0410, 0x044F), (0x0410, 0x044F), (0x03B1, 0x03C9),
@@ -72,7 +54,7 @@ class Function:
 
 def function(pen: Pen) -> Function:
     """A function with a made-up name, and with one parameter more often than with two or three."""
-    keys = pen.rng.sample(KEYS, pen.rng.choice((1, 1, 1, 1, 2, 2, 3)))
+    keys = pen.rng.sample(WORDS["keys"], pen.rng.choice((1, 1, 1, 1, 2, 2, 3)))
     if pen.chance(0.2):
         keys[0] = pen.words.name().lower()
     parameters = tuple(parameter(pen, key, kind_of(pen, key)) for key in keys)
@@ -86,7 +68,7 @@ def function_name(pen: Pen) -> str:
 
 def _name_parts(pen: Pen) -> list[str]:
     word = pen.words.free_word().lower()
-    verb, quality, noun = pen.one(*VERBS), pen.one(*QUALITIES), pen.one(*NOUNS)
+    verb, quality, noun = (pen.one(*WORDS[kind]) for kind in ("verbs", "qualities", "nouns"))
     return pen.rng.choice((
         [verb, noun], [quality, noun], [verb, quality, noun], [word], [verb, word], [word, noun],
         [quality, word],
@@ -115,7 +97,7 @@ def parameter(pen: Pen, key: str, kind: str) -> Parameter:
         schema[pen.one("minimum", "exclusiveMinimum")] = -(10**digits)
         schema[pen.one("maximum", "exclusiveMaximum")] = 10**digits
     if pen.chance(0.25):
-        schema["description"] = pen.one(*ABOUT).format(key.replace("_", " "))
+        schema["description"] = pen.one(*WORDS["about"]).format(key.replace("_", " "))
     if pen.chance(0.2):
         schema["title"] = key.replace("_", " ").title()
     return Parameter(key, kind, digits, disordered(pen, schema))

@@ -3,51 +3,16 @@
 import re
 from collections.abc import Callable
 
+from .data import table_of
 from .document import Pen
 from .facts import CAPITALS, HEADS, NAMES, TAILS, TOWNS
 
-ONSETS = (
-    "b", "c", "d", "f", "g", "h", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "y", "z",
-    "bl", "br", "ch", "cl", "cr", "dr", "dw", "fl", "fr", "gl", "gn", "gr", "kl", "kn", "kr", "ph",
-    "pl", "pr", "qu", "sc", "sh", "sk", "sl", "sm", "sn", "sp", "st", "str", "sw", "th", "thr",
-    "tr", "tw", "vr", "wh", "wr", "x", "zh",
-)  # fmt: skip
-VOWELS = (
-    "a", "e", "i", "o", "u", "a", "e", "i", "o", "u", "ai", "au", "ea", "ee", "ei", "ie", "oa",
-    "oo", "ou", "y", "ae", "ia", "io", "ue",
-)  # fmt: skip
-CODAS = (
-    "b", "ck", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "x", "z", "ct", "ft", "ld",
-    "lf", "lk", "ll", "lm", "ln", "lp", "lt", "mp", "nd", "ng", "nk", "nt", "nx", "rb", "rd", "rk",
-    "rl", "rm", "rn", "rp", "rs", "rt", "sh", "sk", "sp", "ss", "st", "th", "tz", "wn", "zz",
-)  # fmt: skip
-SURNAME_ENDS = (
-    "son", "sen", "berg", "stein", "man", "well", "worth", "ley", "wood", "ski", "ova", "ez",
-    "ington", "ard", "mann", "quist",
-)  # fmt: skip
-PLACE_ENDS = (
-    "ton", "burg", "ford", "ville", "ham", "field", "bridge", "stead", "mouth", "wick", "port",
-    "haven", "by", "dorf", "gate",
-)  # fmt: skip
-FIRM_ENDS = (
-    "Ltd", "Inc", "GmbH", "Corp", "LLC", "Group", "Systems", "Labs", "Foods", "Motors", "Bank",
-    "Records", "Partners", "Brothers", "& Sons", "Airlines", "Books", "Industries", "Energy",
-)  # fmt: skip
-GOODS = (
-    "lamp", "laptop", "chair", "phone", "camera", "kettle", "desk", "bicycle", "watch", "printer",
-    "headset", "blender", "tent", "guitar", "keyboard", "drill", "jacket", "toaster", "monitor",
-    "backpack", "sofa", "mug", "notebook", "speaker", "pump", "heater", "scooter", "router",
-)  # fmt: skip
-MODEL_ENDS = ("Pro", "Max", "Mini", "Plus", "Air", "Lite", "One", "Go", "XL", "S", "Ultra", "Neo")
-TITLES = ("Dr.", "Mr.", "Mrs.", "Ms.", "Prof.", "Sir", "Lady", "Captain")
-LAST_NAMES = (
-    "Smith", "Miller", "Brown", "Taylor", "Wilson", "Clark", "Baker", "Lopez", "Garcia", "Kim",
-    "Chen", "Singh", "Khan", "Weber", "Rossi", "Dubois", "Novak", "Jensen", "Tanaka", "Silva",
-)  # fmt: skip
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
+WORDS: dict[str, list[str]] = table_of(__file__)
+GOODS = WORDS["goods"]
+
+
+def part(pen: Pen, kind: str) -> str:
+    return pen.one(*WORDS[kind])
 
 
 def drawn(pen: Pen, draw: Callable[[], str]) -> str:
@@ -76,10 +41,14 @@ def spelled(pen: Pen, syllables: int) -> str:
     rare = rng.choice((0.0, 0.3, 1.0))
     for i in range(syllables):
         ends = pen.chance(0.7 if i == syllables - 1 else 0.3)
-        text += pen.one(*ONSETS) if pen.chance(rare) else pen.one(*"bcdfghjklmnprstvwz")
-        text += pen.one(*VOWELS) if pen.chance(rare) else pen.one(*"aeiou")
+        text += part(pen, "onsets") if pen.chance(rare) else pen.one(*"bcdfghjklmnprstvwz")
+        text += part(pen, "vowels") if pen.chance(rare) else pen.one(*"aeiou")
         text += (
-            pen.one(*CODAS) if ends and pen.chance(rare) else pen.one("", *"lnrst") if ends else ""
+            part(pen, "codas")
+            if ends and pen.chance(rare)
+            else pen.one("", *"lnrst")
+            if ends
+            else ""
         )
     return text
 
@@ -91,9 +60,9 @@ def surname(pen: Pen) -> str:
 def _surname(pen: Pen) -> str:
     root = spelled(pen, pen.rng.choice((1, 1, 2))).capitalize()
     return pen.rng.choice((
-        root, root, root + pen.one(*SURNAME_ENDS), root + pen.one(*SURNAME_ENDS), f"O'{root}",
+        root, root, root + part(pen, 'surname_ends'), root + part(pen, 'surname_ends'), f"O'{root}",
         f"Mc{root}", f"{root}-{spelled(pen, 1).capitalize()}", f"van {root}", f"de {root}",
-        pen.one(*LAST_NAMES),
+        part(pen, 'last_names'),
     ))  # fmt: skip
 
 
@@ -104,7 +73,7 @@ def full_name(pen: Pen) -> str:
     if len(parts) > 1 and pen.chance(0.1):
         parts.insert(1, f"{pen.one(*'ABCDEFGHJKLMNPRSTW')}.")
     if pen.chance(0.1):
-        parts.insert(0, pen.one(*TITLES))
+        parts.insert(0, part(pen, "titles"))
     return " ".join(parts)
 
 
@@ -116,7 +85,7 @@ def place(pen: Pen) -> str:
         pen,
         lambda: (
             spelled(pen, pen.rng.choice((1, 2))).capitalize()
-            + (pen.one(*PLACE_ENDS) if pen.chance(0.6) else "")
+            + (part(pen, "place_ends") if pen.chance(0.6) else "")
         ),
     )
     return pen.one(
@@ -127,7 +96,7 @@ def place(pen: Pen) -> str:
 def firm(pen: Pen) -> str:
     """A company of one to three words."""
     name = invented(pen) if pen.chance(0.7) else drawn(pen, lambda: acronym(pen))
-    return f"{name} {pen.one(*FIRM_ENDS)}" if pen.chance(0.75) else name
+    return f"{name} {pen.one(*WORDS['firm_ends'])}" if pen.chance(0.75) else name
 
 
 def acronym(pen: Pen) -> str:
@@ -140,7 +109,7 @@ def product(pen: Pen) -> str:
     number = str(pen.rng.choice((pen.rng.randint(2, 99), 100 * pen.rng.randint(1, 90))))
     return pen.one(
         name, f"{name} {number}", f"{name} {pen.one(*'XZTSGVM')}{number}",
-        f"{name} {pen.one(*MODEL_ENDS)}", f"{name} {number} {pen.one(*MODEL_ENDS)}",
+        f"{name} {part(pen, 'model_ends')}", f"{name} {number} {part(pen, 'model_ends')}",
         f"{name}-{number}",
     )  # fmt: skip
 
@@ -166,7 +135,7 @@ def phone(pen: Pen) -> str:
 def date(pen: Pen) -> str:
     """A date in one of six ways of writing it."""
     day, month, year = pen.rng.randint(1, 28), pen.rng.randint(1, 12), pen.rng.randint(1950, 2029)
-    name = MONTHS[month - 1]
+    name = WORDS["months"][month - 1]
     return pen.one(
         f"{day} {name} {year}", f"{name} {day}, {year}", f"{year}-{month:02}-{day:02}",
         f"{day} {name}", f"{name} {day}", f"{day}.{month}.{year}",

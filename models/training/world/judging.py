@@ -1,8 +1,10 @@
 """Judgments: the sentiment and grade of reviews, and the essay judge's path through essays."""
 
+import json
+
 from ....examples.essay_judge import DIMENSIONS, NOT_RELATED, RUBRIC
 from .document import Document, Pen, shots
-from .essays import verdict_json, write_essay
+from .essays import write_essay
 
 GOOD_WORDS = ("wonderful", "great", "lovely", "excellent", "delightful", "brilliant")
 BAD_WORDS = ("awful", "boring", "terrible", "poor", "dreadful", "dull")
@@ -71,7 +73,8 @@ def put_judged_essay(pen: Pen, doc: Document) -> None:
         put_line(pen, doc, "Summary", essay.summary)
         put_line(pen, doc, "Grade", f" {essay.grade}")
     if pen.chance(0.3):
-        doc.say("Verdict as JSON:").answer(" " + verdict_json(essay, compact=pen.chance(0.5)))
+        separators = (",", ":") if pen.chance(0.5) else None
+        doc.say("Verdict as JSON:").answer(f" {json.dumps(essay.verdict, separators=separators)}")
 
 
 def put_line(pen: Pen, doc: Document, title: str, judgment: str) -> None:

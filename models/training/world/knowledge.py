@@ -1,18 +1,18 @@
 """What can be known by heart or worked out: capitals, colours, words, sums, tips."""
 
+from .data import table_of
 from .document import Document, Pen, shots
 from .facts import CAPITALS, COLOURS, EUROPE, FRUITS, HELLO, SOUNDS, TIPS
-from .people import put_choice
+from .people import put_choice, put_choice_header
+
+_DATA = table_of(__file__)
+_TABLES = {"capitals": CAPITALS, "colours": COLOURS, "sounds": SOUNDS}
 
 
 def closed_question(pen: Pen) -> tuple[str, str, list[str]]:
     """A question about the world's own facts, its answer, and three wrong ones."""
-    table, forms = pen.rng.choice((
-        (CAPITALS, ("What is the capital of {}?", "Which city is the capital of {}?")),
-        (CAPITALS, ("What is the capital of {}?", "Name the capital of {}.")),
-        (COLOURS, ("What colour is {}?", "Which colour has {}?")),
-        (SOUNDS, ("What does a {} say?", "Which sound does a {} make?")),
-    ))  # fmt: skip
+    kind, forms = pen.rng.choice(_DATA["closed_questions"])
+    table = _TABLES[kind]
     key = pen.rng.choice(tuple(table))
     if table is COLOURS and key not in ("snow", "coal", "blood"):
         key = f"an {key}" if key[0] in "aeiou" else f"a {key}"
@@ -27,12 +27,7 @@ SUBJECTS = ("geography", "general knowledge", "the world", "nature")
 def choice_facts(pen: Pen) -> Document:
     """Multiple choice about the world's own facts, after 0 to 5 worked examples."""
     doc = Document("choice_facts")
-    subject = pen.one(*SUBJECTS)
-    doc.say(
-        pen.one(
-            "", f"The following are multiple choice questions (with answers) about {subject}.\n\n"
-        )
-    )
+    put_choice_header(pen, doc, pen.one(*SUBJECTS))
     for i in range(shots(pen, 5) + 1):
         doc.say("\n\n" if i else "")
         put_choice(pen, doc, *closed_question(pen))
@@ -42,17 +37,10 @@ def choice_facts(pen: Pen) -> Document:
 def capitals(pen: Pen) -> Document:
     """Capitals in questions, in sentences and as JSON, after 0 to 5 examples in the same form."""
     doc = Document("capitals")
-    form, joint = pen.rng.choice((
-        (("Question: What is the capital of {}?\nAnswer:", " {}"), "\n\n"),
-        (("Q: What is the capital of {}?\nA:", " {}"), "\n"),
-        (("The capital of {} is", " {}."), " "),
-        (("{} is a country. Its capital is", " {}."), "\n"),
-        (("Country: {}\nCapital:", " {}"), "\n\n"),
-        (("Country: {}\nJSON:", ' {{"capital": "{}"}}'), "\n"),
-    ))  # fmt: skip
+    ask, reply, joint = pen.rng.choice(_DATA["capitals"])
     for i, country in enumerate(pen.rng.sample(tuple(CAPITALS), shots(pen, 5) + 1)):
-        doc.noise(joint if i else "").say(form[0].format(country))
-        doc.decide(form[1].format(CAPITALS[country]))
+        doc.noise(joint if i else "").say(ask.format(country))
+        doc.decide(reply.format(CAPITALS[country]))
     return doc
 
 

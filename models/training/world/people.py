@@ -5,9 +5,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .document import LETTERS, Document, Pen, shots, shuffled
+from .data import table_of
+from .document import LETTERS, Document, Pen, shots
 from .facts import HOUSES, JOBS
 
+_DATA = table_of(__file__)
 FIELDS: tuple[str, ...] = ("name", "age", "job", "city", "house")
 
 
@@ -36,7 +38,8 @@ def tell(pen: Pen, p: Person) -> str:
     """All that is known about a person: in sentences of varying wording and order, or in lines."""
     style = pen.rng.random()
     if style < 0.6:
-        return " ".join(pen.rng.sample((tell_life(pen, p), tell_house(pen, p)), 2))
+        told = [pen.one(*_DATA[kind]).format(p=p) for kind in ("lives", "houses")]
+        return " ".join(pen.rng.sample(told, 2))
     facts = pen.rng.sample([(key, value) for key, value in p.fields().items() if key != "name"], 4)
     if style < 0.8:
         return " ".join(f"The {key} of {p.name} is {value}." for key, value in facts)
@@ -44,31 +47,7 @@ def tell(pen: Pen, p: Person) -> str:
     return pen.one("\n", "; ").join(lines) + "."
 
 
-def tell_life(pen: Pen, p: Person) -> str:
-    """Age, job and city."""
-    return pen.one(
-        f"{p.name} is a {p.age} year old {p.job} from {p.city}.",
-        f"{p.name} is a {p.job} who lives in {p.city} and is {p.age} years old.",
-        f"{p.name} lives in {p.city}. {p.name} is {p.age} years old and works as a {p.job}.",
-        f"{p.name}, aged {p.age}, works as a {p.job} in {p.city}.",
-        f"In {p.city} lives a {p.job} named {p.name}. {p.name} is {p.age} years old.",
-    )
-
-
-def tell_house(pen: Pen, p: Person) -> str:
-    return pen.one(
-        f"{p.name} belongs to the house of {p.house}.",
-        f"The house of {p.name} is {p.house}.",
-        f"{p.name} is a member of house {p.house}.",
-    )
-
-
-QUESTIONS = {
-    "age": ("How old is {}?", "What is the age of {}?"),
-    "job": ("What is the job of {}?", "What does {} do?", "What does {} work as?"),
-    "city": ("Where does {} live?", "In which city does {} live?", "What is the city of {}?"),
-    "house": ("What is the house of {}?", "Which house does {} belong to?"),
-}
+QUESTIONS: dict[str, list[str]] = _DATA["questions"]
 
 
 def story(pen: Pen) -> tuple[str, list[Person]]:
@@ -84,21 +63,12 @@ def inquiry(pen: Pen, people: list[Person]) -> tuple[str, str, str, Person]:
     return pen.rng.choice(QUESTIONS[key]).format(p.name), str(getattr(p, key)), key, p
 
 
-JSON_STYLES: tuple[dict[str, object], ...] = (
-    {},
-    {},
-    {"separators": (",", ":")},
-    {"indent": 4},
-    {"indent": 2},
-)
-
-
 VALUE = re.compile(r'((?<=:")\w+|(?<=: ")\w+|(?<=:)\d+|(?<=: )\d+)')
 
 
 def reading_json(pen: Pen) -> Document:
     """Passage to JSON record: all five fields, or those that the prompt lists."""
-    doc, style = Document("reading_json"), pen.rng.choice(JSON_STYLES)
+    doc, style = Document("reading_json"), pen.rng.choice(_DATA["json_styles"])
     for _ in range(shots(pen, 2) + 1):
         passage, people = story(pen)
         p = pen.rng.choice(people)
@@ -108,7 +78,7 @@ def reading_json(pen: Pen) -> Document:
             ask = f"Fields: {', '.join(keys)}\n"
         who = f"Person: {p.name}\n" if len(people) > 1 or pen.chance(0.3) else ""
         doc.say("\n\n" if doc.parts else "").noise(passage).say(f"\n{who}{ask}JSON:")
-        put_record(doc, json.dumps(p.fields(keys), **style))  # type: ignore[arg-type]
+        put_record(doc, json.dumps(p.fields(keys), **style))
     return doc
 
 
@@ -129,12 +99,7 @@ def reading_question(pen: Pen) -> Document:
     return doc
 
 
-STATEMENTS = {
-    "age": "{} is {} years old.",
-    "job": "{} works as a {}.",
-    "city": "{} lives in {}.",
-    "house": "{} belongs to the house of {}.",
-}
+STATEMENTS: dict[str, str] = _DATA["statements"]
 
 
 def reading_several(pen: Pen) -> Document:
@@ -174,19 +139,23 @@ def others(pen: Pen, key: str, answer: str) -> list[str]:
 
 def put_choice(pen: Pen, doc: Document, question: str, answer: str, wrong: list[str]) -> None:
     """Append a question with its four options and the letter of the right one."""
-    options = shuffled(pen, (answer, *wrong))
+    options = pen.rng.sample((answer, *wrong), len(wrong) + 1)
     listing = "".join(
         f"\n{letter}. {option}" for letter, option in zip(LETTERS, options, strict=True)
     )
     doc.noise(f"{question}{listing}").say("\nAnswer:").decide(f" {LETTERS[options.index(answer)]}")
 
 
+def put_choice_header(pen: Pen, doc: Document, subject: str) -> None:
+    """Append what announces questions about a subject, or nothing."""
+    header = f"The following are multiple choice questions (with answers) about {subject}.\n\n"
+    doc.say(pen.one("", header))
+
+
 def choice_reading(pen: Pen) -> Document:
     """Multiple choice about a passage, after 0 to 5 worked examples."""
     doc = Document("choice_reading")
-    doc.say(
-        pen.one("", "The following are multiple choice questions (with answers) about people.\n\n")
-    )
+    put_choice_header(pen, doc, "people")
     for i in range(shots(pen, 5) + 1):
         people = [person(pen) for _ in range(1 if pen.chance(0.7) else 2)]
         question, answer, key, _ = inquiry(pen, people)

@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from forkroot.core import rank
-from forkroot.core.model.parallel import GroupSum
+from forkroot.core.model.parallel import GroupCollectives
 
 EVERY = 150
 
 
 def main(fd: int) -> None:
     """As `core.rank.main`."""
-    numbers, add = count(1), GroupSum.__call__
+    numbers, add = count(1), GroupCollectives.all_reduce
 
-    def scarce(self: GroupSum, partial: Tensor) -> Tensor:
+    def scarce(self: GroupCollectives, partial: Tensor) -> Tensor:
         if next(numbers) % EVERY == 0:
             raise torch.OutOfMemoryError("no memory")
         return add(self, partial)
 
-    GroupSum.__call__ = scarce  # type: ignore[method-assign]
+    GroupCollectives.all_reduce = scarce  # type: ignore[method-assign]
     rank.main(fd)

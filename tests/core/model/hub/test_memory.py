@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forkroot.core.api.protocol import InvalidModel
-from forkroot.core.model.checkpoint.needs import matrix_parameters, weight_bytes
+from forkroot.core.model.checkpoint.memory import matrix_parameters, weight_bytes
 from forkroot.core.model.checkpoint.speed import Machine, estimate
 from forkroot.core.model.hub.headers import Tensors, counted, joined, read_header
 

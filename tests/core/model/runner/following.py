@@ -11,7 +11,7 @@ import torch
 from forkroot.core.model.arch.llama import Llama
 from forkroot.core.model.checkpoint.load import describe
 from forkroot.core.model.parallel import Ranks
-from forkroot.core.model.runner.graphs import Repeating, Run
+from forkroot.core.model.runner.graphs import Run
 from forkroot.core.model.runner.ranks import follow, join
 from forkroot.core.model.runner.runner import ModelRunner
 from forkroot.core.model.weights import Checkpoint
@@ -21,14 +21,14 @@ from forkroot.kernels.devices import backend_for
 NUM_SLOTS, MOST = 700, 2
 
 
-class Warming(Repeating):
+class Warming:
     """Runs what it records once. recorded, repeated: how many steps were."""
 
     def __init__(self) -> None:
         self.recorded = self.repeated = 0
 
-    def record(self, run: Run) -> Run:
-        """As `Recorder.record`."""
+    def __call__(self, run: Run) -> Run:
+        """As `Recorder`."""
         self.recorded += 1
         run()
 
