@@ -54,7 +54,7 @@ class DeviceSampler(Protocol):
 def _cpu(pool: Pool) -> Attention:
     from .cpu.attention.attention import CpuAttention
 
-    return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype)
+    return CpuAttention(pool.num_slots, pool.num_kv_heads, pool.dtype, dim=pool.dim)
 
 
 def _plain(pool: Pool) -> Attention:

@@ -27,6 +27,7 @@ def precompiled(
     requirements = LoopRequirements(
         dtype=dtype,
         stored=described.dtype,
+        dim=described.head_dim,
         is_own=is_own,
         is_fused=is_own and not has_experts and num_ranks == 1,
         is_read_in_place=attention in ("auto", "cpu"),

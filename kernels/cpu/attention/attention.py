@@ -55,18 +55,24 @@ class CpuAttention:
     """The `Attention` of a CPU, for pools of `num_slots` slots.
 
     is_compiled: whether to use compiled loops, which support float32 and bfloat16 keys and compute
-    in float32; None: if numba is installed.
+    in float32; None: if numba is installed. dim: of a head, if known, for which loops are compiled
+    now.
     """
 
     def __init__(
-        self, num_slots: int, num_kv_heads: int, dtype: torch.dtype, is_compiled: bool | None = None
+        self,
+        num_slots: int,
+        num_kv_heads: int,
+        dtype: torch.dtype,
+        is_compiled: bool | None = None,
+        dim: int | None = None,
     ) -> None:
         is_wanted = can_compile() if is_compiled is None else is_compiled
         self._readers: tuple[DecodeAttention, ExtendAttention] | None = None
         if is_wanted and dtype in SLOT_DTYPES:
             from ..jit.amx import can_multiply
 
-            self._readers = DecodeAttention(dtype=dtype), ExtendAttention(dtype=dtype)
+            self._readers = DecodeAttention(dtype=dtype, dim=dim), ExtendAttention(dtype=dtype)
             # a sum in another order may be rounded to another bfloat16 number before a product
             self._has_runs = dtype is torch.float32 or not can_multiply()
             unshared_rows_loop()  # now, not in a call's time

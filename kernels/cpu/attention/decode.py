@@ -34,14 +34,19 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 class DecodeAttention:
-    """Attention of decode tokens. num_threads: torch's, if None. dtype: of keys and values."""
+    """Attention of decode tokens. num_threads: torch's, if None. dtype: of keys and values. dim: of
+    a head, if it is known: the loop for it is compiled now rather than by the first call."""
 
-    def __init__(self, num_threads: int | None = None, dtype: torch.dtype = torch.float32) -> None:
-        from ..loops import decode_attention
-
+    def __init__(
+        self,
+        num_threads: int | None = None,
+        dtype: torch.dtype = torch.float32,
+        dim: int | None = None,
+    ) -> None:
         self._num_threads = num_threads or torch.get_num_threads()
-        signature = decode_attention.SIGNATURES[name_of(dtype)]
-        self._attend = compiled(decode_attention.attend, signature, is_reordered=False)
+        self._dtype = dtype
+        if dim is not None:
+            self._loop(dim)
 
     def attend(
         self, q: Tensor, kv: Tensor, item: DecodeItem, score_mod: ScoreMod, output: AttentionOutput
@@ -50,14 +55,23 @@ class DecodeAttention:
         arrays = q.numpy(), as_array(kv[0]), as_array(kv[1].view(-1)), *output.arrays()
         of_item = item.tokens, item.table, item.rows, item.firsts, item.ends
         settings = *arrays, *of_item, *score_mod.in_log2()
-        borders = self._borders(item, kv.shape[1] * kv.shape[3])
+        borders, attend = self._borders(item, kv.shape[1] * kv.shape[3]), self._loop(kv.shape[3])
         others = [
-            helpers(self._num_threads).submit(self._attend, *settings, start, stop)
+            helpers(self._num_threads).submit(attend, *settings, start, stop)
             for start, stop in itertools.pairwise(borders[1:])
         ]
-        self._attend(*settings, 0, borders[1])
+        attend(*settings, 0, borders[1])
         for other in others:
             other.result()
+
+    def _loop(self, dim: int) -> Callable[..., None]:
+        """The loop for heads of such a dim, compiled the first time."""
+        from ..loops import amx_decode_attention, decode_attention
+
+        signature = decode_attention.SIGNATURES[name_of(self._dtype)]
+        if uses_amx(self._dtype, dim):
+            return compiled(amx_decode_attention.attend, signature, is_reordered=False)
+        return compiled(decode_attention.attend, signature, is_reordered=False)
 
     def _borders(self, item: DecodeItem, width: int) -> list[int]:
         """Where tokens are split among threads; all for one, unless there is much to read."""
@@ -67,6 +81,15 @@ class DecodeAttention:
             return [0, num_tokens]
         goals = reads[-1] * np.arange(1, num_threads) / num_threads
         return [0, *(np.searchsorted(reads, goals) + 1).tolist(), num_tokens]
+
+
+def uses_amx(dtype: torch.dtype, dim: int) -> bool:
+    """Whether decode tokens read keys of such numbers by AMX."""
+    from ..jit import amx
+    from ..loops import amx_decode_attention
+
+    is_stored = dtype is torch.bfloat16 and amx_decode_attention.fits(dim)
+    return is_stored and amx.can_multiply()
 
 
 def is_spread(item: DecodeItem, width: int, num_threads: int) -> bool:

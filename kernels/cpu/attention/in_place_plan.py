@@ -18,6 +18,7 @@ from ..jit.jit import compiled
 from ..work_items import DecodeItem, ExtendItem, Indices, InPlaceItem, InPlacePlan
 from .windows import is_reached, shifted
 
+_BLOCK = 64  # keys that a decode loop reads at a time
 JOINED = 32  # new tokens up to which a sequence reads a run together with others
 
 
@@ -109,9 +110,18 @@ class _Planner:
         )
 
     def _decode_item(self, group: Indices) -> DecodeItem:
+        if not self._has_runs:
+            group = self._by_slots(group)
         firsts, ends = self._offsets[group], self._ends[group]
         rows, tokens = self._past.rows[group], self._firsts[group]
         return DecodeItem(tokens, self._past.table, rows, firsts, ends, np.cumsum(ends - firsts))
+
+    def _by_slots(self, group: Indices) -> Indices:
+        """Sequences in such an order that those with common keys are neighbours: loops read these
+        keys once where that does not change the sums."""
+        columns = np.arange(0, self._ends[group].max(), _BLOCK)
+        slots = self._past.table[np.ix_(self._past.rows[group], columns)]
+        return group[np.lexsort(slots.T[::-1])]
 
     def _tokens(self, group: Indices) -> Indices:
         """All new tokens of these sequences."""

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 
 import torch
 
+from ..attention.decode import uses_amx
 from ..jit.loops import LOOPS, Loop
 from ..linear.half_precision import is_multiplied
 
@@ -25,13 +26,14 @@ _STEPS = (
 class LoopRequirements:
     """What the loops of a model depend on.
 
-    dtype: that it is run in. stored: of the checkpoint's weights. is_own: computed by the layers of
-    this package. is_fused: all layers by one call (`fused`). is_read_in_place: by attention for a
-    CPU.
+    dtype: that it is run in. stored: of the checkpoint's weights. dim: of a head. is_own: computed
+    by the layers of this package. is_fused: all layers by one call (`fused`). is_read_in_place: by
+    attention for a CPU.
     """
 
     dtype: str
     stored: str
+    dim: int
     is_own: bool
     is_fused: bool
     is_read_in_place: bool
@@ -52,7 +54,7 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
     yield from _TRIAL + _SAMPLING
     has_amx, dtype = amx.can_multiply(), requirements.dtype
     if requirements.is_read_in_place and dtype != "float16":
-        yield from _attention(dtype, has_amx)
+        yield from _attention(dtype, requirements.dim, has_amx)
     if not requirements.is_own:
         return
     is_converted = dtype != "float32" and not is_multiplied(getattr(torch, dtype))
@@ -62,24 +64,28 @@ def _names(requirements: LoopRequirements) -> Iterator[str]:
     if is_single:
         yield from _STEPS
     if is_fused:
-        yield "blocks.layers" if dtype == "float32" else "blocks.layers_bf16"
+        is_amx = dtype == "bfloat16" and uses_amx(torch.bfloat16, requirements.dim)
+        yield "blocks.layers" if dtype == "float32" else f"blocks.layers_bf16{'_amx' * is_amx}"
         yield "blocks.end"
     if is_single or is_converted:
         stored = requirements.stored if dtype == "float32" else dtype
         yield from _linear(stored, has_amx, is_fused)
 
 
-def _attention(dtype: str, has_amx: bool) -> Iterator[str]:
+def _attention(dtype: str, dim: int, has_amx: bool) -> Iterator[str]:
     """Of keys and values of such numbers."""
     from ..loops import int8_split
 
     yield "unshared_rows.plan"
     for module, name in (
         ("slots", "write"),
-        ("decode_attention", "attend"),
         ("extend_attention", "attend"),
     ):
         yield f"{module}.{name}:{module}.SIGNATURES.{dtype}"
+    if uses_amx(getattr(torch, dtype), dim):
+        yield "amx_decode_attention.attend"
+    else:
+        yield f"decode_attention.attend:decode_attention.SIGNATURES.{dtype}"
     if dtype == "bfloat16" and has_amx:
         yield "bf16_extend_attention.attend"
     if dtype == "float32" and int8_split.can_multiply():

@@ -10,7 +10,7 @@ records of addresses; `blocks` computes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from struct import Struct
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from ...backend import LayerSizes, LayerWeights, Matrix, Norm, Step
-from ..attention.decode import is_spread
+from ..attention.decode import is_spread, uses_amx
 from ..jit.addresses import address, entry
 from ..linear.linear import PackedLinear, is_spread_out
 from ..linear.rows import CompiledNorm
@@ -49,7 +49,7 @@ class Stack:
         is_bf16_kv: bool = False,
     ) -> None:
         self._sizes, self._layers = sizes, tuple(layers)
-        self._enter = entry(blocks.layers_bf16 if is_bf16_kv else blocks.layers).ctypes
+        self._enter = entry(_loop(is_bf16_kv, sizes.dim)).ctypes
         self._scale = sizes.dim**-0.5
         self._log2_scale = float(ScoreMod(self._scale, None).in_log2()[0])
         self._num_threads = num_threads or torch.get_num_threads()
@@ -316,6 +316,13 @@ class _Workspace:
         """Queries [rows, heads, dim]."""
         qkv = self._qkv[: num_rows * self._widths[1]].view(num_rows, -1, self._dim)
         return qkv[:, : self._num_heads]
+
+
+def _loop(is_bf16_kv: bool, dim: int) -> Callable[..., None]:
+    """The loop over layers with such keys and values."""
+    if not is_bf16_kv:
+        return blocks.layers
+    return blocks.layers_bf16_amx if uses_amx(torch.bfloat16, dim) else blocks.layers_bf16
 
 
 def _matrices(weights: LayerWeights) -> tuple[Matrix, ...]:

@@ -35,8 +35,8 @@ _BYTE, _INT, _LONG = (ir.IntType(bits) for bits in (8, 32, 64))
 _UPPER = 0xFFFF0000  # the bits of a float32 number that are a bfloat16 number
 _PALETTE = np.zeros(BYTES, np.uint8)
 _PALETTE[0] = 1
-_PALETTE[16:32:2] = BYTES  # bytes in a row of each tile
-_COUNTS, _TILES_BEFORE = 48, 7
+_SIZES, _COUNTS, _TILES_BEFORE = 16, 48, 7  # where bytes of a row, and rows, of each tile are
+_PALETTE[_SIZES : _SIZES + 16 : 2] = BYTES
 _PALETTE[_COUNTS : _COUNTS + 8] = ROWS
 SHAPES = tuple(_PALETTE.view(np.uint64).tolist())  # of all tiles, as `begin` wants them
 
@@ -60,14 +60,21 @@ def begin(typing, rows):
     as products take longer the more these are. To be followed by `end` in the same thread."""
 
     def emit(context, builder, signature, args):
-        kind = ir.ArrayType(_LONG, len(SHAPES))
-        address = builder.alloca(kind)
-        builder.store(ir.Constant(kind, SHAPES), address)
-        pointer = builder.bitcast(address, _BYTE.as_pointer())
         count = builder.trunc(args[0], _BYTE)
-        for tile in range(_TILES_BEFORE):
-            builder.store(count, builder.gep(pointer, [ir.Constant(_INT, _COUNTS + tile)]))
-        _call(builder, "ldtilecfg", [_BYTE.as_pointer()], [pointer])
+        _configure(builder, {_COUNTS + tile: count for tile in range(_TILES_BEFORE)})
+        return context.get_dummy_value()
+
+    return types.void(types.int64), emit
+
+
+@intrinsic
+def begin_narrow(typing, columns):
+    """The same, of so many columns, float32 numbers or pairs, of tiles 0 to 3 and 6; all have 16
+    rows."""
+
+    def emit(context, builder, signature, args):
+        size = builder.trunc(builder.mul(args[0], ir.Constant(_LONG, BYTES // ROWS)), _BYTE)
+        _configure(builder, {_SIZES + 2 * tile: size for tile in (0, 1, 2, 3, 6)})
         return context.get_dummy_value()
 
     return types.void(types.int64), emit
@@ -109,7 +116,8 @@ def _moving(name: str) -> Any:
     return move
 
 
-# Between a tile and a flat array from index `at` on, whose rows lie so many bytes apart.
+# Between a tile and a flat array from index `at` on, or an address, whose rows lie so many bytes
+# apart.
 # What is read once does not take the place of others in the nearest cache.
 read, write = _moving("tileloadd64"), _moving("tilestored64")
 read_once = _moving("tileloaddt164")
@@ -220,6 +228,116 @@ def round_weights(typing, first, second, words, to):
     return types.void(first, second, words, types.intp), emit
 
 
+def _configure(builder, changes):
+    """Give all tiles 16 rows of 64 bytes, but for some bytes of the configuration."""
+    kind = ir.ArrayType(_LONG, len(SHAPES))
+    address = builder.alloca(kind)
+    builder.store(ir.Constant(kind, SHAPES), address)
+    pointer = builder.bitcast(address, _BYTE.as_pointer())
+    for place, value in changes.items():
+        builder.store(value, builder.gep(pointer, [ir.Constant(_INT, place)]))
+    _call(builder, "ldtilecfg", [_BYTE.as_pointer()], [pointer])
+
+
+@intrinsic
+def pack_bf16(typing, first, second, address):
+    """Two vectors of 16 bfloat16 numbers, stored as float32, as 32 numbers side by side."""
+
+    def emit(context, builder, signature, args):
+        kind = ir.VectorType(ir.IntType(16), DEPTH)
+        halves = [builder.bitcast(x, kind) for x in args[:2]]
+        uppers = ir.Constant(ir.VectorType(_INT, DEPTH), list(range(1, 2 * DEPTH, 2)))
+        pointer = builder.inttoptr(args[2], kind.as_pointer())
+        builder.store(builder.shuffle_vector(*halves, uppers), pointer, align=2)
+        return context.get_dummy_value()
+
+    return types.void(first, second, types.intp), emit
+
+
+@intrinsic
+def pack_pairs(typing, first, second, to):
+    """16 bfloat16 numbers at one address, and 16 at another, as a row of a tile: in pairs."""
+
+    def emit(context, builder, signature, args):
+        shorts, ints = (ir.VectorType(ir.IntType(bits), ROWS) for bits in (16, 32))
+        halves = []
+        for address in args[:2]:
+            pointer = builder.inttoptr(address, shorts.as_pointer())
+            halves.append(builder.zext(builder.load(pointer, align=2), ints))
+        upper = builder.shl(halves[1], ir.Constant(ints, [16] * ROWS))
+        pointer = builder.inttoptr(args[2], ints.as_pointer())
+        builder.store(builder.or_(halves[0], upper), pointer, align=4)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), emit
+
+
+@intrinsic
+def spacing_of(typing, address):
+    """The distance of 16 int32 numbers at an address, where each is so much more than the one
+    before; else 0."""
+
+    def emit(context, builder, signature, args):
+        ints, zero = ir.VectorType(_INT, ROWS), _INT(0)
+        numbers = builder.load(builder.inttoptr(args[0], ints.as_pointer()), align=4)
+        first, second = (builder.extract_element(numbers, _INT(i)) for i in range(2))
+        step = builder.sub(second, first)
+        expected = ir.Constant(ints, list(range(ROWS)))
+        for number, combine in ((step, builder.mul), (first, builder.add)):
+            lanes = builder.insert_element(ir.Constant(ints, ir.Undefined), number, zero)
+            lanes = builder.shuffle_vector(lanes, lanes, ir.Constant(ints, [0] * ROWS))
+            expected = combine(expected, lanes)
+        differing = builder.bitcast(
+            builder.icmp_unsigned("!=", numbers, expected), ir.IntType(ROWS)
+        )
+        is_even = builder.icmp_unsigned("==", differing, ir.IntType(ROWS)(0))
+        is_even = builder.and_(is_even, builder.icmp_signed(">", step, zero))
+        return builder.sext(builder.select(is_even, step, zero), _LONG)
+
+    return types.intp(types.intp), emit
+
+
+def _unzipping(columns: int) -> Any:
+    @intrinsic
+    def unzip(typing, at, to, stride):
+        """[16, columns] float32 numbers at an address as columns [columns, 16], whose rows lie so
+        many numbers apart."""
+
+        def emit(context, builder, signature, args):
+            at, to, stride = args
+            kind = ir.VectorType(ir.FloatType(), ROWS)
+            begin_at = builder.inttoptr(at, kind.as_pointer())
+            rows = [
+                builder.load(builder.gep(begin_at, [_LONG(i)]), align=4) for i in range(columns)
+            ]
+            size = builder.mul(stride, _LONG(BYTES // ROWS))
+            for row in _deinterleaved(builder, rows):
+                builder.store(row, builder.inttoptr(to, kind.as_pointer()), align=4)
+                to = builder.add(to, size)
+            return context.get_dummy_value()
+
+        return types.void(types.intp, types.intp, types.intp), emit
+
+    return unzip
+
+
+def _deinterleaved(builder, rows):
+    """Numbers of vectors that follow one another, as so many columns in turn."""
+    if len(rows) == 1:
+        return rows
+    halves = []
+    for start in range(2):
+        order = ir.Constant(ir.VectorType(_INT, ROWS), list(range(start, 2 * ROWS, 2)))
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        each = [builder.shuffle_vector(*pair, order) for pair in pairs]
+        halves.append(_deinterleaved(builder, each))
+    return [row for two in zip(*halves, strict=True) for row in two]
+
+
+unzip_1, unzip_2, unzip_4 = _unzipping(1), _unzipping(2), _unzipping(4)
+unzip_8, unzip_16 = _unzipping(8), _unzipping(16)
+
+
 def _put_rounded(builder, halves, address, rounded=rounded_bits):
     """Write two vectors of 16 lanes, rounded and interleaved."""
     ints = ir.VectorType(_INT, ROWS)
@@ -254,5 +372,8 @@ def _number(tile):
 
 
 def _pointer(context, builder, kind, array, at):
+    """Of index `at` of an array; of a byte behind an address."""
+    if isinstance(kind, types.Integer):
+        return builder.inttoptr(builder.add(array, at), _BYTE.as_pointer())
     data = context.make_array(kind)(context, builder, array).data
     return builder.bitcast(builder.gep(data, [at]), _BYTE.as_pointer())

@@ -12,11 +12,16 @@ import contextlib
 import functools
 import hashlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .features import fingerprint
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 # Full disks, files cut short, code of modules that are not there.
 _BROKEN = (OSError, EOFError, ValueError, ImportError, AttributeError, pickle.UnpicklingError)
@@ -65,21 +70,38 @@ def _mark(cache: Any, stamp: str, processor: str) -> None:
     files._source_stamp, files._data_name_pattern = stamp, f"{begin}{stamp}.{{{end}"
     load, save = cache.load_overload, cache.save_overload
     cache.load_overload = _patient(load)
-    cache.save_overload = _patient(save, lambda: _clear(Path(files._cache_path), begin, stamp))
+    folder = Path(files._cache_path)
+
+    def save_and_clear(*given: Any) -> None:
+        with _locked(folder):
+            save(*given)
+            _clear(folder, begin, stamp)
+
+    cache.save_overload = _patient(save_and_clear)
 
 
-def _patient(action: Callable[..., Any], after: Callable[[], None] | None = None) -> Any:
+def _patient(action: Callable[..., Any]) -> Any:
     """The same function, but it returns None where a file cannot be read or written."""
 
     def tried(*given: Any) -> Any:
         with contextlib.suppress(*_BROKEN):
-            result = action(*given)
-            if after is not None:
-                after()
-            return result
+            return action(*given)
         return None
 
     return tried
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of a folder, where the system has such locks. Numba reads the index of a
+    function, adds an entry and writes it: of two processes at a time, one entry would be lost, or
+    name the other's code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "forkroot.lock").open("a") as file:
+        if fcntl is not None:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _clear(folder: Path, begin: str, stamp: str) -> None:

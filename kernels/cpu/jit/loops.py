@@ -33,9 +33,13 @@ class Loop(NamedTuple):
 LOOPS = (
     Loop("blocks.layers", "blocks", 10.7, 6.2),
     Loop("blocks.layers_bf16", "blocks", 10.7, 6.2),
+    Loop("blocks.layers_bf16_amx", "blocks", 20.0, 14.0),
     Loop("blocks.end", "blocks", 1.2, 0.3),
     Loop("decode_attention.attend", "blocks", 5.4, 0.8, "decode_attention.SIGNATURES.float32"),
     Loop("decode_attention.attend", "blocks", 5.4, 0.8, "decode_attention.SIGNATURES.bfloat16"),
+    Loop(
+        "amx_decode_attention.attend", "blocks", 14.0, 2.0, "decode_attention.SIGNATURES.bfloat16"
+    ),
     Loop("norms.normalize", "blocks", 0.8, 0.2, "norms.SIGNATURE"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.float32"),
     Loop("slots.write", "blocks", 0.5, 0.3, "slots.SIGNATURES.bfloat16"),

@@ -2,7 +2,7 @@
 
 All inputs and outputs are passed by address, in records of one layer and of one step. `layers`
 reads as the layer's diagram. Rows are float32; keys and values are float32, or the bits of bfloat16
-numbers (`layers_bf16`). Only on a CPU; needs numba.
+numbers (`layers_bf16`, and `layers_bf16_amx` where AMX reads them). Only on a CPU; needs numba.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls, allow-untyped-decorators
@@ -15,7 +15,7 @@ from numba import carray, njit  # type: ignore[attr-defined]
 
 from ..jit import gates, norms, rotary
 from ..jit.addresses import enter, floats, ints, longs, numbers_like, record, records
-from . import decode_attention, slots
+from . import amx_decode_attention, decode_attention, slots
 from .entries import MATRIX
 from .fused_mlp import FUSED_MLP, LEAST
 
@@ -44,39 +44,8 @@ _compiled = njit(error_model="numpy", nogil=True)
 _layer_at, _step_at, _read_at = records(LAYER), records(STEP), records(READ)
 _matrix_at, _mlp_at, _end_at = records(MATRIX), records(FUSED_MLP), records(END)
 _normalize, _apply_rotary = _compiled(norms.normalize), _compiled(rotary.apply_rotary)
-_write, _attend, _silu_mul = (
-    _compiled(f) for f in (slots.write, decode_attention.attend, gates.silu_mul)
-)
-
-
-def layers(first_layer, first, last, step_at, stages):
-    """Layers first:last of those that begin at an address, or some stages of each."""
-    _layers(first_layer, first, last, step_at, stages, np.float32(0))
-
-
-def layers_bf16(first_layer, first, last, step_at, stages):
-    """The same where keys and values are bfloat16."""
-    _layers(first_layer, first, last, step_at, stages, np.uint16(0))
-
-
-@_compiled
-def _layers(first_layer, first, last, step_at, stages, kind):
-    """kind: a number as the pool has them."""
-    all_layers = carray(_layer_at(first_layer), last)
-    step = carray(_step_at(step_at), 1)[0]
-    if first == 0 and stages & ENTER:
-        _gather_cos_sin(step, all_layers[0].dim)
-    for i in range(first, last):
-        layer = all_layers[i]
-        kv = step.kv + i * step.kv_step
-        if stages & ENTER:
-            for start in range(0, step.rows, MOST):
-                _enter_attention(layer, step, (kv, kind), start, min(MOST, step.rows - start))
-        if stages & ATTEND:
-            _attend_decode(layer, step, (kv, kind))
-        if stages & LEAVE:
-            for start in range(0, step.rows, MOST):
-                _leave_attention(layer, step, start, min(MOST, step.rows - start))
+_write, _silu_mul = _compiled(slots.write), _compiled(gates.silu_mul)
+_attend, _attend_amx = _compiled(decode_attention.attend), _compiled(amx_decode_attention.attend)
 
 
 def end(end_at, x_at, rows, out_at, normed_at):
@@ -123,31 +92,6 @@ def _enter_attention(layer, step, kv, start, rows):
 
 
 @_compiled
-def _attend_decode(layer, step, kv):
-    read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
-    heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
-    qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
-    (kv_at, kind), kv_size = kv, 2 * kv_heads * step.num_slots * dim
-    pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
-    _attend(
-        qkv[:, :heads],
-        pool[:kv_heads],
-        carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
-        carray(floats(step.attn_out), (rows, heads, dim)),
-        carray(floats(step.lse), (rows, heads)),
-        carray(longs(read.tokens), rows),
-        carray(ints(read.table), (read.num_rows, read.width)),
-        carray(ints(read.rows), rows),
-        carray(ints(read.firsts), rows),
-        carray(ints(read.ends), rows),
-        layer.scale,
-        np.float32(0),
-        0,
-        rows,
-    )
-
-
-@_compiled
 def _leave_attention(layer, step, start, rows):
     """Attention's output -> out, and norm -> gate and up -> silu(gate) * up -> down, each added to
     x. For so many rows from `start` on."""
@@ -183,3 +127,70 @@ def _linear(matrix_at, x, rows, out, is_added):
     """out [rows, width] = x [rows, depth] times a matrix, or added to it, by its entry."""
     matrix = carray(_matrix_at(matrix_at), 1)[0]
     enter(matrix.entry, matrix_at, x, rows, out, is_added)
+
+
+def _layers_by(attend):
+    """The loop over layers, or over some stages of each, with this loop of decode attention."""
+
+    @_compiled
+    def attend_decode(layer, step, kv):
+        read = carray(_read_at(step.reads), layer.read + 1)[layer.read]
+        heads, kv_heads, dim, rows = layer.num_heads, layer.num_kv_heads, layer.dim, step.rows
+        qkv = carray(floats(step.qkv), (rows, heads + 2 * kv_heads, dim))
+        (kv_at, kind), kv_size = kv, 2 * kv_heads * step.num_slots * dim
+        pool = carray(numbers_like(kv_at, kind), (2 * kv_heads, step.num_slots, dim))
+        attend(
+            qkv[:, :heads],
+            pool[:kv_heads],
+            carray(numbers_like(kv_at, kind), kv_size)[kv_size // 2 :],
+            carray(floats(step.attn_out), (rows, heads, dim)),
+            carray(floats(step.lse), (rows, heads)),
+            carray(longs(read.tokens), rows),
+            carray(ints(read.table), (read.num_rows, read.width)),
+            carray(ints(read.rows), rows),
+            carray(ints(read.firsts), rows),
+            carray(ints(read.ends), rows),
+            layer.scale,
+            np.float32(0),
+            0,
+            rows,
+        )
+
+    @_compiled
+    def run(first_layer, first, last, step_at, stages, kind):
+        all_layers = carray(_layer_at(first_layer), last)
+        step = carray(_step_at(step_at), 1)[0]
+        if first == 0 and stages & ENTER:
+            _gather_cos_sin(step, all_layers[0].dim)
+        for i in range(first, last):
+            layer = all_layers[i]
+            kv = step.kv + i * step.kv_step
+            if stages & ENTER:
+                for start in range(0, step.rows, MOST):
+                    rows = min(MOST, step.rows - start)
+                    _enter_attention(layer, step, (kv, kind), start, rows)
+            if stages & ATTEND:
+                attend_decode(layer, step, (kv, kind))
+            if stages & LEAVE:
+                for start in range(0, step.rows, MOST):
+                    _leave_attention(layer, step, start, min(MOST, step.rows - start))
+
+    return run
+
+
+_run, _run_amx = _layers_by(_attend), _layers_by(_attend_amx)
+
+
+def layers(first_layer, first, last, step_at, stages):
+    """Layers first:last of those that begin at an address, or some stages of each."""
+    _run(first_layer, first, last, step_at, stages, np.float32(0))
+
+
+def layers_bf16(first_layer, first, last, step_at, stages):
+    """The same where keys and values are bfloat16."""
+    _run(first_layer, first, last, step_at, stages, np.uint16(0))
+
+
+def layers_bf16_amx(first_layer, first, last, step_at, stages):
+    """The same where AMX reads them."""
+    _run_amx(first_layer, first, last, step_at, stages, np.uint16(0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +27,21 @@ class Package:
         self._file.write_text(SOURCE)
         self._alive: list[Any] = []  # numba finds what code names while its function lives
 
-    def compiled(self) -> Any:
-        """As a new process has it."""
+    def loaded(self) -> Any:
+        """The function as a new process has it."""
         spec = importlib.util.spec_from_file_location("doubling", self._file)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
+        self._alive.append(module)
         found = numba.njit(module.double)
         code_cache.enable_cache(found)
+        return found
+
+    def compiled(self) -> Any:
+        """The same, compiled."""
+        found = self.loaded()
         found.compile("int64(int64)")
         assert found(21) == 42
         self._alive.append(found)
@@ -177,3 +184,28 @@ def test_code_is_cached_for_the_user_where_the_package_is_read_only(
     assert not package.is_cached()
     assert package.is_cached()
     assert list((tmp_path / "user").rglob("*.nbc"))
+
+
+def test_two_that_save_code_of_one_function_at_a_time_lose_none(
+    package: Package, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signatures = ["float32(float32)", "int16(int16)"]
+    first, second = (package.loaded() for _ in signatures)
+    save, given = second._cache.save_overload, list[Any]()
+    monkeypatch.setattr(second._cache, "save_overload", lambda *args: given.extend(args))
+    second.compile(signatures[1])
+    other = threading.Thread(target=save, args=given)
+    write = first._cache._cache_file._save_index
+
+    def write_late(overloads: Any) -> None:
+        other.start()
+        other.join(0.3)  # ends meanwhile, unless it waits for its turn
+        write(overloads)
+
+    monkeypatch.setattr(first._cache._cache_file, "_save_index", write_late)
+    first.compile(signatures[0])
+    other.join()
+    for signature in signatures:
+        found = package.loaded()
+        found.compile(signature)
+        assert found.stats.cache_hits
