@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from ...core.api.keywords import ENGINE_SETTINGS, KeywordOwner, UnknownKeyword
+from ...core.api.keywords import ENGINE_SETTINGS, UnknownKeyword
 from ...core.api.owner import NonCopyable
 from ...core.api.protocol import (
     Backend,
@@ -33,25 +33,6 @@ _SETTINGS = {  # of SGLang's ServerArgs, by our names
     "chunked_prefill_size": "chunk_tokens",
     "random_seed": "seed",
 }
-_ELSEWHERE = {  # other names in SGLang, vLLM and `forkroot serve`, by what is meant
-    "tp_size": ("tp", "tensor_parallel", "tensor_parallel_size", "tensor_model_parallel_size"),
-    "max_running": ("max_num_seqs", "max_batch_size"),
-    "max_waiting": ("max_queued_requests",),
-    "max_total_tokens": ("mem_fraction_static", "gpu_memory_utilization"),
-    "context_length": ("max_model_len", "max_context_length", "max_seq_len"),
-    "chunked_prefill_size": ("max_prefill_tokens", "max_num_batched_tokens"),
-    "disable_radix_cache": ("enable_prefix_caching",),
-    "attention": ("attention_backend", "decode_attention_backend", "prefill_attention_backend"),
-    "sampling": ("sampling_backend",),
-    "constraint": ("grammar_backend",),
-    "graphs": ("disable_cuda_graph", "enforce_eager"),
-    "overlap": ("disable_overlap_schedule",),
-    "order": ("schedule_policy", "scheduling_policy"),
-    "host_slots": ("enable_hierarchical_cache", "hicache_ratio", "hicache_size"),
-    "host_policy": ("hicache_write_policy",),
-    "hang_timeout": ("watchdog_timeout",),
-}
-_OWNERS = [KeywordOwner(names, f"did you mean {own}?") for own, names in _ELSEWHERE.items()]
 
 
 class Endpoint(NonCopyable):
@@ -244,7 +225,7 @@ def _translated(settings: Mapping[str, Any]) -> dict[str, Any]:
     known = {*_SETTINGS, *ENGINE_SETTINGS, "disable_radix_cache"}
     for name, value in settings.items():
         if name not in known:
-            raise UnknownKeyword(name, value, known, *_OWNERS)
+            raise UnknownKeyword(name, value, known)
     found = {_SETTINGS.get(name, name): value for name, value in settings.items()}
     if "disable_radix_cache" in found:
         value = found.pop("disable_radix_cache")

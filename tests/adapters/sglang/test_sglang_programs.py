@@ -298,14 +298,13 @@ def test_a_runtime_refuses_settings_that_it_does_not_have(setting: dict[str, Any
 @pytest.mark.parametrize(
     ("name", "suggested"),
     [
-        ("tp", "tp_size"),
-        ("tensor_parallel_size", "tp_size"),
-        ("tensor_paralell_size", "tp_size"),
+        ("tp", "ranks"),
+        ("tensor_parallel_size", "ranks"),
         ("tp_sizes", "tp_size"),
         ("rank", "ranks"),
-        ("mem_fraction_static", "max_total_tokens"),
+        ("mem_fraction_static", "num_slots"),
         ("attention_backend", "attention"),
-        ("max_model_len", "context_length"),
+        ("max_model_len", "context_len"),
         ("contextlength", "context_length"),
         ("disable_radixcache", "disable_radix_cache"),
     ],
