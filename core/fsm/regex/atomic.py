@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .chars import Ranges, union
-from .tree import Alt, Capture, Look, Loop, Seq, Set, Tree
+from .tree import Alt, Capture, Lookaround, Loop, Seq, Set, Tree
 
 
 def without_backtracking(tree: Tree) -> Tree | None:
@@ -30,7 +30,7 @@ def without_backtracking(tree: Tree) -> Tree | None:
 
 def _greedy(item: Tree, low: int, high: int | None) -> Tree:
     """As often as possible: not again, unless it was done as often as allowed."""
-    never = Look(item, is_ahead=True, is_wanted=False)
+    never = Lookaround(item, is_ahead=True, is_wanted=False)
     if high is None:
         return Seq((Loop(item, low, None), never))
     full = Loop(item, high, high)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from .chars import Ranges, single
-from .tree import Alt, Back, Capture, Look, Loop, Seq, Set, Tree, every
+from .tree import Alt, Back, Capture, Lookaround, Loop, Seq, Set, Tree, every
 
 MAX_TEXTS = 128
 MAX_NODES = 20_000
@@ -69,7 +69,7 @@ def _substituted(
 def _below(tree: Tree, number: int) -> tuple[int, Tree] | None:
     """The one part that holds all that is of a group, and its index; None where there are more."""
     parts = tree.items if isinstance(tree, Seq) else tree.options if isinstance(tree, Alt) else ()
-    if isinstance(tree, Loop | Look | Capture):
+    if isinstance(tree, Loop | Lookaround | Capture):
         parts = (tree.item,)
     if isinstance(tree, Capture) and tree.number == number:
         return None
@@ -87,8 +87,8 @@ def _with_part(tree: Tree, index: int, part: Tree) -> Tree:
             return Alt((*options[:index], part, *options[index + 1 :]))
         case Loop(_, low, high):
             return Loop(part, low, high)
-        case Look(_, is_ahead, is_wanted):
-            return Look(part, is_ahead, is_wanted)
+        case Lookaround(_, is_ahead, is_wanted):
+            return Lookaround(part, is_ahead, is_wanted)
         case Capture(_, number):
             return Capture(part, number)
     raise AssertionError("only a tree with parts holds one")
@@ -108,8 +108,8 @@ def _with_text(tree: Tree, number: int, text: str, fold: Callable[[Ranges], Rang
             return Alt(tuple(_with_text(option, number, text, fold) for option in options))
         case Loop(item, low, high):
             return Loop(_with_text(item, number, text, fold), low, high)
-        case Look(item, is_ahead, is_wanted):
-            return Look(_with_text(item, number, text, fold), is_ahead, is_wanted)
+        case Lookaround(item, is_ahead, is_wanted):
+            return Lookaround(_with_text(item, number, text, fold), is_ahead, is_wanted)
         case Capture(item, own):
             return Capture(_with_text(item, number, text, fold), own)
     return tree

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from .chars import Ranges
 from .limits import Meter
-from .tree import Alt, Back, Capture, Look, Loop, Net, Seq, Set, Tree
+from .tree import Alt, Back, Capture, Lookaround, Loop, Net, Seq, Set, Tree
 
 Row: TypeAlias = dict[int, int]
 _CHECK_EVERY = 4096
@@ -83,7 +83,7 @@ class Builder:
                 return 1 + sum(map(self._size, nodes))
             case Loop(item, low, high):
                 return 1 + self._size(item) * int(max(low + (high is None), high or 0, 1))
-            case Look(item) | Capture(item):
+            case Lookaround(item) | Capture(item):
                 return 1 + self._size(item)
             case Net(rows):
                 return sum(2 + sum(self._size(item) for item, _ in row) for row in rows)
@@ -103,7 +103,7 @@ class Builder:
                 return end
             case Loop(item, low, high):
                 return self._repeat(item, low, high, end)
-            case Look():
+            case Lookaround():
                 return self._guard(node, end)
             case Capture(item):
                 return self._write(item, end)
@@ -132,7 +132,7 @@ class Builder:
             self.nfa.empty[nfa_state] = (*arcs, end) if accepts else tuple(arcs)
         return nfa_states[0]
 
-    def _guard(self, look: Look, end: int) -> int:
+    def _guard(self, look: Lookaround, end: int) -> int:
         nfa = self.nfa
         if look.is_ahead:
             nfa.aheads.append(self._write(look.item, nfa.met))

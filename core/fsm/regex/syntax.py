@@ -27,7 +27,7 @@ from .tree import (
     Alt,
     Back,
     Capture,
-    Look,
+    Lookaround,
     Loop,
     Net,
     Seq,
@@ -214,7 +214,7 @@ class _Scanner:
         group = self.groups.pop()
         tree = group.tree()
         if group.look is not None:
-            tree = Look(tree, *group.look)
+            tree = Lookaround(tree, *group.look)
         elif group.is_atomic:
             if self.num_lazy > group.num_lazy:
                 raise self.reader.unsupported(group.start, "lazy repeats in atomic groups")

@@ -43,7 +43,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Lookaround:
     """Lookaround: whether the item matches what follows (`is_ahead`) or what precedes is as
     wanted."""
 
@@ -76,15 +76,15 @@ class Net:
     accepting: tuple[bool, ...]
 
 
-Tree: TypeAlias = Set | Seq | Alt | Loop | Look | Capture | Back | Net
+Tree: TypeAlias = Set | Seq | Alt | Loop | Lookaround | Capture | Back | Net
 
 NOTHING = Alt(())
-START = Look(Set(EVERYTHING), is_ahead=False, is_wanted=False)
-END = Look(Set(EVERYTHING), is_ahead=True, is_wanted=False)
+START = Lookaround(Set(EVERYTHING), is_ahead=False, is_wanted=False)
+END = Lookaround(Set(EVERYTHING), is_ahead=True, is_wanted=False)
 NEWLINE = Set(single("\n"))
-LAST = Alt((END, Look(Seq((NEWLINE, END)), is_ahead=True)))  # `$`, as `re` has it
-LINE_START = Alt((START, Look(NEWLINE, is_ahead=False)))
-LINE_END = Alt((END, Look(NEWLINE, is_ahead=True)))
+LAST = Alt((END, Lookaround(Seq((NEWLINE, END)), is_ahead=True)))  # `$`, as `re` has it
+LINE_START = Alt((START, Lookaround(NEWLINE, is_ahead=False)))
+LINE_END = Alt((END, Lookaround(NEWLINE, is_ahead=True)))
 _STARTS = (START, LINE_START)
 _ENDS = (END, LAST, LINE_END)
 
@@ -107,7 +107,7 @@ def no_boundary(*kinds: Ranges) -> Tree:
 
 
 def _beside(ranges: Ranges) -> tuple[Tree, Tree]:
-    return Look(Set(ranges), is_ahead=False), Look(Set(ranges), is_ahead=True)
+    return Lookaround(Set(ranges), is_ahead=False), Lookaround(Set(ranges), is_ahead=True)
 
 
 def _edge(ranges: Ranges) -> tuple[Tree, Tree]:
@@ -120,7 +120,7 @@ def parts(tree: Tree) -> tuple[Tree, ...]:
     match tree:
         case Seq(items) | Alt(items):
             return items
-        case Loop() | Look() | Capture():
+        case Loop() | Lookaround() | Capture():
             return (tree.item,)
     return ()
 

@@ -9,7 +9,7 @@ from ...regex.chars import single, union
 from ...regex.errors import InvalidSchema, UnsupportedSchema
 from ...regex.limits import Limits, Meter
 from ...regex.regex import EmptyPattern, automaton_of
-from ...regex.tree import END, Alt, Capture, Look, Loop, Net, Seq, Set, Tree
+from ...regex.tree import END, Alt, Capture, Lookaround, Loop, Net, Seq, Set, Tree
 from .neighbours import TooFar, without_looks
 from .spelling import common
 from .strings import ANY_CHAR, Chars, Either, Machine, Repeat, Row, Texts
@@ -37,9 +37,9 @@ def common_texts(
     """The texts that are in all of `found`, in none of `unlike` and none of `others`; None: there
     are none. Raises UnsupportedSchema where their automaton is too large."""
     first, *rest = sorted(map(tree_of, found), key=_is_free)
-    looks: list[Tree] = [Look(Seq((tree, END)), is_ahead=True) for tree in rest]
+    looks: list[Tree] = [Lookaround(Seq((tree, END)), is_ahead=True) for tree in rest]
     never = [*map(tree_of, unlike), *map(_text, others)]
-    looks += [Look(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
+    looks += [Lookaround(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
     try:
         return machine_of(Seq((*looks, first)), "the keywords of a string")
     except Empty:

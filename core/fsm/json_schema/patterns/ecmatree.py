@@ -23,7 +23,7 @@ from ...regex.tree import (
     Alt,
     Back,
     Capture,
-    Look,
+    Lookaround,
     Loop,
     Seq,
     Set,
@@ -213,7 +213,7 @@ class _TreeReader(Scanner):
         self._groups.num_behind -= not is_ahead
         if not self.skip(")"):
             raise self.fault(start, "an unclosed group")
-        return Look(tree, is_ahead, is_wanted)
+        return Lookaround(tree, is_ahead, is_wanted)
 
     def _atomic(self, tree: Tree, num_lazy: int, start: int, what: str) -> Tree:
         found = without_backtracking(tree) if num_lazy == self._groups.num_lazy else None

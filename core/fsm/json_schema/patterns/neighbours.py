@@ -11,7 +11,7 @@ from itertools import product
 from typing import NamedTuple
 
 from ...regex.chars import EVERYTHING, Ranges, complement, union
-from ...regex.tree import END, NOTHING, START, Alt, Capture, Look, Loop, Seq, Set, Tree, every
+from ...regex.tree import END, NOTHING, START, Alt, Capture, Lookaround, Loop, Seq, Set, Tree, every
 from .spelling import common
 
 MAX_BRANCHES = 64
@@ -63,7 +63,7 @@ def _branches(tree: Tree) -> list[Branch]:
     match tree:
         case Set():
             return [Branch(tree)] if tree.ranges else []
-        case Look():
+        case Lookaround():
             edge = _edge(tree)
             return [] if edge.is_never else [_beside(edge, tree.is_ahead)]
         case Capture(item):
@@ -84,7 +84,7 @@ def _beside(edge: Edge, is_ahead: bool) -> Branch:
     return Branch(after=edge) if is_ahead else Branch(before=edge)
 
 
-def _edge(look: Look) -> Edge:
+def _edge(look: Lookaround) -> Edge:
     """What lookaround of one character allows beside it."""
     found = _wanted(look.item, look.is_ahead)
     return found if look.is_wanted else Edge(complement(found.ranges), not found.can_end)
