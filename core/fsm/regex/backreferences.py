@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from .chars import Ranges, single
-from .tree import Alt, Back, Capture, Lookaround, Loop, Seq, Set, Tree, every
+from .tree import Alt, Back, Capture, Loop, Seq, Set, Tree, every, parts, with_parts
 
 MAX_TEXTS = 128
 MAX_NODES = 20_000
@@ -25,7 +25,7 @@ class Unbounded(Exception):
 
 
 def expanded(tree: Tree, fold: Callable[[Ranges], Ranges] | None = None) -> Tree:
-    """The same texts without backreferences. Raises Unbounded.
+    """The same texts without backreferences and captures. Raises Unbounded.
 
     fold: adds to a character those that a reference takes for it; None: none.
     """
@@ -33,7 +33,7 @@ def expanded(tree: Tree, fold: Callable[[Ranges], Ranges] | None = None) -> Tree
         tree = _without(tree, back, fold)
         if sum(1 for _ in every(tree)) > MAX_NODES:
             raise Unbounded(back.position, "groups of few texts, a few times")
-    return tree
+    return _without_captures(tree)
 
 
 def _without(tree: Tree, back: Back, fold: Callable[[Ranges], Ranges] | None) -> Tree:
@@ -51,10 +51,11 @@ def _substituted(
     tree: Tree, back: Back, texts: list[str], fold: Callable[[Ranges], Ranges] | None
 ) -> Tree:
     """Expand in the smallest part that holds the group and all references to it."""
-    below = _below(tree, back.number)
-    if below is not None:
-        index, part = below
-        return _with_part(tree, index, _substituted(part, back, texts, fold))
+    index = _below(tree, back.number)
+    if index is not None:
+        below = [*parts(tree)]
+        below[index] = _substituted(below[index], back, texts, fold)
+        return with_parts(tree, below)
     if not isinstance(tree, Seq):
         raise Unbounded(back.position, "a group that is matched before it, once")
     is_met = False
@@ -66,32 +67,14 @@ def _substituted(
     return Alt(tuple(_with_text(tree, back.number, text, fold) for text in texts))
 
 
-def _below(tree: Tree, number: int) -> tuple[int, Tree] | None:
-    """The one part that holds all that is of a group, and its index; None where there are more."""
-    parts = tree.items if isinstance(tree, Seq) else tree.options if isinstance(tree, Alt) else ()
-    if isinstance(tree, Loop | Lookaround | Capture):
-        parts = (tree.item,)
+def _below(tree: Tree, number: int) -> int | None:
+    """The index of the one part that holds all that is of a group; None where there are more."""
     if isinstance(tree, Capture) and tree.number == number:
         return None
-    captured = [
-        (i, part) for i, part in enumerate(parts) if any(_is_of(it, number) for it in every(part))
+    found = [
+        i for i, part in enumerate(parts(tree)) if any(_is_of(it, number) for it in every(part))
     ]
-    return captured[0] if len(captured) == 1 else None
-
-
-def _with_part(tree: Tree, index: int, part: Tree) -> Tree:
-    match tree:
-        case Seq(items):
-            return Seq((*items[:index], part, *items[index + 1 :]))
-        case Alt(options):
-            return Alt((*options[:index], part, *options[index + 1 :]))
-        case Loop(_, low, high):
-            return Loop(part, low, high)
-        case Lookaround(_, is_ahead, is_wanted):
-            return Lookaround(part, is_ahead, is_wanted)
-        case Capture(_, number):
-            return Capture(part, number)
-    raise AssertionError("only a tree with parts holds one")
+    return found[0] if len(found) == 1 else None
 
 
 def _with_text(tree: Tree, number: int, text: str, fold: Callable[[Ranges], Ranges] | None) -> Tree:
@@ -102,17 +85,13 @@ def _with_text(tree: Tree, number: int, text: str, fold: Callable[[Ranges], Rang
             return Seq(tuple(Set(fold(it) if fold else it) for it in sets))
         case Capture(_, own) if own == number:
             return Capture(Seq(tuple(Set(single(char)) for char in text)), number)
-        case Seq(items):
-            return Seq(tuple(_with_text(item, number, text, fold) for item in items))
-        case Alt(options):
-            return Alt(tuple(_with_text(option, number, text, fold) for option in options))
-        case Loop(item, low, high):
-            return Loop(_with_text(item, number, text, fold), low, high)
-        case Lookaround(item, is_ahead, is_wanted):
-            return Lookaround(_with_text(item, number, text, fold), is_ahead, is_wanted)
-        case Capture(item, own):
-            return Capture(_with_text(item, number, text, fold), own)
-    return tree
+    return with_parts(tree, (_with_text(part, number, text, fold) for part in parts(tree)))
+
+
+def _without_captures(tree: Tree) -> Tree:
+    if isinstance(tree, Capture):
+        return _without_captures(tree.item)
+    return with_parts(tree, map(_without_captures, parts(tree)))
 
 
 def _always_once(tree: Tree, number: int) -> bool:

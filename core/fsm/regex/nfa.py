@@ -83,7 +83,7 @@ class Builder:
                 return 1 + sum(map(self._size, nodes))
             case Loop(item, low, high):
                 return 1 + self._size(item) * int(max(low + (high is None), high or 0, 1))
-            case Lookaround(item) | Capture(item):
+            case Lookaround(item):
                 return 1 + self._size(item)
             case Net(rows):
                 return sum(2 + sum(self._size(item) for item, _ in row) for row in rows)
@@ -105,11 +105,9 @@ class Builder:
                 return self._repeat(item, low, high, end)
             case Lookaround():
                 return self._guard(node, end)
-            case Capture(item):
-                return self._write(item, end)
             case Net():
                 return self._net(node, end)
-            case Back():
+            case Back() | Capture():
                 raise AssertionError("backreferences are expanded before a tree is built")
 
     def _repeat(self, base: Tree, low: int, high: int | None, end: int) -> int:

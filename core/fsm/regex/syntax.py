@@ -8,327 +8,169 @@ is known. What no automaton can honour is refused by name and position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 
+from ...api.protocol import InvalidCall
 from . import chars
-from .atomic import without_backtracking
-from .backreferences import Unbounded, expanded
-from .chars import Ranges
-from .errors import AHEAD_IN_LOOKBEHIND
-from .escapes import DIGITS, Reader, read_class, read_escape
+from .errors import invalid_pattern, unsupported_pattern
 from .limits import Meter
-from .tree import (
-    END,
-    LAST,
-    LINE_END,
-    LINE_START,
-    START,
-    Alt,
-    Back,
-    Capture,
-    Lookaround,
-    Loop,
-    Net,
-    Seq,
-    Set,
-    Tree,
-    boundary,
-    no_boundary,
-)
+from .reader import DIGITS, HEX, Escape, Flags, Group, Reader
+from .tree import Net, Tree, boundary, no_boundary
 
-_LOOKS = {"=": (True, True), "!": (True, False), "<=": (False, True), "<!": (False, False)}
+OCTAL = "01234567"
+_CONTROL = {"a": "\a", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_NUM_HEX = {"x": 2, "u": 4, "U": 8}
 _FLAGS = {"i": "ignore_case", "s": "dot_all", "a": "is_ascii", "m": "is_multiline", "x": "verbose"}
-_BLANKS = " \t\n\r\f\v"
-
-
-@dataclass(frozen=True, slots=True)
-class Flags:
-    """What `(?i)`, `(?s)`, `(?m)`, `(?x)`, `(?a)` and `(?u)` set.
-
-    is_ascii: `\\d`, `\\w` and `\\s` are ASCII, and only its letters have cases.
-    """
-
-    ignore_case: bool = False
-    dot_all: bool = False
-    is_ascii: bool = True
-    is_multiline: bool = False
-    verbose: bool = False
-
-
-@dataclass(slots=True)
-class _Group:
-    """An open group: where it began, and what it was read as so far.
-
-    number: of a group that captures, or 0. look: of lookaround, whether it looks ahead and whether
-    a match is wanted. num_lazy: of lazy repeats before it. can_repeat: whether the last item may be
-    repeated.
-    """
-
-    start: int
-    flags: Flags
-    number: int = 0
-    look: tuple[bool, bool] | None = None
-    is_atomic: bool = False
-    num_lazy: int = 0
-    options: list[Tree] = field(default_factory=list)
-    items: list[Tree] = field(default_factory=list)
-    can_repeat: bool = False
-
-    def tree(self) -> Tree:
-        """The contents of the group."""
-        options = [*self.options, _seq(self.items)]
-        return options[0] if len(options) == 1 else Alt(tuple(options))
 
 
 def read_syntax(pattern: str, meter: Meter, has_nets: bool = False) -> Tree:
     """Read a pattern. has_nets: it may have automata, as `strings.machine_pattern` writes them.
     Raises InvalidCall."""
     meter.check_limit(len(pattern), meter.limits.length, "characters")
-    return _Scanner(pattern, meter, has_nets).scan()
+    return _PythonReader(pattern, meter, has_nets).read()
 
 
-class _Scanner:
+class _PythonReader(Reader):
     def __init__(self, pattern: str, meter: Meter, has_nets: bool) -> None:
-        self.has_nets = has_nets
-        self.reader = Reader(pattern, meter)
-        self.meter = meter
-        self.groups = [_Group(0, Flags())]
-        self.numbers: dict[str, int] = {}  # of named groups
-        self.num_captures = 0
-        self.closed: set[int] = set()
-        self.sets: dict[Ranges, Set] = {}
-        self.ignores_case = False
-        self.num_lazy = 0
+        super().__init__(pattern, Flags())
+        self._meter = meter
+        self._has_nets = has_nets
 
-    def scan(self) -> Tree:
-        reader = self.reader
-        while (position := reader.position) < reader.length:
-            self._item(reader.take(), position)
-        if len(self.groups) > 1:
-            raise reader.fault(self.groups[-1].start, "an unclosed group")
-        fold = partial(chars.fold, is_ascii=self.groups[0].flags.is_ascii)
-        try:
-            return expanded(self.groups[0].tree(), fold if self.ignores_case else None)
-        except Unbounded as error:
-            what = f"backreferences to anything but {error.what}"
-            raise reader.unsupported(error.position, what) from None
+    def fault(self, position: int, what: str) -> InvalidCall:
+        return self._meter.refuse(invalid_pattern(self.pattern, position, what))
 
-    def _item(self, char: str, position: int) -> None:
-        if self.groups[-1].flags.verbose and (char in _BLANKS or char == "#"):
-            self._skip_comment(char)
-        elif char == "(":
-            self._open(position)
-        elif char == ")":
-            self._close(position)
-        elif char == "|":
-            self._alternative()
-        elif char in "*+?" or (char == "{" and self.reader.is_repeat()):
-            self._repeat(char, position)
-        elif char in "^$":
-            self._anchor(char, position)
-        elif char == "\\":
-            self._escape(position)
-        else:
-            self._set(self._characters(char))
+    def unsupported(self, position: int, what: str) -> InvalidCall:
+        return self._meter.refuse(unsupported_pattern(self.pattern, position, what))
 
-    def _skip_comment(self, char: str) -> None:
-        while char == "#" and self.reader.peek() not in ("", "\n"):
-            self.reader.take()
+    def _check_depth(self, depth: int) -> None:
+        self._meter.check_limit(depth, self._meter.limits.depth, "groups inside groups")
 
-    def _characters(self, char: str) -> Ranges:
-        flags = self.groups[-1].flags
-        if char == ".":
-            return chars.EVERYTHING if flags.dot_all else chars.complement(chars.single("\n"))
-        if char == "[":
-            return read_class(self.reader, flags.ignore_case, flags.is_ascii)
-        ranges = chars.single(char)
-        return chars.fold(ranges, flags.is_ascii) if flags.ignore_case else ranges
+    def _check_count(self, low: str, high: str, position: int) -> None:
+        longest = max(len(low.lstrip("0")), len(high.lstrip("0")))
+        cap = self._meter.limits.repeat
+        if longest > len(str(cap)):
+            raise self._meter.refuse(f"counts of at most {cap}; one has {longest} digits")
+        self._meter.check_limit(max(int(low or 0), int(high or 0)), cap, "repeats in a count")
 
-    def _escape(self, position: int) -> None:
-        letter = self.reader.peek()
-        if letter in ("A", "Z", "b", "B") and letter:
-            self.reader.take()
-            self._anchor(letter, position)
-            return
-        if letter and letter in DIGITS and (number := self.reader.group_number()):
-            self._back(number, position)
-            return
-        flags = self.groups[-1].flags
-        escape = read_escape(self.reader, flags.is_ascii)
-        can_fold = flags.ignore_case and not escape.is_category
-        self._set(chars.fold(escape.ranges, flags.is_ascii) if can_fold else escape.ranges)
+    def _boundary(self, is_wanted: bool) -> Tree:
+        word = chars.category("w", self.groups[-1].flags.is_ascii)
+        return boundary(word) if is_wanted else no_boundary(word, chars.complement(word))
 
-    def _back(self, number: int, position: int) -> None:
-        if number not in self.closed:
-            raise self.reader.fault(position, "a backreference to an undefined group")
-        self.ignores_case |= self.groups[-1].flags.ignore_case
-        self._add(Back(number, position))
-
-    def _set(self, ranges: Ranges) -> None:
-        self._add(self.sets.setdefault(ranges, Set(ranges)))
-
-    def _add(self, item: Tree, can_repeat: bool = True) -> None:
-        group = self.groups[-1]
-        group.items.append(item)
-        group.can_repeat = can_repeat
-
-    def _anchor(self, char: str, position: int) -> None:
-        flags = self.groups[-1].flags
-        if char not in "^A" and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(position, AHEAD_IN_LOOKBEHIND)
-        found: Tree
-        if char in "bB":
-            word = chars.category("w", flags.is_ascii)
-            found = boundary(word) if char == "b" else no_boundary(word, chars.complement(word))
-        elif flags.is_multiline and char in "^$":
-            found = LINE_START if char == "^" else LINE_END
-        else:
-            found = START if char in "^A" else LAST if char == "$" else END
-        self._add(found, can_repeat=char in "bB")
-
-    def _alternative(self) -> None:
-        group = self.groups[-1]
-        group.options.append(_seq(group.items))
-        group.items, group.can_repeat = [], False
-
-    def _open(self, position: int) -> None:
-        group = _Group(position, self.groups[-1].flags, num_lazy=self.num_lazy)
-        if self.reader.skip("?"):
-            if not self._extension(group):
-                return
-        else:
-            group.number = self._next_number()
-        self.groups.append(group)
-        self.meter.check_limit(
-            len(self.groups) - 1, self.meter.limits.depth, "groups inside groups"
+    def _group_number(self) -> int:
+        """Octal escapes are none."""
+        start = self.position
+        digits = self.take_while(DIGITS, 2)
+        is_octal = digits[:1] == "0" or (
+            len(digits) == 2 and set(digits) <= set(OCTAL) and (self.peek() or "x") in OCTAL
         )
+        if is_octal:
+            self.position = start
+        return 0 if is_octal else int(digits or 0)
 
-    def _next_number(self) -> int:
-        self.num_captures += 1
-        return self.num_captures
+    def _escape(self, is_negated: bool | None = None) -> Escape:
+        start, in_class = self.position - 1, is_negated is not None
+        if self.peek() in DIGITS and self.peek():
+            return self._octal(start, in_class)
+        letter = self.take()
+        if letter and letter in "dDwWsS":
+            is_ascii = self.groups[-1].flags.is_ascii
+            return Escape(chars.category(letter, is_ascii), is_category=True)
+        if letter in _CONTROL:
+            return Escape(chars.single(_CONTROL[letter]))
+        if letter in ("p", "P"):
+            return self.unicode_property(start)
+        if letter in _NUM_HEX:
+            return self._hex(start, _NUM_HEX[letter])
+        if letter == "N":
+            raise self.unsupported(start, "characters by name")
+        if not letter or (letter.isascii() and letter.isalpha()):
+            raise self.fault(start, "an escape that `re` does not know")
+        return Escape(chars.single(letter))
 
-    def _close(self, position: int) -> None:
-        if len(self.groups) == 1:
-            raise self.reader.fault(position, "a ) without a group")
-        group = self.groups.pop()
-        tree = group.tree()
-        if group.look is not None:
-            tree = Lookaround(tree, *group.look)
-        elif group.is_atomic:
-            if self.num_lazy > group.num_lazy:
-                raise self.reader.unsupported(group.start, "lazy repeats in atomic groups")
-            tree = self._atomic(tree, group.start, "atomic groups")
-        elif group.number:
-            self.closed.add(group.number)
-            tree = Capture(tree, group.number)
-        self._add(tree)
+    def _octal(self, start: int, in_class: bool) -> Escape:
+        """An octal character; `re` decides what is one and what is a backreference."""
+        after_digits = self.position
+        digits = self.take_while(OCTAL, 3)
+        is_octal = bool(digits) and (in_class or len(digits) == 3 or digits[0] == "0")
+        if not is_octal:
+            self.position = after_digits
+            if in_class:
+                raise self.fault(start, "a bad octal escape")
+            raise self.unsupported(start, "backreferences")
+        if int(digits, 8) > 0o377:
+            raise self.fault(start, "an octal escape over 377")
+        return Escape(chars.single(chr(int(digits, 8))))
 
-    def _atomic(self, tree: Tree, position: int, what: str) -> Tree:
-        found = without_backtracking(tree)
-        if found is None:
-            raise self.reader.unsupported(position, f"{what} of more than repeated characters")
-        return found
+    def _hex(self, start: int, num_digits: int) -> Escape:
+        digits = self.take_while(HEX, num_digits)
+        if len(digits) < num_digits or int(digits, 16) >= chars.END:
+            raise self.fault(start, f"an escape that needs {num_digits} hexadecimal digits")
+        code = int(digits, 16)
+        if 0xD800 <= code < 0xDC00 and (low := self._low_surrogate()):
+            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+        return Escape(chars.single(chr(code)))
 
-    def _extension(self, group: _Group) -> bool:
-        """Read what follows `(?`; whether it opens a group."""
-        reader, position = self.reader, group.start
-        if reader.skip("#"):
-            reader.until(")", position)
+    def _low_surrogate(self) -> int:
+        """Go past an escape of the second half of a surrogate pair; 0, and nowhere, where none
+        follows."""
+        digits = self.pattern[self.position + 2 : self.position + 6]
+        if not (self.pattern.startswith("\\u", self.position) and set(digits) <= set(HEX)):
+            return 0
+        code = int(digits or "0", 16)
+        is_low = len(digits) == 4 and 0xDC00 <= code < 0xE000
+        self.position += 6 * is_low
+        return code * is_low
+
+    def _extension(self, group: Group) -> bool:
+        """Comments, automata and flags."""
+        if self.skip("#"):
+            self.until(")", group.start)
             return False
-        if reader.skip("P="):
-            self._back(self._number_of(reader.until(")", position), position), position)
-            return False
-        if self.has_nets and reader.skip("&"):
+        if self._has_nets and self.skip("&"):
             self._add(self._net())
             return False
-        if reader.skip("("):
-            raise reader.unsupported(position, "conditions")
-        if reader.skip(":"):
-            return True
-        if reader.skip(">"):
-            group.is_atomic = True
-            return True
-        for sign, look in sorted(_LOOKS.items(), key=lambda item: -len(item[0])):
-            if reader.skip(sign):
-                self._look(group, look)
-                return True
-        if reader.skip("P<") or reader.skip("<"):
-            self._name(group, reader.until(">", position))
-            return True
-        flags = self._flags(position, group.flags)
+        if self.skip("("):
+            raise self.unsupported(group.start, "conditions")
+        flags = self._flags(group.start, group.flags)
         if flags is not None:
             group.flags = flags
         return flags is not None
 
-    def _net(self) -> Tree:
-        """Read the rest of an automaton."""
-        reader = self.reader
-        sets: list[Tree] = []
-        for _ in range(self._number()):
-            text = reader.take_many(self._number())
-            sets.append(_Scanner(text, self.meter, has_nets=False).scan())
-        rows: list[tuple[tuple[Tree, int], ...]] = []
-        accepting: list[bool] = []
-        for _ in range(self._number()):
-            accepting.append(reader.take() == "+")
-            arcs = [(self._number(","), self._number()) for _ in range(self._number())]
-            rows.append(tuple((sets[kind], to) for to, kind in arcs))
-        reader.take()
-        return Net(tuple(rows), tuple(accepting))
-
-    def _number(self, end: str = ";") -> int:
-        return int(self.reader.until(end, 0))
-
-    def _look(self, group: _Group, look: tuple[bool, bool]) -> None:
-        if look[0] and any(it.look and not it.look[0] for it in self.groups):
-            raise self.reader.unsupported(group.start, AHEAD_IN_LOOKBEHIND)
-        group.look = look
-
-    def _name(self, group: _Group, name: str) -> None:
-        if not name.isidentifier() or name in self.numbers:
-            raise self.reader.fault(group.start, "a bad group name")
-        self.numbers[name] = group.number = self._next_number()
-
-    def _number_of(self, name: str, position: int) -> int:
-        if name not in self.numbers:
-            raise self.reader.fault(position, "a backreference to an undefined group")
-        return self.numbers[name]
-
     def _flags(self, position: int, flags: Flags) -> Flags | None:
-        added = self.reader.take_while("aimsuxL")
-        removed = self.reader.take_while("imsx") if self.reader.skip("-") else None
+        added = self.take_while("aimsuxL")
+        removed = self.take_while("imsx") if self.skip("-") else None
         if not added and not removed:
-            raise self.reader.fault(position, "an unknown extension of a group")
+            raise self.fault(position, "an unknown extension of a group")
         if "L" in added:
-            raise self.reader.unsupported(position, "the flag L")
+            raise self.unsupported(position, "the flag L")
         flags = _with(_with(flags, added, True), removed or "", False)
-        if self.reader.skip(":"):
+        if self.skip(":"):
             return flags
-        if removed is not None or not self.reader.skip(")"):
-            raise self.reader.fault(position, "a missing : after flags")
+        if removed is not None or not self.skip(")"):
+            raise self.fault(position, "a missing : after flags")
         if position:
-            raise self.reader.fault(position, "flags for all that are not at the start")
+            raise self.fault(position, "flags for all that are not at the start")
         self.groups[0].flags = flags
         return None
 
-    def _repeat(self, char: str, position: int) -> None:
-        group = self.groups[-1]
-        if not group.can_repeat:
-            raise self.reader.fault(position, "nothing to repeat")
-        counts = {"*": (0, None), "+": (1, None), "?": (0, 1)}
-        low, high = self.reader.repeat(position) if char == "{" else counts[char]
-        is_possessive = self.reader.skip("+")
-        if not is_possessive:
-            self.num_lazy += self.reader.skip("?")
-        tree: Tree = Loop(group.items.pop(), low, high)
-        if is_possessive:
-            tree = self._atomic(tree, position, "possessive repeats")
-        self._add(tree, can_repeat=False)
+    def _net(self) -> Tree:
+        """Read the rest of an automaton."""
+        sets: list[Tree] = []
+        for _ in range(self._number()):
+            end = self._number() + self.position
+            text, self.position = self.pattern[self.position : end], end
+            sets.append(_PythonReader(text, self._meter, has_nets=False).read())
+        rows: list[tuple[tuple[Tree, int], ...]] = []
+        accepting: list[bool] = []
+        for _ in range(self._number()):
+            accepting.append(self.take() == "+")
+            arcs = [(self._number(","), self._number()) for _ in range(self._number())]
+            rows.append(tuple((sets[kind], to) for to, kind in arcs))
+        self.take()
+        return Net(tuple(rows), tuple(accepting))
 
-
-def _seq(items: list[Tree]) -> Tree:
-    return items[0] if len(items) == 1 else Seq(tuple(items))
+    def _number(self, end: str = ";") -> int:
+        return int(self.until(end, 0))
 
 
 def _with(flags: Flags, letters: str, value: bool) -> Flags:

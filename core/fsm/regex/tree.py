@@ -5,8 +5,8 @@ Knows nothing of any dialect, nor of automata.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from .chars import EVERYTHING, Ranges, complement, single
@@ -125,6 +125,19 @@ def parts(tree: Tree) -> tuple[Tree, ...]:
     return ()
 
 
+def with_parts(tree: Tree, parts: Iterable[Tree]) -> Tree:
+    """The tree with other trees right below."""
+    match tree:
+        case Seq():
+            return Seq(tuple(parts))
+        case Alt():
+            return Alt(tuple(parts))
+        case Loop() | Lookaround() | Capture():
+            (item,) = parts
+            return replace(tree, item=item)
+    return tree
+
+
 def every(tree: Tree) -> Iterator[Tree]:
     """All trees in a tree, and itself."""
     yield tree
@@ -143,8 +156,6 @@ def trimmed(tree: Tree, at_start: bool = True, at_end: bool = True) -> Tree:
             return Alt(tuple(trimmed(option, at_start, at_end) for option in options))
         case Loop(item, low, 1):
             return Loop(trimmed(item, at_start, at_end), low, 1)
-        case Capture(item, number):
-            return Capture(trimmed(item, at_start, at_end), number)
     return tree
 
 

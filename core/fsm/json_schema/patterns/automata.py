@@ -9,25 +9,57 @@ from ...regex.chars import single, union
 from ...regex.errors import InvalidSchema, UnsupportedSchema
 from ...regex.limits import Limits, Meter
 from ...regex.regex import EmptyPattern, automaton_of
-from ...regex.tree import END, Alt, Capture, Lookaround, Loop, Net, Seq, Set, Tree
+from ...regex.tree import (
+    END,
+    LAST,
+    NEWLINE,
+    START,
+    Alt,
+    Lookaround,
+    Loop,
+    Net,
+    Seq,
+    Set,
+    Tree,
+    every,
+)
 from .neighbours import TooFar, without_looks
 from .spelling import common
 from .strings import ANY_CHAR, Chars, Either, Machine, Repeat, Row, Texts
 
 MAX_ARCS = 30_000
 SECONDS = 2.0
+FREE = Loop(Set(ANY_CHAR.ranges), 0, None)
 _LIMITS = Limits(states=10_000, work=1_000_000, seconds=SECONDS)
 
 
 def texts_of(tree: Tree, source: str) -> Texts:
-    """The texts of a tree. source: the pattern that it was read from. Raises InvalidSchema."""
+    """The texts in which a tree is found. source: the pattern that it was read from. Raises
+    InvalidSchema."""
+    tree = _at_end(tree)
+    looks = (it for it in every(tree) if isinstance(it, Lookaround))
+    is_split = isinstance(tree, Alt) and all(it in (START, END) for it in looks)
+    options = tree.options if is_split and isinstance(tree, Alt) else (tree,)
     try:
-        found = _plain(without_looks(tree))
+        rows = (_plain(without_looks(Seq((FREE, option, FREE)))) for option in options)
+        kept = tuple(row for row in rows if row != Either(()))
     except TooFar:
-        return machine_of(tree, source)
-    if found == Either(()):
+        return machine_of(Seq((FREE, tree, FREE)), source)
+    if not kept:
         raise Empty("patterns that are found in some text")
-    return found
+    return Either(kept)
+
+
+def _at_end(tree: Tree) -> Tree:
+    """The same where `$` at the end, before which Python allows a line break, takes it."""
+    match tree:
+        case Alt() if tree == LAST:
+            return Seq((Loop(NEWLINE, 0, 1), END))
+        case Seq(items) if items:
+            return Seq((*items[:-1], _at_end(items[-1])))
+        case Alt(options):
+            return Alt(tuple(map(_at_end, options)))
+    return tree
 
 
 @lru_cache(maxsize=256)
@@ -110,8 +142,6 @@ def _plain(tree: Tree) -> Texts:
     match tree:
         case Set(ranges) if common(ranges, ANY_CHAR.ranges):
             return Chars(common(ranges, ANY_CHAR.ranges))
-        case Capture(item):
-            return _plain(item)
         case Seq(items):
             texts = [_plain(item) for item in items]
             return Either(()) if Either(()) in texts else _row(texts)

@@ -2,38 +2,34 @@
 
 The texts are those that both the regular expressions of ECMA-262 and those of Python find: `\\d`,
 `\\w` and `\\s` stand for ASCII, their opposites leave out all of Unicode's. Read wide, they are
-those that either finds, for patterns that must not be found. Where an anchor is missing at an end,
-anything may stand before or after. Patterns with anchors, lookaround or word boundaries inside are
-made to automata and read back from these. What no automaton can honour is refused by name.
+those that either finds, for patterns that must not be found. What only one of the two can read at
+all means what it means there. What no automaton can honour is refused by name.
 """
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import lru_cache
-from itertools import product
-from typing import NamedTuple
 
 from ...regex import chars
 from ...regex.chars import Ranges
-from ...regex.errors import InvalidSchema
+from ...regex.errors import InvalidSchema, invalid_pattern, unsupported_pattern
+from ...regex.reader import DIGITS, HEX, Escape, Flags, Group, Reader
+from ...regex.tree import END, LAST, NOTHING, START, Alt, Seq, Tree, boundary, no_boundary
 from .automata import texts_of
-from .ecmachars import Scanner
-from .ecmatree import read_tree
-from .spelling import common
-from .strings import ANY_CHAR, ANYTHING, Chars, Either, Repeat, Row, Texts, lengths
+from .spelling import SURROGATES, common
+from .strings import ANY_CHAR, Texts
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 30
-MAX_VARIANTS = 256
-_GROUPS = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<!": "lookbehind"}
-
-
-class Variant(NamedTuple):
-    """One way through a pattern, and the ends to which it is anchored."""
-
-    texts: tuple[Texts, ...] = ()
-    at_start: bool = False
-    at_end: bool = False
+MAX_COUNT = 10_000
+LINE_ENDS = chars.union(chars.single(end)[0] for end in "\n\r\u2028\u2029")
+_FLAGS = re.compile(r"\(\?([imsau]+)\)")
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v", "0": "\0"}
+_NUM_HEX = {"x": 2, "u": 4}
+_NAMED = {"p": "Unicode properties", "P": "Unicode properties", "k": "backreferences"}
+_NAMED |= {"B": "word boundaries", "A": "\\A", "Z": "\\Z"}  # in a class
 
 
 @lru_cache(maxsize=256)
@@ -42,140 +38,153 @@ def read_pattern(source: str, is_wide: bool = False) -> Texts:
     which either finds it. Raises InvalidSchema."""
     if len(source) > MAX_LENGTH:
         raise InvalidSchema(f"patterns of at most {MAX_LENGTH} characters")
-    try:
-        return _read_plain(source, is_wide)
-    except InvalidSchema:
-        return texts_of(read_tree(source, is_wide), source)
+    return texts_of(_EcmaReader(source, is_wide).read(), source)
 
 
-def _read_plain(source: str, is_wide: bool) -> Texts:
-    """The same for patterns with anchors and lookaround at their ends alone."""
-    reader = _Reader(source, is_wide)
-    variants = reader.either(0)
-    if reader.position < len(source):
-        raise reader.fault(reader.position, "a ) without a group")
-    if not variants:
-        raise InvalidSchema("patterns that are found in some text")
-    return Either(tuple(_searched(variant, is_wide) for variant in variants))
+class _EcmaReader(Reader):
+    """Read wide, a set holds what either dialect takes for it, otherwise what both do: the flag
+    `is_ascii` says which. Flags at the start are those of Python."""
 
+    _repeatable = ""
+    _lazy_in_atomic = "atomic groups of more than repeated characters"
 
-def _searched(variant: Variant, is_wide: bool) -> Texts:
-    """To Python, `$` also stands before a line break at the end."""
-    before = () if variant.at_start else (ANYTHING,)
-    after: tuple[Texts, ...] = () if variant.at_end else (ANYTHING,)
-    if variant.at_end and is_wide:
-        after = (Repeat(Chars(chars.single("\n")), 0, 1),)
-    return Row((*before, *variant.texts, *after))
+    def __init__(self, pattern: str, is_wide: bool) -> None:
+        found = _FLAGS.match(pattern)
+        letters = found[1] if found else ""
+        super().__init__(
+            pattern, Flags("i" in letters, "s" in letters, not is_wide, "m" in letters)
+        )
+        self.position = found.end() if found else 0
 
+    @property
+    def _is_wide(self) -> bool:
+        return not self.groups[-1].flags.is_ascii
 
-class _Reader(Scanner):
-    """Reads a regular expression as its variants."""
+    def fault(self, position: int, what: str) -> InvalidSchema:
+        return InvalidSchema(invalid_pattern(self.pattern, position, what, " in `re` and ECMA-262"))
 
-    def either(self, depth: int) -> list[Variant]:
-        """Read alternatives up to a closing parenthesis or the end."""
+    def unsupported(self, position: int, what: str) -> InvalidSchema:
+        return InvalidSchema(unsupported_pattern(self.pattern, position, what))
+
+    def until(self, end: str, opened_at: int) -> str:
+        """Go past `end`; the text before it, or "" where there is no `end`."""
+        has_end = end in self.pattern[self.position :]
+        return super().until(end, opened_at) if has_end else ""
+
+    def _check_depth(self, depth: int) -> None:
         if depth > MAX_DEPTH:
             raise self.unsupported(self.position, f"a group deeper than {MAX_DEPTH}")
-        variants = self._row(depth)
-        while self.skip("|"):
-            variants += self._row(depth)
-        return variants
 
-    def _row(self, depth: int) -> list[Variant]:
-        rows = [Variant()]
-        while self.peek() not in ("", "|", ")"):
-            start = self.position
-            if self.source.startswith("(?<!", start):
-                rows, items = self._before_lookbehind(rows), self._not_behind(depth)
-            else:
-                items = self._item(depth)
-            rows = self._after(rows, items, start, depth)
-        return rows
+    def _check_count(self, low: str, high: str, position: int) -> None:
+        if not low and self._is_wide:
+            raise self.unsupported(position, "a count without its least")
+        if max(int(low or 0), int(high or 0)) > MAX_COUNT:
+            raise self.unsupported(position, f"counts over {MAX_COUNT}")
 
-    def _before_lookbehind(self, rows: list[Variant]) -> list[Variant]:
-        """Rows before a lookbehind that need not be there, which are left out."""
-        if any(row.at_start or row.at_end or lengths(Row(row.texts))[0] for row in rows):
-            raise self.unsupported(self.position, "a lookbehind after other text")
-        return [Variant()]
+    def _braces(self) -> re.Match[str] | None:
+        """To both dialects, a brace after nothing that can be repeated stands for itself."""
+        found = super()._braces()
+        return found if found and len(found[0]) < 14 and self.groups[-1].can_repeat else None
 
-    def _not_behind(self, depth: int) -> list[Variant]:
-        """Read a lookbehind: nothing stands before, or another character."""
+    def _name_error(self, name: str, position: int) -> InvalidSchema | None:
+        return None if name.isidentifier() else self.unsupported(position, "special groups")
+
+    def _extension(self, group: Group) -> bool:
+        raise self.unsupported(group.start, "special groups")
+
+    def _look(self, group: Group, is_ahead: bool, is_wanted: bool) -> None:
+        super()._look(group, is_ahead, is_wanted)
+        if not is_wanted:
+            group.flags = replace(group.flags, is_ascii=not group.flags.is_ascii)
+
+    def _add_set(self, ranges: Ranges) -> None:
+        if ranges := common(ranges, ANY_CHAR.ranges):
+            super()._add_set(ranges)
+        else:
+            self._add(NOTHING)
+
+    def _end(self) -> Tree:
+        return LAST if self._is_wide else END
+
+    def _boundary(self, is_wanted: bool) -> Tree:
+        """Of words in ASCII, as ECMA-262 has it, and in Unicode, as Python has: both, or either."""
+        word = common(chars.category("w", True), ANY_CHAR.ranges)
+        wide = common(chars.category("w", False), ANY_CHAR.ranges)
+        other = common(chars.complement(wide), ANY_CHAR.ranges)
+        not_word = common(chars.complement(word), ANY_CHAR.ranges)
+        if is_wanted and not self._is_wide:
+            return boundary(word, other)
+        if is_wanted:
+            return Alt((boundary(word), boundary(wide)))
+        if not self._is_wide:
+            return no_boundary(word, common(wide, not_word), other)
+        return Alt((no_boundary(word, not_word), no_boundary(wide, other), Seq((START, END))))
+
+    def _characters(self, char: str) -> Ranges:
+        if char == "." and not (self._is_wide or self.groups[-1].flags.dot_all):
+            return chars.complement(LINE_ENDS)
+        return super()._characters(char)
+
+    def character_class(self) -> Ranges:
+        """Read a class; `[]` and `[^]` only where Python cannot take the bracket for a member."""
+        if not self.pattern.startswith(("]", "^]"), self.position):
+            return super().character_class()
+        start, is_negated = self.position - 1, self.skip("^")
+        self.take()
+        if "]" in self.pattern[self.position :]:
+            raise self.unsupported(start, "an empty class")
+        return chars.EVERYTHING if is_negated else ()
+
+    def _group_number(self) -> int:
         start = self.position
-        self.position += len("(?<!")
-        self.is_wide = not self.is_wide
-        variants = self.either(depth + 1)
-        self.is_wide = not self.is_wide
-        if not self.skip(")"):
-            raise self.fault(start, "an unclosed group")
-        texts = variants[0].texts
-        if len(variants) > 1 or len(texts) != 1 or not isinstance(texts[0], Chars):
-            raise self.unsupported(start, "a lookbehind of more than one character")
-        if variants[0].at_start or variants[0].at_end:
-            raise self.unsupported(start, "an anchor in lookbehind")
-        other = self._one(chars.complement(texts[0].ranges), start)
-        return [Variant(at_start=True), Variant((other,))]
+        if self.skip("k<"):
+            name = self.until(">", start)
+            if name not in self.numbers:
+                raise self.fault(start - 1, "a backreference to an undefined group")
+            return self.numbers[name]
+        return 0 if self.peek() == "0" else int(self.take_while(DIGITS, 2) or 0)
 
-    def _after(
-        self, rows: list[Variant], items: list[Variant], start: int, depth: int
-    ) -> list[Variant]:
-        """Each of these followed by each of those, which stand at `start`. Nothing is found of a
-        row that goes on behind its end."""
-        if len(rows) * len(items) > MAX_VARIANTS:
-            raise self.unsupported(start, f"more than {MAX_VARIANTS} anchored alternatives")
-        joined = []
-        for row, item in product(rows, items):
-            if row.at_end and not (depth or self.is_wide) and lengths(Row(item.texts))[0]:
-                continue
-            if (item.at_start and row.texts) or (row.at_end and item.texts):
-                raise self.unsupported(start, "an anchor in the middle")
-            texts = row.texts + item.texts
-            joined.append(Variant(texts, row.at_start or item.at_start, row.at_end or item.at_end))
-        return joined
-
-    def _item(self, depth: int) -> list[Variant]:
-        start, char = self.position, self.take()
-        if char == "^":
-            return [Variant(at_start=True)]
-        if char == "$":
-            return [Variant(at_end=True)]
-        one = None if char == "(" else self._one(self.atom(char), start)
-        variants = self._group(depth) if one is None else [Variant((one,))]
-        before = self.position
-        counts = self.counts()
-        if counts is not None and self.suffix(before) == "+":
-            raise self.unsupported(start, "possessive repeats")
-        if counts is None and any(v.at_start or v.at_end for v in variants):
-            return variants
-        if any(v.at_start or v.at_end for v in variants):
-            raise self.unsupported(start, "an anchor in a repeated group")
-        whole = (
-            variants[0].texts if len(variants) == 1 else (Either(tuple(map(_row_of, variants))),)
-        )
-        if counts is None:
-            return [Variant(whole)]
-        return [Variant((Repeat(whole[0] if len(whole) == 1 else Row(whole), *counts),))]
-
-    def _one(self, ranges: Ranges, start: int) -> Chars:
-        ranges = common(ranges, ANY_CHAR.ranges)
-        if not ranges:
-            raise self.unsupported(start, "a class of nothing")
-        return Chars(ranges)
-
-    def _group(self, depth: int) -> list[Variant]:
-        start = self.position - 1
-        for opening, name in _GROUPS.items():
-            if self.source.startswith(opening, self.position):
+    def _escape(self, is_negated: bool | None = None) -> Escape:
+        start, char = self.position - 1, self.take()
+        if char and char in "dDwWsS":
+            ranges = _category(char, bool(is_negated) is not self._is_wide)
+            return Escape(self._folded(ranges), is_category=True)
+        if char in ("p", "P") and self.peek() == "{":
+            found = self.unicode_property(start)
+            return found._replace(ranges=self._folded(found.ranges))
+        if char in _NUM_HEX:
+            return self._code(start, _NUM_HEX[char])
+        if char == "c" and self.peek().isascii() and self.peek().isalpha():
+            return Escape(chars.single(chr(ord(self.take()) % 32)))
+        if char in _CONTROL and not self.peek().isdigit():
+            return Escape(chars.single(_CONTROL[char]))
+        if not char or char.isalnum() or not char.isascii():
+            name = "backreferences" if char.isdigit() else _NAMED.get(char)
+            if name is not None:
                 raise self.unsupported(start, name)
-        if self.skip("?") and not self.skip(":"):
-            self.skip("P")
-            name, found, _ = self.source[self.position :].partition(">")
-            if not (found and name[:1] == "<" and name[1:].isidentifier()):
-                raise self.unsupported(start, "special groups")
-            self.position += len(name) + 1
-        variants = self.either(depth + 1)
-        if not self.skip(")"):
-            raise self.fault(start, "an unclosed group")
-        return variants
+            raise self.fault(start, "an escape that `re` does not know")
+        return Escape(chars.single(char))
+
+    def _code(self, start: int, num_digits: int) -> Escape:
+        """A character by its number. Surrogates are no characters: no text has one."""
+        digits = self.pattern[self.position : self.position + num_digits]
+        size = num_digits
+        if num_digits == 4 and digits[:1] == "{":
+            digits = self.pattern[self.position + 1 :][:7].partition("}")[0]
+            size, num_digits = len(digits) + 2, max(len(digits), 1)
+        code = int(digits, 16) if digits and set(digits) <= set(HEX) else chars.END
+        if len(digits) < num_digits or code >= chars.END:
+            raise self.fault(start, f"an escape that needs {num_digits} hexadecimal digits")
+        self.position += size
+        if self._is_wide and common(((code, code + 1),), SURROGATES):
+            raise self.unsupported(start, "surrogates where a match is excluded")
+        return Escape(((code, code + 1),))
 
 
-def _row_of(variant: Variant) -> Texts:
-    return variant.texts[0] if len(variant.texts) == 1 else Row(variant.texts)
+def _category(letter: str, is_negated: bool) -> Ranges:
+    """What both dialects put in a category or, where that is taken away, what either does."""
+    is_wide = letter.isupper() is not is_negated
+    ranges = chars.category(letter.lower(), is_ascii=not is_wide)
+    if is_wide and letter in "sS":
+        ranges = chars.union([*ranges, *chars.single("\ufeff")])
+    return chars.complement(ranges) if letter.isupper() else ranges

@@ -7,11 +7,11 @@ follows. The counts of a pattern stay as they are, so that it stays as small as 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import product
+from itertools import groupby, product
 from typing import NamedTuple
 
 from ...regex.chars import EVERYTHING, Ranges, complement, union
-from ...regex.tree import END, NOTHING, START, Alt, Capture, Lookaround, Loop, Seq, Set, Tree, every
+from ...regex.tree import END, NOTHING, START, Alt, Lookaround, Loop, Seq, Set, Tree, every
 from .spelling import common
 
 MAX_BRANCHES = 64
@@ -40,6 +40,7 @@ class Edge(NamedTuple):
 
 
 ANY = Edge()
+ENDED = Edge((), True)
 
 
 class Branch(NamedTuple):
@@ -54,30 +55,37 @@ def without_looks(tree: Tree) -> Tree:
     """The same whole texts by a tree without lookaround. Raises TooFar."""
     kept = [it.tree for it in _branches(tree) if it.before.can_end and it.after.can_end]
     found = kept[0] if len(kept) == 1 else Alt(tuple(kept))
-    if sum(1 for _ in every(found)) > MAX_NODES:
+    if _size(found) > max(MAX_NODES, _size(tree)):
         raise TooFar
     return found
 
 
 def _branches(tree: Tree) -> list[Branch]:
+    if not _has_look(tree):
+        return _merged([Branch(tree)])
     match tree:
-        case Set():
-            return [Branch(tree)] if tree.ranges else []
         case Lookaround():
             edge = _edge(tree)
             return [] if edge.is_never else [_beside(edge, tree.is_ahead)]
-        case Capture(item):
-            return _branches(item)
         case Alt(options):
             return _merged(branch for option in options for branch in _branches(option))
         case Seq(items):
             found = [Branch()]
-            for item in items:
-                found = _joined(found, _branches(item))
+            for has_look, some in groupby(items, _has_look):
+                for item in some if has_look else [Seq(tuple(some))]:
+                    found = _joined(found, _branches(item))
             return found
         case Loop(item, low, high):
             return _loop(_branches(item), low, high)
     raise TooFar
+
+
+def _size(tree: Tree) -> int:
+    return sum(1 for _ in every(tree))
+
+
+def _has_look(tree: Tree) -> bool:
+    return any(isinstance(it, Lookaround) for it in every(tree))
 
 
 def _beside(edge: Edge, is_ahead: bool) -> Branch:
@@ -92,12 +100,10 @@ def _edge(look: Lookaround) -> Edge:
 
 def _wanted(item: Tree, is_ahead: bool) -> Edge:
     if item == (END if is_ahead else START):
-        return Edge((), True)
+        return ENDED
     match item:
         case Set(ranges):
             return Edge(ranges, False)
-        case Capture(inner):
-            return _wanted(inner, is_ahead)
         case Seq((inner,)):
             return _wanted(inner, is_ahead)
         case Alt(options):
@@ -141,6 +147,13 @@ def _pair(one: Branch, other: Branch) -> Iterable[Branch]:
         trees = [tree for tree in (one.tree, other.tree) if tree != Seq()]
         tree = trees[0] if len(trees) == 1 else Seq(tuple(trees))
         yield Branch(tree, one.before, other.after)
+        return
+    if (one.after, other.before) in ((ENDED, ANY), (ANY, ENDED)):  # an anchor: one side is empty
+        kept, empty = (one, other) if one.after == ENDED else (other, one)
+        if _is_nullable(empty.tree):
+            before = kept.before if kept is one else one.before.intersect(other.before)
+            after = kept.after if kept is other else one.after.intersect(other.after)
+            yield Branch(kept.tree, before, after)
         return
     head = _last(one.tree, other.before.ranges)
     tail = _first(other.tree, one.after.ranges)
