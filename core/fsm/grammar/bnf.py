@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from ...api.protocol import InvalidCall
 from ..json_schema.patterns.spelling import SURROGATES, common
 from ..regex.chars import Ranges, complement, single, union
+from ..regex.tree import Alt, Loop, Ref, Seq, Set, Tree
 from .matcher import FIELD
 
 MAX_RULES = 1_000
@@ -36,46 +36,6 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"} | {char: char for char in "\\\"'[]-
 _REPEATS: Mapping[str, tuple[int, int | None]] = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-@dataclass(frozen=True, slots=True)
-class Chars:
-    """Any one character of a set."""
-
-    ranges: Ranges
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """A text of another rule."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One after the other."""
-
-    items: tuple[Node, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """Any of these."""
-
-    options: tuple[Node, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Something `low` to `high` times; None: without end."""
-
-    item: Node
-    low: int
-    high: int | None
-
-
-Node: TypeAlias = Chars | Ref | Row | Either | Repeat
-
-
 class Token(NamedTuple):
     """A piece of the source, and where it begins."""
 
@@ -87,7 +47,7 @@ class Token(NamedTuple):
 class Bnf(NamedTuple):
     """Rules by name, and the one whose texts are meant."""
 
-    rules: Mapping[str, Node]
+    rules: Mapping[str, Tree]
     start: str
 
 
@@ -111,9 +71,9 @@ class _Reader:
         self._tokens = self._read_tokens()
         self._next = 0
 
-    def rules(self) -> dict[str, Node]:
+    def rules(self) -> dict[str, Tree]:
         """All rules, which may name each other in any order."""
-        found: dict[str, Node] = {}
+        found: dict[str, Tree] = {}
         while self._peek().kind != "end":
             name = self._take()
             if name.kind != "name" or self._take().kind != "define":
@@ -142,39 +102,39 @@ class _Reader:
             position += len(text)
         return [*found, Token("end", "", position)]
 
-    def _either(self, depth: int) -> Node:
+    def _either(self, depth: int) -> Tree:
         if depth > MAX_DEPTH:
             raise self._fault(self._peek(), f"groups at most {MAX_DEPTH} deep")
         options = [self._row(depth)]
         while self._peek().text == "|" and self._peek().kind == "mark":
             self._take()
             options.append(self._row(depth))
-        return options[0] if len(options) == 1 else Either(tuple(options))
+        return options[0] if len(options) == 1 else Alt(tuple(options))
 
-    def _row(self, depth: int) -> Node:
-        items: list[Node] = []
+    def _row(self, depth: int) -> Tree:
+        items: list[Tree] = []
         while not self._is_end_of_row():
             items.append(self._repeated(self._item(depth)))
-        return items[0] if len(items) == 1 else Row(tuple(items))
+        return items[0] if len(items) == 1 else Seq(tuple(items))
 
     def _is_end_of_row(self) -> bool:
         token = self._peek()
         is_next_rule = token.kind == "name" and self._tokens[self._next + 1].kind == "define"
         return is_next_rule or token.kind == "end" or token.text in ("|", ")")
 
-    def _item(self, depth: int) -> Node:
+    def _item(self, depth: int) -> Tree:
         token = self._take()
         match token.kind, token.text:
             case "name", name:
                 return Ref(name)
             case "text", text:
-                return Row(tuple(Chars(single(char)) for char, _ in self._chars(token, text[1:-1])))
+                return Seq(tuple(Set(single(char)) for char, _ in self._chars(token, text[1:-1])))
             case "class", text:
-                return Chars(self._class(token, text[1:-1]))
+                return Set(self._class(token, text[1:-1]))
             case "code", text:
-                return Chars(single(self._char(token, text[2:])))
+                return Set(single(self._char(token, text[2:])))
             case "mark", ".":
-                return Chars(ANY)
+                return Set(ANY)
             case "mark", "(":
                 inside = self._either(depth + 1)
                 if self._take().text != ")":
@@ -182,13 +142,13 @@ class _Reader:
                 return inside
         raise self._fault(token, "texts in quotes, classes, groups and names of rules here")
 
-    def _repeated(self, item: Node) -> Node:
+    def _repeated(self, item: Tree) -> Tree:
         while (token := self._peek()).kind == "count" or token.text in _REPEATS:
             self._take()
             low, high = _REPEATS.get(token.text, (0, 0))
             if token.kind == "count":
                 low, high = self._counts(token)
-            item = Repeat(item, low, high)
+            item = Loop(item, low, high)
         return item
 
     def _counts(self, token: Token) -> tuple[int, int | None]:

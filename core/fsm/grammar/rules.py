@@ -19,11 +19,12 @@ from ..json_schema.facts import Literal as Value
 from ..json_schema.patterns.ecma import read_pattern
 from ..json_schema.patterns.elimination import without_machines
 from ..json_schema.patterns.numbers import FREE_NUMBER
-from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, one_char, value_text
-from ..json_schema.patterns.strings import ANYTHING, Machine, Texts, pattern, repeated
+from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, value_text
+from ..json_schema.patterns.strings import ANYTHING, pattern, repeated
 from ..json_schema.schema import Writer
 from ..json_schema.unfold import MAX_SECONDS, Document
 from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
+from ..regex.tree import Net, Tree
 from .sharing import merged
 
 MAX_POSITIONS = 20_000
@@ -70,7 +71,7 @@ def schema_rules(
 class RuleWriter(Writer):
     """Writes the places of one document, each as a rule.
 
-    Texts are expressions over names of rules and terminals, with spaces around each name. Once all
+    Tree are expressions over names of rules and terminals, with spaces around each name. Once all
     places are found, one counts as empty until it is known to have a value.
     """
 
@@ -174,12 +175,12 @@ class RuleWriter(Writer):
                 raise
         return self._quoted_rule(machine)
 
-    def _quoted_rule(self, machine: Machine) -> str:
+    def _quoted_rule(self, machine: Net) -> str:
         base, quote = f"{self._prefix}m{len(self._states)}s", self.leaf('"')
         for state, (row, accepts) in enumerate(zip(machine.rows, machine.accepting, strict=True)):
             options = [
-                self.leaf(one_char(ranges)) + (f" {base}{to} " if machine.rows[to] else "")
-                for ranges, to in row
+                self.leaf(pattern(item)) + (f" {base}{to} " if machine.rows[to] else "")
+                for item, to in row
             ]
             if options:
                 body = alternatives(options)
@@ -213,7 +214,7 @@ class RuleWriter(Writer):
         shown = [*map(_quoted, parts), *(f"~{_quoted(part)}" for part in unlike)]
         return self._terminal(" & ".join(shown))
 
-    def spelled(self, texts: Texts) -> str:
+    def spelled(self, texts: Tree) -> str:
         """As for patterns, without automata."""
         return pattern(without_machines(texts))
 

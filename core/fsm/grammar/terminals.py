@@ -18,7 +18,8 @@ from ..regex.chars import Ranges, union
 from ..regex.dfa import Dfa
 from ..regex.limits import Limits, Meter
 from ..regex.regex import compile_regex
-from .bnf import Bnf, Chars, Either, Node, Ref, Repeat, Row
+from ..regex.tree import Alt, Loop, Ref, Seq, Set, Tree
+from .bnf import Bnf
 from .matcher import FIELD
 
 MAX_LENGTH = 20_000
@@ -70,13 +71,13 @@ class Terminals:
                 self._spread(self._rules[name], self._after[name])
             names.reverse()
 
-    def _first(self, node: Node) -> First:
+    def _first(self, node: Tree) -> First:
         match node:
-            case Chars(ranges):
+            case Set(ranges):
                 return First(ranges)
             case Ref(name):
                 return self._firsts[name]
-            case Row(items):
+            case Seq(items):
                 found: list[tuple[int, int]] = []
                 for item in items:
                     first = self._first(item)
@@ -84,32 +85,31 @@ class Terminals:
                     if not first.is_empty:
                         return First(union(found))
                 return First(union(found), True)
-            case Either(options):
+            case Alt(options):
                 firsts = [self._first(option) for option in options]
                 chars = union(pair for first in firsts for pair in first.chars)
                 return First(chars, any(first.is_empty for first in firsts))
-            case Repeat(item, low, high):
+            case Loop(item, low, high):
                 first = self._first(item)
                 return First() if high == 0 else First(first.chars, first.is_empty or not low)
+        raise AssertionError(node)
 
-    def _spread(self, node: Node, after: Ranges) -> None:
+    def _spread(self, node: Tree, after: Ranges) -> None:
         """Add what may come after the rules that are named here."""
         self._meter.check_time()
         match node:
             case Ref(name):
                 self._after[name] = union([*self._after[name], *after])
-            case Row(items):
+            case Seq(items):
                 for item, rest in zip(items, self._afters(items, after), strict=True):
                     self._spread(item, rest)
-            case Either(options):
+            case Alt(options):
                 for option in options:
                     self._spread(option, after)
-            case Repeat():
+            case Loop():
                 self._spread(node.item, self._again(node, after))
-            case Chars():
-                pass
 
-    def _afters(self, items: tuple[Node, ...], after: Ranges) -> list[Ranges]:
+    def _afters(self, items: tuple[Tree, ...], after: Ranges) -> list[Ranges]:
         """What may come after each of these in a row."""
         found = []
         for item in reversed(items):
@@ -118,11 +118,11 @@ class Terminals:
             after = union([*first.chars, *after]) if first.is_empty else first.chars
         return found[::-1]
 
-    def _again(self, node: Repeat, after: Ranges) -> Ranges:
+    def _again(self, node: Loop, after: Ranges) -> Ranges:
         """What may come after one of several."""
         return after if node.high == 1 else union([*after, *self._first(node.item).chars])
 
-    def _written(self, node: Node, after: Ranges) -> str:
+    def _written(self, node: Tree, after: Ranges) -> str:
         """An expression of Lark."""
         self._meter.check_time()
         pattern = self._pattern(node)
@@ -131,12 +131,12 @@ class Terminals:
         match node:
             case Ref(name):
                 return self._names[name]
-            case Row(items):
+            case Seq(items):
                 pairs = zip(items, self._afters(items, after), strict=True)
                 return f"({' '.join(self._written(item, rest) for item, rest in pairs)})"
-            case Either(options):
+            case Alt(options):
                 return f"({' | '.join(self._written(option, after) for option in options)})"
-            case Repeat(item, low, high):
+            case Loop(item, low, high):
                 inside = self._written(item, self._again(node, after))
                 return f"({inside}){{{low},{'' if high is None else high}}}"
         raise AssertionError(node)  # one character is a terminal
@@ -157,14 +157,14 @@ class Terminals:
         except InvalidCall:
             return None
 
-    def _pattern(self, node: Node) -> str | None:
+    def _pattern(self, node: Tree) -> str | None:
         """The regular expression of a part without recursion, unless it is long."""
         found = self._pattern_of(node)
         return None if found is None or len(found) > MAX_LENGTH else found
 
-    def _pattern_of(self, node: Node) -> str | None:
+    def _pattern_of(self, node: Tree) -> str | None:
         match node:
-            case Chars(ranges):
+            case Set(ranges):
                 return char_class(ranges)
             case Ref(name):
                 if name not in self._patterns:
@@ -174,21 +174,22 @@ class Terminals:
                         self._patterns[name] = self._pattern(self._rules[name])
                         self._open.pop()
                 return self._patterns[name]
-            case Row(items):
+            case Seq(items):
                 parts = [self._pattern(item) for item in items]
                 return None if None in parts else "".join(part or "" for part in parts)
-            case Either(options):
+            case Alt(options):
                 parts = [self._pattern(option) for option in options]
                 return None if None in parts else alternatives([part or "" for part in parts])
-            case Repeat(item, low, high):
+            case Loop(item, low, high):
                 inside = self._pattern(item)
                 return None if inside is None else repeated(inside, low, high)
+        raise AssertionError(node)
 
 
-def _is_literal(node: Node) -> bool:
+def _is_literal(node: Tree) -> bool:
     """Whether this is one character, or a row of them: nothing goes on with it."""
-    return isinstance(node, Chars) or (
-        isinstance(node, Row) and all(isinstance(item, Chars) for item in node.items)
+    return isinstance(node, Set) or (
+        isinstance(node, Seq) and all(isinstance(item, Set) for item in node.items)
     )
 
 

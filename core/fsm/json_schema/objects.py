@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ..regex.chars import Ranges, complement, single, union
 from ..regex.errors import InvalidSchema, UnsupportedSchema
+from ..regex.tree import first_chars
 from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
 from .members import Unfold, fits
 from .patterns.automata import common_texts
@@ -20,7 +21,7 @@ from .patterns.ecma import read_pattern
 from .patterns.lists import Entry, Layout, enclosed
 from .patterns.lookaround import parts_of
 from .patterns.spelling import alternatives, common, literal, one_char, value_text
-from .patterns.strings import ANY_CHAR, ANYTHING, first_chars, pattern
+from .patterns.strings import ANY_CHAR, ANYTHING, pattern
 
 Write: TypeAlias = Callable[[All], str | None]
 KeyOf: TypeAlias = Callable[[Strings], str | None]

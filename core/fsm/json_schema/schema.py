@@ -17,6 +17,7 @@ from typing import Any
 
 from ...api.protocol import COMPACT
 from ..regex.errors import InvalidSchema, NotRegular, UnsupportedSchema, refuse_empty
+from ..regex.tree import Loop, Net, Tree
 from .contains import free_pattern, is_free, without_contains
 from .facts import All, Arrays, Facts, Numbers, Objects, Strings, common_multiple
 from .facts import Literal as Value
@@ -29,7 +30,7 @@ from .patterns.lists import Entry, Layout, enclosed, nested
 from .patterns.multiples import multiple_pattern, other_numbers
 from .patterns.numbers import number_pattern
 from .patterns.spelling import FREE_CHAR, LEAN_CHAR, alternatives, literal, value_text
-from .patterns.strings import ANYTHING, Machine, Repeat, Texts, limited, pattern, repeated, squeezed
+from .patterns.strings import ANYTHING, limited, pattern, repeated, squeezed
 from .unfold import MAX_SECONDS, Document, located
 
 MAX_DEPTH = 48
@@ -266,27 +267,27 @@ class Writer:
         return None if found is None else self.spelled(found)
 
     def _common(
-        self, strings: Strings, text_patterns: Sequence[Texts], others: tuple[str, ...]
+        self, strings: Strings, text_patterns: Sequence[Tree], others: tuple[str, ...]
     ) -> str | None:
         """The texts that are in several sets and in none of others."""
         found = self.machine(strings, text_patterns, others)
         return None if found is None else self.spelled(found)
 
     def machine(
-        self, strings: Strings, text_patterns: Sequence[Texts], others: tuple[str, ...]
-    ) -> Machine | None:
+        self, strings: Strings, text_patterns: Sequence[Tree], others: tuple[str, ...]
+    ) -> Net | None:
         """The automaton of these strings; None: there are none."""
         unlike = tuple(read_pattern(source, is_wide=True) for source in strings.unlike)
-        parts = (*text_patterns, Repeat(ANYTHING.item, strings.low, strings.high))
+        parts = (*text_patterns, Loop(ANYTHING.item, strings.low, strings.high))
         return common_texts(parts, unlike, others)
 
-    def text_patterns(self, strings: Strings) -> list[Texts]:
+    def text_patterns(self, strings: Strings) -> list[Tree]:
         """The sets of texts that patterns and formats ask for."""
         texts = [read_pattern(source) for source in strings.patterns]
         formats = [read_format(name) for name in strings.formats]
         return [text for text in (*texts, *formats) if text != ANYTHING]
 
-    def spelled(self, texts: Texts) -> str:
+    def spelled(self, texts: Tree) -> str:
         """The pattern of texts between quotes."""
         return pattern(texts)
 

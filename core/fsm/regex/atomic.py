@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from .chars import Ranges, union
-from .tree import Alt, Capture, Lookaround, Loop, Seq, Set, Tree
+from .tree import Alt, Capture, Lookaround, Loop, Seq, Set, Tree, first_chars
 
 
 def without_backtracking(tree: Tree) -> Tree | None:
@@ -19,7 +19,7 @@ def without_backtracking(tree: Tree) -> Tree | None:
             return None if found is None else Capture(found, number)
         case Loop(Capture(item), low, high):
             return without_backtracking(Loop(item, low, high))
-        case Loop(item, low, high) if _first(item) is not None and _has_one_way(item):
+        case Loop(item, low, high) if first_chars(item) is not None and _has_one_way(item):
             return _greedy(item, low, high)
         case Seq(items):
             return _sequence(items)
@@ -67,28 +67,11 @@ def _has_one_way(tree: Tree) -> bool:
 
 def _are_disjoint(options: tuple[Tree, ...]) -> bool:
     """Whether options begin with different characters, and each has one way."""
-    firsts = [_first(option) for option in options]
+    firsts = [first_chars(option) for option in options]
     if None in firsts or not all(map(_has_one_way, options)):
         return False
     sizes = [_size(first or ()) for first in firsts]
     return sum(sizes) == _size(union(pair for first in firsts for pair in first or ()))
-
-
-def _first(tree: Tree) -> Ranges | None:
-    """The characters with which every match begins; None where that is not known."""
-    match tree:
-        case Set(ranges):
-            return ranges
-        case Capture(item):
-            return _first(item)
-        case Seq(items) if items:
-            return _first(items[0])
-        case Loop(item, low, _) if low:
-            return _first(item)
-        case Alt(options):
-            firsts = [_first(option) for option in options]
-            return None if None in firsts else union(p for first in firsts for p in first or ())
-    return None
 
 
 def _size(ranges: Ranges) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from .chars import Ranges
 from .limits import Meter
-from .tree import Alt, Back, Capture, Lookaround, Loop, Net, Seq, Set, Tree
+from .tree import Alt, Lookaround, Loop, Net, Seq, Set, Tree
 
 Row: TypeAlias = dict[int, int]
 _CHECK_EVERY = 4096
@@ -107,8 +107,7 @@ class Builder:
                 return self._guard(node, end)
             case Net():
                 return self._net(node, end)
-            case Back() | Capture():
-                raise AssertionError("backreferences are expanded before a tree is built")
+        raise AssertionError("backreferences are expanded before a tree is built")
 
     def _repeat(self, base: Tree, low: int, high: int | None, end: int) -> int:
         nfa_state = end

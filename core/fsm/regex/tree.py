@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from .chars import EVERYTHING, Ranges, complement, single
+from .chars import EVERYTHING, Ranges, complement, single, union
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,14 @@ class Net:
     accepting: tuple[bool, ...]
 
 
-Tree: TypeAlias = Set | Seq | Alt | Loop | Lookaround | Capture | Back | Net
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A text of another rule of a grammar."""
+
+    name: str
+
+
+Tree: TypeAlias = Set | Seq | Alt | Loop | Lookaround | Capture | Back | Net | Ref
 
 NOTHING = Alt(())
 START = Lookaround(Set(EVERYTHING), is_ahead=False, is_wanted=False)
@@ -143,6 +150,30 @@ def every(tree: Tree) -> Iterator[Tree]:
     yield tree
     for part in parts(tree):
         yield from every(part)
+
+
+def first_chars(tree: Tree) -> Ranges | None:
+    """The characters with which every match begins; None where that is not known, or where a match
+    may be empty."""
+    match tree:
+        case Set(ranges):
+            return ranges
+        case Capture(item):
+            return first_chars(item)
+        case Seq(items) if items:
+            return first_chars(items[0])
+        case Loop(item, low, _) if low:
+            return first_chars(item)
+        case Alt(options):
+            return _union(map(first_chars, options))
+        case Net(rows, accepting) if not accepting[0]:
+            return _union(first_chars(item) for item, _ in rows[0])
+    return None
+
+
+def _union(firsts: Iterable[Ranges | None]) -> Ranges | None:
+    found = [*firsts]
+    return None if None in found else union(pair for first in found for pair in first or ())
 
 
 def trimmed(tree: Tree, at_start: bool = True, at_end: bool = True) -> Tree:

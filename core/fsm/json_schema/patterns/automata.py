@@ -25,15 +25,14 @@ from ...regex.tree import (
 )
 from .neighbours import TooFar, without_looks
 from .spelling import common
-from .strings import ANY_CHAR, Chars, Either, Machine, Repeat, Row, Texts
+from .strings import ANY_CHAR, ANYTHING
 
 MAX_ARCS = 30_000
 SECONDS = 2.0
-FREE = Loop(Set(ANY_CHAR.ranges), 0, None)
 _LIMITS = Limits(states=10_000, work=1_000_000, seconds=SECONDS)
 
 
-def texts_of(tree: Tree, source: str) -> Texts:
+def texts_of(tree: Tree, source: str) -> Tree:
     """The texts in which a tree is found. source: the pattern that it was read from. Raises
     InvalidSchema."""
     tree = _at_end(tree)
@@ -41,13 +40,13 @@ def texts_of(tree: Tree, source: str) -> Texts:
     is_split = isinstance(tree, Alt) and all(it in (START, END) for it in looks)
     options = tree.options if is_split and isinstance(tree, Alt) else (tree,)
     try:
-        rows = (_plain(without_looks(Seq((FREE, option, FREE)))) for option in options)
-        kept = tuple(row for row in rows if row != Either(()))
+        rows = (_plain(without_looks(Seq((ANYTHING, option, ANYTHING)))) for option in options)
+        kept = tuple(row for row in rows if row != Alt(()))
     except TooFar:
-        return machine_of(Seq((FREE, tree, FREE)), source)
+        return machine_of(Seq((ANYTHING, tree, ANYTHING)), source)
     if not kept:
         raise Empty("patterns that are found in some text")
-    return Either(kept)
+    return Alt(kept)
 
 
 def _at_end(tree: Tree) -> Tree:
@@ -64,13 +63,13 @@ def _at_end(tree: Tree) -> Tree:
 
 @lru_cache(maxsize=256)
 def common_texts(
-    found: tuple[Texts, ...], unlike: tuple[Texts, ...], others: tuple[str, ...]
-) -> Machine | None:
+    found: tuple[Tree, ...], unlike: tuple[Tree, ...], others: tuple[str, ...]
+) -> Net | None:
     """The texts that are in all of `found`, in none of `unlike` and none of `others`; None: there
     are none. Raises UnsupportedSchema where their automaton is too large."""
-    first, *rest = sorted(map(tree_of, found), key=_is_free)
+    first, *rest = sorted(found, key=_is_free)
     looks: list[Tree] = [Lookaround(Seq((tree, END)), is_ahead=True) for tree in rest]
-    never = [*map(tree_of, unlike), *map(_text, others)]
+    never = [*unlike, *map(_text, others)]
     looks += [Lookaround(Seq((tree, END)), is_ahead=True, is_wanted=False) for tree in never]
     try:
         return machine_of(Seq((*looks, first)), "the keywords of a string")
@@ -82,7 +81,7 @@ def common_texts(
 
 def _is_free(tree: Tree) -> bool:
     """Whether a tree is a number of any characters."""
-    return isinstance(tree, Loop) and tree.item == Set(ANY_CHAR.ranges)
+    return isinstance(tree, Loop) and tree.item == ANY_CHAR
 
 
 def _text(text: str) -> Tree:
@@ -93,7 +92,7 @@ class Empty(InvalidSchema):
     """Patterns that are found in no text."""
 
 
-def machine_of(tree: Tree, source: str) -> Machine:
+def machine_of(tree: Tree, source: str) -> Net:
     """The automaton of a tree. Raises InvalidSchema where it is too large, or accepts nothing."""
     meter = Meter("pattern", source, _LIMITS)
     try:
@@ -113,51 +112,35 @@ def machine_of(tree: Tree, source: str) -> Machine:
             if after:
                 to.setdefault(number[after], []).extend(sets[kind])
         arcs = ((common(union(pairs), ANY_CHAR.ranges), after) for after, pairs in to.items())
-        found.append(tuple(arc for arc in arcs if arc[0]))
+        found.append(tuple((Set(ranges), after) for ranges, after in arcs if ranges))
     if sum(map(len, found)) > MAX_ARCS:
         raise InvalidSchema(
             f"patterns whose automaton has at most {MAX_ARCS} arcs; {source[:60]!r}"
         )
-    return Machine(tuple(found), tuple(accepting[state] for state in order))
+    return Net(tuple(found), tuple(accepting[state] for state in order))
 
 
-def tree_of(texts: Texts) -> Tree:
-    """Texts as a tree."""
-    match texts:
-        case Chars(ranges):
-            return Set(ranges)
-        case Row(items):
-            return Seq(tuple(map(tree_of, items)))
-        case Either(options):
-            return Alt(tuple(map(tree_of, options)))
-        case Repeat(item, low, high):
-            return Loop(tree_of(item), low, high)
-        case Machine(rows, accepting):
-            arcs = (tuple((Set(ranges), to) for ranges, to in row) for row in rows)
-            return Net(tuple(arcs), accepting)
-
-
-def _plain(tree: Tree) -> Texts:
+def _plain(tree: Tree) -> Tree:
     """A tree without lookaround, of which something matches, as texts."""
     match tree:
         case Set(ranges) if common(ranges, ANY_CHAR.ranges):
-            return Chars(common(ranges, ANY_CHAR.ranges))
+            return Set(common(ranges, ANY_CHAR.ranges))
         case Seq(items):
             texts = [_plain(item) for item in items]
-            return Either(()) if Either(()) in texts else _row(texts)
+            return Alt(()) if Alt(()) in texts else _row(texts)
         case Alt(options):
-            kept = [it for it in map(_plain, options) if it != Either(())]
-            return kept[0] if len(kept) == 1 else Either(tuple(dict.fromkeys(kept)))
+            kept = [it for it in map(_plain, options) if it != Alt(())]
+            return kept[0] if len(kept) == 1 else Alt(tuple(dict.fromkeys(kept)))
         case Loop(item, low, high):
             text = _plain(item)
-            if text == Either(()):
-                return text if low else Row()
-            return Repeat(text, low, high)
-    return Either(())
+            if text == Alt(()):
+                return text if low else Seq()
+            return Loop(text, low, high)
+    return Alt(())
 
 
-def _row(texts: list[Texts]) -> Texts:
-    items: list[Texts] = []
+def _row(texts: list[Tree]) -> Tree:
+    items: list[Tree] = []
     for text in texts:
-        items += text.items if isinstance(text, Row) else [text]
-    return items[0] if len(items) == 1 else Row(tuple(items))
+        items += text.items if isinstance(text, Seq) else [text]
+    return items[0] if len(items) == 1 else Seq(tuple(items))

@@ -19,7 +19,7 @@ from ...regex.reader import DIGITS, HEX, Escape, Flags, Group, Reader
 from ...regex.tree import END, LAST, NOTHING, START, Alt, Seq, Tree, boundary, no_boundary
 from .automata import texts_of
 from .spelling import SURROGATES, common
-from .strings import ANY_CHAR, Texts
+from .strings import ANY_CHAR
 
 MAX_LENGTH = 10_000
 MAX_DEPTH = 30
@@ -33,7 +33,7 @@ _NAMED |= {"B": "word boundaries", "A": "\\A", "Z": "\\Z"}  # in a class
 
 
 @lru_cache(maxsize=256)
-def read_pattern(source: str, is_wide: bool = False) -> Texts:
+def read_pattern(source: str, is_wide: bool = False) -> Tree:
     """The texts in which this regular expression is found by both dialects; with `is_wide` those in
     which either finds it. Raises InvalidSchema."""
     if len(source) > MAX_LENGTH:

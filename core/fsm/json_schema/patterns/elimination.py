@@ -7,42 +7,35 @@ from __future__ import annotations
 
 from ...regex.chars import union
 from ...regex.errors import UnsupportedSchema
-from .strings import Chars, Either, Machine, Repeat, Row, Texts
+from ...regex.tree import Alt, Loop, Net, Seq, Set, Tree, parts, with_parts
 
 MAX_NODES = 4_000
 MAX_DEPTH = 60
 START, END = -1, -2
 
 
-def without_machines(texts: Texts) -> Texts:
+def without_machines(texts: Tree) -> Tree:
     """The same texts without automata. Raises UnsupportedSchema where that would be too large."""
-    match texts:
-        case Machine():
-            return _Eliminator(texts).run()
-        case Row(items):
-            return Row(tuple(map(without_machines, items)))
-        case Either(options):
-            return Either(tuple(map(without_machines, options)))
-        case Repeat(item, low, high):
-            return Repeat(without_machines(item), low, high)
-    return texts
+    if isinstance(texts, Net):
+        return _Eliminator(texts).run()
+    return with_parts(texts, map(without_machines, parts(texts)))
 
 
 class _Eliminator:
     """ways: from each state to each other one, the texts that lead there. sizes: of these, how many
     nodes they have and how deep they are."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.ways: dict[int, dict[int, Texts]] = {START: {0: Row()}}
+    def __init__(self, machine: Net) -> None:
+        self.ways: dict[int, dict[int, Tree]] = {START: {0: Seq()}}
         self.back: dict[int, set[int]] = {0: {START}, END: set()}
         for state, row in enumerate(machine.rows):
-            self.ways[state] = {to: Chars(ranges) for ranges, to in row}
+            self.ways[state] = {to: item for item, to in row}
             if machine.accepting[state]:
-                self.ways[state][END] = Row()
+                self.ways[state][END] = Seq()
             for to in self.ways[state]:
                 self.back.setdefault(to, set()).add(state)
 
-    def run(self) -> Texts:
+    def run(self) -> Tree:
         """The texts from the start to the end."""
         left = set(self.ways) - {START}
         while left:
@@ -60,7 +53,7 @@ class _Eliminator:
         row = self.ways.pop(state)
         loop = row.pop(state, None)
         sources = self.back.pop(state, set()) - {state}
-        through = () if loop is None else (Repeat(loop, 0, None),)
+        through = () if loop is None else (Loop(loop, 0, None),)
         for to in row:
             self.back[to].discard(state)
         for source in sources:
@@ -76,52 +69,50 @@ class _Eliminator:
                 self.back[to].add(source)
 
 
-def _row(*parts: Texts) -> Texts:
-    merged: list[Texts] = []
+def _row(*parts: Tree) -> Tree:
+    merged: list[Tree] = []
     for part in parts:
-        for item in part.items if isinstance(part, Row) else (part,):
-            is_star = isinstance(item, Repeat) and (item.low, item.high) == (0, None)
-            if is_star and merged and isinstance(item, Repeat) and item.item == merged[-1]:
-                merged[-1] = Repeat(item.item, 1, None)
+        for item in part.items if isinstance(part, Seq) else (part,):
+            is_star = isinstance(item, Loop) and (item.low, item.high) == (0, None)
+            if is_star and merged and isinstance(item, Loop) and item.item == merged[-1]:
+                merged[-1] = Loop(item.item, 1, None)
             else:
                 merged.append(item)
-    return merged[0] if len(merged) == 1 else Row(tuple(merged))
+    return merged[0] if len(merged) == 1 else Seq(tuple(merged))
 
 
-def _either(one: Texts, other: Texts) -> Texts:
+def _either(one: Tree, other: Tree) -> Tree:
     options = list(dict.fromkeys((*_options(one), *_options(other))))
-    sets = [option for option in options if isinstance(option, Chars)]
+    sets = [option for option in options if isinstance(option, Set)]
     if len(sets) > 1:
-        merged = Chars(union(pair for it in sets for pair in it.ranges))
-        options = [merged, *(it for it in options if not isinstance(it, Chars))]
-    rest = [it for it in options if it != Row()]
+        merged = Set(union(pair for it in sets for pair in it.ranges))
+        options = [merged, *(it for it in options if not isinstance(it, Set))]
+    rest = [it for it in options if it != Seq()]
     if not rest:
-        return Row()
-    item = rest[0] if len(rest) == 1 else Either(tuple(rest))
+        return Seq()
+    item = rest[0] if len(rest) == 1 else Alt(tuple(rest))
     if len(rest) == len(options):
         return item
-    is_plus = isinstance(item, Repeat) and (item.low, item.high) == (1, None)
-    return (
-        Repeat(item.item, 0, None) if is_plus and isinstance(item, Repeat) else Repeat(item, 0, 1)
-    )
+    is_plus = isinstance(item, Loop) and (item.low, item.high) == (1, None)
+    return Loop(item.item, 0, None) if is_plus and isinstance(item, Loop) else Loop(item, 0, 1)
 
 
-def _options(texts: Texts) -> tuple[Texts, ...]:
+def _options(texts: Tree) -> tuple[Tree, ...]:
     match texts:
-        case Either(options):
+        case Alt(options):
             return options
-        case Repeat(item, 0, 1):
-            return (*_options(item), Row())
+        case Loop(item, 0, 1):
+            return (*_options(item), Seq())
     return (texts,)
 
 
-def _size(texts: Texts) -> tuple[int, int]:
+def _size(texts: Tree) -> tuple[int, int]:
     """How many nodes there are, and how deep they are."""
     match texts:
-        case Row(items) | Either(items):
+        case Seq(items) | Alt(items):
             sizes = [_size(item) for item in items]
             return 1 + sum(size for size, _ in sizes), 1 + max((d for _, d in sizes), default=0)
-        case Repeat(item):
+        case Loop(item):
             size, depth = _size(item)
             return 1 + size, 1 + depth
     return 1, 1

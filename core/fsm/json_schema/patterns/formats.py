@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from decimal import Decimal
 from types import MappingProxyType
 
+from ...regex.tree import Tree
 from .ecma import read_pattern
 from .intervals import Interval
-from .strings import ANYTHING, Texts
+from .strings import ANYTHING
 
 _MONTH_DAYS = (
     r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
@@ -103,7 +104,7 @@ def is_known(name: object) -> bool:
     return name in STRINGS or name in ALIASES or name in NUMBERS
 
 
-def read_format(name: str) -> Texts:
+def read_format(name: str) -> Tree:
     """The texts of a format; all, where it restricts none."""
     source = STRINGS.get(ALIASES.get(name, name))
     return ANYTHING if source is None else read_pattern(f"^(?:{source})$")

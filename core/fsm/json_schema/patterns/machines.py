@@ -5,24 +5,23 @@ Knows nothing of how an automaton is found.
 
 from __future__ import annotations
 
-from ...regex.chars import Ranges
 from ...regex.errors import UnsupportedSchema
+from ...regex.tree import Net, Tree
 
-Rows = tuple[tuple[tuple[Ranges, int], ...], ...]
 MAX_STATES = 10_000
 
 
-def least_length(rows: Rows, accepting: tuple[bool, ...]) -> int:
+def least_length(net: Net) -> int:
     """The least number of characters that is accepted."""
     seen, here, length = {0}, [0], 0
-    while here and not any(accepting[state] for state in here):
-        here = [to for state in here for _, to in rows[state] if to not in seen]
+    while here and not any(net.accepting[state] for state in here):
+        here = [to for state in here for _, to in net.rows[state] if to not in seen]
         seen.update(here)
         length += 1
     return length
 
 
-def largest_length(rows: Rows) -> int | None:
+def largest_length(net: Net) -> int | None:
     """The largest number of characters that is accepted; None: there is no limit."""
     longest, is_open = dict[int, int](), set[int]()
     stack = [(0, False)]
@@ -30,45 +29,41 @@ def largest_length(rows: Rows) -> int | None:
         state, is_done = stack.pop()
         if is_done:
             is_open.discard(state)
-            longest[state] = max((1 + longest[to] for _, to in rows[state]), default=0)
+            longest[state] = max((1 + longest[to] for _, to in net.rows[state]), default=0)
         elif state not in longest:
             is_open.add(state)
             stack.append((state, True))
-            for _, to in rows[state]:
+            for _, to in net.rows[state]:
                 if to in is_open:
                     return None
                 stack.append((to, False))
     return longest[0]
 
 
-def of_lengths(
-    rows: Rows, accepting: tuple[bool, ...], low: int, high: int | None
-) -> tuple[Rows, tuple[bool, ...]] | None:
+def of_lengths(net: Net, low: int, high: int | None) -> Net | None:
     """The automaton of the texts of `low` to `high` characters; None: there are none. Raises
     UnsupportedSchema where it is too large."""
     last = low if high is None else high
     states, queue = {(0, 0): 0}, [(0, 0)]
-    found: list[list[tuple[Ranges, int]]] = []
+    found: list[list[tuple[Tree, int]]] = []
     for state, length in queue:  # grows
-        row: list[tuple[Ranges, int]] = []
-        for ranges, to in rows[state] if high is None or length < high else ():
+        row: list[tuple[Tree, int]] = []
+        for item, to in net.rows[state] if high is None or length < high else ():
             key = (to, min(length + 1, last))
             if key not in states:
                 states[key] = len(queue)
                 queue.append(key)
-            row.append((ranges, states[key]))
+            row.append((item, states[key]))
         if len(queue) > MAX_STATES:
             raise UnsupportedSchema(
                 f"a length beside a pattern whose automaton has {MAX_STATES} states"
             )
         found.append(row)
-    ends = [accepting[state] and length >= low for state, length in queue]
+    ends = [net.accepting[state] and length >= low for state, length in queue]
     return _live(found, ends)
 
 
-def _live(
-    rows: list[list[tuple[Ranges, int]]], accepting: list[bool]
-) -> tuple[Rows, tuple[bool, ...]] | None:
+def _live(rows: list[list[tuple[Tree, int]]], accepting: list[bool]) -> Net | None:
     """The same without states from which nothing is accepted; None: it accepts nothing."""
     before: dict[int, list[int]] = {}
     for state, row in enumerate(rows):
@@ -84,7 +79,7 @@ def _live(
         return None
     number = {state: i for i, state in enumerate(sorted(live))}
     kept = tuple(
-        tuple((ranges, number[to]) for ranges, to in rows[state] if to in live)
+        tuple((item, number[to]) for item, to in rows[state] if to in live)
         for state in sorted(live)
     )
-    return kept, tuple(accepting[state] for state in sorted(live))
+    return Net(kept, tuple(accepting[state] for state in sorted(live)))

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TypeAlias
 
-from ...regex.chars import Ranges, union
 from ...regex.errors import UnsupportedSchema
+from ...regex.tree import Alt, Loop, Net, Seq, Set, Tree
 from .machines import largest_length, least_length, of_lengths
 from .spelling import alternatives, contains, one_char
 
@@ -20,98 +18,59 @@ MAX_STEPS = 10_000
 _ATOM = re.compile(r"\[(?:[^\]\\]|\\.)*\]|\(\?:[^()]*\)|\\?.")
 
 
-@dataclass(frozen=True, slots=True)
-class Chars:
-    """Any one character of a set."""
-
-    ranges: Ranges
+ANY_CHAR = Set(((0, 0xD800), (0xE000, 0x110000)))
+ANYTHING = Loop(ANY_CHAR, 0, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One after the other."""
-
-    items: tuple[Texts, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Either:
-    """Any of these; none: nothing at all."""
-
-    options: tuple[Texts, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """Something `low` to `high` times; None: without end."""
-
-    item: Texts
-    low: int
-    high: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What an automaton accepts. rows: [states] which characters lead to which state; each state
-    can reach the end. It starts in state 0."""
-
-    rows: tuple[tuple[tuple[Ranges, int], ...], ...]
-    accepting: tuple[bool, ...]
-
-
-Texts: TypeAlias = Chars | Row | Either | Repeat | Machine
-
-ANY_CHAR = Chars(((0, 0xD800), (0xE000, 0x110000)))
-ANYTHING = Repeat(ANY_CHAR, 0, None)
-
-
-def lengths(texts: Texts) -> tuple[int, int | None]:
+def lengths(texts: Tree) -> tuple[int, int | None]:
     """The least and the largest number of characters; None: no limit."""
     match texts:
-        case Chars():
+        case Set():
             return 1, 1
-        case Row(items):
+        case Seq(items):
             pairs = [lengths(item) for item in items]
             return sum(low for low, _ in pairs), _sum(high for _, high in pairs)
-        case Either(options):
+        case Alt(options):
             pairs = [lengths(option) for option in options]
             highs = [high for _, high in pairs]
             largest = None if None in highs else max(filter(None, highs), default=0)
             return min((low for low, _ in pairs), default=0), largest
-        case Repeat(item, low, high):
+        case Loop(item, low, high):
             least, most = lengths(item)
             if high is None or most is None:
                 return low * least, 0 if most == 0 or high == 0 else None
             return low * least, high * most
-        case Machine():
-            return least_length(texts.rows, texts.accepting), largest_length(texts.rows)
+        case Net():
+            return least_length(texts), largest_length(texts)
+    raise AssertionError(texts)
 
 
-def pattern(texts: Texts) -> str:
+def pattern(texts: Tree) -> str:
     """The pattern of these texts as they stand between the quotes of JSON."""
     match texts:
-        case Chars(ranges):
+        case Set(ranges):
             return one_char(ranges)
-        case Row(items):
+        case Seq(items):
             return "".join(pattern(item) for item in items)
-        case Either(options):
+        case Alt(options):
             return alternatives([pattern(option) for option in options])
-        case Repeat(item, low, high):
+        case Loop(item, low, high):
             return repeated(pattern(item), low, high)
-        case Machine():
+        case Net():
             return machine_pattern(texts)
+    raise AssertionError(texts)
 
 
-def machine_pattern(machine: Machine) -> str:
+def machine_pattern(machine: Net) -> str:
     """The automaton as `syntax` reads it: how many patterns of characters there are, each after its
     length; how many states; and of each a sign whether it accepts, how many arcs it has, and of
     each arc the state and the pattern, by number."""
-    numbers: dict[Ranges, int] = {}
+    numbers: dict[Tree, int] = {}
     states: list[str] = []
     for row, accepts in zip(machine.rows, machine.accepting, strict=True):
-        arcs = (f"{to},{numbers.setdefault(ranges, len(numbers))};" for ranges, to in row)
+        arcs = (f"{to},{numbers.setdefault(item, len(numbers))};" for item, to in row)
         states.append(f"{'+' if accepts else '-'}{len(row)};{''.join(arcs)}")
-    texts = [one_char(ranges) for ranges in numbers]
+    texts = [pattern(item) for item in numbers]
     sets = "".join(f"{len(text)};{text}" for text in texts)
     return f"(?&{len(texts)};{sets}{len(states)};{''.join(states)})"
 
@@ -130,29 +89,12 @@ def repeated(item: str, low: int, high: int | None) -> str:
     return f"{atom}{{{low}}}" if low == high else f"{atom}{{{low},{'' if high is None else high}}}"
 
 
-def holds(texts: Texts, text: str) -> bool:
+def holds(texts: Tree, text: str) -> bool:
     """Whether this text is one of them. Raises UnsupportedSchema after too many steps."""
     return len(text) in _Walk(text).ends(texts, frozenset({0}))
 
 
-def first_chars(texts: Texts) -> Ranges | None:
-    """The characters with which these texts begin; None: they may begin with nothing."""
-    match texts:
-        case Chars(ranges):
-            return ranges
-        case Row(items) if items:
-            return first_chars(items[0])
-        case Repeat(item, low, _) if low:
-            return first_chars(item)
-        case Either(options):
-            found = [first_chars(option) for option in options]
-            return None if None in found else union(pair for r in found for pair in r or ())
-        case Machine(rows, accepting) if not accepting[0]:
-            return union(pair for ranges, _ in rows[0] for pair in ranges)
-    return None
-
-
-def limited(texts: Texts, low: int, high: int | None) -> Texts | None:
+def limited(texts: Tree, low: int, high: int | None) -> Tree | None:
     """Those of `low` to `high` characters; None: there are none.
 
     Raises UnsupportedSchema where several parts of the texts would have to count together.
@@ -163,20 +105,20 @@ def limited(texts: Texts, low: int, high: int | None) -> Texts | None:
     if (high is not None and least > high) or (most is not None and most < low):
         return None
     match texts:
-        case Either(options):
+        case Alt(options):
             found = [limited(option, low, high) for option in options]
             kept = tuple(option for option in found if option is not None)
-            return Either(kept) if kept else None
-        case Repeat(item, first, last):
+            return Alt(kept) if kept else None
+        case Loop(item, first, last):
             return _limited_repeat(item, first, last, low, high)
-        case Row(items):
+        case Seq(items):
             return _limited_row(items, low, high)
-        case Machine():
-            return _limited_machine(texts, low, high)
+        case Net():
+            return of_lengths(texts, low, high)
     return None
 
 
-def squeezed(texts: Texts, room: int) -> Texts | None:
+def squeezed(texts: Tree, room: int) -> Tree | None:
     """Some of the texts of at most `room` characters: each part gets its share; None: no room."""
     least, most = lengths(texts)
     if most is not None and most <= room:
@@ -184,27 +126,27 @@ def squeezed(texts: Texts, room: int) -> Texts | None:
     if least > room:
         return None
     match texts:
-        case Either(options):
+        case Alt(options):
             kept = _kept(squeezed(option, room) for option in options)
-            return Either(kept) if kept else None
-        case Repeat(item, low, high):
+            return Alt(kept) if kept else None
+        case Loop(item, low, high):
             return _squeezed_repeat(item, low, high, room)
-        case Row(items):
+        case Seq(items):
             return _squeezed_row(items, room)
-        case Machine():
-            return _limited_machine(texts, 0, room)
+        case Net():
+            return of_lengths(texts, 0, room)
     return None
 
 
-def _squeezed_repeat(item: Texts, low: int, high: int | None, room: int) -> Texts | None:
+def _squeezed_repeat(item: Tree, low: int, high: int | None, room: int) -> Tree | None:
     part = squeezed(item, room // max(low, 1))
     if part is None:
-        return None if low else Row()
+        return None if low else Seq()
     count = room // max(lengths(part)[1] or 0, 1)
-    return Repeat(part, low, count if high is None else min(high, count))
+    return Loop(part, low, count if high is None else min(high, count))
 
 
-def _squeezed_row(items: tuple[Texts, ...], room: int) -> Texts | None:
+def _squeezed_row(items: tuple[Tree, ...], room: int) -> Tree | None:
     sizes = [lengths(item) for item in items]
     spare = room - sum(low for low, _ in sizes)
     by_need = sorted(range(len(items)), key=lambda i: _need(sizes[i]))
@@ -216,24 +158,23 @@ def _squeezed_row(items: tuple[Texts, ...], room: int) -> Texts | None:
             return None
         out[i] = smaller
         spare -= (lengths(smaller)[1] or 0) - sizes[i][0]
-    return Row(tuple(out))
+    return Seq(tuple(out))
 
 
 def _need(size: tuple[int, int | None]) -> float:
     return float("inf") if size[1] is None else size[1] - size[0]
 
 
-def _limited_machine(machine: Machine, low: int, high: int | None) -> Machine | None:
-    found = of_lengths(machine.rows, machine.accepting, low, high)
-    return None if found is None else Machine(*found)
+def _is_one(item: Tree, code: int) -> bool:
+    return isinstance(item, Set) and contains(item.ranges, code)
 
 
 def _limited_repeat(
-    item: Texts, first: int, last: int | None, low: int, high: int | None
-) -> Texts | None:
+    item: Tree, first: int, last: int | None, low: int, high: int | None
+) -> Tree | None:
     if last == 1 and not first:
         part = limited(item, low, high)
-        return part if low or part is None else Either((Row(), part))
+        return part if low or part is None else Alt((Seq(), part))
     least, most = lengths(item)
     if least != most or not least:
         raise UnsupportedSchema("a length beside a pattern whose repeats are of one length")
@@ -241,10 +182,10 @@ def _limited_repeat(
     highs = [last] if last is not None else []
     highs += [high // least] if high is not None else []
     last = min(highs, default=None)
-    return None if last is not None and first > last else Repeat(item, first, last)
+    return None if last is not None and first > last else Loop(item, first, last)
 
 
-def _limited_row(items: tuple[Texts, ...], low: int, high: int | None) -> Texts | None:
+def _limited_row(items: tuple[Tree, ...], low: int, high: int | None) -> Tree | None:
     """Where one part varies, it takes all of the limit; else the first part's lengths are split."""
     sizes = [lengths(item) for item in items]
     varied = [i for i, (least, most) in enumerate(sizes) if least != most]
@@ -252,29 +193,29 @@ def _limited_row(items: tuple[Texts, ...], low: int, high: int | None) -> Texts 
     first = varied[0]
     if len(varied) == 1:
         part = limited(items[first], low - fixed, None if high is None else high - fixed)
-        return None if part is None else Row((*items[:first], part, *items[first + 1 :]))
+        return None if part is None else Seq((*items[:first], part, *items[first + 1 :]))
     num_splits = 1 if high is None else (high - fixed + 1) ** (len(varied) - 1)
     if high is None or num_splits > MAX_SPLITS or not all(_is_simple(items[i]) for i in varied):
         raise UnsupportedSchema("a length beside a pattern of one varied part, or of short ones")
-    rows: list[Texts | None] = []
-    others, before = Row(items[first + 1 :]), sum(least for least, _ in sizes[:first])
+    rows: list[Tree | None] = []
+    others, before = Seq(items[first + 1 :]), sum(least for least, _ in sizes[:first])
     for length in range(sizes[first][0], high - fixed + 1):
         part = limited(items[first], length, length)
         rest = limited(others, low - length - before, high - length - before)
-        rows.append(None if part is None or rest is None else Row((*items[:first], part, rest)))
+        rows.append(None if part is None or rest is None else Seq((*items[:first], part, rest)))
     kept = _kept(rows)
-    return Either(kept) if kept else None
+    return Alt(kept) if kept else None
 
 
-def _is_simple(texts: Texts) -> bool:
+def _is_simple(texts: Tree) -> bool:
     """Whether this repeats something of one length."""
-    if not isinstance(texts, Repeat):
+    if not isinstance(texts, Loop):
         return False
     least, most = lengths(texts.item)
     return least == most and least > 0
 
 
-def _kept(options: Iterable[Texts | None]) -> tuple[Texts, ...]:
+def _kept(options: Iterable[Tree | None]) -> tuple[Tree, ...]:
     return tuple(option for option in options if option is not None)
 
 
@@ -294,42 +235,43 @@ class _Walk:
         self._text = text
         self._num_steps = 0
 
-    def ends(self, texts: Texts, starts: frozenset[int]) -> frozenset[int]:
+    def ends(self, texts: Tree, starts: frozenset[int]) -> frozenset[int]:
         """Where a member may end that begins at one of these places."""
         self._num_steps += 1 + len(starts)
         if self._num_steps > MAX_STEPS:
             raise UnsupportedSchema(f"patterns that are found in a text in {MAX_STEPS} steps")
         match texts:
-            case Chars(ranges):
+            case Set(ranges):
                 text = self._text
                 return frozenset(
                     i + 1 for i in starts if i < len(text) and contains(ranges, ord(text[i]))
                 )
-            case Row(items):
+            case Seq(items):
                 for item in items:
                     starts = self.ends(item, starts)
                 return starts
-            case Either(options):
+            case Alt(options):
                 return frozenset().union(*(self.ends(option, starts) for option in options))
-            case Repeat(item, low, high):
+            case Loop(item, low, high):
                 return self._repeat_ends(item, low, high, starts)
-            case Machine():
+            case Net():
                 return frozenset().union(*(self._machine_ends(texts, start) for start in starts))
+        raise AssertionError(texts)
 
-    def _machine_ends(self, machine: Machine, start: int) -> frozenset[int]:
+    def _machine_ends(self, machine: Net, start: int) -> frozenset[int]:
         found, state, position = set[int](), 0, start
         while True:
             self._num_steps += 1
             if machine.accepting[state]:
                 found.add(position)
             code = ord(self._text[position]) if position < len(self._text) else -1
-            after = [to for ranges, to in machine.rows[state] if contains(ranges, code)]
+            after = [to for item, to in machine.rows[state] if _is_one(item, code)]
             if not after:
                 return frozenset(found)
             state, position = after[0], position + 1
 
     def _repeat_ends(
-        self, item: Texts, low: int, high: int | None, starts: frozenset[int]
+        self, item: Tree, low: int, high: int | None, starts: frozenset[int]
     ) -> frozenset[int]:
         """A repeat that no longer moves on has been everywhere that it can go."""
         for _ in range(low):
