@@ -5,27 +5,3 @@ a sequence, and the `Retokenizer` turns forced text into tokens. The modules her
 below. May import `core.api` and `core.common`.
 Never knows sequences, batches or models.
 """
-
-from .cache import GuideCache
-from .guide import Cursor, Guide
-from .regex.limits import Limits
-from .regex.regex import compile_regex, from_choices
-from .tokens.regular import RegularCursor, RegularGuide, regular_guide
-from .tokens.retokenize import JumpForward, Retokenizer
-from .tokens.vocabulary import Mask, Vocabulary
-
-__all__ = [
-    "Cursor",
-    "Guide",
-    "GuideCache",
-    "JumpForward",
-    "Limits",
-    "Mask",
-    "RegularCursor",
-    "RegularGuide",
-    "Retokenizer",
-    "Vocabulary",
-    "compile_regex",
-    "from_choices",
-    "regular_guide",
-]

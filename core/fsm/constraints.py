@@ -14,15 +14,14 @@ from typing import Any, Protocol
 from ..api.dialects import ignored
 from ..api.protocol import Choices, Constraint, Grammar, InvalidCall, JsonSchema, Regex
 from .cache import GuideCache
-from .distinct import DistinctGuide, Unrepeated
+from .distinct import DistinctGuide
 from .grammar.explore import Known
 from .grammar.grammar import GrammarGuide
 from .grammar.matcher import Library
 from .guide import Cursor, Guide
-from .json_schema.annotations import log_ignored
 from .json_schema.jsontext import room_left
-from .plan import Distinct, plan_of
-from .regex.dfa import Dfa
+from .json_schema.keywords import log_ignored
+from .plan import Unrepeated, plan_of
 from .regex.errors import FIELD, refuse
 from .regex.limits import Limits, TooSlow
 from .tokens.regular import Compiled, RegularGuide, automaton
@@ -111,14 +110,11 @@ class Constraints:
         return self._own_guide(constraint) if guide is None else guide
 
     def _own_guide(self, constraint: Constraint) -> Guide:
-        if isinstance(constraint, Regex | Choices):
-            made: Compiled | Known | Unrepeated = self._compiled(constraint)
-            field = "constraint"
-        else:
-            if isinstance(constraint, JsonSchema):
-                _check_keywords(constraint)
-            made = self._plan(constraint)
-            field = FIELD if isinstance(constraint, JsonSchema) else "grammar"
+        if isinstance(constraint, JsonSchema):
+            _check_keywords(constraint)
+        fields = {JsonSchema: FIELD, Grammar: "grammar"}
+        field = fields.get(type(constraint), "constraint")
+        made = self._made(constraint)
         if isinstance(made, Unrepeated):
             return DistinctGuide(self._guide_of(made.plan, field), made.shapes)
         return self._guide_of(made, field)
@@ -128,38 +124,26 @@ class Constraints:
             return GrammarGuide(made, self._library, field)
         return RegularGuide(made.dfa, self._vocabulary, field, made.num_tokens)
 
-    def _compiled(self, constraint: Regex | Choices) -> Compiled:
+    def _made(self, constraint: Constraint) -> Compiled | Known | Unrepeated:
+        """What a constraint is compiled to: here, or by the pool where that takes too long."""
         pool = self._compile_pool
         if pool is None:
-            return Compiled(automaton(constraint))
+            return self._made_here(constraint, None)
         seconds = _seconds(pool)
         if _cost(constraint, seconds) <= seconds:
             with suppress(TooSlow):
-                return Compiled(automaton(constraint, limits=Limits(seconds=seconds)))
+                return self._made_here(constraint, seconds)
+        if isinstance(constraint, JsonSchema | Grammar):
+            return pool.plan(constraint)
         return pool.compiled(constraint)
 
-    def _plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
-        """What a schema or a grammar is compiled to."""
-        pool = self._compile_pool
-        if pool is None:
-            return self._planned(constraint, None)
-        seconds = _seconds(pool)
-        if _cost(constraint, seconds) <= seconds:
-            with suppress(TooSlow):
-                return self._planned(constraint, seconds)
-        return pool.plan(constraint)
-
-    def _planned(
-        self, constraint: JsonSchema | Grammar, seconds: float | None
+    def _made_here(
+        self, constraint: Constraint, seconds: float | None
     ) -> Compiled | Known | Unrepeated:
-        plan = plan_of(constraint, lambda: self._library, seconds)
-        if isinstance(plan, Distinct):
-            return Unrepeated(_compiled(plan.plan), plan.shapes)
-        return _compiled(plan)
-
-
-def _compiled(plan: Dfa | Known) -> Compiled | Known:
-    return plan if isinstance(plan, Known) else Compiled(plan)
+        if isinstance(constraint, JsonSchema | Grammar):
+            return plan_of(constraint, lambda: self._library, seconds)
+        limits = None if seconds is None else Limits(seconds=seconds)
+        return Compiled(automaton(constraint, limits=limits))
 
 
 def _check_keywords(constraint: JsonSchema) -> None:

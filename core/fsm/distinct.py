@@ -7,16 +7,14 @@ is left out that would repeat an item, or after which every way on would. Knows 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from ..api.protocol import CallFailed, InvalidCall
-from .grammar.explore import Known
 from .grammar.grammar import GrammarCursor, GrammarGuide
 from .json_schema.shapes import Shapes
 from .json_schema.tracker import Tracker
 from .search import Steps, find, steps_of
-from .tokens.regular import Compiled, RegularCursor, RegularGuide
-from .tokens.required import beginnings
+from .tokens.regular import RegularCursor, RegularGuide
 from .tokens.vocabulary import NEVER, Mask
 
 Inner: TypeAlias = RegularGuide | GrammarGuide
@@ -27,13 +25,6 @@ MARGIN = 16
 MAX_REFUSED = 8
 STRUCTURE = frozenset(b'",]}')
 NUMBERS = frozenset(b"-0123456789.eE+")
-
-
-class Unrepeated(NamedTuple):
-    """A schema some of whose arrays must not repeat an item, compiled."""
-
-    plan: Compiled | Known
-    shapes: Shapes
 
 
 class DistinctGuide:
@@ -130,7 +121,7 @@ class DistinctCursor:
         end = self.end()
         if end is None:
             return mask
-        leading = beginnings(end, self.guide.vocabulary)
+        leading = self.guide.vocabulary.beginnings(end)
         needs = {token: self._spell(rest) for token, rest in leading.items()}
         least = min(needs.values(), default=0)
         kept = [token for token, need in needs.items() if need < budget or need == least]
@@ -232,7 +223,7 @@ class DistinctCursor:
         if not item or item[0] in NUMBERS:
             found = found | guide.numeric
         rests = [text[len(item) :] for _, text in frame.seen or () if text.startswith(item)]
-        near = {token for rest in rests for token in beginnings(rest, guide.vocabulary)}
+        near = {token for rest in rests for token in guide.vocabulary.beginnings(rest)}
         return found | self._bits(tuple(near))
 
     def _goes_on(self, data: bytes) -> bool:

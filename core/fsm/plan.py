@@ -10,29 +10,28 @@ from typing import NamedTuple
 
 from ..api.protocol import Grammar, InvalidCall, JsonSchema, Regex
 from .grammar.explore import Known, explore
-from .grammar.lark import read_lark
+from .grammar.lark import read_grammar, read_lark
 from .grammar.matcher import Library
 from .grammar.rules import schema_grammar
-from .grammar.syntaxes import read_grammar
 from .json_schema.schema import schema_pattern
 from .json_schema.shapes import Shapes, unique_shapes
 from .json_schema.unfold import MAX_SECONDS
 from .regex.dfa import Dfa
 from .regex.errors import FIELD, NotRegular
 from .regex.limits import Limits, TooSlow
-from .tokens.regular import automaton
+from .tokens.regular import Compiled, automaton
 
 
-class Distinct(NamedTuple):
+class Unrepeated(NamedTuple):
     """A schema some of whose arrays must not repeat an item. plan: of the rest of it."""
 
-    plan: Dfa | Known
+    plan: Compiled | Known
     shapes: Shapes
 
 
 def plan_of(
     constraint: JsonSchema | Grammar, library: Callable[[], Library], seconds: float | None = None
-) -> Dfa | Known | Distinct:
+) -> Compiled | Known | Unrepeated:
     """The automaton of a schema, or what is known of the grammar; with both, where items must
     differ.
 
@@ -43,13 +42,13 @@ def plan_of(
         lark = read_grammar(constraint.source, constraint.syntax)
         return explore(lark, library(), seconds=seconds)
     plan = schema_plan(constraint, seconds)
-    made: Dfa | Known
-    if isinstance(plan, Dfa):
-        made = plan
-    else:
-        made = explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+    made = (
+        Compiled(plan)
+        if isinstance(plan, Dfa)
+        else explore(read_lark(plan, FIELD), library(), FIELD, seconds)
+    )
     shapes = unique_shapes(constraint.schema, seconds or MAX_SECONDS)
-    return Distinct(made, shapes) if shapes else made
+    return Unrepeated(made, shapes) if shapes else made
 
 
 def schema_plan(constraint: JsonSchema, seconds: float | None = None) -> Dfa | str:

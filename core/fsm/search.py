@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
-from .grammar.ending import ALL_BYTES, ORDER
+from .grammar.ending import ORDER, options_of
 from .grammar.grammar import GrammarCursor
 from .json_schema.tracker import Tracker
 from .tokens.regular import RegularCursor, RegularGuide
@@ -21,23 +21,6 @@ class Found(NamedTuple):
 
     end: bytes | None
     is_exhausted: bool = False
-
-
-class Steps(Protocol):
-    """A place in a constraint that moves byte by byte, to and fro."""
-
-    @property
-    def is_accepting(self) -> bool:
-        """Whether the answer may end here."""
-
-    def options(self) -> bytes:
-        """The bytes that may come next, those first that seem to lead to an end."""
-
-    def push(self, byte: int) -> None:
-        """Go on with a byte that may come next."""
-
-    def pop(self) -> None:
-        """Take the last byte back."""
 
 
 def find(steps: Steps, tracker: Tracker, is_whole: bool) -> Found:
@@ -79,6 +62,8 @@ def steps_of(cursor: RegularCursor | GrammarCursor, data: bytes, known: dict[int
 
 
 class _RegularSteps:
+    """A place in an automaton that moves byte by byte, to and fro."""
+
     def __init__(self, guide: RegularGuide, state: int, known: dict[int, bytes]) -> None:
         self._guide = guide
         self._states = [state]
@@ -89,6 +74,7 @@ class _RegularSteps:
         return self._guide.dfa.is_accepting(self._states[-1])
 
     def options(self) -> bytes:
+        """The bytes that may come next, those first that seem to lead to an end."""
         state = self._states[-1]
         known = self._known.get(state)
         if known is None:
@@ -117,6 +103,8 @@ class _RegularSteps:
 
 
 class _GrammarSteps:
+    """The same in a grammar."""
+
     def __init__(self, cursor: GrammarCursor, data: bytes) -> None:
         self._matcher = cursor.matcher.deep_copy()
         self._matcher.consume_tokens(list(data))
@@ -126,7 +114,7 @@ class _GrammarSteps:
         return bool(self._matcher.is_accepting())
 
     def options(self) -> bytes:
-        bits = int.from_bytes(self._matcher.compute_bitmask(), "little") & ALL_BYTES
+        bits = options_of(self._matcher)
         order = dict.fromkeys((*FIRST, *ORDER))
         return bytes(byte for byte in order if bits >> byte & 1)
 
@@ -135,3 +123,6 @@ class _GrammarSteps:
 
     def pop(self) -> None:
         self._matcher.rollback(1)
+
+
+Steps: TypeAlias = _RegularSteps | _GrammarSteps

@@ -30,10 +30,10 @@ from ..api.protocol import (
     Regex,
 )
 from ..common.exits import close_at_exit
-from ..fsm.distinct import Unrepeated
 from ..fsm.grammar.explore import Known
 from ..fsm.json_schema.jsontext import schema_text
 from ..fsm.json_schema.shapes import Shape
+from ..fsm.plan import Unrepeated
 from ..fsm.regex.dfa import Dfa
 from ..fsm.regex.errors import NotRegular
 from ..fsm.regex.partition import Partition

@@ -12,7 +12,7 @@ import numpy as np
 from ..api.protocol import CallFailed, Choices, ForkrootError, Grammar, JsonSchema, Regex
 from ..fsm.grammar.explore import Known
 from ..fsm.grammar.matcher import Library
-from ..fsm.plan import Distinct, plan_of
+from ..fsm.plan import Unrepeated, plan_of
 from ..fsm.regex.dfa import Dfa
 from ..fsm.regex.errors import NotRegular
 from ..fsm.tokens.finish import ShortestFinish
@@ -64,11 +64,11 @@ def compiled(kind: str, source: Any, field: str, library: Library) -> Any:
             text, *separators = source
             constraint = JsonSchema(json.loads(text), tuple(separators))
     found = plan_of(constraint, lambda: library)
-    plan, shapes = found if isinstance(found, Distinct) else (found, ())
+    plan, shapes = found if isinstance(found, Unrepeated) else (found, ())
     rows = tuple(map(tuple, shapes))
     if isinstance(plan, Known):
         return "known", tuple(plan), rows
-    return "automaton", serialized(plan, library), rows
+    return "automaton", serialized(plan.dfa, library), rows
 
 
 def serialized(dfa: Dfa, library: Library) -> tuple[Any, ...]:

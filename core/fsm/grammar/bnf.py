@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from ...api.protocol import InvalidCall
@@ -83,8 +84,8 @@ class _Reader:
             found[name.text] = self._either(0)
             if len(found) > MAX_RULES:
                 raise self._fault(name, f"at most {MAX_RULES} rules")
-        for i, token in enumerate(self._tokens):
-            if self._is_reference(i) and token.text not in found:
+        for token, after in pairwise(self._tokens):
+            if token.kind == "name" and after.kind != "define" and token.text not in found:
                 raise self._fault(token, "names of rules that are defined")
         return found
 
@@ -201,9 +202,6 @@ class _Reader:
         if number > 0x10FFFF or 0xD800 <= number < 0xE000:
             raise self._fault(token, "characters of Unicode")
         return chr(number)
-
-    def _is_reference(self, i: int) -> bool:
-        return self._tokens[i].kind == "name" and self._tokens[i + 1].kind != "define"
 
     def _peek(self) -> Token:
         return self._tokens[self._next]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heappop, heappush
 from itertools import islice
 
-from .ending import END, RANK_COST, WIDTH, Endings, Walk
+from .ending import RANK_COST, WIDTH, Endings, Walk, is_end
 from .matcher import Matcher
 
 MAX_REPAIR = 200
@@ -61,13 +61,10 @@ class EndTracker:
         """Whether the end is one here too, or what is left of it without its first byte."""
         assert self._known is not None
         for offset in (self._offset + 1, self._offset):
-            if offset <= len(self._known) and self._ends(self._known[offset:]):
+            if offset <= len(self._known) and is_end(self._matcher, self._known[offset:]):
                 self._offset = offset
                 return True
         return False
-
-    def _ends(self, data: bytes) -> bool:
-        return bool(self._matcher.validate_tokens([*data, END]) == len(data) + 1)
 
     def _repair(self) -> None:
         """Find something short after which a part of the known end fits again."""
@@ -124,6 +121,6 @@ class EndTracker:
         for start in sorted({0, *near}, reverse=True):
             tail = self._known[start:]
             is_shorter = best is None or len(walk.path) + len(tail) < len(best)
-            if is_shorter and tail and options >> tail[0] & 1 and self._ends(tail):
+            if is_shorter and tail and options >> tail[0] & 1 and is_end(self._matcher, tail):
                 return bytes(walk.path) + tail
         return best

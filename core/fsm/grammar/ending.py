@@ -15,6 +15,7 @@ from math import inf
 from time import thread_time
 from typing import NamedTuple
 
+from ..tokens.retokenize import num_shared
 from .matcher import Matcher
 
 LIMITS = (48, 200, 800)
@@ -31,6 +32,16 @@ CLOSERS = b"]})>\"'`;\n"
 FEW = b",:@.=</|&+-* 0aA"
 ORDER = bytes(dict.fromkeys((*CLOSERS, *FEW, *range(32, 128), *range(256))))
 ALL_BYTES = (1 << 256) - 1
+
+
+def options_of(matcher: Matcher) -> int:
+    """Bits of the bytes that may come next."""
+    return int.from_bytes(matcher.compute_bitmask(), "little") & ALL_BYTES
+
+
+def is_end(matcher: Matcher, data: bytes) -> bool:
+    """Whether these bytes end the text."""
+    return bool(matcher.validate_tokens([*data, END]) == len(data) + 1)
 
 
 class Ranked(NamedTuple):
@@ -79,7 +90,7 @@ class Endings:
 
     def options(self, matcher: Matcher) -> int:
         """Bits of the bytes that may come next."""
-        return int.from_bytes(matcher.compute_bitmask(), "little") & self._usable
+        return options_of(matcher) & self._usable
 
     def learned(self, options: int, tail: bytes) -> list[int]:
         """The bytes among these options with which a phrase goes on after such a tail."""
@@ -136,11 +147,7 @@ class Walk:
 
     def move(self, path: bytes) -> None:
         """Stand after these bytes."""
-        shared = 0
-        for one, other in zip(self.path, path, strict=False):
-            if one != other:
-                break
-            shared += 1
+        shared = num_shared(self.path, path)
         self.back(len(self.path) - shared)
         for byte in path[shared:]:
             self.step(byte)

@@ -10,10 +10,9 @@ from threading import Lock
 
 from ...api.protocol import CallFailed
 from ..regex.utf8 import CONTINUATION
-from ..tokens.required import left_over, spelling
-from ..tokens.vocabulary import NEVER, Mask
+from ..tokens.vocabulary import NEVER, Mask, left_over
 from .end_tracker import EndTracker
-from .ending import ALL_BYTES
+from .ending import options_of
 from .explore import Known
 from .matcher import Bits, Library, Matcher, call_error, check, library_errors
 from .steering import Position, Steering
@@ -126,7 +125,7 @@ class GrammarCursor:
     @property
     def is_finished(self) -> bool:
         """As `Cursor.is_finished`."""
-        return self.has_ended or (self.is_accepting and not self._options())
+        return self.has_ended or (self.is_accepting and not options_of(self.matcher))
 
     def advance(self, token: int) -> None:
         """As `Cursor.advance`."""
@@ -144,7 +143,7 @@ class GrammarCursor:
         """As `Cursor.mask`."""
         if self._mask is None:
             mask = self.guide.bits.mask(self._matcher_of_tokens(), self.is_accepting)
-            self._mask = spelling(mask, self.required, self.guide.vocabulary)
+            self._mask = self.guide.vocabulary.spelling(mask, self.required)
             self._mask.flags.writeable = False
         return self._mask
 
@@ -178,7 +177,7 @@ class GrammarCursor:
         forced = bytearray(self.required)
         self.matcher.consume_tokens(list(forced))
         while not self.matcher.is_accepting() and len(forced) < MAX_FORCED:
-            options = self._options()
+            options = options_of(self.matcher)
             if not options or options & (options - 1):
                 break
             forced.append(options.bit_length() - 1)
@@ -276,10 +275,6 @@ class GrammarCursor:
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)
-
-    def _options(self) -> int:
-        """Bits of the bytes that may come next."""
-        return int.from_bytes(self.matcher.compute_bitmask(), "little") & ALL_BYTES
 
     def _back(self, count: int) -> None:
         if count:

@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ...api.protocol import COMPACT, InvalidCall, Shown
-from ..json_schema.annotations import log_ignored
+from ..json_schema.keywords import log_ignored
 from ..regex.errors import value_at
+from .bnf import read_bnf
 from .matcher import FIELD
 from .rules import schema_rules
+from .terminals import Terminals
 
 MAX_RULES = 1_000  # the library descends into rules by recursion, on the caller's stack
 MAX_OPTIONS = 500
+MAX_LENGTH = 200_000
+SYNTAXES = ("lark", "gbnf", "ebnf")
 START = "start"
 ATTRIBUTES = frozenset(("capture", "lazy", "suffix"))
 _BLANKS = " \t\n\r"
@@ -74,6 +78,15 @@ class Lark(NamedTuple):
         ]
         start = "" if rule == START else f"\n{START}: {rule}\n"
         return "".join(texts) + start
+
+
+def read_grammar(source: str, syntax: str) -> Lark:
+    """Read a grammar in any of the notations that a call may use. Raises InvalidCall."""
+    if syntax not in SYNTAXES:
+        raise InvalidCall("grammar", syntax, f"the syntaxes {', '.join(SYNTAXES)}")
+    if len(source) > MAX_LENGTH:
+        raise InvalidCall("grammar", source, f"at most {MAX_LENGTH} characters")
+    return read_lark(source if syntax == "lark" else Terminals(read_bnf(source, syntax)).lark())
 
 
 def read_lark(source: str, field: str = FIELD) -> Lark:

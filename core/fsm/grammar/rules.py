@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...api.protocol import COMPACT
@@ -25,13 +26,14 @@ from ..json_schema.schema import Writer
 from ..json_schema.unfold import MAX_SECONDS, Document
 from ..regex.errors import NotRegular, UnsupportedSchema, refuse, refuse_empty
 from ..regex.tree import Net, Tree
-from .sharing import merged
 
 MAX_POSITIONS = 20_000
 MAX_RULES = 1_000  # llguidance descends into rules by recursion, on the caller's stack
 MAX_COUNT = 100_000
+MAX_ROUNDS = 100
 FEW_STATES, MAX_STATES = 100, 400  # of an automaton that becomes rules
 _NAME = re.compile(r"[\w-]+")
+_SPACED_NAME = re.compile(r"(?<= )[\w-]+(?= )")
 _MARKS = {"(?:": "(", "\\{": ' "{" ', "\\}": ' "}" ', "\\[": ' "[" ', "\\]": ' "]" '}
 _MARK = re.compile(r"\(\?:|\\[{}\[\]]")
 
@@ -293,3 +295,22 @@ def _quoted(text: str) -> str:
 
 def _is_container(value: object) -> bool:
     return isinstance(value, Mapping | list | tuple)
+
+
+def merged(start: str, bodies: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """The name of the first rule, and the bodies by name: of rules with equal bodies only the first
+    is kept, until no two are equal. Rules that call themselves or each other may stay apart."""
+    kept = dict(bodies)
+    for _ in range(MAX_ROUNDS):
+        first = dict[str, str]()
+        renamed = {name: first.setdefault(body, name) for name, body in kept.items()}
+        start = renamed.get(start, start)
+        if len(first) == len(kept):
+            break
+        rename = partial(_renamed, renamed)
+        kept = {name: _SPACED_NAME.sub(rename, body) for body, name in first.items()}
+    return start, kept
+
+
+def _renamed(names: Mapping[str, str], found: re.Match[str]) -> str:
+    return names.get(found[0], found[0])

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..tokens.required import beginnings
 from ..tokens.vocabulary import Vocabulary
 from .end_tracker import EndTracker
-from .ending import END
+from .ending import is_end
 from .matcher import Matcher
 
 NUM_FIRST = 64
@@ -47,12 +46,14 @@ class Steering:
         allowed: tokens by which the answer can go on.
         """
         spell, table = self._vocabulary.spell, self._vocabulary.token_bytes
-        leading = beginnings(position.end, self._vocabulary)
+        leading = self._vocabulary.beginnings(position.end)
         found = {token: end for token, end in leading.items() if spell(end) < budget}
         others = [token for token in _sample(allowed) if table[token] and token not in leading]
         end = position.end[len(position.required) :]
         if spell(end) < budget:
-            found |= {token: end for token in others if _ends(position, table[token] + end)}
+            found |= {
+                token: end for token in others if is_end(position.matcher, table[token] + end)
+            }
         left = sorted(
             (token for token in others if token not in found), key=lambda t: len(table[t])
         )
@@ -64,7 +65,7 @@ class Steering:
 
     def closest(self, position: Position) -> dict[int, bytes]:
         """The tokens that begin the known end and leave least of it."""
-        leading = beginnings(position.end, self._vocabulary)
+        leading = self._vocabulary.beginnings(position.end)
         needs = {token: self._vocabulary.spell(end) for token, end in leading.items()}
         least = min(needs.values(), default=0)
         return {token: end for token, end in leading.items() if needs[token] == least}
@@ -78,11 +79,6 @@ def _end_after(position: Position, data: bytes) -> bytes | None:
     end_tracker = position.end_tracker.copy()
     end_tracker.advance(step)
     return None if end_tracker.end is None else step[len(data) :] + end_tracker.end
-
-
-def _ends(position: Position, data: bytes) -> bool:
-    """Whether these bytes end the answer."""
-    return bool(position.matcher.validate_tokens([*data, END]) == len(data) + 1)
 
 
 def _sample(tokens: Sequence[int]) -> Sequence[int]:

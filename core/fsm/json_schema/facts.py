@@ -307,7 +307,11 @@ class Facts:
             "string": self.strings,
         }
         by_kind |= {"array": self.arrays, "object": self.objects}
-        return tuple(kind for kind in self.types or () if not _is_empty(by_kind.get(kind)))
+        return tuple(
+            kind
+            for kind in self.types or ()
+            if (facts := by_kind.get(kind)) is None or not facts.is_empty()
+        )
 
     def narrowed(self) -> Facts:
         """The same for values of the types that it is about."""
@@ -324,10 +328,6 @@ class Facts:
             for f in fields(self)
             if f.name in about and getattr(self, f.name) is not None
         )
-
-
-def _is_empty(facts: Any) -> bool:
-    return facts is not None and facts.is_empty()
 
 
 def _is_never(nodes: All) -> bool:

@@ -5,6 +5,7 @@ Knows nothing of references or of how facts become a pattern: parts of the schem
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, NamedTuple
 
+from ...api.dialects import ignored
 from ..regex.errors import InvalidSchema, refuse
 from .facts import (
     TYPES,
@@ -51,6 +53,8 @@ OBJECT_WORDS = frozenset(
     )
 )
 MAX_COUNT = 10**9
+MAX_LOGGED = 8  # keywords
+_log = logging.getLogger("forkroot.constraints")
 
 
 class Subschema(NamedTuple):
@@ -124,8 +128,8 @@ def read(node: Node) -> Facts:
     """
     assert isinstance(node.schema, Mapping)
     sub = Subschema(node.schema, node.path)
-    for keyword in sub.schema:
-        _check_known(sub, keyword)
+    if not all(isinstance(keyword, str) for keyword in sub.schema):
+        raise refuse(sub.path, "keywords that are texts")
     words = sub.schema.keys() - ({"required"} if _is_flag(sub.schema) else ())
     return Facts(
         _types(sub) if "type" in words else None,
@@ -135,6 +139,17 @@ def read(node: Node) -> Facts:
         _arrays(sub) if words & ARRAY_WORDS else None,
         _objects(sub) if words & OBJECT_WORDS else None,
     )
+
+
+def log_ignored(schema: object, field: str) -> None:
+    """Log keywords and formats in a schema that JSON Schema does not know, and which restrict
+    nothing. field: where the schema was given."""
+    found = ignored(schema)
+    if not found:
+        return
+    more = f", and {len(found) - MAX_LOGGED} more" if len(found) > MAX_LOGGED else ""
+    shown = ", ".join(f"{it.pointer:.200}{it.hint}" for it in found[:MAX_LOGGED])
+    _log.warning("%s: ignored unknown keywords and formats: %s%s", field, shown, more)
 
 
 def applied(node: Node, keyword: str) -> list[Node]:
@@ -177,12 +192,6 @@ def _sealed_arrays(arrays: Arrays, rest: All) -> Arrays:
         return arrays
     seen, unseen = arrays.prefix[: arrays.num_seen], arrays.prefix[arrays.num_seen :]
     return replace(arrays, prefix=(*seen, *(distinct((*n, *rest)) for n in unseen)), rest=rest)
-
-
-def _check_known(sub: Subschema, keyword: object) -> None:
-    """Raise InvalidCall for a keyword that is no text. One that no draft knows is an annotation."""
-    if not isinstance(keyword, str):
-        raise refuse(sub.path, "keywords that are texts")
 
 
 def _types(sub: Subschema) -> tuple[str, ...]:

@@ -38,7 +38,8 @@ def fits(
     unfold: to look into objects and arrays, as they are read with `is_wide` or without. Raises
     UnsupportedSchema where that is not known.
     """
-    if facts.types is not None and not set(facts.types) & _types_of(literal.kind):
+    kinds = {"integer", "number"} if literal.kind == "integer" else {literal.kind}
+    if facts.types is not None and not kinds & set(facts.types):
         return False
     match literal.kind:
         case "integer" | "number":
@@ -50,6 +51,14 @@ def fits(
         case "object" if facts.objects is not None:
             return _Inside(unfold, is_wide).fits_object(facts.objects, literal.value)
     return True
+
+
+def holds_value(
+    facts: Facts, literal: Literal, unfold: Unfold | None = None, is_wide: bool = False
+) -> bool:
+    """As `fits`, enums included."""
+    is_listed = facts.values is None or literal.key in {it.key for it in facts.values}
+    return is_listed and fits(facts, literal, unfold, is_wide)
 
 
 class _Inside(NamedTuple):
@@ -73,13 +82,11 @@ class _Inside(NamedTuple):
                 raise UnsupportedSchema("arrays whose items are counted one way")
             if count < low or (high is not None and count > high):
                 return False
-            if high is not None and not self.is_wide and self._may_miss(nodes, items, count):
-                raise UnsupportedSchema("arrays whose items are counted one way")
+            if high is not None and not self.is_wide:
+                wide = self._replace(is_wide=True)
+                if sum(wide.meets(nodes, item) for item in items) > count:
+                    raise UnsupportedSchema("arrays whose items are counted one way")
         return True
-
-    def _may_miss(self, nodes: All, items: Sequence[Any], count: int) -> bool:
-        """Whether more items than counted may meet these nodes, read wide."""
-        return sum(self._replace(is_wide=True).meets(nodes, item) for item in items) > count
 
     def fits_object(self, objects: Objects, value: Mapping[str, Any]) -> bool:
         """Whether these facts allow an object."""
@@ -98,11 +105,7 @@ class _Inside(NamedTuple):
             raise UnsupportedSchema("enum and const beside other keywords for single values only")
         literal = Literal(kind_of(value), value_text(value), value)
         ways = self.unfold(nodes, is_wide=True) if self.is_wide else self.unfold(nodes)
-        return any(self._holds(facts, literal) for facts in ways)
-
-    def _holds(self, facts: Facts, literal: Literal) -> bool:
-        is_listed = facts.values is None or literal.key in {it.key for it in facts.values}
-        return is_listed and fits(facts, literal, self.unfold, self.is_wide)
+        return any(holds_value(facts, literal, self.unfold, self.is_wide) for facts in ways)
 
 
 def _key(value: Any) -> Any:
@@ -156,10 +159,6 @@ def _check_matches(one: Facts, other: Facts) -> None:
         raise UnsupportedSchema(f"at most {MAX_MATCHES} values beside a pattern")
 
 
-def _types_of(kind: str) -> set[str]:
-    return {"integer", "number"} if kind == "integer" else {kind}
-
-
 def _fits_number(numbers: Numbers, literal: Literal) -> bool:
     number = Fraction(literal.text)
     is_multiple = numbers.multiple is None or number % numbers.multiple == 0
@@ -191,7 +190,7 @@ def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold, depth: int
     if kind in ("integer", "number") and one.numbers and other.numbers:
         return one if one.numbers.intersect(other.numbers).interval.is_empty() else None
     if kind == "string" and one.strings and other.strings:
-        return one if _is_empty(one.strings.intersect(other.strings)) else None
+        return one if one.strings.intersect(other.strings).is_empty() else None
     if kind == "array" and one.arrays and other.arrays:
         return _parted_arrays(one, one.arrays, other.arrays, unfold, depth)
     if kind == "object" and one.objects and other.objects:
@@ -202,14 +201,10 @@ def _parted_kind(kind: str, one: Facts, other: Facts, unfold: Unfold, depth: int
     return None
 
 
-def _is_empty(lengths: Strings | Arrays) -> bool:
-    return lengths.high is not None and lengths.low > lengths.high
-
-
 def _parted_arrays(
     facts: Facts, one: Arrays, other: Arrays, unfold: Unfold, depth: int
 ) -> Facts | None:
-    if _is_empty(one.intersect(other)):
+    if one.intersect(other).is_empty():
         return facts
     if not _are_disjoint(one.item(0), other.item(0), unfold, depth):
         return None

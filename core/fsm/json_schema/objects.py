@@ -15,7 +15,7 @@ from ..regex.chars import Ranges, complement, single, union
 from ..regex.errors import InvalidSchema, UnsupportedSchema
 from ..regex.tree import first_chars
 from .facts import All, Facts, Literal, Objects, Strings, distinct, is_found
-from .members import Unfold, fits
+from .members import Unfold, fits, holds_value
 from .patterns.automata import common_texts
 from .patterns.ecma import read_pattern
 from .patterns.lists import Entry, Layout, enclosed
@@ -70,12 +70,7 @@ def object_pattern(
 def _is_name(name: str, objects: Objects, unfold: Unfold) -> bool:
     """Whether propertyNames allows this name."""
     text = Literal("string", value_text(name), name)
-    return not objects.names or any(_holds(facts, text) for facts in unfold(objects.names))
-
-
-def _holds(facts: Facts, text: Literal) -> bool:
-    is_listed = facts.values is None or text.key in {value.key for value in facts.values}
-    return is_listed and fits(facts, text)
+    return not objects.names or any(holds_value(facts, text) for facts in unfold(objects.names))
 
 
 def _listed(objects: Objects, taken: tuple[str, ...], unfold: Unfold) -> dict[str, All]:

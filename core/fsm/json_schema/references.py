@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote, urldefrag, urljoin
 
 from ...api.dialects import at, draft_of, has_lone_ref, subschemas
-from ..regex.errors import InvalidSchema
+from ..regex.errors import InvalidSchema, steps_of, value_at
 from .facts import Node
 
 LOCAL = "a reference into this schema, as '#/$defs/name'"
@@ -184,18 +184,13 @@ def _joined(base: str, uri: str) -> str:
 
 def _pointed(node: Node, pointer: str) -> Node:
     """The schema at a JSON pointer from another one."""
-    value: Any = node.schema
-    keys = [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
-    for key in keys:
-        if isinstance(value, Mapping) and key in value:
-            value = value[key]
-        elif isinstance(value, list | tuple) and key.isdecimal() and int(key) < len(value):
-            value = value[int(key)]
-        else:
-            raise InvalidSchema("a JSON pointer that resolves within the schema")
+    try:
+        value = value_at(node.schema, pointer)
+    except LookupError:
+        raise InvalidSchema("a JSON pointer that resolves within the schema") from None
     if not isinstance(value, Mapping | bool):
         raise InvalidSchema("a pointer to a schema")
-    return Node(value, at(node.path, *keys))
+    return Node(value, at(node.path, *steps_of(pointer)))
 
 
 def _published(uri: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from ..regex.errors import refuse
-from .facts import All, Facts
+from .facts import All
 from .unfold import MAX_SECONDS, Document
 
 NOWHERE = -1
@@ -99,16 +99,12 @@ class _Table:
         others = [it.rest or () for it in objects]
         others += [nodes for it in objects for nodes in it.patterns.values()]
         return Shape(
-            any(_is_unique(facts) for facts in ways),
+            any(it.is_unique and it.high != 1 for it in arrays),
             {name: self._number(it.value(name) for it in objects) for name in names},
             self._number(others),
             tuple(self._number(it.item(i) for it in arrays) for i in range(length)),
             self._number(it.rest or () for it in arrays),
         )
-
-
-def _is_unique(facts: Facts) -> bool:
-    return facts.arrays is not None and facts.arrays.is_unique and facts.arrays.high != 1
 
 
 def _pruned(rows: list[Shape]) -> Shapes:

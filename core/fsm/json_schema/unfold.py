@@ -235,7 +235,13 @@ class Document:
     def _targets(self, node: Node) -> list[Node]:
         """Where the references of a schema object lead."""
         assert isinstance(node.schema, Mapping)
-        return [self._target(node, word) for word in REFERENCES if word in node.schema]
+        found: list[Node] = []
+        for word in REFERENCES:
+            try:
+                found += [self._references.target(node, word)] if word in node.schema else []
+            except InvalidSchema as error:
+                raise refuse(f"{node.path}/{word}", str(error)) from None
+        return found
 
     def _read(self, node: Node, is_strict: bool) -> Facts:
         key = (node.path, is_strict)
@@ -259,13 +265,6 @@ class Document:
         has_ref = "$ref" in node.schema
         draft = self._references.draft(node.path) if has_ref else self._draft
         return node._replace(schema=normalized(node.schema, draft, is_strict))
-
-    def _target(self, node: Node, keyword: str) -> Node:
-        """The place to which a reference leads."""
-        try:
-            return self._references.target(node, keyword)
-        except InvalidSchema as error:
-            raise refuse(f"{node.path}/{keyword}", str(error)) from None
 
 
 def _fewer(ways: tuple[Facts, ...], found: list[list[Facts]]) -> list[list[Facts]]:

@@ -38,11 +38,13 @@ def expanded(tree: Tree, fold: Callable[[Ranges], Ranges] | None = None) -> Tree
 
 def _without(tree: Tree, back: Back, fold: Callable[[Ranges], Ranges] | None) -> Tree:
     """The tree without references to the group of one of them."""
-    group = next((g for g in every(tree) if _is_group(g, back.number)), None)
+    groups = (it for it in every(tree) if isinstance(it, Capture) and it.number == back.number)
+    group = next(groups, None)
     if group is None:
         raise Unbounded(back.position, "a group before it")
-    texts = _texts(group)
-    if texts is None:
+    found = dict.fromkeys(_spelled(group.item))
+    texts = [text for text in found if text is not None]
+    if len(texts) < len(found):  # too many, or they depend on others
         raise Unbounded(back.position, f"a group of at most {MAX_TEXTS} texts")
     return _substituted(tree, back, texts, fold)
 
@@ -106,19 +108,8 @@ def _always_once(tree: Tree, number: int) -> bool:
     return False
 
 
-def _is_group(tree: Tree, number: int) -> bool:
-    return isinstance(tree, Capture) and tree.number == number
-
-
 def _is_of(tree: Tree, number: int) -> bool:
     return isinstance(tree, Capture | Back) and tree.number == number
-
-
-def _texts(group: Tree) -> list[str] | None:
-    """The texts that a group matches; None where they are too many, or depend on others."""
-    assert isinstance(group, Capture)
-    found = dict.fromkeys(_spelled(group.item))
-    return None if None in found else [text for text in found if text is not None]
 
 
 def _spelled(tree: Tree) -> Iterator[str | None]:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from unicodedata import category as _category_of
 
 import numpy as np
+import numpy.typing as npt
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -67,8 +68,7 @@ def category(letter: str, is_ascii: bool) -> Ranges:
     flags = np.fromiter(map(test, map(chr, range(end))), bool, end)
     if is_ascii and letter == "s":
         flags[0x1C:0x20] = False  # separators that only Unicode calls spaces
-    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
-    return tuple(zip(edges[::2], edges[1::2], strict=True))
+    return _ranges(flags)
 
 
 @cache
@@ -77,8 +77,7 @@ def general_category(name: str) -> Ranges:
     flags = np.fromiter(
         (_category_of(char).startswith(name) for char in map(chr, range(END))), bool
     )
-    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
-    return tuple(zip(edges[::2], edges[1::2], strict=True))
+    return _ranges(flags)
 
 
 def unicode_property(name: str) -> Ranges:
@@ -96,6 +95,11 @@ def fold(ranges: Ranges, is_ascii: bool) -> Ranges:
     case_variants = _case_variants(is_ascii)
     extra = [single(other)[0] for char in _cased(ranges, is_ascii) for other in case_variants[char]]
     return union([*ranges, *extra]) if extra else ranges
+
+
+def _ranges(flags: npt.NDArray[np.bool_]) -> Ranges:
+    edges = np.flatnonzero(np.diff(flags, prepend=False, append=False)).tolist()
+    return tuple(zip(edges[::2], edges[1::2], strict=True))
 
 
 def _is_word(char: str) -> bool:

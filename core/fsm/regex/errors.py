@@ -59,11 +59,15 @@ def _position(pattern: str, position: int) -> str:
     return f"position {position} ({pattern[position : position + 12]!r})"
 
 
+def steps_of(pointer: str) -> list[str]:
+    """The names and indices in a JSON pointer."""
+    return [step.replace("~1", "/").replace("~0", "~") for step in pointer.split("/")[1:]]
+
+
 def value_at(schema: Any, pointer: str) -> Any:
     """The value in a schema at a JSON pointer, from `#`. Raises LookupError if there is none."""
     value = schema
-    for step in pointer.split("/")[1:]:
-        key = step.replace("~1", "/").replace("~0", "~")
+    for key in steps_of(pointer):
         if isinstance(value, Mapping):
             value = value[key]
         elif isinstance(value, list | tuple) and key.isdecimal():

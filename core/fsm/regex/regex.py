@@ -5,8 +5,6 @@ The automaton accepts exactly the texts that `re.fullmatch` accepts.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from ...api.protocol import InvalidCall
 from . import chars
 from .dfa import Dfa, assemble
@@ -80,21 +78,16 @@ def from_choices(
 
 
 def _trie(options: list[str], kinds: dict[str, int], meter: Meter) -> tuple[list[Row], list[bool]]:
-    """States of a tree of texts, which come in order; 0 is dead, 1 the root."""
+    """States of a tree of texts; 0 is dead, 1 the root."""
     rows: list[Row] = [{}, {}]
     ends = set()
-    path = [1]
-    for before, option in pairwise(["", *options]):
-        shared = 0
-        for old, new in zip(before, option, strict=False):
-            if old != new:
-                break
-            shared += 1
-        del path[shared + 1 :]
-        for char in option[shared:]:
-            rows[path[-1]][kinds[char]] = len(rows)
-            path.append(len(rows))
-            rows.append({})
-        ends.add(path[-1])
+    for option in options:
+        state = 1
+        for char in option:
+            after = rows[state].setdefault(kinds[char], len(rows))
+            if after == len(rows):
+                rows.append({})
+            state = after
+        ends.add(state)
         meter.check_limit(len(rows), 8 * meter.limits.states, "states")
     return [dict(sorted(row.items())) for row in rows], [s in ends for s in range(len(rows))]

@@ -14,8 +14,7 @@ from ..regex.regex import compile_regex, from_choices
 from .compress import Chains
 from .finish import Counts, ShortestFinish
 from .masks import Masks
-from .required import beginnings, left_over, spelling
-from .vocabulary import NEVER, Mask, Vocabulary
+from .vocabulary import NEVER, Mask, Vocabulary, left_over
 
 MAX_JOINS = 1024
 
@@ -139,7 +138,7 @@ class RegularCursor:
     def mask(self) -> Mask:
         """As `Cursor.mask`."""
         mask = self.guide.masks.allowed(self.state).mask
-        return spelling(mask, self.required, self.guide.vocabulary)
+        return self.guide.vocabulary.spelling(mask, self.required)
 
     def mask_within(self, budget: int) -> Mask:
         """As `Cursor.mask_within`."""
@@ -148,7 +147,7 @@ class RegularCursor:
         allowed = self.guide.masks.allowed(self.state)
         rest = self.guide.finish.tokens(self.guide.dfa.run(self.state, self.required))
         if max(allowed.worst, len(self.required) + rest) < budget:
-            return spelling(allowed.mask, self.required, self.guide.vocabulary)
+            return self.guide.vocabulary.spelling(allowed.mask, self.required)
         return self._spelling_within(budget, rest)
 
     def fits(self, token: int, budget: int) -> bool:
@@ -195,9 +194,9 @@ class RegularCursor:
         mask = guide.masks.fitting(self.state, budget) & vocabulary.pack(longer)
         shorter = [
             token
-            for token, left in beginnings(required, vocabulary).items()
+            for token, left in vocabulary.beginnings(required).items()
             if vocabulary.spell(left) + rest < budget
         ]
         mask = mask | vocabulary.pack(vocabulary.flags(shorter))
         allowed = guide.masks.allowed(self.state).mask
-        return mask if np.any(mask) else spelling(allowed, required, vocabulary)
+        return mask if np.any(mask) else vocabulary.spelling(allowed, required)

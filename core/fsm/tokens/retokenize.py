@@ -78,7 +78,7 @@ class Retokenizer:
         self, ids: Sequence[int], start: int, tokens: Sequence[int], written: bytes
     ) -> JumpForward:
         """The step from `ids[start:]`, which spell `written`, to `tokens`."""
-        shared = _num_shared(ids[start:], tokens)
+        shared = num_shared(ids[start:], tokens)
         table = self._vocabulary.token_bytes
         covered = sum(len(table[token]) for token in tokens)
         return JumpForward(start + shared, tuple(tokens[shared:]), written[covered:])
@@ -92,7 +92,7 @@ class Retokenizer:
             shorter = self._tokens(data[:cut])
             if shorter is None:
                 return None
-            del tokens[_num_shared(tokens, shorter) :]
+            del tokens[num_shared(tokens, shorter) :]
         return tokens
 
     def _cuts(self, data: bytes, joins: Joins) -> list[int]:
@@ -169,7 +169,7 @@ def _last_word(data: bytes) -> int:
     return len(data) - len(text[len(kept.rstrip()) :].encode())
 
 
-def _num_shared(first: Sequence[int], second: Sequence[int]) -> int:
+def num_shared(first: Sequence[int], second: Sequence[int]) -> int:
     """Length of the common beginning."""
     pairs = enumerate(zip(first, second, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(first), len(second)))

@@ -140,6 +140,16 @@ class Vocabulary:
             flags[self.spelled(required[:end])] = True
         return flags
 
+    def spelling(self, mask: Mask, required: bytes) -> Mask:
+        """Of the tokens in a mask, those by which the required bytes can come next."""
+        return mask & self.pack(self.compatible(required)) if required else mask
+
+    def beginnings(self, data: bytes) -> dict[int, bytes]:
+        """The tokens that are a beginning of these bytes, and what each leaves of them."""
+        sizes = range(1, min(len(data), self.longest) + 1)
+        ids = self.ids
+        return {ids[data[:size]]: data[size:] for size in sizes if data[:size] in ids}
+
     def flags(self, tokens: Sequence[int] | Ints32) -> npt.NDArray[np.bool_]:
         """[vocabulary, rounded up to words] true for these tokens."""
         flags = np.zeros(32 * self.num_words, bool)
@@ -161,6 +171,13 @@ class Vocabulary:
         """Tokens that are these bytes."""
         start, end = bisect_left(self._sorted, data), bisect_right(self._sorted, data)
         return self._sorted_tokens[start:end]
+
+
+def left_over(required: bytes, data: bytes) -> bytes | None:
+    """What is still required after a token of these bytes; None where it does not fit."""
+    if data.startswith(required):
+        return b""
+    return required[len(data) :] if required.startswith(data) else None
 
 
 def _after(data: bytes) -> bytes:

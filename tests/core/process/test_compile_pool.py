@@ -29,7 +29,7 @@ from forkroot.core.fsm.grammar.explore import Known
 from forkroot.core.fsm.grammar.matcher import Library
 from forkroot.core.fsm.grammar.rules import schema_grammar
 from forkroot.core.fsm.json_schema.schema import schema_pattern
-from forkroot.core.fsm.plan import plan_of
+from forkroot.core.fsm.plan import Unrepeated, plan_of
 from forkroot.core.fsm.regex.errors import NotRegular
 from forkroot.core.fsm.regex.regex import compile_regex, from_choices
 from forkroot.core.fsm.tokens.finish import ShortestFinish
@@ -253,10 +253,9 @@ class InProcess:
         self.requests.append(constraint)
         return Compiled(automaton(constraint, field))
 
-    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known:
+    def plan(self, constraint: JsonSchema | Grammar) -> Compiled | Known | Unrepeated:
         self.requests.append(constraint)
-        plan = plan_of(constraint, lambda: Library(VOCABULARY))
-        return plan if isinstance(plan, Known) else Compiled(plan)
+        return plan_of(constraint, lambda: Library(VOCABULARY))
 
 
 @pytest.mark.parametrize(

@@ -30,37 +30,26 @@ def same_length(low: str, high: str) -> list[str]:
     prefix, rest = low[:i], len(low) - i - 1
     takes_low = low[i + 1 :] == "0" * rest
     takes_high = high[i + 1 :] == "9" * rest
-    options = [] if takes_low else [low[: i + 1] + tail for tail in _upward(low[i + 1 :])]
+    options = [] if takes_low else [low[: i + 1] + tail for tail in _beyond(low[i + 1 :], True)]
     start = int(low[i]) + (not takes_low)
     end = int(high[i]) - (not takes_high)
     if start <= end:
         options.append(f"{prefix}{digit(start, end)}{digits(rest, rest)}")
     return options + (
-        [] if takes_high else [high[: i + 1] + tail for tail in _downward(high[i + 1 :])]
+        [] if takes_high else [high[: i + 1] + tail for tail in _beyond(high[i + 1 :], False)]
     )
 
 
-def _upward(low: str) -> list[str]:
-    """Patterns of digit strings of the same length that are not below."""
-    kept = low.rstrip("0")
-    num_free = len(low) - len(kept)
+def _beyond(bound: str, is_up: bool) -> list[str]:
+    """Patterns of digit strings of the same length that are not below, or not above, a bound."""
+    kept = bound.rstrip("0" if is_up else "9")
+    num_free = len(bound) - len(kept)
     options = [kept + digits(num_free, num_free)]
     for i in reversed(range(len(kept))):
-        if kept[i] != "9":
-            rest = len(low) - i - 1
-            options.append(f"{kept[:i]}{digit(int(kept[i]) + 1, 9)}{digits(rest, rest)}")
-    return options
-
-
-def _downward(high: str) -> list[str]:
-    """Patterns of digit strings of the same length that are not above."""
-    kept = high.rstrip("9")
-    num_free = len(high) - len(kept)
-    options = [kept + digits(num_free, num_free)]
-    for i in reversed(range(len(kept))):
-        if kept[i] != "0":
-            rest = len(high) - i - 1
-            options.append(f"{kept[:i]}{digit(0, int(kept[i]) - 1)}{digits(rest, rest)}")
+        first, last = (int(kept[i]) + 1, 9) if is_up else (0, int(kept[i]) - 1)
+        if first <= last:
+            rest = len(bound) - i - 1
+            options.append(f"{kept[:i]}{digit(first, last)}{digits(rest, rest)}")
     return options
 
 

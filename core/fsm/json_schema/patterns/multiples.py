@@ -127,16 +127,13 @@ def _fractions(interval: Interval, multiple: Fraction) -> list[str]:
     value = Fraction(0)
     for step in range(MAX_FRACTIONS):
         value = (first + step) * multiple
-        if value > LARGEST or not _is_below(interval, value):
+        if value > min(LARGEST, Fraction(LARGEST if interval.high is None else interval.high)):
             return [digit_trie(listed)] if listed else []
-        if interval.holds(_decimal(value, decimals)) and _agree(value, multiple):
+        number = Decimal(int(value * 10**decimals)).scaleb(-decimals)
+        if interval.holds(number) and (float(value) / float(multiple)).is_integer():
             listed += _spellings(value, decimals)
     far = _far_fractions(int(value) + 1, interval, multiple, decimals)
     return [*([digit_trie(listed)] if listed else []), *far]
-
-
-def _is_below(interval: Interval, value: Fraction) -> bool:
-    return interval.high is None or value <= Fraction(interval.high)
 
 
 def _far_fractions(start: int, interval: Interval, multiple: Fraction, decimals: int) -> list[str]:
@@ -159,10 +156,6 @@ def _far_fractions(start: int, interval: Interval, multiple: Fraction, decimals:
     texts = [text[1:] for part in exact for text in _spellings(part, decimals)]
     heads = alternatives(integers(start, end - 1)) if start < end else str(start)
     return [heads + (f"{digit_trie(texts)}?" if texts else "")]
-
-
-def _agree(value: Fraction, multiple: Fraction) -> bool:
-    return (float(value) / float(multiple)).is_integer()
 
 
 def _other_integers(
@@ -200,10 +193,6 @@ def _decimals(number: Fraction) -> int:
     if found is None:
         raise UnsupportedSchema(f"multipleOf with at most {MAX_DECIMALS} decimals")
     return found
-
-
-def _decimal(value: Fraction, decimals: int) -> Decimal:
-    return Decimal(int(value * 10**decimals)).scaleb(-decimals)
 
 
 def _spellings(value: Fraction, decimals: int) -> Iterator[str]:

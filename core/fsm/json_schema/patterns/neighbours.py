@@ -66,7 +66,8 @@ def _branches(tree: Tree) -> list[Branch]:
     match tree:
         case Lookaround():
             edge = _edge(tree)
-            return [] if edge.is_never else [_beside(edge, tree.is_ahead)]
+            branch = Branch(after=edge) if tree.is_ahead else Branch(before=edge)
+            return [] if edge.is_never else [branch]
         case Alt(options):
             return _merged(branch for option in options for branch in _branches(option))
         case Seq(items):
@@ -86,10 +87,6 @@ def _size(tree: Tree) -> int:
 
 def _has_look(tree: Tree) -> bool:
     return any(isinstance(it, Lookaround) for it in every(tree))
-
-
-def _beside(edge: Edge, is_ahead: bool) -> Branch:
-    return Branch(after=edge) if is_ahead else Branch(before=edge)
 
 
 def _edge(look: Lookaround) -> Edge:
@@ -155,8 +152,8 @@ def _pair(one: Branch, other: Branch) -> Iterable[Branch]:
             after = kept.after if kept is other else one.after.intersect(other.after)
             yield Branch(kept.tree, before, after)
         return
-    head = _last(one.tree, other.before.ranges)
-    tail = _first(other.tree, one.after.ranges)
+    head = _restricted(one.tree, other.before.ranges, -1)
+    tail = _restricted(other.tree, one.after.ranges, 0)
     yield Branch(Seq((head, tail)), one.before, other.after)
     if _is_nullable(one.tree):
         yield Branch(tail, one.before.intersect(other.before), other.after)
@@ -202,16 +199,6 @@ def _is_nullable(tree: Tree) -> bool:
         case Loop(item, low, _):
             return low == 0 or _is_nullable(item)
     return False
-
-
-def _first(tree: Tree, ranges: Ranges) -> Tree:
-    """The texts of a tree that begin with one of these characters."""
-    return _restricted(tree, ranges, 0)
-
-
-def _last(tree: Tree, ranges: Ranges) -> Tree:
-    """The texts of a tree that end with one of these characters."""
-    return _restricted(tree, ranges, -1)
 
 
 def _restricted(tree: Tree, ranges: Ranges, end: int) -> Tree:

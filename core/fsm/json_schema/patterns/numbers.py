@@ -93,7 +93,8 @@ def _decimals(interval: Interval, room: int) -> list[str]:
     high, high_part = _split(interval.high)
     is_open = (interval.is_low_open, interval.is_high_open)
     if interval.low == interval.high:
-        return _with_fraction(str(low), _equal(low_part, room))
+        equal = equal_fractions(low_part, room) if len(low_part) <= room else []
+        return _with_fraction(str(low), equal)
     if low == high:
         return _with_fraction(str(low), fractions_within(low_part, high_part, is_open, room))
     options = _with_fraction(str(low), fractions_from(low_part, is_open[0], room))
@@ -101,10 +102,6 @@ def _decimals(interval: Interval, room: int) -> list[str]:
         whole = alternatives(integers(low + 1, high - 1))
         options += _with_fraction(whole, any_fraction(room))
     return options + _with_fraction(str(high), fractions_to(high_part, is_open[1], room))
-
-
-def _equal(part: str, room: int) -> list[str]:
-    return equal_fractions(part, room) if len(part) <= room else []
 
 
 def _split(number: Decimal) -> tuple[int, str]:

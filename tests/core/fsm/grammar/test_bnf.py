@@ -8,8 +8,8 @@ from forkroot.core.api.protocol import InvalidCall
 from forkroot.core.fsm.grammar.ending import END
 from forkroot.core.fsm.grammar.explore import explore
 from forkroot.core.fsm.grammar.grammar import GrammarGuide
+from forkroot.core.fsm.grammar.lark import read_grammar
 from forkroot.core.fsm.grammar.matcher import Library, Matcher
-from forkroot.core.fsm.grammar.syntaxes import read_grammar
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 LIBRARY = Library(Vocabulary([bytes([byte]) for byte in range(256)], []))

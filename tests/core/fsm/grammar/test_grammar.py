@@ -12,10 +12,9 @@ from jsonschema import Draft202012Validator
 from forkroot.core.api.protocol import CallFailed, InvalidCall
 from forkroot.core.fsm.grammar.explore import explore
 from forkroot.core.fsm.grammar.grammar import GrammarCursor, GrammarGuide
-from forkroot.core.fsm.grammar.lark import read_lark
+from forkroot.core.fsm.grammar.lark import read_grammar, read_lark
 from forkroot.core.fsm.grammar.matcher import Library
 from forkroot.core.fsm.grammar.rules import schema_grammar
-from forkroot.core.fsm.grammar.syntaxes import read_grammar
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
 from .. import vocabularies as tokens

@@ -10,8 +10,7 @@ import pytest
 
 from forkroot.core.api.protocol import InvalidCall
 from forkroot.core.fsm.grammar.matcher import Library
-from forkroot.core.fsm.grammar.rules import schema_grammar
-from forkroot.core.fsm.grammar.sharing import merged
+from forkroot.core.fsm.grammar.rules import merged, schema_grammar
 from forkroot.core.fsm.json_schema.schema import schema_pattern
 from forkroot.core.fsm.tokens.vocabulary import Vocabulary
 
