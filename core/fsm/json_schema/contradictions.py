@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..regex.errors import InvalidSchema
 from .facts import All, Facts
-from .patterns.spelling import value_text
+from .patterns.spelling import value_key
 
 SILENT = frozenset(("title", "description", "$comment", "default", "examples"))
 
@@ -63,12 +62,6 @@ def _values(schema: Any, is_not: bool) -> set[str] | None:
     if not isinstance(listed, list | tuple):
         return None
     try:
-        return {_text(value) for value in listed}
-    except InvalidSchema:
+        return {value_key(value) for value in listed}
+    except (TypeError, ValueError, RecursionError):
         return None
-
-
-def _text(value: Any) -> str:
-    """Equal for equal values; numbers are told apart by their value."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return repr(float(value)) if is_number else value_text(value)

@@ -16,7 +16,7 @@ from ..regex.errors import NotRegular, UnsupportedSchema
 from .complement import absent
 from .facts import All, Arrays, Facts, Literal, Node, Numbers, Objects, Strings, is_found
 from .patterns.ecma import read_pattern
-from .patterns.spelling import kind_of, value_text
+from .patterns.spelling import kind_of, value_key, value_text
 from .patterns.strings import holds
 
 MAX_MATCHES = 100
@@ -71,8 +71,7 @@ class _Inside(NamedTuple):
         """Whether these facts allow an array."""
         if len(items) < arrays.low or (arrays.high is not None and len(items) > arrays.high):
             return False
-        keys = [_key(item) for item in items]
-        if arrays.is_unique and len({*keys}) < len(keys):
+        if arrays.is_unique and len({*map(value_key, items)}) < len(items):
             return False
         if not all(self.meets(arrays.item(i), item) for i, item in enumerate(items)):
             return False
@@ -106,18 +105,6 @@ class _Inside(NamedTuple):
         literal = Literal(kind_of(value), value_text(value), value)
         ways = self.unfold(nodes, is_wide=True) if self.is_wide else self.unfold(nodes)
         return any(holds_value(facts, literal, self.unfold, self.is_wide) for facts in ways)
-
-
-def _key(value: Any) -> Any:
-    """Equal for equal values."""
-    match value:
-        case bool() | None | str():
-            return (type(value).__name__, value)
-        case int() | float():
-            return ("number", value)
-        case Mapping():
-            return ("object", frozenset((name, _key(item)) for name, item in value.items()))
-    return ("array", tuple(map(_key, value)))
 
 
 def parted(one: Facts, other: Facts, unfold: Unfold, depth: int = 0) -> Facts | None:

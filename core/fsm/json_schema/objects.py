@@ -95,43 +95,28 @@ def _counted(
 ) -> str | None:
     """Objects of these entries, with as many properties as are allowed: where only some of the
     optional ones may be there, those that come first."""
-    num_required = sum(entry.low for entry in entries)
+    optional = [i for i, entry in enumerate(entries) if not entry.low]
+    num_required = len(entries) - len(optional)
     if (high is not None and (num_required > high or low > high)) or (
         not others and low > len(entries)
     ):
         return None
     if high is not None and high < len(entries):
-        entries, others = _first(entries, high - num_required), []
+        beyond = set(optional[high - num_required :])
+        entries, others = [entry for i, entry in enumerate(entries) if i not in beyond], []
     needs_one = low > num_required
     if needs_one and (low > 1 or (not others and low == len(entries))):
         if low > len(entries):
             raise UnsupportedSchema("minProperties of at most 1, or of as many as are named")
-        entries = _filled(entries, low - num_required)
+        filled = set(optional[: low - num_required])
+        entries = [
+            entry._replace(low=1) if i in filled else entry for i, entry in enumerate(entries)
+        ]
         needs_one = False
     if others:
         most = None if high is None else high - len(entries)
         entries = [*entries, Entry(alternatives(others), 0, most)] if most != 0 else entries
     return enclosed("{}", entries, comma, needs_one)
-
-
-def _first(entries: list[Entry], num_optional: int) -> list[Entry]:
-    """The entries without optional ones beyond the first so many."""
-    kept: list[Entry] = []
-    for entry in entries:
-        if entry.low or num_optional > 0:
-            kept.append(entry)
-            num_optional -= not entry.low
-    return kept
-
-
-def _filled(entries: list[Entry], num_more: int) -> list[Entry]:
-    """The entries, of which so many optional ones are required too, the first."""
-    filled: list[Entry] = []
-    for entry in entries:
-        is_more = not entry.low and num_more > 0
-        num_more -= is_more
-        filled.append(entry._replace(low=1) if is_more else entry)
-    return filled
 
 
 def _others(

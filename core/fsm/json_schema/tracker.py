@@ -6,8 +6,9 @@ Immutable: each step gives another tracker. Knows nothing of schemas, automata o
 from __future__ import annotations
 
 import json
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from .patterns.spelling import value_key
 from .shapes import NOWHERE, Shapes
 
 BLANKS = b" \t\r\n"
@@ -174,17 +175,6 @@ class Tracker(NamedTuple):
 def _value(text: bytes) -> str | None:
     """Equal for equal values, as JSON Schema has it; None where this is no whole value."""
     try:
-        return json.dumps(_plain(json.loads(text)), sort_keys=True)
+        return value_key(json.loads(text))
     except ValueError:
         return None
-
-
-def _plain(value: Any) -> Any:
-    """The same value, with whole numbers as integers."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return value

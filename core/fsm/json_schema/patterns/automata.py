@@ -13,6 +13,7 @@ from ...regex.tree import (
     END,
     LAST,
     NEWLINE,
+    NOTHING,
     START,
     Alt,
     Lookaround,
@@ -41,7 +42,7 @@ def texts_of(tree: Tree, source: str) -> Tree:
     options = tree.options if is_split and isinstance(tree, Alt) else (tree,)
     try:
         rows = (_plain(without_looks(Seq((ANYTHING, option, ANYTHING)))) for option in options)
-        kept = tuple(row for row in rows if row != Alt(()))
+        kept = tuple(row for row in rows if row != NOTHING)
     except TooFar:
         return machine_of(Seq((ANYTHING, tree, ANYTHING)), source)
     if not kept:
@@ -123,20 +124,20 @@ def machine_of(tree: Tree, source: str) -> Net:
 def _plain(tree: Tree) -> Tree:
     """A tree without lookaround, of which something matches, as texts."""
     match tree:
-        case Set(ranges) if common(ranges, ANY_CHAR.ranges):
-            return Set(common(ranges, ANY_CHAR.ranges))
+        case Set(ranges):
+            return tree if ranges else NOTHING
         case Seq(items):
             texts = [_plain(item) for item in items]
-            return Alt(()) if Alt(()) in texts else _row(texts)
+            return NOTHING if NOTHING in texts else _row(texts)
         case Alt(options):
-            kept = [it for it in map(_plain, options) if it != Alt(())]
+            kept = [it for it in map(_plain, options) if it != NOTHING]
             return kept[0] if len(kept) == 1 else Alt(tuple(dict.fromkeys(kept)))
         case Loop(item, low, high):
             text = _plain(item)
-            if text == Alt(()):
+            if text == NOTHING:
                 return text if low else Seq()
             return Loop(text, low, high)
-    return Alt(())
+    return NOTHING
 
 
 def _row(texts: list[Tree]) -> Tree:

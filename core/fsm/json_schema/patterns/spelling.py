@@ -11,6 +11,7 @@ import functools
 import json
 import math
 import re
+from typing import Any
 
 from ....api.protocol import COMPACT
 from ...regex.chars import Ranges, complement, union
@@ -65,6 +66,23 @@ def value_text(value: object, separators: tuple[str, str] = COMPACT) -> str:
 @functools.cache
 def _encoder(separators: tuple[str, str]) -> json.JSONEncoder:
     return json.JSONEncoder(ensure_ascii=False, separators=separators, allow_nan=False)
+
+
+def value_key(value: Any) -> str:
+    """Equal for equal values, as JSON Schema has it: 1 and 1.0 are, 1 and true are not."""
+    return json.dumps(_with_integers(value), sort_keys=True)
+
+
+def _with_integers(value: Any) -> Any:
+    """The same value, with whole numbers as integers."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list() | tuple():
+            return [_with_integers(item) for item in value]
+        case dict():
+            return {str(name): _with_integers(item) for name, item in value.items()}
+    return value
 
 
 def alternatives(options: list[str]) -> str:
