@@ -64,7 +64,7 @@ class DistinctGuide:
             for token, data in enumerate(vocabulary.token_bytes)
             if data and not vocabulary.is_end[token] and holds(data)
         ]
-        return vocabulary.pack(vocabulary.flags(tokens))
+        return vocabulary.mask_of(tokens)
 
 
 class DistinctCursor:
@@ -113,7 +113,7 @@ class DistinctCursor:
     def mask_within(self, budget: int) -> Mask:
         """As `Cursor.mask_within`; `fits` finds which token does not fit. Once it has found
         several, the tokens with which a known end begins."""
-        mask = self.mask() & ~self._bits(self._refused)
+        mask = self.mask() & ~self.guide.vocabulary.mask_of(self._refused)
         if not self._refused:
             return mask
         if len(self._refused) < MAX_REFUSED and mask.any():
@@ -126,8 +126,8 @@ class DistinctCursor:
         least = min(needs.values(), default=0)
         kept = [token for token, need in needs.items() if need < budget or need == least]
         self._closest = tuple(kept)
-        ends = self.mask() & self._bits(tuple(self.guide.vocabulary.end_ids))
-        return (self._bits(self._closest) & self.mask()) | ends
+        ends = self.mask() & self.guide.vocabulary.mask_of(self.guide.vocabulary.end_ids)
+        return (self.guide.vocabulary.mask_of(self._closest) & self.mask()) | ends
 
     def fits(self, token: int, budget: int) -> bool:
         """As `Cursor.fits`."""
@@ -208,7 +208,7 @@ class DistinctCursor:
         for token in guide.vocabulary.tokens(mask & self._doubtful()):
             if not self._goes_on(table[token]):
                 repeats.append(token)
-        return mask & ~self._bits(tuple(repeats))
+        return mask & ~self.guide.vocabulary.mask_of(repeats)
 
     def _doubtful(self) -> Mask:
         """The tokens that may repeat an item, or lead to where every way on does."""
@@ -224,7 +224,7 @@ class DistinctCursor:
             found = found | guide.numeric
         rests = [text[len(item) :] for _, text in frame.seen or () if text.startswith(item)]
         near = {token for rest in rests for token in guide.vocabulary.beginnings(rest)}
-        return found | self._bits(tuple(near))
+        return found | self.guide.vocabulary.mask_of(near)
 
     def _goes_on(self, data: bytes) -> bool:
         """Whether more items can follow, or the array can end, after these bytes."""
@@ -253,10 +253,6 @@ class DistinctCursor:
 
     def _steps(self, data: bytes) -> Steps:
         return steps_of(self.inner, data, self.guide.options)
-
-    def _bits(self, tokens: tuple[int, ...]) -> Mask:
-        vocabulary = self.guide.vocabulary
-        return vocabulary.pack(vocabulary.flags(list(tokens)))
 
     def _spell(self, end: bytes | None) -> int:
         return NEVER if end is None else self.guide.vocabulary.spell(end)

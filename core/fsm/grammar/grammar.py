@@ -15,7 +15,7 @@ from .end_tracker import EndTracker
 from .ending import options_of
 from .explore import Known
 from .matcher import Bits, Library, Matcher, call_error, check, library_errors
-from .steering import Position, Steering
+from .steering import Position, closest, ends_after
 
 NUM_BYTES = 1_000_000
 MAX_FORCED = 1_024
@@ -36,7 +36,6 @@ class GrammarGuide:
         self._lock = Lock()
         self._token_matcher, self._byte_matcher = library.compile(known.source, field)
         self.endings = known.endings(library)
-        self.steering = Steering(self.vocabulary)
         self.margin, self.end = known.margin, known.end
         self._trackers = {b"": EndTracker(self.endings, self._byte_matcher.deep_copy(), self.end)}
 
@@ -267,9 +266,9 @@ class GrammarCursor:
         end_tracker = self.guide.end_tracker(self.written)
         position = Position(self.matcher, end_tracker, self.required, end)
         allowed = self.guide.vocabulary.tokens(self.mask())
-        found = self.guide.steering.ends_after(position, allowed, budget)
+        found = ends_after(position, allowed, budget, self.guide.vocabulary)
         if not found and not self.is_accepting:
-            found = self.guide.steering.closest(position)
+            found = closest(position, self.guide.vocabulary)
         self._ends_after = found
         return self.guide.bits.of([*found], self.is_accepting)
 

@@ -117,7 +117,7 @@ class Bits:
         self._last_word = np.int32(-1)
         if vocabulary.size % 32:
             self._last_word = np.int32((1 << vocabulary.size % 32) - 1)
-        self._ends = vocabulary.pack(vocabulary.flags(vocabulary.end_ids))
+        self._ends = vocabulary.mask_of(vocabulary.end_ids)
 
     def mask(self, matcher: Matcher, is_accepting: bool) -> Mask:
         """[words] tokens allowed next, the end included where the answer may end. Raises
@@ -135,7 +135,7 @@ class Bits:
 
     def of(self, tokens: list[int], is_accepting: bool) -> Mask:
         """[words] these tokens, and the end where the answer may end."""
-        mask = self._vocabulary.pack(self._vocabulary.flags(tokens))
+        mask = self._vocabulary.mask_of(tokens)
         return mask | self._ends if is_accepting else mask
 
 

@@ -32,43 +32,34 @@ class Position(NamedTuple):
     end: bytes
 
 
-class Steering:
-    """The next tokens near the end of a budget, for one grammar and vocabulary."""
+def ends_after(
+    position: Position, allowed: Sequence[int], budget: int, vocabulary: Vocabulary
+) -> dict[int, bytes]:
+    """For each token after which an end fits `budget`, the token included: that end.
 
-    def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+    allowed: tokens by which the answer can go on.
+    """
+    spell, table = vocabulary.spell, vocabulary.token_bytes
+    leading = vocabulary.beginnings(position.end)
+    found = {token: end for token, end in leading.items() if spell(end) < budget}
+    others = [token for token in _sample(allowed) if table[token] and token not in leading]
+    end = position.end[len(position.required) :]
+    if spell(end) < budget:
+        found |= {token: end for token in others if is_end(position.matcher, table[token] + end)}
+    left = sorted((token for token in others if token not in found), key=lambda t: len(table[t]))
+    for token in left[:NUM_SEARCHED]:
+        other = _end_after(position, table[token])
+        if other is not None and spell(other) < budget:
+            found[token] = other
+    return found
 
-    def ends_after(
-        self, position: Position, allowed: Sequence[int], budget: int
-    ) -> dict[int, bytes]:
-        """For each token after which an end fits `budget`, the token included: that end.
 
-        allowed: tokens by which the answer can go on.
-        """
-        spell, table = self._vocabulary.spell, self._vocabulary.token_bytes
-        leading = self._vocabulary.beginnings(position.end)
-        found = {token: end for token, end in leading.items() if spell(end) < budget}
-        others = [token for token in _sample(allowed) if table[token] and token not in leading]
-        end = position.end[len(position.required) :]
-        if spell(end) < budget:
-            found |= {
-                token: end for token in others if is_end(position.matcher, table[token] + end)
-            }
-        left = sorted(
-            (token for token in others if token not in found), key=lambda t: len(table[t])
-        )
-        for token in left[:NUM_SEARCHED]:
-            other = _end_after(position, table[token])
-            if other is not None and spell(other) < budget:
-                found[token] = other
-        return found
-
-    def closest(self, position: Position) -> dict[int, bytes]:
-        """The tokens that begin the known end and leave least of it."""
-        leading = self._vocabulary.beginnings(position.end)
-        needs = {token: self._vocabulary.spell(end) for token, end in leading.items()}
-        least = min(needs.values(), default=0)
-        return {token: end for token, end in leading.items() if needs[token] == least}
+def closest(position: Position, vocabulary: Vocabulary) -> dict[int, bytes]:
+    """The tokens that begin the known end and leave least of it."""
+    leading = vocabulary.beginnings(position.end)
+    needs = {token: vocabulary.spell(end) for token, end in leading.items()}
+    least = min(needs.values(), default=0)
+    return {token: end for token, end in leading.items() if needs[token] == least}
 
 
 def _end_after(position: Position, data: bytes) -> bytes | None:

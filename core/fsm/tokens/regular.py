@@ -190,13 +190,13 @@ class RegularCursor:
         """
         guide, required = self.guide, self.required
         vocabulary = guide.vocabulary
-        longer = vocabulary.flags(vocabulary.beginning_with(required))
-        mask = guide.masks.fitting(self.state, budget) & vocabulary.pack(longer)
+        longer = vocabulary.mask_of(vocabulary.beginning_with(required))
+        mask = guide.masks.fitting(self.state, budget) & longer
         shorter = [
             token
             for token, left in vocabulary.beginnings(required).items()
             if vocabulary.spell(left) + rest < budget
         ]
-        mask = mask | vocabulary.pack(vocabulary.flags(shorter))
+        mask = mask | vocabulary.mask_of(shorter)
         allowed = guide.masks.allowed(self.state).mask
         return mask if np.any(mask) else vocabulary.spelling(allowed, required)

@@ -6,7 +6,7 @@ Built once for a model and shared by all constraints. Knows nothing of automata.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -133,16 +133,14 @@ class Vocabulary:
         found = [at for at in far if reach.get(data[at : at + HEAD], 0) >= size - at]
         return [*found, *range(near, size)]
 
-    def compatible(self, required: bytes) -> npt.NDArray[np.bool_]:
-        """[vocabulary, rounded up to words] tokens by which the required bytes can come next."""
+    def spelling(self, mask: Mask, required: bytes) -> Mask:
+        """Of the tokens in a mask, those by which the required bytes can come next."""
+        if not required:
+            return mask
         flags = self.flags(self.beginning_with(required))
         for end in range(1, min(len(required), self.longest + 1)):
             flags[self.spelled(required[:end])] = True
-        return flags
-
-    def spelling(self, mask: Mask, required: bytes) -> Mask:
-        """Of the tokens in a mask, those by which the required bytes can come next."""
-        return mask & self.pack(self.compatible(required)) if required else mask
+        return mask & self.pack(flags)
 
     def beginnings(self, data: bytes) -> dict[int, bytes]:
         """The tokens that are a beginning of these bytes, and what each leaves of them."""
@@ -159,6 +157,10 @@ class Vocabulary:
     def pack(self, flags: npt.NDArray[np.bool_]) -> Mask:
         """[num_words] the flags as bits: token `i` is bit `i % 32` of word `i // 32`."""
         return np.packbits(flags, bitorder="little").view(np.int32)
+
+    def mask_of(self, tokens: Iterable[int]) -> Mask:
+        """[num_words] these tokens."""
+        return self.pack(self.flags([*tokens]))
 
     def _starts_at(self, rank: int, data: bytes) -> bool:
         return rank < len(self._sorted) and self._sorted[rank].startswith(data)
