@@ -7,6 +7,7 @@ is left out that would repeat an item, or after which every way on would. Knows 
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import TypeAlias
 
 from ..api.protocol import CallFailed, InvalidCall
@@ -168,9 +169,8 @@ class DistinctCursor:
 
     def copy(self) -> DistinctCursor:
         """As `Cursor.copy`."""
-        other = DistinctCursor(self.guide, self.inner.copy(), self.tracker)
-        other._mask, other._refused, other._closest = self._mask, self._refused, self._closest
-        other._end, other._has_end = self._end, self._has_end
+        other = copy(self)
+        other.inner = self.inner.copy()
         return other
 
     @property

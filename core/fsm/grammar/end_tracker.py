@@ -6,6 +6,7 @@ The end depends on the text alone, not on when it is read.
 
 from __future__ import annotations
 
+from copy import copy
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -39,10 +40,9 @@ class EndTracker:
         return None if self._known is None else self._known[self._offset :]
 
     def copy(self) -> EndTracker:
-        """A trail of the same text that goes on by itself."""
-        other = EndTracker(self._endings, self._matcher.deep_copy(), self._known)
-        other._offset, other._num_failures = self._offset, self._num_failures
-        other.written = self.written
+        """A tracker of the same text that goes on by itself."""
+        other = copy(self)
+        other._matcher = self._matcher.deep_copy()
         return other
 
     def advance(self, data: bytes) -> None:

@@ -5,15 +5,17 @@ All of it is plain data, so that it may be found in one process and used in anot
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 from time import thread_time
 from typing import NamedTuple
 
+from ...api.protocol import InvalidCall
 from ..regex.limits import TooSlow
 from ..tokens.vocabulary import NEVER
 from .ending import Endings
 from .lark import Lark
-from .matcher import Library, Matcher
+from .matcher import FIELD, Library, Matcher
 
 MAX_PHRASES = 64
 MAX_LEARNED = 100_000
@@ -52,12 +54,10 @@ def explore(
     seconds: of processor time, after which it raises TooSlow; None: as much as is allowed.
     Raises InvalidCall where the grammar is not sound.
     """
-    return Explorer(lark, library, field, seconds).known()
+    return _Explorer(lark, library, field, seconds).known()
 
 
-class Explorer:
-    """One exploration."""
-
+class _Explorer:
     def __init__(self, lark: Lark, library: Library, field: str, seconds: float | None) -> None:
         self._lark = lark
         self._library = library
@@ -69,7 +69,6 @@ class Explorer:
         self._phrases: list[bytes] = []
 
     def known(self) -> Known:
-        """As `explore`."""
         matcher, endings = self._library.byte_matcher(self._lark.source, self._field), self._endings
         margin = MIN_MARGIN + 2 * self._learn_all()
         end = endings.find(matcher, b"", is_thorough=True)
@@ -109,8 +108,8 @@ class Explorer:
             size += len(source)
             if size > MAX_LEARNED:
                 break
-            if (matcher := self._library.part(source)) is not None:
-                found[rule] = matcher
+            with suppress(InvalidCall):  # not sound alone
+                found[rule] = self._library.byte_matcher(source, FIELD)
         return found
 
     def _learn(self, phrase: bytes) -> None:

@@ -6,6 +6,7 @@ Masks come from the first; the second finds forced bytes and short endings.
 from __future__ import annotations
 
 import codecs
+from copy import copy
 from threading import Lock
 
 from ...api.protocol import CallFailed
@@ -202,14 +203,11 @@ class GrammarCursor:
 
     def copy(self) -> GrammarCursor:
         """As `Cursor.copy`."""
+        other = copy(self)
         with library_errors(call_error):
-            other = GrammarCursor(self.guide, self.matcher.deep_copy(), self.written, self.required)
-            other._token_matcher = (
-                None if self._token_matcher is None else self._token_matcher.deep_copy()
-            )
-        other.has_ended, other._num_read = self.has_ended, self._num_read
-        other._mask, other._end, other._need = self._mask, self._end, self._need
-        other._ends_after, other._refused = self._ends_after, self._refused
+            other.matcher = self.matcher.deep_copy()
+            if self._token_matcher is not None:
+                other._token_matcher = self._token_matcher.deep_copy()
         return other
 
     def known_end(self) -> bytes | None:

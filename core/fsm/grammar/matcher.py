@@ -49,13 +49,6 @@ class Library:
         """A matcher of bytes, as `compile`."""
         return self._matcher(self._byte_tokenizer, source, field)
 
-    def part(self, source: str) -> Matcher | None:
-        """A matcher of bytes at the start of a grammar; None where it is not sound."""
-        try:
-            return self.byte_matcher(source, FIELD)
-        except InvalidCall:
-            return None
-
     @cached_property
     def usable(self) -> int:
         """Bits of the bytes that tokens can spell."""

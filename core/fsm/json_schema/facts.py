@@ -8,7 +8,7 @@ of value, or a keyword, that is not constrained.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -73,10 +73,9 @@ class Numbers:
 
     def intersect(self, other: Numbers) -> Numbers:
         """What both say."""
-        multiples = [m for m in (self.multiple, other.multiple) if m is not None]
         return Numbers(
             self.interval.intersect(other.interval),
-            common_multiple(multiples) if multiples else None,
+            _merged(self.multiple, other.multiple, common_multiple),
             _both(self.formats, other.formats),
             _both(self.unlike, other.unlike),
         )
@@ -104,7 +103,7 @@ class Strings:
         """What both say."""
         return Strings(
             max(self.low, other.low),
-            least(self.high, other.high),
+            _merged(self.high, other.high, min),
             _both(self.patterns, other.patterns),
             _both(self.formats, other.formats),
             _both(self.unlike, other.unlike),
@@ -166,9 +165,9 @@ class Arrays:
         length = max(len(self.prefix), len(other.prefix))
         return Arrays(
             tuple(_both(self.item(i), other.item(i)) for i in range(length)),
-            _maybe_both(self.rest, other.rest),
+            _merged(self.rest, other.rest, _both),
             max(self.low, other.low),
-            least(self.high, other.high),
+            _merged(self.high, other.high, min),
             self.is_unique or other.is_unique,
             _both(self.contains, other.contains),
             length - max(self.num_seen, other.num_seen),
@@ -232,7 +231,7 @@ class Objects:
             return distinct(tuple(node for p in found for node in self.patterns[p]))
         return self.rest or ()
 
-    def _merged(self, name: str, unseen: frozenset[str]) -> All:
+    def _kept(self, name: str, unseen: frozenset[str]) -> All:
         """What a meeting keeps of this property; of those unseen without what patterns and
         `rest` say, which it keeps by itself."""
         return self.properties.get(name, ()) if name in unseen else self.value(name)
@@ -247,13 +246,13 @@ class Objects:
         seen = (self.properties.keys() - self.unseen) | (other.properties.keys() - other.unseen)
         unseen = frozenset(names.keys() - seen)
         return Objects(
-            {n: _both(self._merged(n, unseen), other._merged(n, unseen)) for n in names},
+            {n: _both(self._kept(n, unseen), other._kept(n, unseen)) for n in names},
             _both(self.required, other.required),
             patterns,
-            _maybe_both(self.rest, other.rest),
+            _merged(self.rest, other.rest, _both),
             _both(self.names, other.names),
             max(self.low, other.low),
-            least(self.high, other.high),
+            _merged(self.high, other.high, min),
             unseen,
             self.is_derived or other.is_derived,
         )
@@ -273,12 +272,12 @@ class Facts:
     def intersect(self, other: Facts) -> Facts:
         """What both say."""
         return Facts(
-            _common_types(self.types, other.types),
-            _common_values(self.values, other.values),
-            _intersect(self.numbers, other.numbers),
-            _intersect(self.strings, other.strings),
-            _intersect(self.arrays, other.arrays),
-            _intersect(self.objects, other.objects),
+            _merged(self.types, other.types, _common_types),
+            _merged(self.values, other.values, _common_values),
+            _merged(self.numbers, other.numbers, Numbers.intersect),
+            _merged(self.strings, other.strings, Strings.intersect),
+            _merged(self.arrays, other.arrays, Arrays.intersect),
+            _merged(self.objects, other.objects, Objects.intersect),
         )
 
     def silent(self) -> Facts:
@@ -334,15 +333,10 @@ def _is_never(nodes: All) -> bool:
     return any(isinstance(node.schema, bool) and node.schema == node.is_not for node in nodes)
 
 
-def common_multiple(numbers: Sequence[Fraction]) -> Fraction:
+def common_multiple(*numbers: Fraction) -> Fraction:
     """The least number of which all of these, above 0, are divisors."""
     below = math.lcm(*(number.denominator for number in numbers))
     return Fraction(math.lcm(*(int(number * below) for number in numbers)), below)
-
-
-def least(one: int | None, other: int | None) -> int | None:
-    """The smaller of two limits, either of which may be missing."""
-    return min((limit for limit in (one, other) if limit is not None), default=None)
 
 
 def check_matches(num_names: int, num_patterns: int) -> None:
@@ -358,8 +352,9 @@ def is_found(source: str, name: str) -> bool:
     return is_in(source, name)
 
 
-def _intersect(one: Any, other: Any) -> Any:
-    return other if one is None else one if other is None else one.intersect(other)
+def _merged(one: T | None, other: T | None, both: Callable[[T, T], T]) -> T | None:
+    """What both say, or the one that says anything."""
+    return other if one is None else one if other is None else both(one, other)
 
 
 def _both(one: tuple[T, ...], other: tuple[T, ...]) -> tuple[T, ...]:
@@ -374,25 +369,13 @@ def distinct(items: tuple[T, ...]) -> tuple[T, ...]:
     return tuple(keys.values())
 
 
-def _maybe_both(one: All | None, other: All | None) -> All | None:
-    return other if one is None else one if other is None else _both(one, other)
-
-
-def _common_types(
-    one: tuple[str, ...] | None, other: tuple[str, ...] | None
-) -> tuple[str, ...] | None:
-    if one is None or other is None:
-        return other if one is None else one
+def _common_types(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     common = [t for t in one if t in other or (t == "integer" and "number" in other)]
     if "number" in one and "integer" in other and "integer" not in common:
         common.append("integer")
     return tuple(common)
 
 
-def _common_values(
-    one: tuple[Literal, ...] | None, other: tuple[Literal, ...] | None
-) -> tuple[Literal, ...] | None:
-    if one is None or other is None:
-        return other if one is None else one
+def _common_values(one: tuple[Literal, ...], other: tuple[Literal, ...]) -> tuple[Literal, ...]:
     keys = {literal.key for literal in other}
     return tuple(literal for literal in one if literal.key in keys)

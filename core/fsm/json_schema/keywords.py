@@ -90,16 +90,14 @@ class Subschema(NamedTuple):
 
     def named(self, keyword: str) -> dict[str, All]:
         """The schemas of a mapping, by name."""
-        value = self.schema.get(keyword, {})
-        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise self.refuse(keyword, "a mapping of names to schemas")
-        return {name: (self.node(keyword, name),) for name in value}
+        names = self.named_parts(keyword, "a mapping of names to schemas")
+        return {name: (self.node(keyword, name),) for name in names}
 
-    def named_parts(self, keyword: str) -> list[str]:
+    def named_parts(self, keyword: str, expected: str = "a mapping of names") -> list[str]:
         """The names in a mapping; none where it is absent."""
         value = self.schema.get(keyword, {})
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-            raise self.refuse(keyword, "a mapping of names")
+            raise self.refuse(keyword, expected)
         return [*value]
 
     def names(self, *keys: str) -> tuple[str, ...]:

@@ -318,7 +318,7 @@ def _number(kind: str, facts: Facts) -> str | None:
     for name in numbers.formats:
         interval = interval.intersect(NUMBERS[name])
     if kind == "integer":
-        multiple = common_multiple((multiple or Fraction(1), Fraction(1)))
+        multiple = common_multiple(multiple or Fraction(1), Fraction(1))
     if numbers.unlike:
         return other_numbers(kind, interval, multiple, numbers.unlike)
     if multiple is None:
