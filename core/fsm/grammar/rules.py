@@ -18,7 +18,7 @@ from ...api.protocol import COMPACT
 from ..json_schema.facts import All, Arrays, Objects, Strings
 from ..json_schema.facts import Literal as Value
 from ..json_schema.patterns.ecma import read_pattern
-from ..json_schema.patterns.elimination import without_machines
+from ..json_schema.patterns.machines import without_machines
 from ..json_schema.patterns.numbers import FREE_NUMBER
 from ..json_schema.patterns.spelling import FREE_CHAR, alternatives, literal, value_text
 from ..json_schema.patterns.strings import ANYTHING, pattern, repeated

@@ -23,6 +23,7 @@ _TEMPERED = re.compile(  # ((?!x).)*$, in a group with its own ^ or not
     r"\((?:\?:)?\(\?!(?P<inner>(?:[^()\[\]\\|^$]|\\[^bBk1-9])+)\)\.\)(?P<times>[*+])\$"
     r"(?(group)\)(?:\.\*)?\$?)"
 )
+_PIECE = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|.", re.DOTALL)  # a class counts as one
 _NO_ESCAPES = frozenset("bBk123456789pPxuc")
 
 
@@ -96,43 +97,26 @@ def _without_end(
 
 def _atom(source: str, position: int) -> int:
     """The size of what stands for one character here, once; 0: something else does."""
-    char = source[position]
-    if char == "\\":
-        size = 2 if source[position + 1 : position + 2] not in ("", *_NO_ESCAPES) else 0
-    elif char == "[":
-        size = _class_end(source, position) + 1 - position
+    piece = _PIECE.match(source, position)
+    assert piece is not None
+    if piece[0][0] == "\\":
+        is_atom = piece[0][1:] not in ("", *_NO_ESCAPES)
     else:
-        size = char not in _NO_ATOMS
-    return 0 if source[position + size : position + size + 1] in _REPEATS else size
+        is_atom = piece[0] not in _NO_ATOMS
+    return 0 if not is_atom or source[piece.end() :][:1] in _REPEATS else len(piece[0])
 
 
 def _groups(source: str) -> dict[int, int] | None:
     """Where each outermost group begins and ends; None where alternatives stand beside them, or
-    where groups or classes are not closed."""
-    ends, opened, position = dict[int, int](), list[int](), 0
-    while position < len(source):
-        char = source[position]
-        if char == "\\":
-            position += 1
-        elif char == "[":
-            position = _class_end(source, position)
-        elif char == "(":
-            opened.append(position)
-        elif char == ")":
-            if not opened:
-                return None
+    where groups are not closed."""
+    ends, opened = dict[int, int](), list[int]()
+    for piece in _PIECE.finditer(source):
+        if piece[0] == "(":
+            opened.append(piece.start())
+        elif piece[0] in (")", "|") and not opened:
+            return None
+        elif piece[0] == ")":
             start = opened.pop()
             if not opened:
-                ends[start] = position
-        elif char == "|" and not opened:
-            return None
-        position += 1
+                ends[start] = piece.start()
     return None if opened else ends
-
-
-def _class_end(source: str, position: int) -> int:
-    """Where the class ends that begins here; at the end of the pattern if nowhere."""
-    position += 1
-    while position < len(source) and source[position] != "]":
-        position += 2 if source[position] == "\\" else 1
-    return min(position, len(source))
