@@ -142,8 +142,9 @@ class RuleWriter(Writer):
 
     def values(self, values: Sequence[Value]) -> list[str]:
         """Each of these values, token by token."""
-        plain = [literal(value.text) for value in values if not _is_container(value.value)]
-        nested = [self._spelled(value.value) for value in values if _is_container(value.value)]
+        containers = ("array", "object")
+        plain = [literal(value.text) for value in values if value.kind not in containers]
+        nested = [self._spelled(value.value) for value in values if value.kind in containers]
         return [*([self.leaf(alternatives(plain))] if plain else []), *nested]
 
     def anything(self) -> str:
@@ -192,14 +193,11 @@ class RuleWriter(Writer):
     def name(self, strings: Strings) -> str | None:
         """As for patterns, or by several terminals."""
         if strings not in self._names:
-            self._names[strings] = self._name(strings)
+            try:
+                self._names[strings] = super().name(strings)
+            except UnsupportedSchema:
+                self._names[strings] = self._intersection(strings)
         return self._names[strings]
-
-    def _name(self, strings: Strings) -> str | None:
-        try:
-            return super().name(strings)
-        except UnsupportedSchema:
-            return self._intersection(strings)
 
     def _intersection(self, strings: Strings) -> str | None:
         char = pattern(ANYTHING.item)
@@ -291,10 +289,6 @@ class RuleWriter(Writer):
 def _quoted(text: str) -> str:
     """A terminal's pattern of a string with this pattern between its quotes."""
     return '/"' + text.replace("/", "\\/") + '"/'
-
-
-def _is_container(value: object) -> bool:
-    return isinstance(value, Mapping | list | tuple)
 
 
 def merged(start: str, bodies: Mapping[str, str]) -> tuple[str, dict[str, str]]:

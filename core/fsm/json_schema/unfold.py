@@ -119,14 +119,11 @@ class Document:
     ) -> tuple[Facts, ...]:
         ways: tuple[Facts, ...] = (facts,)
         conditions = [group for group in groups if group.stricter is not None]
-        for group in groups if len(conditions) <= FEW_CONDITIONS else ():
-            ways = self._spread_one(ways, group, above, is_wide)
-        if len(conditions) <= FEW_CONDITIONS:
-            return ways
+        is_few = len(conditions) <= FEW_CONDITIONS
         for group in groups:
-            if group.stricter is None:
+            if is_few or group.stricter is None:
                 ways = self._spread_one(ways, group, above, is_wide)
-        return self._conditioned(ways, conditions, above, is_wide)
+        return ways if is_few else self._conditioned(ways, conditions, above, is_wide)
 
     def _conditioned(
         self, ways: tuple[Facts, ...], groups: list[Group], above: tuple[str, ...], is_wide: bool

@@ -29,7 +29,8 @@ def lengths(texts: Tree) -> tuple[int, int | None]:
             return 1, 1
         case Seq(items):
             pairs = [lengths(item) for item in items]
-            return sum(low for low, _ in pairs), _sum(high for _, high in pairs)
+            highs = [high for _, high in pairs]
+            return sum(low for low, _ in pairs), None if None in highs else sum(filter(None, highs))
         case Alt(options):
             pairs = [lengths(option) for option in options]
             highs = [high for _, high in pairs]
@@ -106,8 +107,7 @@ def limited(texts: Tree, low: int, high: int | None) -> Tree | None:
         return None
     match texts:
         case Alt(options):
-            found = [limited(option, low, high) for option in options]
-            kept = tuple(option for option in found if option is not None)
+            kept = _kept(limited(option, low, high) for option in options)
             return Alt(kept) if kept else None
         case Loop(item, first, last):
             return _limited_repeat(item, first, last, low, high)
@@ -217,15 +217,6 @@ def _is_simple(texts: Tree) -> bool:
 
 def _kept(options: Iterable[Tree | None]) -> tuple[Tree, ...]:
     return tuple(option for option in options if option is not None)
-
-
-def _sum(highs: Iterable[int | None]) -> int | None:
-    total = 0
-    for high in highs:
-        if high is None:
-            return None
-        total += high
-    return total
 
 
 class _Walk:
