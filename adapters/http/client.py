@@ -9,7 +9,6 @@ import asyncio
 import json
 import threading
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import httpx
@@ -148,9 +147,7 @@ class RemoteBackend(NonCopyable):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        url, api_key, connect_timeout, silence = self._given
-        make = partial(type(self), connect_timeout=connect_timeout, silence=silence)
-        return make, (url, api_key)
+        return _remote, (type(self), *self._given)
 
     # --- in the loop's thread ------------------------------------------------------------------
 
@@ -201,3 +198,13 @@ def _url(text: str) -> httpx.URL:
         raise InvalidCall("url", text, "a URL such as http://127.0.0.1:30000")
     path = url.path.rstrip("/").removesuffix("/v1")  # which clients of OpenAI's API write
     return url.copy_with(path=path or "/")
+
+
+def _remote(
+    kind: type[RemoteBackend],
+    url: str,
+    api_key: str | None,
+    connect_timeout: float | None,
+    silence: float | None,
+) -> RemoteBackend:
+    return kind(url, api_key, connect_timeout=connect_timeout, silence=silence)

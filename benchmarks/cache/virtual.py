@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from forkroot.benchmarks.common.fake_runner import LateRunner, byte_tokenizer
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call
@@ -21,7 +22,6 @@ from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Sequence
-from forkroot.core.engine.testing import LateRunner, byte_tokenizer
 from forkroot.core.radix.cache import RadixCache
 from forkroot.core.radix.host import HostTier
 

@@ -15,7 +15,7 @@ from tokenizers.decoders import ByteLevel as ByteLevelDecoder
 from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 
-from ..api.batch import (
+from ...core.api.batch import (
     GREEDY,
     Answer,
     Batch,
@@ -26,7 +26,7 @@ from ..api.batch import (
     Query,
     SamplingParams,
 )
-from ..text.tokenizer import Tokenizer, byte_alphabet
+from ...core.text.tokenizer import Tokenizer, byte_alphabet
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _EMPTY = np.uint64(0xDEADBEEF)

@@ -22,7 +22,7 @@ USE = """
 import forkroot
 from forkroot.adapters.http.app import build_app
 from forkroot.adapters.http.server.runtime import Runtime
-from forkroot.core.engine.testing import byte_tokenizer
+from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from fastapi.testclient import TestClient
 
 with forkroot.connect("judge", num_slots=2000) as backend:

@@ -23,8 +23,8 @@ from forkroot.adapters.http.server.runtime import Runtime
 from forkroot.adapters.plugin_table import plugins_table
 from forkroot.adapters.registry import BUILT_IN, Registry, registry
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from forkroot.core.api.protocol import BackendClosed, InvalidModel
-from forkroot.core.engine.testing import byte_tokenizer
 
 
 class Listener:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner, byte_tokenizer
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import Call, Completion, ForkrootError, Sampling, Text
 from forkroot.core.api.reply import Mailbox
@@ -17,7 +18,6 @@ from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.queue import WaitingQueue
 from forkroot.core.engine.scheduler import Scheduler
 from forkroot.core.engine.sequence import Job
-from forkroot.core.engine.testing import FakeRunner, LateRunner, byte_tokenizer
 from forkroot.core.fsm.constraints import Constraints
 from forkroot.core.radix.cache import RadixCache
 from forkroot.core.radix.host import HostTier

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
@@ -31,7 +32,6 @@ from forkroot.core.api.protocol import (
     Sampling,
     Text,
 )
-from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend, model_folder
 
 SIZES = {"num_slots": 600, "context_len": 256, "max_running": 8, "chunk_tokens": 64}
@@ -446,7 +446,7 @@ import threading
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.local import LocalBackend
 from forkroot.core.api.protocol import Call, Sampling, Text
-from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
+from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
 config = EngineConfig(num_slots=600, context_len=500)
 backend = LocalBackend("fake", config, byte_tokenizer(), FakeRunner(600), 257, frozenset())
 reply = backend.submit(Call((Text("x"),), Sampling(max_tokens=450)))

@@ -21,6 +21,7 @@ from forkroot.adapters.hints.outline import groups
 from forkroot.adapters.hints.prefix import KEPT_SHARE, LEAST, Prefixes
 from forkroot.adapters.hints.savings import MOST_ROOTS, MOST_TRACED, Saving
 from forkroot.adapters.testing import ScriptedBackend
+from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
     Backend,
@@ -40,7 +41,6 @@ from forkroot.core.api.protocol import (
     Usage,
 )
 from forkroot.core.common.harmless import hint_errors
-from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend
 
 SIZES = {"num_slots": 20_000, "context_len": 4096, "max_running": 32, "chunk_tokens": 512}

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from forkroot.adapters.http.client import RemoteBackend
+from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
     Backend,
@@ -23,7 +24,6 @@ from forkroot.core.api.protocol import (
     Sampling,
     Text,
 )
-from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.local import LocalBackend
 from forkroot.core.process.client import ProcessBackend
 from forkroot.core.process.supervisor import RestartingBackend

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from forkroot.benchmarks.common.fake_runner import FakeRunner
 from forkroot.core.api.protocol import Choices, Grammar, InvalidCall, Regex
-from forkroot.core.engine.testing import FakeRunner
 
 from ..conftest import texts
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forkroot.benchmarks.common.fake_runner import FakeRunner, byte_tokenizer
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.protocol import (
     Call,
@@ -28,7 +29,6 @@ from forkroot.core.api.protocol import (
 )
 from forkroot.core.engine.engine import Engine
 from forkroot.core.engine.output import OutputProcessor
-from forkroot.core.engine.testing import FakeRunner, byte_tokenizer
 from forkroot.core.fsm.constraints import Constraints
 
 NUM_TOKENS = 12  # a small vocabulary, so that stops are met

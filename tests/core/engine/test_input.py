@@ -10,6 +10,7 @@ from tokenizers.models import BPE
 from tokenizers.pre_tokenizers import ByteLevel
 from tokenizers.processors import TemplateProcessing
 
+from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from forkroot.core.api.protocol import (
     Call,
     CallTooLarge,
@@ -29,7 +30,6 @@ from forkroot.core.api.protocol import (
 )
 from forkroot.core.api.reply import Mailbox
 from forkroot.core.engine.input import InputProcessor
-from forkroot.core.engine.testing import byte_tokenizer
 from forkroot.core.text.chat_template import ChatTemplate
 from forkroot.core.text.tokenizer import Tokenizer, byte_alphabet
 

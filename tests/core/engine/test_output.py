@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import forkroot
+from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from forkroot.core.api.protocol import Call, Sampling, Text, TokenLogprob
 from forkroot.core.api.reply import Mailbox
 from forkroot.core.engine.output import OutputProcessor
 from forkroot.core.engine.sequence import Ending, Job, Sequence, StopRules
-from forkroot.core.engine.testing import byte_tokenizer
 from forkroot.core.text.tokenizer import Tokenizer
 
 END = 256

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from forkroot.benchmarks.common.fake_runner import FakeRunner, LateRunner
 from forkroot.core.api.batch import Batch, Outcome
 from forkroot.core.api.config import EngineConfig
 from forkroot.core.api.protocol import (
@@ -26,7 +27,6 @@ from forkroot.core.api.protocol import (
     Text,
     Tokens,
 )
-from forkroot.core.engine.testing import FakeRunner, LateRunner
 
 from ..conftest import Bench, make_call
 

@@ -14,6 +14,7 @@ from tokenizers import decoders, models, normalizers
 from tokenizers.processors import TemplateProcessing
 
 import forkroot
+from forkroot.benchmarks.common.fake_runner import byte_tokenizer
 from forkroot.core.api.protocol import (
     Chat,
     Image,
@@ -24,7 +25,6 @@ from forkroot.core.api.protocol import (
     Tokens,
     UnsupportedCall,
 )
-from forkroot.core.engine.testing import byte_tokenizer
 from forkroot.core.model.hub.folders import model_folder
 from forkroot.core.text.tokenizer import StreamDecoder, Tokenizer
 
